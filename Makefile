@@ -1,0 +1,35 @@
+.PHONY: setup fsd lint format test ui clean
+# Spinning OpenMP threads make two processes on two cores up to 25 times slower than sleeping ones.
+export OMP_WAIT_POLICY ?= passive
+export MLFLOW_DISABLE_TELEMETRY ?= true
+export MLFLOW_SERVER_ENABLE_JOB_EXECUTION ?= false
+PYTHON ?= python3
+BIN := .venv/bin
+
+setup: .venv/.installed
+
+.venv/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
+	touch $@
+
+fsd: setup
+	$(BIN)/python -m pipelines.fsd --domain arxiv
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: setup
+	$(BIN)/python -m pytest -n 2
+
+ui: setup
+	$(BIN)/mlflow server --backend-store-uri sqlite:///mlruns/mlflow.db --host 127.0.0.1 --port 5000 --workers 1
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

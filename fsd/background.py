@@ -1,0 +1,62 @@
+"""Real English prose that is on every machine: the paragraphs in the docstrings of installed packages."""
+
+import ast
+import importlib.util
+import random
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fsd.errors import UsageError
+
+PACKAGES = ("matplotlib", "numpy", "pandas", "scipy", "sklearn", "torch")
+MIN_WORDS, MAX_WORDS = 20, 160
+_CODE = re.compile(r">>>|::|\.\. |---|===|[{}\[\]|<>]|``[^`]{30,}")
+
+
+def docstring_paragraphs(packages: Sequence[str] = PACKAGES, *, limit: int, seed: int) -> list[str]:
+    """`limit` paragraphs of prose drawn at random from the docstrings of `packages`, none of them twice.
+
+    Raises:
+        UsageError: for a package that is not installed, or if there are fewer paragraphs than asked for.
+    """
+    found: dict[str, None] = {}
+    for package in packages:
+        for file in _files(package):
+            found.update(dict.fromkeys(_paragraphs(file)))
+    if len(found) < limit:
+        raise UsageError(f"background must have {limit} paragraphs; the docstrings of {', '.join(packages)} have {len(found)}")
+    return random.Random(seed).sample(sorted(found), limit)
+
+
+def _files(package: str) -> list[Path]:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise UsageError(f"background packages must be installed; {package!r} is not")
+    root = Path(next(iter(spec.submodule_search_locations)))
+    return sorted(file for file in root.rglob("*.py") if "tests" not in file.parts)
+
+
+def _paragraphs(file: Path) -> Iterator[str]:
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError):  # templates and test data lie among the sources
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            for block in re.split(r"\n\s*\n", ast.get_docstring(node) or ""):
+                text = " ".join(block.replace("``", "").replace("`", "").split())
+                if _is_prose(block, text):
+                    yield text
+
+
+def _is_prose(block: str, text: str) -> bool:
+    words = len(text.split())
+    letters = sum(c.isalpha() or c == " " for c in text)
+    return (
+        MIN_WORDS <= words <= MAX_WORDS
+        and text[0].isupper()
+        and text.endswith(".")
+        and letters > 0.9 * len(text)
+        and not _CODE.search(block)
+    )

@@ -1,0 +1,101 @@
+"""Everything a user can set: frozen dataclasses, the help text under each default."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Method = Literal["lora", "ia3", "adalora"]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which texts, and how they are split."""
+
+    domain: str = "arxiv"
+    """Domain of the texts; names the experiment fsd-<domain> and the registered model."""
+    data: tuple[str, ...] = ()
+    """Your own JSONL, CSV or Parquet files, together one benchmark: text, label (1 member, 0 non-member),
+    optional group and date."""
+    columns: str = ""
+    """Other column names, e.g. text=Example_A,label=Label,group=ID."""
+    split: Literal["grouped", "paper"] = "grouped"
+    """grouped keeps articles and near-duplicates whole; paper draws rows as the papers do, and may leak."""
+    unseen: float = 0.3
+    """Share of the non-members to fine-tune on."""
+    validation: float | None = None
+    """Share of the benchmark for thresholds; 0.2 if grouped, none if paper."""
+    limit: int | None = None
+    """Read at most this many texts."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Which model is asked, and how it is run."""
+
+    model: str = "embedded"
+    """embedded, a folder or a hub id."""
+    revision: str | None = None
+    """Branch, tag or commit of a hub id."""
+    reference_model: str | None = None
+    """Smaller model of the same family for the detector reference; embedded has its own."""
+    neighbour_model: str | None = None
+    """Masked language model for the detector neighbour, or `words` for word swaps that need no model."""
+    frequencies: str | None = None
+    """Token-frequency table for dc_pdd, made by pipelines.frequencies; embedded has its own."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Precision of training and scoring; auto is bfloat16 on cuda, else float32."""
+    max_batch_tokens: int | None = None
+    """Padded tokens per forward pass; by default what suits the device."""
+
+
+@dataclass(frozen=True)
+class AdapterConfig:
+    """How the adapter is trained; defaults of the FSD paper, §4.1."""
+
+    method: Method = "lora"
+    """Kind of adapter."""
+    rank: int = 16
+    """Rank r of lora; the rank that adalora ends with on average."""
+    alpha: int = 32
+    """Scale α of lora and adalora."""
+    dropout: float = 0.05
+    """Dropout of lora and adalora."""
+    target_modules: str = "auto"
+    """auto (by architecture), all-linear, or names separated by commas."""
+    learning_rate: float = 1e-3
+    """Peak of the cosine schedule."""
+    epochs: int = 3
+    """Passes over the unseen texts."""
+    batch_size: int = 8
+    """Texts per step."""
+    warmup_steps: int = 10
+    """Steps of rising learning rate, at most half of all."""
+    weight_decay: float = 5e-4
+    """Of AdamW."""
+
+
+@dataclass(frozen=True)
+class DetectorConfig:
+    """Which detectors, with which settings."""
+
+    detectors: str = "all"
+    """all, or names separated by commas."""
+    settings: tuple[str, ...] = ()
+    """Settings of detectors, e.g. surp.k=30 dc_pdd.cap=0.1."""
+    shots: int = 4
+    """Unseen texts in the prefix of the detector recall."""
+
+
+@dataclass(frozen=True)
+class FSDConfig:
+    """Fine-tune on unseen texts and compare every detector's score before and after."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: AdapterConfig = field(default_factory=AdapterConfig)
+    detection: DetectorConfig = field(default_factory=DetectorConfig)
+    adapter: str | None = None
+    """Reuse an adapter instead of training: models:/fsd-arxiv@champion, runs:/<id>/adapter or a folder."""
+    seed: int = 42
+    """Of the split, the adapter and the intervals."""

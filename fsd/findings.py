@@ -1,0 +1,91 @@
+"""What the numbers can and cannot support, in plain words for the terminal, the tracker and the report."""
+
+from collections.abc import Mapping, Sequence
+
+from fsd.audit import Audit
+from fsd.intervals import Estimate
+from fsd.metrics import Result
+
+
+def plain_words(audit: Audit, results: Sequence[Result], placebo: Mapping[str, float] | None = None) -> list[str]:
+    """Sober sentences about the detector with the highest FSD AUC, in the order of their weight.
+
+    - The interval holds .5: nothing was shown.
+    - The blind classifier is at least as good as the lower end of the interval, and better than chance: the benchmark
+      cannot show membership.
+    - The blind classifier is better than chance but worse than that: part of the result may be its difference.
+    - The placebo reaches the lower end of the interval: the result is not membership.
+
+    Args:
+        audit: of the same split.
+        results: rows of the table; without any, only the benchmark is spoken of.
+        placebo: detector → AUC of the same job on a model that saw neither side.
+    """
+    lines = []
+    if results:
+        best = max(results, key=lambda row: row.fsd.auc.value)
+        lines.append(_headline(best, len(results), audit.blind.auc, audit.blind.reason))
+        lines.append(_placebo(best, placebo))
+    elif audit.blind.auc is not None:
+        lines.append(f"a blind classifier that never sees the model reaches {audit.blind.auc}")
+    return [line for line in (*lines, *_leaks(audit), *_shift(audit)) if line]
+
+
+def _headline(best: Result, rows: int, blind: Estimate | None, reason: str) -> str:
+    found = best.fsd.auc
+    highest = f", the highest of {rows} detectors" if rows > 1 else ""
+    start = f"{best.detector} FSD {found}{highest}"
+    if found.low <= 0.5:
+        return f"{start}: not told apart from chance, this shows nothing about membership"
+    if blind is None:
+        return f"{start}; no blind classifier could be trained ({reason}): what causes the result is open"
+    reached = f"a blind classifier that never sees the model reaches {blind} here"
+    if blind.low <= 0.5:
+        return f"{start}; {reached}, no better than chance: the two sides look alike without the model"
+    if blind.value >= found.low:
+        return f"{start}; {reached}: this benchmark cannot show membership"
+    return f"{start}; {reached}: a part of the result may be the difference between the two sides"
+
+
+def _placebo(best: Result, placebo: Mapping[str, float] | None) -> str:
+    value = (placebo or {}).get(best.detector)
+    if value is None:
+        return "no placebo: the same job on a model that saw neither side would show how much is not membership"
+    shown = f"{value:.2f}".replace("0.", ".", 1)
+    start = f"placebo: {best.detector} FSD reaches {shown} on a model that saw neither side"
+    if value >= best.fsd.auc.low:
+        return f"{start}, as much as here: this result is not evidence of membership"
+    if value > 0.55:
+        return f"{start}: only what lies above that can be membership"
+    return f"{start}: the result does not come from the texts alone"
+
+
+def _leaks(audit: Audit) -> list[str]:
+    leaks = audit.leaks
+    if not leaks.groups:
+        return ["no group and no near-duplicate lies in two parts of the split"]
+    lines = [f"LEAK: {leaks.groups} groups of texts lie in more than one part of the split"]
+    if leaks.tested:
+        share = leaks.tested / leaks.test
+        lines.append(
+            f"LEAK: {leaks.tested} of {leaks.test} test texts ({share:.0%}) belong to a group that was fine-tuned on; "
+            "their scores measure the fine-tuning"
+        )
+    if leaks.calibrated:
+        lines.append(
+            f"LEAK: {leaks.calibrated} of {leaks.test} test texts belong to a group that thresholds were chosen on"
+        )
+    return lines
+
+
+def _shift(audit: Audit) -> list[str]:
+    lines = []
+    for name, control in (("date", audit.date), ("length", audit.length)):
+        if control.auc is not None and control.auc.low > 0.5:
+            lines.append(f"the {name} alone tells members from non-members with AUC {control.auc}")
+    apart = [
+        f"{name} {overlap.value:.0%} (equal sides would show {overlap.chance:.0%})"
+        for name, overlap in audit.overlaps.items()
+        if overlap.value < 0.9 * overlap.chance
+    ]
+    return lines + ([f"members and non-members overlap little in {', '.join(apart)}"] if apart else [])

@@ -1,0 +1,66 @@
+"""Readings to score: made by hand, or random ones of any length."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fsd.stats import TokenStats
+
+Make = Callable[..., TokenStats]
+Readings = Callable[..., dict[str, Any]]
+
+
+def _make(
+    logp: Sequence[float],
+    *,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    token: Sequence[int] | None = None,
+    text: str = "A text",
+) -> TokenStats:
+    size = len(logp)
+    return TokenStats(
+        text=text,
+        token=np.array(range(size) if token is None else token, dtype=np.int64),
+        logp=np.array(logp, dtype=np.float64),
+        mean=np.array([-1.0] * size if mean is None else mean, dtype=np.float64),
+        std=np.array([1.0] * size if std is None else std, dtype=np.float64),
+    )
+
+
+def _random(rng: np.random.Generator, size: int, token: Sequence[int] | None = None) -> TokenStats:
+    return _make(
+        -0.5 - rng.exponential(2.0, size),
+        mean=-rng.uniform(0.1, 6.0, size),
+        std=rng.uniform(0.2, 3.0, size),
+        token=rng.integers(0, 2 + size // 2, size) if token is None else token,
+        text="".join(rng.choice(list("aB é天 z"), size=size)),
+    )
+
+
+def _readings(seed: int, size: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    text = _random(rng, size)
+    return {
+        "text": text,
+        "tuned": _random(rng, size, text.token),
+        "lower": _random(rng, size + 1),
+        "primed": _random(rng, size, text.token),
+        "neighbours": [_random(rng, max(1, size + shift)) for shift in (-1, 0, 2)],
+        "reference": _random(rng, size + 3),
+        "unigram": _random(rng, size, text.token),
+    }
+
+
+@pytest.fixture(scope="session")
+def make() -> Make:
+    """TokenStats from lists; what is not given is the same for all tokens, and the tokens all differ."""
+    return _make
+
+
+@pytest.fixture(scope="session")
+def readings() -> Readings:
+    """One random text of `size` tokens in every view, by `seed`; tokens repeat, log-probabilities are below −0.5."""
+    return _readings

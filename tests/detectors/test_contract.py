@@ -1,0 +1,179 @@
+"""What every file in detectors/ must keep, whoever adds it."""
+
+import ast
+import importlib
+import inspect
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import detectors
+from fsd.errors import UsageError
+from fsd.settings import Choice, Range
+from fsd.stats import TokenStats
+from fsd.views import VIEWS
+
+FOLDER = Path(detectors.__file__).parent
+ALLOWED = {"numpy", "fsd.stats", "fsd.settings", "fsd.errors"}
+RAISE = 0.25  # below the 0.5 nats that random readings keep from 0
+
+every_detector = pytest.mark.parametrize("name", detectors.names())
+
+
+def arrays(readings):
+    for reading in readings.values():
+        for stats in reading if isinstance(reading, list) else [reading]:
+            yield from (stats.token, stats.logp, stats.mean, stats.std)
+
+
+def raised(text: TokenStats) -> TokenStats:
+    return replace(text, logp=text.logp + RAISE)
+
+
+def test_every_detector_of_the_papers_is_here():
+    papers = "loss perplexity zlib lowercase reference neighbour min_k min_k_pp surp dc_pdd recall min_k_deviation"
+    assert set(papers.split()) <= set(detectors.names())
+
+
+@every_detector
+def test_a_file_holds_a_function_of_its_name(name):
+    detector = detectors.load(name)
+    assert detector.name == detector.function.__name__ == name
+    assert detector.function.__module__ == f"detectors.{name}"
+
+
+@every_detector
+def test_docstring_names_its_source(name):
+    assert "Source: " in inspect.getdoc(detectors.load(name).function)
+
+
+@every_detector
+def test_positional_parameters_are_views_and_the_rest_keyword_only_settings_with_defaults(name):
+    parameters = inspect.signature(detectors.load(name).function).parameters.values()
+    positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    settings = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    assert len(positional) + len(settings) == len(parameters)
+    assert positional[0].name == "text"
+    assert {p.name for p in positional} <= set(VIEWS)
+    assert all(p.default is p.empty for p in positional)
+    assert all(isinstance(p.default, bool | int | float | str) for p in settings)
+
+
+@every_detector
+def test_fallback_takes_what_the_detector_takes(name):
+    detector = detectors.load(name)
+    if detector.fallback is not None:
+        assert set(inspect.signature(detector.fallback).parameters) == {*detector.views, *detector.settings}
+
+
+@every_detector
+def test_search_ranges_are_of_settings_and_hold_their_defaults(name):
+    detector = detectors.load(name)
+    assert set(detector.search) <= set(detector.settings)
+    for key, search in detector.search.items():
+        default = detector.settings[key]
+        if isinstance(search, Choice):
+            assert default in search.values
+        else:
+            assert isinstance(search, Range)
+            assert search.low <= default <= search.high
+            assert not (search.log and search.low <= 0)
+            if search.step is not None:
+                steps = (default - search.low) / search.step
+                assert steps == pytest.approx(round(steps))
+
+
+@every_detector
+def test_the_ends_of_every_search_range_are_valid_settings(name, readings):
+    detector = detectors.load(name)
+    for key, search in detector.search.items():
+        for value in search.values if isinstance(search, Choice) else (search.low, search.high):
+            assert math.isfinite(detector.having(**{key: value})(readings(1, 20)))
+
+
+@every_detector
+def test_a_file_is_short_and_imports_little(name):
+    source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 60
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            foreign = {m for m in modules if m.split(".")[0] not in sys.stdlib_module_names} - ALLOWED
+            assert not foreign
+
+
+@every_detector
+@pytest.mark.parametrize("size", range(1, 51))
+def test_gives_the_same_finite_float_twice_and_leaves_its_readings_alone(name, size, readings):
+    detector, reads = detectors.load(name), readings(size, size)
+    before = [array.copy() for array in arrays(reads)]
+    for array in arrays(reads):
+        array.flags.writeable = False
+    positional = [reads[view] for view in detector.views]
+    score = detector.function(*positional, **detector.settings)
+    assert type(score) is float
+    assert math.isfinite(score)
+    assert score == detector.function(*positional, **detector.settings) == detector(reads)
+    assert all((now == then).all() for now, then in zip(arrays(reads), before, strict=True))
+    assert detector.fallback_of(reads) is None or isinstance(detector.fallback_of(reads), str)
+
+
+@every_detector
+@pytest.mark.parametrize("size", [1, 2, 5, 40])
+def test_a_likelier_text_never_scores_lower(name, size, readings):
+    detector = detectors.load(name)
+    for seed in range(10):
+        reads = readings(seed, size)
+        higher = {**reads, "text": raised(reads["text"])}
+        assert detector(higher) >= detector(reads) - 1e-12
+
+
+def test_a_text_that_only_the_tuned_model_finds_likelier_deviates_downwards(readings):
+    reads = readings(0, 30)
+    for name in detectors.names():
+        detector = detectors.load(name)
+        if detector.paired:
+            after = detector({**reads, "tuned": raised(reads["tuned"])})
+            assert after < detector(reads)
+
+
+def test_names_are_sorted_and_load_settings_changes_them(readings):
+    assert list(detectors.names()) == sorted(detectors.names())
+    changed = detectors.load("min_k", k=1.0)
+    assert changed.settings == {"k": 1.0}
+    assert detectors.load("min_k").settings == {"k": 0.2}
+    reads = readings(0, 10)
+    assert changed(reads) == pytest.approx(detectors.load("loss")(reads))
+
+
+def test_unknown_detector_is_refused():
+    with pytest.raises(UsageError, match=r"^detector must be one of dc_pdd, .*, zlib; got 'min_p'$"):
+        detectors.load("min_p")
+
+
+def test_unknown_setting_is_refused():
+    with pytest.raises(UsageError, match=r"^setting of surp must be one of entropy, k; got 'epsilon'$"):
+        detectors.load("surp", epsilon=2.0)
+    with pytest.raises(UsageError, match=r"^setting of loss must be one of none; got 'k'$"):
+        detectors.load("loss", k=1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"), [("min_k", "k", "0.2"), ("min_k", "k", True), ("dc_pdd", "first", 1)]
+)
+def test_setting_of_another_type_is_refused(name, key, value):
+    with pytest.raises(UsageError, match=rf"^{name}\.{key} must be of the type of its default"):
+        detectors.load(name, **{key: value})
+
+
+def test_a_score_that_is_not_finite_is_refused(make):
+    with pytest.raises(ValueError, match="detector loss must give a finite score, got -inf"):
+        detectors.load("loss")({"text": make([-math.inf])})
+
+
+def test_modules_are_found_by_file_name():
+    assert {path.stem for path in FOLDER.glob("*.py")} - {"__init__"} == set(detectors.names())
+    assert importlib.import_module("detectors.zlib") is not importlib.import_module("zlib")

@@ -1,0 +1,126 @@
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from detectors.dc_pdd import _first_occurrences, dc_pdd
+from fsd.errors import UsageError
+
+LN2 = math.log(2)
+
+
+@pytest.fixture
+def pair(make):
+    """Tokens 5 7 5 of probability 1/2, 1/100, 1/4 and frequency 1/8, 1/4, 1/8."""
+    token = [5, 7, 5]
+    return (
+        make([math.log(0.5), math.log(0.01), math.log(0.25)], token=token),
+        make([-3 * LN2, -2 * LN2, -3 * LN2], token=token),
+    )
+
+
+def slow(text, unigram, cap, limit, first):
+    seen, values = set(), []
+    for token, logp, logf in zip(text.token, text.logp, unigram.logp, strict=True):
+        if first and int(token) in seen:
+            continue
+        seen.add(int(token))
+        value = -math.exp(logp) * float(logf)
+        values.append(min(cap, value) if limit else value)
+    return sum(values) / len(values)
+
+
+def test_by_hand(pair):
+    # -p ln f = 1/2 · 3 ln 2, 1/100 · 2 ln 2 = 0.01386..., 1/4 · 3 ln 2
+    assert dc_pdd(*pair) == pytest.approx((0.01 + 0.01) / 2, rel=1e-12)
+    assert dc_pdd(*pair, cap=0.02) == pytest.approx((0.02 + 0.02 * LN2) / 2, rel=1e-12)
+
+
+def test_variants_by_hand(pair):
+    cld = dc_pdd(*pair, cap=0.02, limit=False, first=False)
+    lup = dc_pdd(*pair, cap=0.02, limit=True, first=False)
+    uncapped = dc_pdd(*pair, cap=0.02, limit=False, first=True)
+    assert cld == pytest.approx((1.5 + 0.02 + 0.75) * LN2 / 3, rel=1e-12)
+    assert lup == pytest.approx((0.02 + 0.02 * LN2 + 0.02) / 3, rel=1e-12)
+    assert uncapped == pytest.approx((1.5 + 0.02) * LN2 / 2, rel=1e-12)
+
+
+def test_smoothed_token_counts_and_neither_raw_nor_document_counts(make):
+    # Corpus of two documents over a vocabulary of 4: N' = 4, f(v) = (count(v) + 1) / (4 + 4)
+    documents = [[0, 0, 1], [0]]
+    count = Counter(token for document in documents for token in document)
+    holding = Counter(token for document in documents for token in set(document))
+    token, p = [0, 1, 2], [0.5, 0.25, 0.125]
+    frequency = [(count[t] + 1) / (4 + 4) for t in token]
+    assert frequency == [1 / 2, 1 / 4, 1 / 8]
+    text = make(np.log(p), token=token)
+    score = dc_pdd(text, make(np.log(frequency), token=token), cap=10.0)
+    assert score == pytest.approx((0.5 * 1 + 0.25 * 2 + 0.125 * 3) * LN2 / 3, rel=1e-12)
+
+    log_count_port = sum(q * math.log(count[t] + 1) for q, t in zip(p, token, strict=True)) / 3
+    document_port = -sum(q * math.log((holding[t] + 1) / (2 + 4)) for q, t in zip(p, token, strict=True)) / 3
+    assert abs(score - log_count_port) > 0.02
+    assert abs(score - document_port) > 0.02
+
+
+@pytest.mark.parametrize("size", range(1, 51))
+@pytest.mark.parametrize("cap", [0.01, 0.3])
+@pytest.mark.parametrize("limit", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+def test_equals_a_loop(readings, size, cap, limit, first):
+    reads = readings(size, size)
+    expected = slow(reads["text"], reads["unigram"], cap, limit, first)
+    assert dc_pdd(reads["text"], reads["unigram"], cap=cap, limit=limit, first=first) == pytest.approx(
+        expected, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("cap", [0.001, 0.01, 0.1])
+def test_score_and_deviation_are_bounded_by_the_cap(readings, cap):
+    for seed in range(20):
+        reads = readings(seed, 25)
+        base, tuned = (dc_pdd(reads[view], reads["unigram"], cap=cap) for view in ("text", "tuned"))
+        assert 0 <= base <= cap * (1 + 1e-12)
+        assert abs(base - tuned) <= cap * (1 + 1e-12)
+
+
+def test_a_cap_above_every_token_is_no_cap(readings):
+    reads = readings(3, 25)
+    pair = reads["text"], reads["unigram"]
+    assert dc_pdd(*pair, cap=math.inf) == dc_pdd(*pair, limit=False)
+
+
+def test_tokens_that_all_differ_are_all_first(readings, make):
+    logp, logf = readings(3, 25)["text"].logp, readings(4, 25)["text"].logp
+    assert dc_pdd(make(logp), make(logf), cap=0.1) == dc_pdd(make(logp), make(logf), cap=0.1, first=False)
+
+
+@pytest.mark.parametrize("size", range(1, 60))
+def test_first_occurrences_are_numpys(size):
+    token = np.random.default_rng(size).integers(0, 1 + size // 3, size)
+    np.testing.assert_array_equal(_first_occurrences(token), np.unique(token, return_index=True)[1])
+
+
+def test_small_differences_survive(make):
+    # p differs in the tenth digit: float32 would lose it
+    unigram = make([-1.0])
+    low, high = (dc_pdd(make([math.log(p)]), unigram) for p in (0.005, 0.0050000001))
+    assert high - low == pytest.approx(1e-10, rel=1e-4)
+
+
+def test_one_token(make):
+    assert dc_pdd(make([math.log(0.001)]), make([-2.0])) == pytest.approx(0.002, rel=1e-12)
+
+
+def test_readings_of_other_tokens_are_refused(make):
+    with pytest.raises(ValueError, match="must have the same tokens, got 2 and 2 tokens for 'A text'"):
+        dc_pdd(make([-1.0, -1.0], token=[1, 2]), make([-1.0, -1.0], token=[1, 3]))
+    with pytest.raises(ValueError, match="got 2 and 1 tokens"):
+        dc_pdd(make([-1.0, -1.0]), make([-1.0]))
+
+
+@pytest.mark.parametrize("cap", [0.0, -0.01, math.nan])
+def test_a_cap_that_is_not_positive_is_refused(pair, cap):
+    with pytest.raises(UsageError, match=r"^dc_pdd\.cap must be above 0; got "):
+        dc_pdd(*pair, cap=cap)

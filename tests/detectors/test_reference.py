@@ -1,0 +1,39 @@
+import pytest
+
+from detectors.loss import loss
+from detectors.reference import reference
+
+
+def test_ratio_by_hand(make):
+    assert reference(make([-1.0, -2.0]), make([-2.0, -3.0, -4.0])) == -((1 + 2) / 2) / ((2 + 3 + 4) / 3)
+
+
+def test_difference_by_hand(make):
+    assert reference(make([-1.0, -2.0]), make([-2.0, -3.0, -4.0]), difference=True) == -1.5 - -3.0
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 50])
+def test_equals_a_loop(readings, size):
+    reads = readings(size, size)
+    text, other = (sum(map(float, reads[view].logp)) / reads[view].logp.size for view in ("text", "reference"))
+    assert reference(reads["text"], reads["reference"]) == pytest.approx(-text / other, rel=1e-12)
+    assert reference(reads["text"], reads["reference"], difference=True) == pytest.approx(text - other, rel=1e-12)
+
+
+def test_the_deviation_of_the_difference_is_that_of_loss(readings):
+    reads = readings(5, 20)
+    base, tuned, other = reads["text"], reads["tuned"], reads["reference"]
+    deviation = reference(base, other, difference=True) - reference(tuned, other, difference=True)
+    assert deviation == pytest.approx(loss(base) - loss(tuned), abs=1e-12)
+
+
+def test_a_model_beside_itself_scores_minus_one_or_zero(readings):
+    text = readings(5, 20)["text"]
+    assert reference(text, text) == -1
+    assert reference(text, text, difference=True) == 0
+
+
+def test_a_reference_loss_of_zero_has_a_difference_and_no_ratio(make):
+    assert reference(make([-1.0]), make([0.0]), difference=True) == -1
+    with pytest.raises(ValueError, match="needs a loss above 0"):
+        reference(make([-1.0]), make([0.0]))

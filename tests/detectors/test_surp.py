@@ -1,0 +1,104 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detectors.surp import _percentile, fallback, surp
+from fsd.errors import UsageError
+
+LOGP = [-1.0, -5.0, -2.0, -4.0, -3.0]
+MEAN = [-0.5, -1.0, -3.0, -2.5, -1.5]  # entropies 0.5, 1, 3, 2.5, 1.5
+
+
+@pytest.fixture
+def text(make):
+    return make(LOGP, mean=MEAN)
+
+
+def slow(text, entropy, k):
+    logp, entropies = [float(v) for v in text.logp], [-float(v) for v in text.mean]
+    threshold = float(np.percentile(text.logp, k))
+    unlikely = [t for t in range(len(logp)) if logp[t] < threshold]
+    both = [t for t in unlikely if entropies[t] < entropy]
+    for chosen, name in ((both, None), (unlikely, "S_p only")):
+        if chosen:
+            return sum(logp[t] for t in chosen) / len(chosen), name
+    return min(logp), "lowest token"
+
+
+def test_by_hand(text):
+    # k = 40: 1.6 steps above -5 is -3.4, so S_p = {-5, -4}; entropy < 2 leaves -5
+    assert surp(text) == -5
+    assert surp(text, entropy=2.6, k=40.0) == (-5 - 4) / 2
+    # k = 60: 2.4 steps above -5 is -2.6, so S_p = {-5, -4, -3}; entropy < 2 leaves -5 and -3
+    assert surp(text, entropy=2.0, k=60.0) == (-5 - 3) / 2
+
+
+def test_both_limits_are_strict(text):
+    # k = 50 is the token -3 itself: not below itself
+    assert surp(text, entropy=9.0, k=50.0) == (-5 - 4) / 2
+    # entropy 1 is not below 1: nothing is left of S_p = {-5, -4}
+    assert fallback(text, entropy=1.0, k=40.0) == "S_p only"
+    assert surp(text, entropy=1.0, k=40.0) == (-5 - 4) / 2
+
+
+@pytest.mark.parametrize("size", [*range(1, 21), 50, 101])
+def test_equals_a_loop_over_the_grid(readings, size):
+    text = readings(size, size)["text"]
+    for entropy in (0.5, 2.0, 4.5, 10.0):
+        for k in (10.0, 40.0, 70.0, 100.0):
+            score, name = slow(text, entropy, k)
+            assert surp(text, entropy=entropy, k=k) == pytest.approx(score, rel=1e-12)
+            assert fallback(text, entropy=entropy, k=k) == name
+
+
+@given(st.lists(st.floats(-60, 0), min_size=1, max_size=40), st.floats(0.001, 100))
+def test_percentile_is_numpys_to_the_bit(values, k):
+    assert _percentile(np.sort(values), k) == np.percentile(values, k)
+
+
+@pytest.mark.parametrize("k", range(10, 101, 10))
+def test_percentile_is_numpys_to_the_bit_at_every_size(k):
+    rng = np.random.default_rng(k)
+    for size in range(1, 200):
+        values = -rng.exponential(2.0, size)
+        assert _percentile(np.sort(values), float(k)) == np.percentile(values, k)
+
+
+def test_no_entropy_limit_and_all_percentiles_give_loss_without_the_best_token(readings):
+    logp = readings(8, 30)["text"].logp
+    text = readings(8, 30)["text"]
+    assert surp(text, entropy=1e9, k=100.0) == pytest.approx((logp.sum() - logp.max()) / 29, rel=1e-12)
+
+
+def test_one_token_is_its_own_lowest(make):
+    one = make([-2.5])
+    assert surp(one) == -2.5
+    assert fallback(one, entropy=2.0, k=40.0) == "lowest token"
+
+
+def test_equal_tokens_have_no_one_below(make):
+    same = make([-2.0, -2.0, -2.0])
+    assert surp(same, k=100.0) == -2
+    assert fallback(same, entropy=2.0, k=100.0) == "lowest token"
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 30])
+@pytest.mark.parametrize("entropy", [0.5, 2.0, 10.0])
+def test_a_fallback_stays_among_the_text_s_own_values(readings, size, entropy):
+    text = readings(size, size)["text"]
+    assert text.logp.min() <= surp(text, entropy=entropy, k=10.0) <= text.logp.mean()
+
+
+@pytest.mark.parametrize("k", [0.0, -1.0, 100.5, math.nan])
+def test_a_percentile_outside_its_range_is_refused(text, k):
+    with pytest.raises(UsageError, match=r"^surp\.k must be in \(0, 100\]; got "):
+        surp(text, k=k)
+
+
+@pytest.mark.parametrize("entropy", [0.0, -2.0, math.nan])
+def test_an_entropy_that_no_token_is_below_is_refused(text, entropy):
+    with pytest.raises(UsageError, match=r"^surp\.entropy must be above 0; got "):
+        surp(text, entropy=entropy)

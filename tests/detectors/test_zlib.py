@@ -1,0 +1,45 @@
+import zlib as stdlib
+
+import numpy as np
+import pytest
+
+import detectors
+from detectors.loss import loss
+from detectors.zlib import zlib
+
+
+def test_by_hand(make):
+    # "ab" takes 10 bytes: header 2, one block of 3 + 8 + 8 + 7 bits = 4 bytes, checksum 4
+    assert zlib(make([-1.0, -4.0], text="ab")) == (-1 - 4) / 2 / 10
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "to be or not to be " * 20, "Größe, café, naïve", "专利摘要：一种方法", "🙂\n\t\0"]
+)
+def test_equals_a_streaming_compressor(make, text):
+    stream = stdlib.compressobj()
+    size = sum(len(stream.compress(bytes([byte]))) for byte in text.encode("utf-8")) + len(stream.flush())
+    assert zlib(make([-1.0, -2.5, -3.0], text=text)) == pytest.approx((-1 - 2.5 - 3) / 3 / size, rel=1e-12)
+
+
+def test_the_level_is_the_default_one(make):
+    letters = "".join(np.random.default_rng(0).choice(list("ab"), size=5000))
+    sizes = {level: len(stdlib.compress(letters.encode(), level)) for level in (-1, 1, 9)}
+    assert len(set(sizes.values())) == 3
+    assert zlib(make([-1.0], text=letters)) == -1 / sizes[-1]
+
+
+def test_times_the_compressed_size_is_loss(readings):
+    text = readings(1, 30)["text"]
+    size = len(stdlib.compress(text.text.encode()))
+    assert zlib(text) * size == pytest.approx(loss(text), rel=1e-12)
+
+
+def test_a_text_that_compresses_better_scores_further_from_zero(make):
+    same = [-1.0, -2.0]
+    assert zlib(make(same, text="ab" * 50)) < zlib(make(same, text="".join(map(chr, range(33, 133))))) < 0
+
+
+def test_the_name_of_the_file_hides_nothing(make):
+    assert stdlib.decompress(stdlib.compress(b"x")) == b"x"
+    assert detectors.load("zlib").function.__module__ == "detectors.zlib"

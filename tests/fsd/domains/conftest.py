@@ -1,0 +1,112 @@
+"""A server that speaks as much of the hub's protocol as loading a dataset of plain files needs."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+Datasets = dict[str, dict[str, bytes]]
+
+
+class Hub(BaseHTTPRequestHandler):
+    """GET api/datasets/ID[/revision/R], its tree, POST paths-info, and resolve with the hub's headers."""
+
+    protocol_version = "HTTP/1.1"
+    datasets: Datasets
+    asked: list[str]
+
+    def _send(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), "Content-Type": "application/json", **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _json(self, value: object) -> None:
+        self._send(200, json.dumps(value).encode())
+
+    def _missing(self, code: str) -> None:
+        self._send(404, json.dumps({"error": code}).encode(), X_Error_Code=code, X_Error_Message=code)
+
+    def _entries(self, files: dict[str, bytes], under: str = "", recursive: bool = True) -> list[dict[str, object]]:
+        return [
+            {"type": "file", "path": path, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+            for path, content in files.items()
+            if path.startswith(under) and (recursive or "/" not in path[len(under) :].lstrip("/"))
+        ]
+
+    def _answer(self, body: bytes = b"") -> None:
+        url = urlsplit(self.path)
+        self.asked.append(f"{self.command} {url.path}")
+        parts = unquote(url.path).strip("/").split("/")
+        api = parts[0] == "api"
+        parts = parts[1:] if api else parts
+        name = "/".join(parts[1:3])
+        files = self.datasets.get(name)
+        if parts[0] != "datasets" or files is None:
+            self._missing("RepoNotFound")
+            return
+        verb, rest = (parts[3] if len(parts) > 3 else "revision"), parts[5:]
+        if api and verb == "revision":
+            self._json(
+                {
+                    "id": name, "sha": SHA, "private": False, "gated": False, "disabled": False, "tags": [],
+                    "downloads": 0, "likes": 0, "lastModified": "2024-01-01T00:00:00.000Z",
+                    "siblings": [{"rfilename": path} for path in files],
+                }
+            )  # fmt: skip
+        elif api and verb == "tree":
+            under = "/".join(rest)
+            found = self._entries(files, under, "recursive=true" in url.query.lower())
+            self._json(found) if found or not under else self._missing("EntryNotFound")
+        elif api and verb == "paths-info":
+            try:
+                wanted = json.loads(body)["paths"]
+            except ValueError:
+                wanted = [
+                    unquote(v) for k, _, v in (p.partition("=") for p in body.decode().split("&")) if k == "paths"
+                ]
+            self._json([entry for entry in self._entries(files) if entry["path"] in wanted])
+        elif not api and verb == "resolve" and "/".join(rest) in files:
+            content = files["/".join(rest)]
+            tag = hashlib.sha1(content).hexdigest()
+            self._send(200, content, ETag=f'"{tag}"', X_Repo_Commit=SHA, Content_Type="application/octet-stream")
+        else:
+            self._missing("EntryNotFound")
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Datasets], tuple[str, list[str]]]]:
+    """Starts a hub with the files of datasets; gives its URL and the list of what it was asked for."""
+    servers = []
+
+    def start(datasets: Datasets) -> tuple[str, list[str]]:
+        asked: list[str] = []
+        handler = type("OneHub", (Hub,), {"datasets": datasets, "asked": asked})
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}", asked
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,131 @@
+import csv
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsd.domains._hub import reachable
+
+Serve = Callable[[dict[str, dict[str, bytes]]], tuple[str, list[str]]]
+
+CODE = """
+import json, sys, time
+from fsd.domains import _hub, load
+from fsd.errors import UsageError
+begin = time.perf_counter()
+for name, options in json.loads(sys.argv[1]):
+    try:
+        if "/" in name:
+            found = list(_hub.documents(name, {}, **options))
+        else:
+            found = list(load(name).benchmark(**options))
+        print(json.dumps([[d.text, d.member, d.group, d.source] for d in found]))
+    except UsageError as error:
+        print(json.dumps(str(error)))
+print(time.perf_counter() - begin)
+"""
+
+
+def ask(endpoint: str, home: Path, jobs: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[Any], float]:
+    """What each job gives in a fresh process (the libraries read the endpoint when imported), and all seconds."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
+    environment = kept | {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    command = [sys.executable, "-c", CODE, json.dumps(jobs)]
+    root = Path(__file__).parents[3]
+    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    *answers, seconds = map(json.loads, done.stdout.splitlines())
+    return answers, seconds
+
+
+def parquet(rows: list[dict[str, Any]]) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), out)
+    return out.getvalue()
+
+
+def wikimia() -> dict[str, bytes]:
+    """WikiMIA's layout: one Parquet file a length, splits named in the card."""
+    names = [f"WikiMIA_length{length}" for length in (32, 64, 128, 256)]
+    files = {f"data/{name}-00000-of-00001.parquet": name for name in names}
+    card = "".join(f"  - split: {name}\n    path: {path}\n" for path, name in files.items())
+    content = {p: parquet([{"input": f"{n} {i}", "label": i} for i in (0, 1)]) for p, n in files.items()}
+    head = "---\nconfigs:\n- config_name: default\n  data_files:\n"
+    return {"README.md": f"{head}{card}---\n# WikiMIA\n".encode(), **content}
+
+
+def arxivtection() -> dict[str, bytes]:
+    """Columns of arXivTection: the paper, the passage, three paraphrases of it, the label."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(["ID", "Example_A", "Example_B", "Example_C", "Example_D", "Label"])
+    writer.writerows([f"Paper {i // 2}", f"passage {i}", "b", "c", "d", i // 2] for i in range(4))
+    return {"README.md": b"# arXivTection\n", "arXivTection.csv": out.getvalue().encode()}
+
+
+def test_benchmarks_from_a_hub_then_from_the_cache(serve: Serve, tmp_path: Path) -> None:
+    url, asked = serve({"swj0419/WikiMIA": wikimia(), "avduarte333/arXivTection": arxivtection()})
+    bad = "swj0419/WikiMIA"
+    jobs: list[tuple[str, dict[str, Any]]] = [
+        ("wikipedia", {}), ("arxiv", {}), ("wikipedia", {"limit": 3}), ("own/er", {}), (bad, {}),
+        (bad, {"splits": ["train"]}),
+    ]  # fmt: skip
+    (wiki, arxiv, few, unknown, many, lacking), _ = ask(url, tmp_path, jobs)
+    assert len(wiki) == 8
+    assert wiki[3] == ["WikiMIA_length64 1", True, "", "swj0419/WikiMIA/WikiMIA_length64:2"]
+    assert [row[:3] for row in arxiv] == [[f"passage {i}", i > 1, f"Paper {i // 2}"] for i in range(4)]
+    assert few == wiki[:3]
+    assert "own/er must be on the hub" in unknown
+    assert "must have one split; it has WikiMIA_length32, " in many
+    assert "must have split train; it has WikiMIA_length32, " in lacking
+
+    gone = f"http://127.0.0.1:{free_port()}"
+    sha = "f" * 40
+    (again, other), _ = ask(gone, tmp_path, [("wikipedia", {}), (bad, {"revision": sha})])
+    assert again == wiki
+    assert f"must be at commit {sha}; the cache holds 0123456789abcdef" in other
+    assert asked
+
+
+def test_no_network_is_said_at_once(tmp_path: Path) -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    (said,), seconds = ask(nobody, tmp_path, [("arxiv", {})])
+    assert "avduarte333/arXivTection must be on the hub" in said
+    assert f"{nobody} does not answer, and from the local cache: nothing" in said
+    assert "--data FILE" in said
+    assert seconds < 10
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+def test_reachable(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    url, _ = serve({})
+    nobody = f"http://127.0.0.1:{free_port()}"
+    assert reachable(url)
+    assert not reachable(nobody)
+    monkeypatch.setenv("https_proxy", url)
+    assert reachable("https://hub.invalid")  # the proxy is what has to answer
+
+
+def test_reachable_does_not_wait_for_a_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: time.sleep(1))
+    begin = time.perf_counter()
+    assert not reachable("https://hub.invalid", patience=0.1)
+    assert time.perf_counter() - begin < 0.5
