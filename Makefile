@@ -29,7 +29,7 @@ test: setup
 	$(BIN)/python -m pytest -n 2
 
 ui: setup
-	$(BIN)/mlflow server --backend-store-uri sqlite:///mlruns/mlflow.db --host 127.0.0.1 --port 5000 --workers 1
+	$(BIN)/mlflow server --backend-store-uri sqlite:///mlruns/mlflow.db --artifacts-destination mlruns/artifacts --host 127.0.0.1 --port 5000 --workers 1
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

@@ -4,10 +4,9 @@ Nothing here sees a language model and nothing is fine-tuned. A classifier of wo
 that the two sides of a benchmark differ in what they are about; then no score on it proves membership.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +18,12 @@ from sklearn.model_selection import StratifiedGroupKFold
 from fsd.documents import Document, Split
 from fsd.duplicates import families, near_duplicates, words
 from fsd.errors import UsageError
-from fsd.intervals import BoolArray, Bootstrap, Estimate, checked, group_index, percentiles
+from fsd.intervals import BoolArray, Bootstrap, Estimate, checked, percentiles
 from fsd.metrics import auc
+from fsd.overlap import Overlap, overlaps
 from fsd.stats import FloatArray
 
 FOLDS = 5
-SHUFFLES = 20
-BINS = 10
 
 
 @dataclass(frozen=True)
@@ -76,19 +74,6 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Overlap:
-    """How alike members and non-members are in one respect, 0 (nothing in common) to 1.
-
-    Attributes:
-        value: as found.
-        chance: mean over shuffled labels: what a fair benchmark of this size would show.
-    """
-
-    value: float
-    chance: float
-
-
-@dataclass(frozen=True)
 class Audit:
     """All findings about one benchmark and its split.
 
@@ -121,7 +106,7 @@ def leaks(split: Split) -> Leaks:
     part = np.repeat(np.arange(3), [len(documents) for documents in split])
     texts = [document.text for document in documents]
     found = {(i, j): reason for i, j, reason, *_ in near_duplicates(texts) if part[i] != part[j]}
-    found |= {pair: "group" for pair in _same_group(documents, part)}
+    found |= dict.fromkeys(_same_group(documents, part), "group")
     family = np.array(families([document.group for document in documents], texts), dtype=np.int64)
     holds = np.zeros((3, int(family.max(initial=-1)) + 1), dtype=bool)
     holds[part, family] = True
@@ -187,7 +172,7 @@ def blind(
 
 def _words_and_pairs(text: str) -> list[str]:
     found = words(text)
-    return found + [f"{first} {second}" for first, second in zip(found, found[1:], strict=False)]
+    return found + [f"{first} {second}" for first, second in pairwise(found)]
 
 
 def _judge(counts: sparse.csr_matrix, member: BoolArray, held: sparse.csr_matrix) -> FloatArray:
@@ -228,67 +213,6 @@ def alone(
         return Control(None, str(error))
     turned = numbers if auc(member, numbers) >= 0.5 else -numbers
     return _estimated(member, turned, names, seed, resamples)
-
-
-Likening = Callable[[BoolArray], float]
-
-
-def _overlap(compare: Likening, member: BoolArray, groups: Sequence[str] | None, rng: np.random.Generator) -> Overlap:
-    group = group_index(groups, member.size)
-    first = np.unique(group, return_index=True)[1]
-    chance = [compare(rng.permutation(member[first])[group]) for _ in range(SHUFFLES)]
-    return Overlap(compare(member), float(np.mean(chance)))
-
-
-def _spread(numbers: FloatArray) -> Likening:
-    """Overlap of two histograms with bins that hold a tenth of all texts each."""
-    edges = np.unique(np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1]))
-    place = np.searchsorted(edges, numbers, side="right")
-
-    def compare(member: BoolArray) -> float:
-        sides = [np.bincount(place[side], minlength=BINS + 1) / max(1, side.sum()) for side in (member, ~member)]
-        return float(np.minimum(*sides).sum())
-
-    return compare
-
-
-def _vocabulary(texts: Sequence[str]) -> Likening:
-    """One minus the Jensen-Shannon divergence (bits) of the two sides' word frequencies."""
-    numbers: dict[str, int] = {}
-    rows = [Counter(numbers.setdefault(word, len(numbers)) for word in words(text)) for text in texts]
-    columns = np.array([column for row in rows for column in row], dtype=np.int64)
-    at = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    counts = np.array([count for row in rows for count in row.values()], dtype=np.float64)
-    table = sparse.csr_matrix((counts, (at, columns)), shape=(len(rows), len(numbers)))
-
-    def compare(member: BoolArray) -> float:
-        sides = [table.T @ side.astype(np.float64) for side in (member, ~member)]
-        p, q = (side / max(1.0, side.sum()) for side in sides)
-        return 1 - (_entropy((p + q) / 2) - (_entropy(p) + _entropy(q)) / 2)
-
-    return compare
-
-
-def _entropy(p: FloatArray) -> float:
-    positive = p[p > 0]
-    return float(-(positive * np.log2(positive)).sum())
-
-
-def overlaps(documents: Sequence[Document], *, seed: int = 0) -> dict[str, Overlap]:
-    """Overlap of date, length and vocabulary between members and non-members; of dates where all texts have one."""
-    member = np.array([bool(document.member) for document in documents])
-    if member.all() or not member.any():
-        return {}
-    rng = np.random.default_rng(seed)
-    texts, groups = [document.text for document in documents], [document.group for document in documents]
-    respects = {
-        "length": _spread(np.array([len(words(text)) for text in texts], dtype=np.float64)),
-        "vocabulary": _vocabulary(texts),
-    }
-    dates = [document.date.toordinal() for document in documents if document.date]
-    if len(dates) == len(documents):
-        respects["date"] = _spread(np.array(dates, dtype=np.float64))
-    return {name: _overlap(compare, member, groups, rng) for name, compare in respects.items()}
 
 
 def audit(split: Split, *, seed: int = 0, resamples: int = 1000) -> Audit:

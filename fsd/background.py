@@ -25,7 +25,8 @@ def docstring_paragraphs(packages: Sequence[str] = PACKAGES, *, limit: int, seed
         for file in _files(package):
             found.update(dict.fromkeys(_paragraphs(file)))
     if len(found) < limit:
-        raise UsageError(f"background must have {limit} paragraphs; the docstrings of {', '.join(packages)} have {len(found)}")
+        names = ", ".join(packages)
+        raise UsageError(f"background must have {limit} paragraphs; the docstrings of {names} have {len(found)}")
     return random.Random(seed).sample(sorted(found), limit)
 
 

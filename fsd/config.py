@@ -19,12 +19,10 @@ class DataConfig:
     """Other column names, e.g. text=Example_A,label=Label,group=ID."""
     split: Literal["grouped", "paper"] = "grouped"
     """grouped keeps articles and near-duplicates whole; paper draws rows as the papers do, and may leak."""
-    unseen: float = 0.3
-    """Share of the non-members to fine-tune on."""
+    unseen: float | str = 0.3
+    """Share of the non-members to fine-tune on, or a file of other texts that the model cannot have seen."""
     validation: float | None = None
     """Share of the benchmark for thresholds; 0.2 if grouped, none if paper."""
-    limit: int | None = None
-    """Read at most this many texts."""
 
 
 @dataclass(frozen=True)
@@ -97,5 +95,35 @@ class FSDConfig:
     detection: DetectorConfig = field(default_factory=DetectorConfig)
     adapter: str | None = None
     """Reuse an adapter instead of training: models:/fsd-arxiv@champion, runs:/<id>/adapter or a folder."""
+    placebo: str = "auto"
+    """Model that saw neither side and gets the same job: auto (one that is embedded), none, a folder or a hub id."""
     seed: int = 42
     """Of the split, the adapter and the intervals."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is pretrained from scratch; the defaults are those of the embedded target."""
+
+    hidden_size: int = 128
+    """Width."""
+    layers: int = 4
+    """Transformer layers."""
+    heads: int = 4
+    """Attention heads per layer."""
+    vocabulary: int = 2048
+    """Tokens of the byte-level BPE vocabulary, trained on the background alone."""
+    context: int = 512
+    """Most tokens in one pass."""
+    passes: int = 3
+    """Passes over the background."""
+    exposures: int = 2
+    """Times that each member is seen; 0 makes a twin that never saw them."""
+    batch_size: int = 16
+    """Texts per step."""
+    learning_rate: float = 2e-3
+    """Peak of the cosine schedule."""
+    weight_decay: float = 0.01
+    """Of AdamW."""
+    seed: int = 0
+    """Of initialisation, order and the choice of background."""

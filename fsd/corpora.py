@@ -78,20 +78,23 @@ class Corpus:
             self.done = finished
 
     def _jsonl(self, file: Path, stream: Any) -> Iterator[Passage]:
-        for number, line in enumerate(io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n"), 1):
-            if line.isspace():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UsageError(f"every line of {file} must be a JSON object; line {number}: {error.msg}") from error
-            if not isinstance(row, dict):
-                raise UsageError(f"every line of {file} must be a JSON object; line {number} is not")
-            if self.column not in row:
-                raise self._no_column(f"{file}:{number}", row)
-            text = self._checked(f"{file}:{number}", row[self.column])
-            # An escaped half of a surrogate pair is valid JSON and no valid text.
-            yield Passage(_mended(text) if "\\ud" in line or "\\uD" in line else text)
+        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.isspace():
+                    yield Passage(self._parsed(f"{file}:{number}", line))
+
+    def _parsed(self, where: str, line: str) -> str:
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"every line must be a JSON object; {where}: {error.msg}") from error
+        if not isinstance(row, dict):
+            raise UsageError(f"every line must be a JSON object; {where} is {type(row).__name__}")
+        if self.column not in row:
+            raise self._no_column(where, row)
+        text = self._checked(where, row[self.column])
+        # An escaped half of a surrogate pair is valid JSON and no valid text.
+        return _mended(text) if "\\ud" in line or "\\uD" in line else text
 
     def _csv(self, file: Path, stream: Any) -> Iterator[Passage]:
         import pyarrow as pa
@@ -118,13 +121,13 @@ class Corpus:
             yield from (Passage(self._checked(str(file), value)) for value in batch.column(0).to_pylist())
 
     def _text(self, _: Path, stream: Any) -> Iterator[Passage]:
-        reader = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
         rest, opens = "", True
-        while block := reader.read(PASSAGE):
-            rest += block
-            end = last_cut(rest)
-            yield Passage(rest[:end], opens)
-            rest, opens = rest[end:], False
+        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as reader:
+            while block := reader.read(PASSAGE):
+                rest += block
+                end = last_cut(rest)
+                yield Passage(rest[:end], opens)
+                rest, opens = rest[end:], False
         if rest:
             yield Passage(rest, opens)
 

@@ -1,9 +1,8 @@
 """Count the tokens of a corpus, at constant memory and at a multiple of the speed of tokenising it.
 
-A corpus repeats its words. Where a tokenizer never joins what stands on two sides of a single space, which is so
-for all that cut text by the GPT-2 pattern or its successors, tokenising piece by piece gives the same tokens: so
-each distinct word is tokenised once in a while, and counts as often as it occurred. Any other tokenizer reads the
-whole text, in Rust and on all cores.
+A corpus repeats its words. A tokenizer that cuts text by the GPT-2 pattern or its successors gives the same tokens
+when the text is cut before whitespace: so each distinct word, with the whitespace before it, is tokenised once in a
+while and counts as often as it occurred. Any other tokenizer reads the whole text, in Rust and on all cores.
 """
 
 import json
@@ -27,8 +26,10 @@ DISTINCT_CHARACTERS = 2**26
 BLOCK = 2**15
 """Characters of words tokenised in one call, so that there is work for all cores."""
 
-CUT = re.compile(r" (?=\S)(?<=\S )")
-"""A single space between two words; it belongs to the second."""
+_SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # Unicode White_Space
+WORDS = re.compile(rf"[{_SPACE}]*+[^{_SPACE}]++(?:(?<=[\W_])[\r\n][{_SPACE}]*+[^{_SPACE}]*+)*+|[{_SPACE}]+")
+"""Words with the whitespace before them; a line break right after punctuation stays with it, as Llama 3 has it."""
+JOINED = re.compile(rf"[^{_SPACE}][{_SPACE}]")
 
 _LLAMA_3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -44,8 +45,8 @@ SEPARATING = frozenset(
         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     }
 )
-"""Patterns (GPT-2 and NeoX, Llama 3, Qwen, GPT-4o) of which no match holds a space after something else than a
-space, and whose only look-ahead is for whitespace: a cut at `CUT` changes no match on either side."""
+"""Patterns (GPT-2 and NeoX, Llama 3, Qwen, GPT-4o) of which no match holds whitespace after something else, but for
+line breaks after punctuation, and whose only look-ahead is for whitespace: a cut between `WORDS` changes no match."""
 
 
 def count(
@@ -160,13 +161,12 @@ class Tally:
             self._encode([text for text in texts if text], 1)
             return
         for text in texts:
-            words = CUT.split(text)
-            self._ends[words[0]] += 1
-            if len(words) > 1:
-                if words[-1][-1].isspace():  # must end its text: what becomes of whitespace depends on what follows
-                    self._ends[" " + words.pop()] += 1
-                del words[0]
-                self._words.update(words)
+            words = WORDS.findall(text)
+            # The first has nothing before it, and what becomes of whitespace at the end depends on that being the end.
+            for at in (-1, 0):
+                if words and (at == 0 or words[-1][-1].isspace()):
+                    self._ends[words.pop(at)] += 1
+            self._words.update(words)
             self._bound += len(text)
         if len(self._words) + len(self._ends) > DISTINCT or self._kept() > DISTINCT_CHARACTERS:
             self.total()
@@ -206,21 +206,32 @@ class Tally:
             self.counts += times * found
 
 
-def _joined(words: Sequence[str]) -> Iterator[str]:
-    """The words, each after a space, in texts of about `BLOCK` characters."""
+def _joined(words: Iterable[str]) -> Iterator[str]:
+    """The words, each with the whitespace before it, in texts of about `BLOCK` characters that keep them apart.
+
+    A word that begins with a line break must not come after punctuation, which would take the break.
+    """
+    kinds: dict[tuple[bool, bool], list[str]] = {(a, b): [] for a in (False, True) for b in (False, True)}
+    for word in words:
+        kinds[word[0] in "\r\n", word[-1].isalnum()].append(word)
+    after, spaced = kinds[True, False], kinds[False, True]
+    pairs = min(len(after), len(spaced))
+    order = kinds[True, True] + [word for pair in zip(after, spaced, strict=False) for word in pair]
+    order += spaced[pairs:] + kinds[False, False]
     begin = characters = 0
-    for end, word in enumerate(words, 1):
-        characters += len(word) + 1
-        if characters >= BLOCK or end == len(words):
-            yield " " + " ".join(words[begin:end])
+    for end, word in enumerate(order, 1):
+        characters += len(word)
+        if characters >= BLOCK or end == len(order):
+            yield "".join(order[begin:end])
             begin, characters = end, 0
+    yield from after[pairs:]
 
 
 def separable(backend: Any) -> bool:
-    """Whether a tokenizer gives the same tokens when a text is cut at `CUT`; false where that is not known.
+    """Whether a tokenizer gives the same tokens when a text is cut into `WORDS`; false where that is not known.
 
-    It needs a cut into words that never joins across such a space (see `SEPARATING`), a normaliser that composes
-    no space with its neighbours, and added tokens that neither hold such a space nor look at what follows them.
+    It needs a cut into words that agrees (see `SEPARATING`), a normaliser that composes no whitespace with its
+    neighbours, and added tokens that neither hold whitespace after something else nor look at what follows them.
     """
     state = json.loads(backend.to_str())
     normalizer, splitter = state["normalizer"], state["pre_tokenizer"]
@@ -230,7 +241,7 @@ def separable(backend: Any) -> bool:
     cuts = any(_separates(step) for step in steps)
     harmless = all(_separates(step) or step["type"] in ("ByteLevel", "Digits") for step in steps)
     added = all(
-        not (token["rstrip"] or token["single_word"] or CUT.search(token["content"] + "x"))
+        not (token["rstrip"] or token["single_word"] or JOINED.search(token["content"]))
         for token in state["added_tokens"]
     )
     return plain and cuts and harmless and added and not state["model"].get("dropout")

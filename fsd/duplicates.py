@@ -7,7 +7,8 @@ Two texts are near-duplicates when one of these holds (n-grams are of words, eac
 - overlap: at least 20 % of the 7-grams of the text with fewer are in the other one, 7-grams found in more
   than `COMMON` texts not counted as shared;
 - run: 20 words in a row are the same, about one whole sentence of English, unless more than `COMMON` texts
-  have them. Texts written apart do not agree for that long by chance; quotations do, and those leak as well.
+  have them or all 7-grams that the two texts share are so common (two standard sentences in a row). Texts
+  written apart do not agree for that long by chance; quotations do, and those leak as well.
 
 What stands in more than `COMMON` texts (a licence, a template, "Title: ... Abstract: we study") says nothing
 about a common origin, so it cannot link by opening, overlap or run. Only the rule for copies still sees it:
@@ -172,13 +173,16 @@ def _share(a: _Text, b: _Text) -> float:
 
 
 def _by_grams(found: Sequence[_Text]) -> Iterator[tuple[int, int, str]]:
-    rare, near = _pairs_sharing([text.grams for text in found])
+    """Links by run, overlap and copy; a pair may come several times, the stronger reason later."""
     n, count = len(found), np.array([len(text.grams) for text in found])
+    rare, near = _pairs_sharing([text.grams for text in found])
     pairs, shared = np.unique(rare, return_counts=True)
-    fewer = np.minimum(count[pairs // n], count[pairs % n])
-    yield from ((int(p // n), int(p % n), "overlap") for p in pairs[shared >= OVERLAP * fewer])
+    runs, _ = _pairs_sharing([text.runs for text in found])
+    overlapping = pairs[shared >= OVERLAP * np.minimum(count[pairs // n], count[pairs % n])]
+    yield from ((int(pair // n), int(pair % n), "run") for pair in np.intersect1d(runs, pairs))
+    yield from ((int(pair // n), int(pair % n), "overlap") for pair in overlapping)
     # common n-grams count for copies only, and are looked at one pair at a time
-    for pair in np.union1d(near, pairs[shared >= OVERLAP * fewer]):
+    for pair in np.union1d(near, overlapping):
         i, j = divmod(int(pair), n)
         if _share(found[i], found[j]) >= COPY:
             yield i, j, "copy"
@@ -187,18 +191,14 @@ def _by_grams(found: Sequence[_Text]) -> Iterator[tuple[int, int, str]]:
 def near_duplicates(texts: Sequence[str]) -> list[Link]:
     """Links between near-duplicate texts, by the rules at the head of this module, sorted.
 
-    Where many texts are alike not every pair of them is listed, but always enough pairs to join them all; so
-    if near-duplicates lie in two parts of a split, some listed link goes from one part to the other.
+    Where many texts are alike not every pair of them is listed, but enough pairs to join them all; so if
+    near-duplicates lie in two parts of a split, some listed link goes from one part to another.
     """
     found = _read(texts)
-    runs, _ = _pairs_sharing([text.runs for text in found])
-    links: dict[tuple[int, int], str] = {}
-    for pair in np.unique(runs):
-        links[divmod(int(pair), len(found))] = "run"
-    by_grams = list(_by_grams(found))
-    links |= {(i, j): reason for i, j, reason in by_grams if reason == "overlap"}
-    links |= dict.fromkeys(_openings(found), "opening")
-    links |= {(i, j): reason for i, j, reason in by_grams if reason == "copy"}
+    links = dict.fromkeys(_openings(found), "opening")
+    for i, j, reason in _by_grams(found):
+        if reason == "copy" or (i, j) not in links or links[i, j] == "run":
+            links[i, j] = reason
     links |= dict.fromkeys(_copies(found), "copy")
     return [Link(i, j, links[i, j], _share(found[i], found[j])) for i, j in sorted(links)]
 

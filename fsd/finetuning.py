@@ -1,24 +1,28 @@
 """Fine-tune a model a little on texts it cannot have seen (FSD paper §3.1, §4.1), with trl on accelerate."""
 
+import contextlib
+import copy
+import logging as stdlib_logging
 import math
 import os
+import random
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
+from fsd.adapters import peft_config
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
-from fsd.models import LanguageModel
+from fsd.hub import first_line
+from fsd.models import LanguageModel, detach
 from fsd.progress import progress
 
 StepLog = Callable[[Mapping[str, float], int], None]
 """Takes the numbers of a training step (loss, lm_loss, learning_rate, grad_norm) and the step, from 1."""
-
-ADALORA_START = 1.5
-"""Initial over final rank budget of AdaLoRA (Zhang et al. 2023, §4.1)."""
-ADALORA_MIN_STEPS = 5
 
 
 def finetune(
@@ -33,8 +37,9 @@ def finetune(
     """Attach a fresh adapter and train it on `texts` with the causal language-modelling loss, in place.
 
     Texts are given as they are scored: one start token before, no end token after, never packed, never cut (a
-    text longer than the context is trained on in pieces). Base weights keep their precision, so that with the
-    adapter off the scores stay the base's bitwise. An adapter that is already attached is replaced.
+    text longer than the context is trained on in pieces). Base weights keep their precision and place, so that
+    with the adapter off the scores stay the base's bitwise. An adapter that is already attached is replaced; after
+    an error there is none. Random states outside are left as they were.
 
     Args:
         language_model: the base; gets the adapter.
@@ -45,26 +50,89 @@ def finetune(
         shown: whether progress is shown.
 
     Raises:
-        UsageError: for no texts, impossible hyperparameters, or an architecture without known targets.
+        UsageError: for no texts, impossible hyperparameters, an architecture without known targets, a loss that
+            is no number any more, or too little memory.
     """
     if not texts:
         raise UsageError("fine-tuning must have at least one unseen text; got none")
     _check(config)
-    from datasets import Dataset
-
-    if language_model.adapted:
-        language_model.model = language_model.model.unload()
+    detach(language_model)
     pieces = _pieces(language_model, texts)
     steps = math.ceil(len(pieces) / config.batch_size) * config.epochs
     adapter = peft_config(language_model, config, steps=steps)
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = _trainer(
-            language_model, Dataset.from_dict({"input_ids": pieces}), adapter, config, seed, folder, steps
-        )
-        trainer.add_callback(_steps_callback(trainer, log, steps, shown=shown))
-        trainer.train()
-    language_model.model = trainer.accelerator.unwrap_model(trainer.model)
+    forward = vars(language_model.base).get("forward")
+    with _own_randomness(), _quiet(), _place(language_model), tempfile.TemporaryDirectory() as folder:
+        try:
+            trainer = _trainer(language_model, pieces, adapter, config, seed, folder)
+            with progress(steps, "fine-tuning", "step", shown=shown) as bar:
+                trainer.add_callback(_steps_callback(trainer, log, bar))
+                trainer.train()
+            language_model.model = trainer.accelerator.unwrap_model(trainer.model)
+        except torch.OutOfMemoryError as error:
+            _clean(language_model)
+            raise UsageError(f"a step must fit the memory; batch-size {config.batch_size} does not") from error
+        except BaseException:
+            _clean(language_model)
+            raise
+        finally:
+            _restore_forward(language_model.base, forward)
     language_model.model.eval()
+
+
+def _clean(language_model: LanguageModel) -> None:
+    """Put back the modules of the base that a failed training had replaced in place."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    base = language_model.model
+    for name, module in list(base.named_modules()):
+        if isinstance(module, BaseTunerLayer):
+            parent, _, child = name.rpartition(".")
+            setattr(base.get_submodule(parent), child, module.get_base_layer())
+    base.eval()
+
+
+def _restore_forward(base: Any, forward: Any) -> None:
+    """Undo trl's own forward, which would be wrapped once more by every training."""
+    vars(base).pop("forward", None)
+    if forward is not None:
+        base.forward = forward
+
+
+@contextlib.contextmanager
+def _own_randomness() -> Iterator[None]:
+    """The trainer seeds every generator there is; put them back as they were."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that the trainer seeds
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002 - see above
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the notes of transformers, trl and peft on what is done here on purpose."""
+    from transformers.utils import logging
+
+    loggers = [logging.get_logger("transformers"), *(stdlib_logging.getLogger(name) for name in ("trl", "accelerate"))]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing")
+        warnings.filterwarnings("ignore", message=".*fan_in_fan_out")  # peft sets it right itself
+        for logger in loggers:
+            logger.setLevel(stdlib_logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def _place(language_model: LanguageModel) -> contextlib.AbstractContextManager[Any]:
+    """The trainer takes the current card: make it the one that the model is on."""
+    device = language_model.device
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _check(config: AdapterConfig) -> None:
@@ -85,87 +153,49 @@ def _check(config: AdapterConfig) -> None:
 
 
 def _pieces(language_model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
-    """Start token + tokens of each text, in pieces of at most one context; a piece of one token teaches nothing."""
+    """Start token + tokens of each text, in pieces of at most one context.
+
+    A piece begins with the last token of the one before, so that every token is predicted once.
+    """
     size = language_model.context
     rows = [[language_model.start, *ids] for ids in language_model.tokens(texts)]
-    return [row[i : i + size] for row in rows for i in range(0, len(row), size) if len(row) - i > 1]
-
-
-def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: int) -> Any:
-    """The peft configuration of a method, with targets found for the architecture.
-
-    Args:
-        language_model: the base.
-        config: method and hyperparameters.
-        steps: optimiser steps to come; AdaLoRA plans its budget over them.
-
-    Raises:
-        UsageError: if peft knows no targets for the architecture, if named targets do not exist, or if the
-            training is too short for AdaLoRA to reallocate anything.
-    """
-    from peft import AdaLoraConfig, IA3Config, LoraConfig
-    from peft.utils import constants
-
-    architecture = language_model.base.config.model_type
-    mapping = getattr(constants, f"TRANSFORMERS_MODELS_TO_{config.method.upper()}_TARGET_MODULES_MAPPING")
-    targets = _targets(language_model, config, mapping, architecture)
-    common: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": targets}
-    if config.method == "ia3":
-        known = constants.TRANSFORMERS_MODELS_TO_IA3_FEEDFORWARD_MODULES_MAPPING.get(architecture, [])
-        forward = [] if targets == "all-linear" else [name for name in known if name in targets]
-        return IA3Config(**common, feedforward_modules=forward)
-    scale = {"lora_alpha": config.alpha, "lora_dropout": config.dropout, "bias": "none"}
-    if config.method == "lora":
-        return LoraConfig(**common, **scale, r=config.rank)
-    if steps < ADALORA_MIN_STEPS:
-        raise UsageError(f"adalora must have at least {ADALORA_MIN_STEPS} steps to move its budget; got {steps}")
-    return AdaLoraConfig(
-        **common,
-        **scale,
-        init_r=math.ceil(ADALORA_START * config.rank),
-        target_r=config.rank,
-        total_step=steps,
-        tinit=steps // 10,
-        tfinal=steps // 2,
-        deltaT=1,
-    )
-
-
-def _targets(
-    language_model: LanguageModel, config: AdapterConfig, mapping: Mapping[str, Any], architecture: str
-) -> str | list[str]:
-    if config.target_modules == "all-linear":
-        return "all-linear"
-    if config.target_modules == "auto":
-        if architecture not in mapping:
-            raise UsageError(
-                f"target-modules must be given for {config.method} on architecture {architecture!r}, which has no "
-                "known targets; allowed: all-linear, or module names separated by commas"
-            )
-        return list(mapping[architecture])
-    wanted = [name.strip() for name in config.target_modules.split(",") if name.strip()]
-    linear = {
-        name.rsplit(".", 1)[-1] for name, module in language_model.base.named_modules() if hasattr(module, "weight")
-    }
-    missing = [name for name in wanted if name not in linear]
-    if missing or not wanted:
-        raise UsageError(f"target-modules must be auto, all-linear or of {', '.join(sorted(linear))}; got {missing}")
-    return wanted
+    return [row[i : i + size] for row in rows for i in range(0, len(row) - 1, size - 1)]
 
 
 def _trainer(
     language_model: LanguageModel,
-    dataset: Any,
+    pieces: list[list[int]],
     adapter: Any,
     config: AdapterConfig,
     seed: int,
     folder: str,
-    steps: int,
 ) -> Any:
+    from datasets import Dataset
     from transformers import PrinterCallback
+
+    try:
+        trainer = _trainer_class()(
+            model=language_model.model,
+            args=_arguments(language_model.device, config, seed, folder, pieces=len(pieces)),
+            train_dataset=Dataset.from_dict({"input_ids": pieces}),
+            peft_config=adapter,
+            processing_class=copy.deepcopy(language_model.tokenizer),  # trl gives it a padding token
+        )
+    except ValueError as error:
+        raise UsageError(
+            f"target-modules {config.target_modules!r} must suit {config.method} and the model; {first_line(error)}"
+        ) from error
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _arguments(device: torch.device, config: AdapterConfig, seed: int, folder: str, *, pieces: int) -> Any:
     from trl import SFTConfig
 
-    device = language_model.device
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if config.batch_size % processes:
+        raise UsageError(f"batch-size must be a multiple of the {processes} processes; got {config.batch_size}")
+    steps = math.ceil(pieces / config.batch_size) * config.epochs
     arguments = SFTConfig(
         output_dir=folder,
         use_cpu=device.type == "cpu",
@@ -174,14 +204,16 @@ def _trainer(
         activation_checkpointing=False,
         max_length=None,
         packing=False,
+        dataset_kwargs={"skip_prepare_dataset": True},  # it is prepared: token ids, and nothing put after them
         num_train_epochs=config.epochs,
-        per_device_train_batch_size=config.batch_size,
+        per_device_train_batch_size=config.batch_size // processes,
         learning_rate=config.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=min(config.warmup_steps, steps // 2),
         weight_decay=config.weight_decay,
         optim="adamw_torch",
         logging_steps=1,
+        logging_nan_inf_filter=False,
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
@@ -191,16 +223,7 @@ def _trainer(
     )
     # Several cards would be used by splitting each batch among them; the model stays where it was loaded.
     arguments._n_gpu = min(arguments.n_gpu, 1)
-    kind = _trainer_class()
-    trainer = kind(
-        model=language_model.model,
-        args=arguments,
-        train_dataset=dataset,
-        peft_config=adapter,
-        processing_class=language_model.tokenizer,
-    )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
+    return arguments
 
 
 def _trainer_class() -> Any:
@@ -238,26 +261,26 @@ def orthogonal_penalty(model: Any) -> torch.Tensor | float:
     return penalty
 
 
-def _steps_callback(trainer: Any, log: StepLog | None, steps: int, *, shown: bool) -> Any:
+def _steps_callback(trainer: Any, log: StepLog | None, bar: Any) -> Any:
     from transformers import TrainerCallback
 
     class Steps(TrainerCallback):  # type: ignore[misc]
-        bar = progress(steps, "fine-tuning", "step", shown=shown)
-
         def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             base = trainer.accelerator.unwrap_model(trainer.model).base_model
             if hasattr(base, "update_and_allocate"):  # nobody else moves AdaLoRA's budget
                 base.update_and_allocate(state.global_step + 1)
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if not logs or "loss" not in logs or not state.is_world_process_zero:
+            if not logs or "loss" not in logs:
                 return
-            self.bar.update(1)
-            if log is not None:
+            if not math.isfinite(float(logs["loss"])):
+                raise UsageError(
+                    f"the training loss must stay finite; at step {state.global_step} it is {logs['loss']}: take a "
+                    "lower learning-rate or another dtype"
+                )
+            bar.update(1)
+            if log is not None and state.is_world_process_zero:
                 numbers = {k: float(logs[k]) for k in ("loss", "learning_rate", "grad_norm") if k in logs}
                 log({**numbers, "lm_loss": trainer.lm_loss}, state.global_step)
-
-        def on_train_end(self, *_: Any, **__: Any) -> None:
-            self.bar.close()
 
     return Steps()

@@ -2,11 +2,11 @@
 
 import json
 import mmap
-import os
 import socket
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import xxhash
 
@@ -18,9 +18,18 @@ EMBEDDED = {
 }
 """Models that come with the package: the target with known members, and its twin that never saw them."""
 
+SMALL_FILES = ("*.json", "*.model", "*.txt")
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+"""Names of one-file weights, in the order in which they are preferred; in parts, `<name>.index.json` lists them."""
 
-def locate(model: str, revision: str | None = None) -> tuple[Path, str]:
+
+def locate(model: str, revision: str | None = None, *, weights: bool = True) -> tuple[Path, str]:
     """The local folder of a model, downloaded first if it is a hub id, and its hub commit ("" if local).
+
+    Args:
+        model: "embedded", "embedded-twin", a local folder or a hub id.
+        revision: branch, tag or commit of a hub id.
+        weights: whether the weights are needed too, or only configuration and tokenizer.
 
     Raises:
         UsageError: if it is no model folder, or a hub id that is not cached and cannot be reached.
@@ -29,56 +38,88 @@ def locate(model: str, revision: str | None = None) -> tuple[Path, str]:
         return EMBEDDED[model], ""
     folder = Path(model).expanduser()
     if folder.is_dir():
-        if (folder / "adapter_config.json").exists():
-            raise UsageError(f"model must be a base model; {model} is an adapter: give it to --adapter")
-        if not (folder / "config.json").exists():
-            raise UsageError(f"model folder must hold config.json and weights; {model} has no config.json")
+        _check_folder(model, folder)
         return folder, ""
-    if model.startswith((".", "/", "~")) or model.count("/") > 1:
-        raise UsageError(f"model must be embedded, a folder or a hub id; there is no folder {model}")
-    return _download(model, revision)
+    if not model.strip() or model.startswith((".", "/", "~")) or model.count("/") > 1:
+        raise UsageError(f"model must be embedded, a folder or a hub id; there is no folder {model!r}")
+    folder = _download(model, revision, weights=weights)
+    _check_folder(model, folder)
+    return folder, folder.name
 
 
-def _download(model: str, revision: str | None) -> tuple[Path, str]:
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+def _check_folder(model: str, folder: Path) -> None:
+    if (folder / "adapter_config.json").exists():
+        raise UsageError(f"model must be a base model; {model} is an adapter: give it to --adapter")
+    if not (folder / "config.json").exists():
+        raise UsageError(f"model folder must hold config.json and weights; {model} has no config.json")
+
+
+def _download(model: str, revision: str | None, *, weights: bool) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        if hub_reachable():
-            files = HfApi().list_repo_files(model, revision=revision)
-            weights = "*.safetensors" if any(f.endswith(".safetensors") for f in files) else "*.bin"
-            patterns = [weights, "*.json", "*.model", "*.txt"]
-            folder = Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
-        else:
-            folder = Path(snapshot_download(model, revision=revision, local_files_only=True))
+        if not hub_reachable():
+            return Path(snapshot_download(model, revision=revision, local_files_only=True))
+        wanted = [*SMALL_FILES, *(_weight_patterns(model, revision) if weights else ())]
+        # Folders inside a repository hold other formats of the same weights.
+        ignored = ["*/*", "consolidated*"]
+        return Path(snapshot_download(model, revision=revision, allow_patterns=wanted, ignore_patterns=ignored))
     except LocalEntryNotFoundError as error:
         raise UsageError(
             f"model {model!r} must be a folder, or a hub id with network or in the local cache; "
             "the hub cannot be reached: give a local folder, or --model embedded"
         ) from error
-    except (HfHubHTTPError, HFValidationError) as error:
+    except Exception as error:  # the HTTP client of the hub library, and so its errors, differ by version
         raise UsageError(f"model {model!r} must be a folder or a hub id; {first_line(error)}") from error
-    if (folder / "adapter_config.json").exists():
-        raise UsageError(f"model must be a base model; {model} is an adapter: give it to --adapter")
-    return folder, folder.name
+
+
+def _weight_patterns(model: str, revision: str | None) -> tuple[str, ...]:
+    """Which weights of a repository to take: `.bin` files only if there is nothing else."""
+    from huggingface_hub import HfApi
+
+    files = [name for name in HfApi().list_repo_files(model, revision=revision) if "/" not in name]
+    return ("*.safetensors",) if any(name.endswith(".safetensors") for name in files) else ("*.bin",)
 
 
 def hub_reachable(seconds: float = 3.0) -> bool:
-    """Whether the model hub answers a TCP connection; the hub library itself would try for most of a minute."""
+    """Whether the model hub, or the proxy before it, takes a TCP connection.
+
+    The hub library itself would try for most of a minute.
+    """
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
         return False
-    parts = urlsplit(constants.ENDPOINT)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    proxied = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy")
-    if proxied:
-        return True  # the proxy resolves names that this machine cannot
+    url = urlsplit(constants.ENDPOINT)
+    proxy = getproxies().get(url.scheme)
+    if proxy and not proxy_bypass(url.hostname or ""):
+        url = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    port = url.port or (443 if url.scheme == "https" else 80)
     try:
-        with socket.create_connection((parts.hostname or "", port), timeout=seconds):
+        with socket.create_connection((url.hostname or "", port), timeout=seconds):
             return True
     except OSError:
         return False
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that the weights are read from: safetensors before `.bin`, in one file or in the parts of an index.
+
+    Raises:
+        UsageError: if the folder holds no weights, or lacks a part.
+    """
+    for name in WEIGHT_FILES:
+        index = folder / f"{name}.index.json"
+        if (folder / name).exists():
+            return [folder / name]
+        if index.exists():
+            parts = sorted({folder / part for part in json.loads(index.read_text())["weight_map"].values()})
+            missing = [part.name for part in parts if not part.exists()]
+            if missing:
+                raise UsageError(f"model must have all its weights; {folder} lacks {', '.join(missing)}")
+            return parts
+    raise UsageError(f"model folder must hold weights ({' or '.join(WEIGHT_FILES)}); {folder} has none")
 
 
 def fingerprint(folder: Path) -> str:
@@ -87,35 +128,39 @@ def fingerprint(folder: Path) -> str:
     Tensors are hashed in the order of their names (name, type, shape, bytes); `.bin` files by their bytes.
 
     Raises:
-        UsageError: if the folder holds no weights.
+        UsageError: if the folder holds no weights, lacks a part, or a file is cut short.
     """
     digest = xxhash.xxh3_128()
-    tensors = sorted(
-        (name, file, entry) for file in folder.glob("*.safetensors") for name, entry in _header(file).items()
-    )
-    for name, file, entry in tensors:
+    files = weight_files(folder)
+    if files[0].suffix == ".bin":
+        for part in files:
+            with part.open("rb") as stream:
+                while block := stream.read(2**24):
+                    digest.update(block)
+        return digest.hexdigest()
+    tensors = {name: (file, entry) for file in files for name, entry in _header(file).items()}
+    for name, (file, entry) in sorted(tensors.items()):
         begin, end = entry["data_offsets"]
         digest.update(f"{name} {entry['dtype']} {entry['shape']}".encode())
         with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as raw:
             data = 8 + int.from_bytes(raw[:8], "little")
-            digest.update(memoryview(raw)[data + begin : data + end])
-    if not tensors:
-        files = sorted(folder.glob("*.bin"))
-        if not files:
-            raise UsageError(f"model folder must hold weights (*.safetensors or *.bin); {folder} has none")
-        for file in files:
-            with file.open("rb") as stream:
-                while block := stream.read(2**24):
-                    digest.update(block)
+            with memoryview(raw) as view:
+                digest.update(view[data + begin : data + end])
     return digest.hexdigest()
 
 
 def _header(file: Path) -> dict[str, Any]:
     """Name → dtype, shape and data_offsets of each tensor of a safetensors file (8 bytes of length, then JSON)."""
+    size = file.stat().st_size
     with file.open("rb") as stream:
-        size = int.from_bytes(stream.read(8), "little")
-        header: dict[str, Any] = json.loads(stream.read(size))
+        length = int.from_bytes(stream.read(8), "little")
+        try:
+            header: dict[str, Any] = json.loads(stream.read(length) if length < size else b"")
+        except ValueError as error:
+            raise UsageError(f"weights must be a whole safetensors file; {file} is damaged") from error
     header.pop("__metadata__", None)
+    if any(8 + length + entry["data_offsets"][1] > size for entry in header.values()):
+        raise UsageError(f"weights must be a whole safetensors file; {file} is cut short")
     return header
 
 

@@ -33,6 +33,10 @@ FPRS = (0.01, 0.05, 0.10)
 class Evaluation:
     """One detector on one set of texts; every number with its 95 % interval, resampled by group.
 
+    Measured on simulated sets the intervals of AUC and of TPR at 5 and 10 % hold the truth in 92-97 of 100 cases. That
+    of TPR at 1 % does so from about 250 non-members on; with 40 to 100 it is too narrow (80-86), because it hangs on
+    the one or two highest non-members.
+
     Attributes:
         auc: chance that a member scores higher than a non-member, ties half.
         tpr_at_1fpr: largest TPR among thresholds whose FPR is at most 1 %; likewise at 5 and 10 %.

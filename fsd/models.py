@@ -1,33 +1,39 @@
 """Load a causal language model, say exactly which one it is, and switch an adapter on and off."""
 
 import contextlib
-import json
 import os
+import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from fsd.adapters import BaseIdentity, adapter_fingerprint, attach, check_base, detach, save_adapter
 from fsd.errors import UsageError
 from fsd.hub import fingerprint, first_line, locate
+
+__all__ = [
+    "BaseIdentity",
+    "LanguageModel",
+    "adapter_fingerprint",
+    "assemble",
+    "attach",
+    "check_base",
+    "detach",
+    "load",
+    "load_tokenizer",
+    "save_adapter",
+    "torch_device",
+]
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
-BASE_FILE = "base.json"
 DEFAULT_CONTEXT = 2048
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-@dataclass(frozen=True)
-class BaseIdentity:
-    """Which base model it is: the name it was asked for by, the hub commit, and a hash of its weights."""
-
-    id: str
-    revision: str
-    fingerprint: str
+CAUSALITY = 1e-2
+"""Largest change of earlier logits (share of the largest one) that rounding may cause when a later token changes."""
 
 
 @dataclass
@@ -66,13 +72,24 @@ class LanguageModel:
         device: torch.device = self.base.get_input_embeddings().weight.device
         return device
 
+    @property
+    def precision(self) -> str:
+        """What the weights are computed with: a dtype, or the number of bits they were rounded to."""
+        for bits in (4, 8):
+            if getattr(self.base, f"is_loaded_in_{bits}bit", False):
+                return f"{bits}bit"
+        return str(self.base.dtype).removeprefix("torch.")
+
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, no special tokens added.
+        """Token ids of each text, no special tokens added and none read out of the text's characters.
+
+        A text that quotes "<|endoftext|>" is text: taken for the token itself it would start a new document.
 
         Raises:
             UsageError: for a text of no tokens.
         """
-        ids: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+        rows = self.tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False)
+        ids: list[list[int]] = rows["input_ids"]
         for text, row in zip(texts, ids, strict=True):
             if not row:
                 raise UsageError(f"a text must have at least one token; got {text[:40]!r}")
@@ -95,35 +112,87 @@ class LanguageModel:
             yield self.base
 
 
-def load(model: str, *, revision: str | None = None, device: str = "auto", dtype: str = "auto") -> LanguageModel:
+def load(
+    model: str,
+    *,
+    revision: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    bits: int | None = None,
+) -> LanguageModel:
     """Load a causal language model.
 
     Args:
         model: "embedded", "embedded-twin", a local folder or a hub id.
         revision: branch, tag or commit of a hub id.
-        device: "auto" (cuda if there is one, else cpu) or a torch device.
+        device: "auto" (cuda if there is one, else cpu), "spread" (over all cards, then memory, for a model larger
+            than one card) or a torch device.
         dtype: "auto" (bfloat16 on cuda, else float32), "float32", "bfloat16" or "float16".
+        bits: 8 or 4 to round the weights to so many bits (needs bitsandbytes); None leaves them.
 
     Raises:
-        UsageError: for an adapter folder, a folder without a model, missing weights, a model without any start
-            token, a hub id that cannot be reached, an unknown device or dtype.
+        UsageError: for an adapter folder, a folder without a model, missing weights, a model that is not causal or
+            has no start token, a hub id that cannot be reached, an unknown device or dtype.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    where = torch_device(device)
-    precision = _dtype(dtype, where)
+    where = torch_device("auto" if device == "spread" else device)
+    options: dict[str, Any] = {"dtype": _dtype(dtype, where), **_rounding(bits)}
+    if device == "spread":
+        options["device_map"] = "auto"
+    elif bits is not None:
+        options["device_map"] = {"": where}
     folder, commit = locate(model, revision)
-    try:
-        network, report = AutoModelForCausalLM.from_pretrained(folder, dtype=precision, output_loading_info=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"model {model!r} must be a causal language model; {first_line(error)}") from error
+    identity = BaseIdentity(id=model, revision=commit, fingerprint=fingerprint(folder))
+    with _quiet_loading(), _loading(model):
+        network, report = AutoModelForCausalLM.from_pretrained(
+            folder, output_loading_info=True, trust_remote_code=False, **options
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         raise UsageError(f"model {model!r} must have all its weights; {len(missing)} missing, e.g. {missing[0]}")
-    network.to(where).eval()
-    identity = BaseIdentity(id=model, revision=commit, fingerprint=fingerprint(folder))
-    return assemble(network, tokenizer, identity)
+    if "device_map" not in options:
+        network.to(where)
+    return assemble(network.eval(), tokenizer, identity)
+
+
+def _rounding(bits: int | None) -> dict[str, Any]:
+    if bits is None:
+        return {}
+    if bits not in (4, 8):
+        raise UsageError(f"bits must be 4 or 8; got {bits}")
+    from importlib.util import find_spec
+
+    if find_spec("bitsandbytes") is None:
+        raise UsageError(f"{bits}-bit weights must have the package bitsandbytes; it is not installed")
+    from transformers import BitsAndBytesConfig
+
+    return {"quantization_config": BitsAndBytesConfig(**{f"load_in_{bits}bit": True})}
+
+
+@contextlib.contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """Without the tables that transformers logs about weights: what is wrong with them is raised here."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+
+
+@contextlib.contextmanager
+def _loading(model: str) -> Iterator[None]:
+    """Turns what transformers raises for files that are no causal language model into a line for the user."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError, pickle.UnpicklingError) as error:
+        raise UsageError(f"model {model!r} must be a whole causal language model; {first_line(error)}") from error
 
 
 def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int]:
@@ -134,11 +203,10 @@ def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    folder, _ = locate(model, revision)
-    try:
-        config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"model {model!r} must have a tokenizer; {first_line(error)}") from error
+    folder, _ = locate(model, revision, weights=False)
+    with _quiet_loading(), _loading(model):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     return tokenizer, int(config.get_text_config().vocab_size)
 
 
@@ -146,28 +214,41 @@ def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageMo
     """Put a loaded transformers model and tokenizer together, and check how its logits come about.
 
     Raises:
-        UsageError: if the tokenizer has neither BOS nor EOS.
+        UsageError: if the tokenizer has neither BOS nor EOS or does not fit the model, or the model reads ahead.
     """
     start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     if start is None:
         raise UsageError(f"the tokenizer of {identity.id!r} must have a BOS or EOS token to start a text; it has none")
+    rows = network.get_input_embeddings().weight.shape[0]
+    if max(start + 1, tokenizer.vocab_size) > rows:
+        raise UsageError(
+            f"the tokenizer of {identity.id!r} must fit the model's {rows} embeddings; it has {tokenizer.vocab_size}"
+        )
     language_model = LanguageModel(network, tokenizer, identity, start, _context(network.config))
-    language_model.split_head = _head_is_last(language_model)
+    language_model.split_head = _examine(language_model)
     return language_model
 
 
 @torch.inference_mode()
-def _head_is_last(language_model: LanguageModel) -> bool:
-    """Whether hidden state × head gives the model's own logits; not so where logits are capped or scaled."""
+def _examine(language_model: LanguageModel) -> bool:
+    """Whether hidden state × head gives the model's own logits, bitwise; not so where they are capped or scaled.
+
+    Raises:
+        UsageError: if earlier logits change with the last token, as in a masked language model.
+    """
     network = language_model.base
+    ids = [language_model.start, *language_model.tokens(["The quick brown fox jumps over it."])[0]]
+    ids = ids[: language_model.context]
+    x = torch.tensor([ids, [*ids[:-1], language_model.start]], device=language_model.device)
+    theirs = network(input_ids=x, use_cache=False).logits
+    one, other = theirs[:, :-1].float()
+    if (one - other).abs().max() > CAUSALITY * one.abs().max():
+        name = language_model.identity.id
+        raise UsageError(f"model {name!r} must read from left to right; its logits depend on later tokens")
     decoder, head = network.get_decoder(), network.get_output_embeddings()
     if decoder is None or decoder is network or head is None:
         return False
-    ids = [language_model.start, *language_model.tokens(["The quick brown fox jumps over it."])[0]]
-    x = torch.tensor([ids], device=language_model.device)
-    ours = head(decoder(input_ids=x, use_cache=False).last_hidden_state).float()
-    theirs = network(input_ids=x, use_cache=False).logits.float()
-    return ours.shape == theirs.shape and bool(torch.allclose(ours, theirs, atol=1e-4, rtol=1e-4))
+    return torch.equal(head(decoder(input_ids=x, use_cache=False).last_hidden_state).to(theirs.device), theirs)
 
 
 def _context(config: Any) -> int:
@@ -189,9 +270,11 @@ def torch_device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         where = torch.device(device)
+        if where.type == "meta":
+            raise RuntimeError("it holds no numbers")
         torch.empty(1, device=where)
     except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"device must be auto, cpu or cuda[:N] of this machine; got {device!r}") from error
+        raise UsageError(f"device must be auto, spread, cpu or cuda[:N] of this machine; got {device!r}") from error
     return where
 
 
@@ -201,50 +284,3 @@ def _dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype not in DTYPES:
         raise UsageError(f"dtype must be one of auto, {', '.join(DTYPES)}; got {dtype!r}")
     return DTYPES[dtype]
-
-
-def attach(language_model: LanguageModel, folder: Path) -> None:
-    """Attach a saved adapter, refusing one that was trained on another base.
-
-    Raises:
-        UsageError: if the folder holds no adapter, or its base is another than the loaded one.
-    """
-    from peft import PeftModel
-
-    if not (folder / "adapter_config.json").exists():
-        raise UsageError(f"adapter must be a folder with adapter_config.json; {folder} has none")
-    check_base(language_model.identity, folder)
-    if language_model.adapted:
-        language_model.model = language_model.model.unload()
-    try:
-        language_model.model = PeftModel.from_pretrained(language_model.model, str(folder))
-    except (ValueError, RuntimeError) as error:
-        base = language_model.identity.id
-        raise UsageError(
-            f"adapter must fit its base model; {folder} does not fit {base!r}: {first_line(error)}"
-        ) from error
-    language_model.model.eval()
-
-
-def check_base(identity: BaseIdentity, folder: Path) -> None:
-    """Refuse an adapter whose recorded base has other weights than `identity`.
-
-    Raises:
-        UsageError: if the base is another, or none is recorded.
-    """
-    file = folder / BASE_FILE
-    if not file.exists():
-        raise UsageError(f"adapter must say which base it was trained on; {folder} has no {BASE_FILE}")
-    trained = BaseIdentity(**json.loads(file.read_text()))
-    if trained.fingerprint != identity.fingerprint:
-        raise UsageError(
-            f"adapter must be used on its own base model {trained.id!r} (weights {trained.fingerprint[:12]}); "
-            f"got {identity.id!r} (weights {identity.fingerprint[:12]})"
-        )
-
-
-def save_adapter(language_model: LanguageModel, folder: Path) -> None:
-    """Save the attached adapter: safetensors and config only, with the identity of its base beside it."""
-    language_model.model.save_pretrained(str(folder))
-    (folder / "README.md").unlink(missing_ok=True)
-    (folder / BASE_FILE).write_text(json.dumps(asdict(language_model.identity), indent=2) + "\n")

@@ -3,11 +3,11 @@
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from fsd.config import Recipe
 from fsd.errors import UsageError
 from fsd.models import BaseIdentity, LanguageModel, assemble, torch_device
 from fsd.progress import progress
@@ -15,34 +15,6 @@ from fsd.progress import progress
 END = "<|endoftext|>"
 WARMUP = 0.05
 """Share of the steps with rising learning rate."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a model is built; the defaults are those of the embedded target."""
-
-    hidden_size: int = 128
-    """Width."""
-    layers: int = 4
-    """Transformer layers."""
-    heads: int = 4
-    """Attention heads per layer."""
-    vocabulary: int = 2048
-    """Tokens of the byte-level BPE vocabulary, trained on the background alone."""
-    context: int = 512
-    """Most tokens in one pass."""
-    passes: int = 3
-    """Passes over the background."""
-    exposures: int = 3
-    """Times that each member is seen."""
-    batch_size: int = 16
-    """Texts per step."""
-    learning_rate: float = 2e-3
-    """Peak of the cosine schedule."""
-    weight_decay: float = 0.01
-    """Of AdamW."""
-    seed: int = 0
-    """Of initialisation and order."""
 
 
 def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:

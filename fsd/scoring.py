@@ -9,28 +9,39 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fsd.errors import UsageError
 from fsd.models import LanguageModel
 from fsd.progress import progress
 from fsd.stats import STD_FLOOR, Prompt, TokenStats
 
-CHUNK_BYTES = {"cpu": 2**22, "cuda": 2**28}
-"""Size of a chunk of float32 logits: what stays in a core's cache, what keeps a GPU busy."""
-BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
+CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**28}
+"""Size of float32 logits made at once: enough rows for one reading of the output embedding to pay."""
+BLOCK_BYTES = {"cpu": 2**20, "cuda": 2**28}
+"""Size of float32 logits reduced at once: what stays in a core's cache."""
+BATCH_TOKENS = {"cpu": 1, "cuda": 16384}
+"""Padded tokens per forward pass unless told otherwise; on a CPU texts go alone, which costs nothing there."""
+PADDING = 0.03
+"""Largest share of padding in a batch."""
 
 
-class _Window(NamedTuple):
-    """Inputs ids[begin:end] of one prompt; positions from `first` on predict a token that is to be scored."""
+class Window(NamedTuple):
+    """Input ids[begin:end] of one prompt; positions from `first` on predict a token that is to be scored."""
 
     prompt: int
     begin: int
     end: int
     first: int
 
+    @property
+    def size(self) -> int:
+        """Positions that are read."""
+        return self.end - self.begin
 
-def windows(prompt: int, length: int, first: int, context: int) -> Iterator[_Window]:
-    """Windows that score every position from `first` to `length` once, each with as much context as fits.
+
+def windows(prompt: int, length: int, first: int, context: int) -> Iterator[Window]:
+    """Windows that score every position from `first` to `length` once, each with at least half a context before it.
 
     Args:
         prompt: index of the prompt.
@@ -39,38 +50,40 @@ def windows(prompt: int, length: int, first: int, context: int) -> Iterator[_Win
         context: most positions that one forward pass may read.
 
     Yields:
-        A single window where the text fits; else windows that overlap by at least half a context.
+        A single window where the prompt fits; else windows that overlap by at least half a context.
     """
-    if length <= context:
-        yield _Window(prompt, 0, length, first)
-        return
-    done = first
-    end = max(min(context, length), first + 1)
+    step = max(1, context // 2)
+    done, end = first, min(length, max(context, first + step))
     while done < length:
-        yield _Window(prompt, max(0, end - context), end, done)
-        done = end
-        end = min(length, end + max(1, context // 2))
+        yield Window(prompt, max(0, end - context), end, done)
+        done, end = end, min(length, end + step)
 
 
-def batches(spans: Sequence[_Window], max_tokens: int) -> Iterator[list[_Window]]:
-    """Windows sorted by length and packed so that rows × longest row ≤ `max_tokens`; a longer window goes alone."""
-    batch: list[_Window] = []
-    for span in sorted(spans, key=lambda s: (s.begin - s.end, s.prompt, s.begin)):
-        longest = batch[0].end - batch[0].begin if batch else 0
-        if batch and (len(batch) + 1) * longest > max_tokens:
-            yield batch
-            batch = []
-        batch.append(span)
-    if batch:
-        yield batch
+def fitting(order: Sequence[Window], begin: int, max_tokens: int) -> int:
+    """End of the longest batch order[begin:end] with rows × longest row ≤ `max_tokens` and little padding.
+
+    Args:
+        order: windows, the longest first.
+        begin: where the batch begins; that window is in it, whatever its length.
+        max_tokens: padded tokens of a batch.
+    """
+    longest, used, end = order[begin].size, 0, begin
+    while end < len(order):
+        used += order[end].size
+        padded = (end + 1 - begin) * longest
+        if end > begin and (padded > max_tokens or used < (1 - PADDING) * padded):
+            break
+        end += 1
+    return end
 
 
 def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """logp, mean and std of each row, float32, from one exponential per logit.
 
-    With l = logits − max and Z = Σ exp l: log p_v = l_v − log Z, so that mean = (Σ l exp l)/Z − log Z, and the
-    variance, which no shift changes, is (Σ l² exp l)/Z − ((Σ l exp l)/Z)². A second pass around the mean would
-    cost as much again; l is relative to the maximum, so what cancels is of the size of the spread itself.
+    With l = logits − max, Z = Σ exp l and p = exp l / Z: log p_v = l_v − log Z, so that mean = Σ p l − log Z, and
+    the variance, which no shift changes, is Σ p l² − (Σ p l)². A second pass around the mean would cost as much
+    again; l is relative to the maximum, so what cancels is of the size of the spread itself. Z is the inverse of
+    the largest p, whose l is 0.
 
     Args:
         logits: (n, V) of any float type; overwritten if it is float32.
@@ -81,16 +94,35 @@ def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor
     """
     shifted = logits.float()
     shifted -= shifted.amax(-1, keepdim=True)
-    hit = shifted.gather(-1, target[:, None]).squeeze(-1)
-    weight = shifted.exp()
-    total = weight.sum(-1)
-    weight *= shifted
-    first = weight.sum(-1) / total
-    weight *= shifted
-    second = weight.sum(-1) / total
-    log_total = total.log()
+    weighted = shifted.softmax(-1)
+    log_total = -weighted.amax(-1).log()
+    weighted *= shifted
+    first = weighted.sum(-1)
+    weighted *= shifted
+    second = weighted.sum(-1)
     std = (second - first.square()).clamp_min(0).sqrt().clamp_min(STD_FLOOR)
+    hit = shifted.gather(-1, target[:, None]).squeeze(-1)
     return torch.stack([hit - log_total, first - log_total, std])
+
+
+def _reduced(states: torch.Tensor, head: Any, target: torch.Tensor) -> torch.Tensor:
+    """(3, N) statistics of (N, D) hidden states, or of (N, V) logits where `head` is None, a chunk at a time."""
+    kind = states.device.type
+    width = 4 * (states.shape[-1] if head is None else head.weight.shape[0])
+    rows = max(1, CHUNK_BYTES.get(kind, CHUNK_BYTES["cuda"]) // width)
+    block = max(1, BLOCK_BYTES.get(kind, BLOCK_BYTES["cuda"]) // width)
+    parts = []
+    for piece, wanted in zip(states.split(rows), target.split(rows), strict=True):
+        logits = piece if head is None else head(piece)
+        wanted = wanted.to(logits.device)
+        parts += [
+            token_statistics(some, ids) for some, ids in zip(logits.split(block), wanted.split(block), strict=True)
+        ]
+    return torch.cat(parts, dim=1)
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 class ModelScorer:
@@ -99,7 +131,8 @@ class ModelScorer:
     Args:
         language_model: the model, loaded once for both states.
         tuned: whether its adapter is on.
-        max_batch_tokens: padded tokens per forward pass; None takes what suits the device.
+        max_batch_tokens: padded tokens per forward pass, at least those of the longest text; None takes what suits
+            the device, and halves it whenever memory runs out.
         description: what the progress bar says; empty for none.
     """
 
@@ -116,77 +149,109 @@ class ModelScorer:
         self.language_model = language_model
         self.tuned = tuned
         self.description = description
+        self.limit = max_batch_tokens
         kind = language_model.device.type
         self.max_batch_tokens = max_batch_tokens or BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"])
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
-        """Statistics of each prompt's text, in order.
+        """Statistics of each prompt's text, in order; a prompt that comes twice is read once.
 
         Raises:
-            UsageError: for a text of no tokens.
+            UsageError: for a text of no tokens, one that is longer than a batch may be or than memory allows, or
+                numbers that are not finite.
         """
-        if not prompts:
-            return
+        distinct = list(dict.fromkeys(prompts))
+        if distinct:
+            answers = dict(zip(distinct, self._read(distinct), strict=True))
+            yield from (answers[prompt] for prompt in prompts)
+
+    def _read(self, prompts: Sequence[Prompt]) -> list[TokenStats]:
         ids, firsts = self._tokens(prompts)
-        sums = [np.empty((3, len(row) - 1 - first), dtype=np.float64) for row, first in zip(ids, firsts, strict=True)]
         context = self.language_model.context
-        spans = [
-            span
-            for i, (row, first) in enumerate(zip(ids, firsts, strict=True))
-            for span in windows(i, len(row) - 1, first, context)
-        ]
-        tokens = sum(span.end - span.begin for span in spans)
+        places = enumerate(zip(ids, firsts, strict=True))
+        spans = [span for i, (row, first) in places for span in windows(i, len(row) - 1, first, context)]
+        order = sorted(spans, key=lambda span: (-span.size, span.prompt, span.begin))
+        if self.limit is not None and order[0].size > self.limit:
+            raise UsageError(
+                f"max-batch-tokens must be at least {order[0].size}, the length of the longest text; got {self.limit}"
+            )
+        sums = [np.empty((3, len(row) - 1 - first)) for row, first in zip(ids, firsts, strict=True)]
+        tokens = sum(span.size for span in spans)
         bar = progress(tokens, self.description, "tok", shown=bool(self.description))
         with bar, self.language_model.state(tuned=self.tuned) as network:
-            for batch in batches(spans, self.max_batch_tokens):
+            for span, columns in self._windows(network, order, ids):
+                start = span.first - firsts[span.prompt]
+                sums[span.prompt][:, start : start + columns.shape[1]] = columns
+                bar.update(span.size)
+        return [
+            TokenStats(prompt.text, np.asarray(row[first + 1 :], dtype=np.int64), logp, mean, std)
+            for prompt, row, first, (logp, mean, std) in zip(prompts, ids, firsts, sums, strict=True)
+        ]
+
+    def _windows(
+        self, network: Any, order: Sequence[Window], ids: Sequence[list[int]]
+    ) -> Iterator[tuple[Window, NDArray[np.float64]]]:
+        """Each window with its statistics; a batch that is too much for the memory is done again in halves."""
+        begin = 0
+        while begin < len(order):
+            end = fitting(order, begin, self.max_batch_tokens)
+            batch = order[begin:end]
+            try:
                 values = self._forward(network, batch, ids)
-                for span, columns in zip(batch, values, strict=True):
-                    start = span.first - firsts[span.prompt]
-                    sums[span.prompt][:, start : start + columns.shape[1]] = columns
-                bar.update(sum(span.end - span.begin for span in batch))
-        for prompt, row, first, (logp, mean, std) in zip(prompts, ids, firsts, sums, strict=True):
-            yield TokenStats(prompt.text, np.asarray(row[first + 1 :], dtype=np.int64), logp, mean, std)
+            except RuntimeError as error:
+                if not _out_of_memory(error):
+                    raise
+                values = None  # the error holds the tensors alive until this block is left
+            if values is None:
+                self._back_off(batch)
+                continue
+            yield from zip(batch, values, strict=True)
+            begin = end
+
+    def _back_off(self, batch: Sequence[Window]) -> None:
+        if len(batch) == 1:
+            raise UsageError(
+                f"a text of {batch[0].size} tokens must fit the memory of {self.language_model.device} together "
+                "with the model; it does not: take a smaller model, another dtype or device, or shorter texts"
+            )
+        self.max_batch_tokens = batch[0].size * (len(batch) // 2)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def _tokens(self, prompts: Sequence[Prompt]) -> tuple[list[list[int]], list[int]]:
-        """Ids of start token + context + text of each prompt, and the position that predicts the text's first token."""
+        """Ids of start token + context + text of each prompt, and the position that predicts the text's first token.
+
+        Context and text are tokenised apart, so that a text has the same tokens with and without a context.
+        """
         model = self.language_model
-        contexts = list({prompt.context for prompt in prompts if prompt.context})
+        contexts = list(dict.fromkeys(prompt.context for prompt in prompts if prompt.context))
         context_ids = dict(zip(contexts, model.tokens(contexts), strict=True)) if contexts else {}
         heads = [[model.start, *context_ids.get(prompt.context, [])] for prompt in prompts]
         texts = model.tokens([prompt.text for prompt in prompts])
         return [head + text for head, text in zip(heads, texts, strict=True)], [len(head) - 1 for head in heads]
 
-    def _forward(self, network: Any, batch: list[_Window], ids: list[list[int]]) -> list[np.ndarray[Any, Any]]:
+    def _forward(self, network: Any, batch: Sequence[Window], ids: Sequence[list[int]]) -> list[NDArray[np.float64]]:
         """(3, n) statistics of the scored positions of each window of a batch."""
         device = self.language_model.device
-        longest = batch[0].end - batch[0].begin
-        x = torch.full((len(batch), longest), self.language_model.start, dtype=torch.long)
-        scored = torch.zeros((len(batch), longest), dtype=torch.bool)
+        x = torch.full((len(batch), batch[0].size), self.language_model.start, dtype=torch.long)
+        scored = torch.zeros(x.shape, dtype=torch.bool)
         targets: list[int] = []
         for r, span in enumerate(batch):
             row = ids[span.prompt]
-            x[r, : span.end - span.begin] = torch.tensor(row[span.begin : span.end])
-            scored[r, span.first - span.begin : span.end - span.begin] = True
+            x[r, : span.size] = torch.tensor(row[span.begin : span.end])
+            scored[r, span.first - span.begin : span.size] = True
             targets += row[span.first + 1 : span.end + 1]
         # Padding stands on the right, where a causal model cannot look, so no attention mask is needed.
-        x, scored = x.to(device), scored.to(device)
-        target = torch.tensor(targets, device=device)
+        x, target = x.to(device), torch.tensor(targets, device=device)
         if self.language_model.split_head:
-            hidden = network.get_decoder()(input_ids=x, use_cache=False).last_hidden_state[scored]
-            values = _chunked(hidden, network.get_output_embeddings(), target)
+            states = network.get_decoder()(input_ids=x, use_cache=False).last_hidden_state
+            head = network.get_output_embeddings()
         else:
-            values = _chunked(network(input_ids=x, use_cache=False).logits[scored], None, target)
-        sizes = [span.end - span.first for span in batch]
-        return np.split(values.double().cpu().numpy(), np.cumsum(sizes)[:-1], axis=1)
-
-
-def _chunked(states: torch.Tensor, head: Any, target: torch.Tensor) -> torch.Tensor:
-    """(3, N) statistics of (N, D) hidden states, or of (N, V) logits where `head` is None, a chunk at a time."""
-    vocabulary = states.shape[-1] if head is None else head.weight.shape[0]
-    budget = CHUNK_BYTES.get(states.device.type, CHUNK_BYTES["cuda"])
-    rows = max(1, budget // (4 * vocabulary))
-    parts = [
-        token_statistics(piece if head is None else head(piece), wanted)
-        for piece, wanted in zip(states.split(rows), target.to(states.device).split(rows), strict=True)
-    ]
-    return torch.cat(parts, dim=1)
+            states, head = network(input_ids=x, use_cache=False).logits, None
+        values = _reduced(states[scored.to(states.device)], head, target).double().cpu().numpy()
+        if not np.isfinite(values).all():
+            raise UsageError(
+                f"model {self.language_model.identity.id!r} must give finite log-probabilities; it does not in "
+                f"{self.language_model.precision}: take another dtype"
+            )
+        return np.split(values, np.cumsum([span.end - span.first for span in batch])[:-1], axis=1)

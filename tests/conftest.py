@@ -1,7 +1,9 @@
 """What every test needs: two cores shared without spinning, no network, no tracking outside a temporary folder."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 # Before torch starts its threads: spinning ones stall two processes on two cores.
 os.environ["OMP_WAIT_POLICY"] = "passive"
@@ -43,33 +45,78 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny(tmp_path_factory.mktemp("models") / "other", seed=1)
 
 
+@pytest.fixture(scope="session")
+def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Gives a folder with a tiny random model of an architecture: `make_model("llama", seed=0, **config)`."""
+    made: dict[str, Path] = {}
+
+    def make(architecture: str, *, seed: int = 0, **config: Any) -> Path:
+        key = repr((architecture, seed, sorted(config.items())))
+        if key not in made:
+            folder = tmp_path_factory.mktemp("models") / architecture
+            made[key] = make_architecture(folder, architecture, seed=seed, **config)
+        return made[key]
+
+    return make
+
+
 def make_tiny(folder: Path, *, seed: int) -> Path:
-    import torch
+    return make_architecture(folder, "gpt_neox", seed=seed)
+
+
+def make_tokenizer() -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
     end = "<|endoftext|>"
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=[end], show_progress=False, initial_alphabet=alphabet
-    )
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=[end], show_progress=False, initial_alphabet=alphabet)
     bpe.train_from_iterator(["the score of an unseen text moves more than the score of a member"] * 4, trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=end, eos_token=end, pad_token=end)
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=end, eos_token=end, pad_token=end)
+
+
+NEOX_NAMES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 48,
+}
+GPT2_NAMES = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 64, "n_positions": 48}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gpt_neox": NEOX_NAMES,
+    "llama": {**NEOX_NAMES, "num_key_value_heads": 2},
+    "qwen2": {**NEOX_NAMES, "num_key_value_heads": 2},
+    "gemma2": {**NEOX_NAMES, "num_key_value_heads": 2, "head_dim": 8, "final_logit_softcapping": 3.0},
+    "phi3": {**NEOX_NAMES, "num_key_value_heads": 4, "pad_token_id": 0},
+    "gpt2": GPT2_NAMES,
+    "gptj": {**GPT2_NAMES, "rotary_dim": 4},
+    "opt": {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "ffn_dim": 64,
+        "max_position_embeddings": 48,
+        "word_embed_proj_dim": 32,
+        "pad_token_id": 0,
+    },
+    "bert": {**NEOX_NAMES, "pad_token_id": 0},
+}
+
+
+def make_architecture(folder: Path, architecture: str, *, seed: int, **config: Any) -> Path:
+    """60 k parameters, 300 tokens, a context of 48; weights of deviation 0.2, so that no token is like another."""
+    import torch
+    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
+
+    kind = CONFIG_MAPPING[architecture]
+    width = "init_std" if architecture == "opt" else "initializer_range"
+    settings = {"vocab_size": 300, "bos_token_id": 0, "eos_token_id": 0, width: 0.2, **SETTINGS[architecture], **config}
     torch.manual_seed(seed)
-    config = GPTNeoXConfig(
-        vocab_size=300,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=48,
-        bos_token_id=0,
-        eos_token_id=0,
-        initializer_range=0.2,
-    )
-    GPTNeoXForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    assert kind in MODEL_FOR_CAUSAL_LM_MAPPING
+    AutoModelForCausalLM.from_config(kind(**settings)).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
     return folder

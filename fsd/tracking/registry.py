@@ -113,8 +113,9 @@ def _stage(folder: Path, adapter: Path, files: Mapping[str, str | Path]) -> dict
 
 def _log_model(run: Run, artifacts: Mapping[str, Path], code: Path) -> str:
     mlflow = load_mlflow()
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, Schema
+    with quiet():
+        from mlflow.models import ModelSignature
+        from mlflow.types import ColSpec, Schema
 
     active = mlflow.active_run()
     if active is None or active.info.run_id != run.id:

@@ -9,6 +9,7 @@ A store that the user names by MLFLOW_TRACKING_URI is used as it is.
 import logging
 import os
 import sqlite3
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -20,6 +21,7 @@ from typing import Any
 from fsd.errors import UsageError
 
 _URI = "MLFLOW_TRACKING_URI"
+_SQLITE = "sqlite:///"
 _RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 _LOCK_SECONDS = 60.0
 _QUIET = {
@@ -55,6 +57,10 @@ def quiet() -> Iterator[None]:
         warnings.filterwarnings("ignore", "The ``noload`` loader strategy is deprecated")
         # MLflow asks for type hints on `predict`; our models carry an explicit signature instead
         warnings.filterwarnings("ignore", r".*Add type hints to the `predict` method")
+        # an example would be scored when the model is logged, and loading a model for that is not wanted
+        warnings.filterwarnings("ignore", ".*An input example was not provided when logging the model")
+        # MLflow's own classes, when it imports its models
+        warnings.filterwarnings("ignore", ".*Any type hint is inferred as AnyType")
         yield
 
 
@@ -139,15 +145,21 @@ def open_store() -> Store:
         UsageError: if the store cannot be written, reached, or read as an MLflow store.
     """
     root = Path.cwd()
-    own = f"sqlite:///{root}/mlruns/mlflow.db"
-    given = os.environ.get(_URI, "")
-    if given not in ("", own, "sqlite:///mlruns/mlflow.db"):
-        store = Store(given, None)
+    own = root / "mlruns" / "mlflow.db"
+    uri = os.environ.get(_URI) or f"{_SQLITE}{own}"
+    database = Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) else None
+    if database is None or database.resolve() != own.resolve():
+        store = Store(uri, None)
+        if database:
+            _check_database(database)
         _connect(store)
         return store
-    store = Store(own, root)
+    store = Store(f"{_SQLITE}{own}", root)
     _check_writable(root / "mlruns")
+    _check_database(own)
     with store.lock():
+        if not own.exists():
+            _create(own)
         _connect(store)
     store.relativise()
     return store
@@ -166,6 +178,38 @@ def _check_writable(folder: Path) -> None:
         raise UsageError(
             f"mlruns must be a folder that can be written; {folder} cannot ({reason}): "
             f"run in another folder or set {_URI}"
+        )
+
+
+def _create(database: Path) -> None:
+    """Make the tables beside the database's place and move them there: an interrupted creation ruins nothing."""
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=database.parent) as folder:
+        unfinished = Path(folder) / database.name
+        with quiet():
+            Store(f"{_SQLITE}{unfinished}", None).client.search_experiments(max_results=1)
+        unfinished.replace(database)
+
+
+def _check_database(path: Path) -> None:
+    """Look at an existing database before MLflow does.
+
+    MLflow tries one that it cannot open again and again, for minutes; and from another working folder it would
+    look for the artifacts of a store of ours in the wrong place, and put new ones there.
+    """
+    if not path.exists():
+        return
+    try:
+        with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as connection:
+            tables = connection.execute("select name from sqlite_master where name = 'experiments'").fetchall()
+            below = "select count(*) from experiments where artifact_location like 'mlruns/%'"
+            relative = bool(tables) and connection.execute(below).fetchone()[0] > 0
+    except sqlite3.Error as error:
+        raise UsageError(f"the tracking store must be an MLflow database; {path} is not ({error})") from error
+    home = path.resolve().parent.parent
+    if relative and home != Path.cwd().resolve():
+        raise UsageError(
+            f"a store with locations relative to its folder must be used from there; "
+            f"{path} is used from {Path.cwd()}: run in {home}"
         )
 
 

@@ -85,6 +85,12 @@ def test_one_shared_sentence_in_long_texts(length: int, expected: list[tuple[int
     assert pairs([text(passage(1, 200), shared, passage(2, 200)), text(passage(3, 300), shared)]) == expected
 
 
+def test_the_stronger_reason_is_named() -> None:
+    shared = passage(0, 25)
+    assert pairs([text(passage(1, 20), shared), text(passage(2, 20), shared)]) == [(0, 1, "overlap")]
+    assert pairs([text(shared, passage(1, 20)), text(shared, passage(2, 20))]) == [(0, 1, "opening")]
+
+
 def test_scripts_without_spaces_need_twice_as_many_characters() -> None:
     def chinese(seed: int, length: int) -> str:
         rng = random.Random(seed)
@@ -109,6 +115,23 @@ def test_boilerplate_links_nothing_but_copies_of_it_stay_one_family() -> None:
     copies = [text(passage(99, 60), [f"v{i}"]) for i in range(3 * COMMON)]
     number = families([""] * (len(many) + len(copies)), many + copies)
     assert number == [*range(len(many)), *[len(many)] * len(copies)]
+
+
+def test_standard_sentences_in_a_row_are_no_common_origin() -> None:
+    # each sentence, and each two in a row, is in many texts; three in a row only in two of them
+    sentences = [passage(i, 15) for i in range(3)]
+    texts = [text(*sentences, passage(i, 60)) for i in (10, 11)]
+    texts += [text(*sentences[:2], passage(20 + i, 60)) for i in range(COMMON)]
+    texts += [text(*sentences[1:], passage(40 + i, 60)) for i in range(COMMON)]
+    texts = [text(passage(60 + i, 10), [t]) for i, t in enumerate(texts)]
+    assert not pairs(texts)
+
+
+@pytest.mark.parametrize(("more", "linked"), [(0, True), (1, False)])
+def test_common_is_what_more_texts_have(more: int, linked: bool) -> None:
+    shared = passage(0, 20)
+    texts = [text(passage(i, 20), shared) for i in range(1, COMMON + 1 + more)]
+    assert bool(pairs(texts)) is linked
 
 
 def test_families_join_groups_and_links_through_others() -> None:

@@ -87,6 +87,11 @@ def test_named_columns_and_names_of_known_benchmarks(tmp_path: Path) -> None:
     assert read_files([book]) == [Document("a b", False, None, "12", f"{book}:1")]
 
 
+def test_line_ends_inside_a_cell_are_kept(tmp_path: Path) -> None:
+    (found,) = read_files([write(tmp_path / "a.csv", 'text,label\r\n"a\r\nb",1\r\n')])
+    assert found.text == "a\r\nb"
+
+
 def test_long_text_in_csv(tmp_path: Path) -> None:
     (found,) = read_files([write(tmp_path / "a.csv", "text\n" + "word " * 50_000)])
     assert len(found.text) == 250_000
@@ -131,6 +136,7 @@ BAD: list[tuple[str, str | bytes, str]] = [
     ),
     ("a.jsonl", '{"text": "x", "date": "2023"}', ":1: date must begin as year-month-day, like 2023-01-31; got '2023'"),
     ("a.jsonl", '{"text": "x", "date": "2023-02-30"}', ":1: date must begin"),
+    ("a.jsonl", '{"text": "x", "date": "2023-01-311"}', ":1: date must begin"),
     ("a.jsonl", '{"text": "x", "group": ["a"]}', ":1: group must be a string or a number"),
     ("a.jsonl", "", "must have at least one row"),
     ("a.json", "[]", "must have at least one row"),

@@ -1,0 +1,165 @@
+"""Neighbours of a text: copies with a few words changed, for the neighbourhood comparison.
+
+A member is more likely than its neighbours by more than other texts are: swapping words keeps topic, length and
+difficulty, and undoes what was learnt by heart. Words come from a masked language model where there is one, else from
+the unseen texts. Only the swapped spans change: whitespace, punctuation and layout stay, byte for byte.
+
+Source: Mattern et al. 2023, "Membership inference attacks against language models via neighbourhood comparison".
+"""
+
+import hashlib
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fsd.errors import UsageError
+
+_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[^\W\d_])+(?:['’](?:(?![{_UNSPACED}])[^\W\d_])+)*")
+"""Letters, with apostrophes inside; in scripts that set no spaces (Chinese, Japanese), each character."""
+
+NEAREST = 20
+"""A word is swapped against one of this many that are nearest to it in rank."""
+TRIES = 10
+"""Draws for a neighbour that is none of those before."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words by class (case and length), the most frequent first; `ranks` says where in its class a word stands."""
+
+    classes: Mapping[tuple[str, int], tuple[str, ...]]
+    ranks: Mapping[str, int]
+
+
+def build_vocabulary(texts: Iterable[str]) -> Vocabulary:
+    """The words of some texts, the unseen ones, by class and frequency.
+
+    Raises:
+        UsageError: if there are no words.
+    """
+    counts = Counter(word for text in texts for word in WORD.findall(text))
+    if not counts:
+        raise UsageError("the unseen texts must hold words to make neighbours from; they hold none")
+    classes: dict[tuple[str, int], list[str]] = {}
+    for word in sorted(counts, key=lambda word: (-counts[word], word)):
+        classes.setdefault(word_class(word), []).append(word)
+    ranks = {word: rank for words in classes.values() for rank, word in enumerate(words)}
+    return Vocabulary({key: tuple(words) for key, words in classes.items()}, ranks)
+
+
+def word_class(word: str) -> tuple[str, int]:
+    """Case (lower, title, upper, other) and length class (1, 2-3, 4-6, 7-9, 10 or more letters) of a word."""
+    if not word.isupper() and not word.islower() and not word.istitle():
+        case = "other"
+    elif word.isupper() and len(word) > 1:
+        case = "upper"
+    else:
+        case = "lower" if word.islower() else "title"
+    return case, bisect_left((1, 3, 6, 9), len(word))
+
+
+def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: float = 0.15, seed: int = 42) -> list[str]:
+    """Neighbours that need no model: some words swapped against others of like frequency, case and length.
+
+    Args:
+        text: the text.
+        vocabulary: what to draw from, see `build_vocabulary`.
+        count: how many neighbours.
+        share: of the words that are swapped, at least one.
+        seed: with the text, it determines the neighbours.
+
+    Returns:
+        `count` texts, each different from `text` and, where enough words can be swapped, from each other; a text in
+        which nothing can be swapped (no words, or a vocabulary of only those) is its own neighbour.
+
+    Raises:
+        UsageError: for a count below 1 or a share outside (0, 1].
+    """
+    if count < 1:
+        raise UsageError(f"count of neighbours must be at least 1; got {count}")
+    if not 0 < share <= 1:
+        raise UsageError(f"share of swapped words must be above 0 and at most 1; got {share}")
+    found = [(match.span(), others(match.group(), vocabulary)) for match in WORD.finditer(text)]
+    options = [(span, words) for span, words in found if words]
+    if not options:
+        return [text] * count
+    swaps = min(len(options), max(1, round(share * len(found))))
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    rng = np.random.default_rng([seed, int.from_bytes(digest[:16])])
+    neighbours: list[str] = []
+    for _ in range(count):
+        for _ in range(TRIES):
+            chosen = sorted(rng.choice(len(options), size=swaps, replace=False).tolist())
+            drawn = [(options[i][0], options[i][1][rng.integers(len(options[i][1]))]) for i in chosen]
+            neighbour = replaced(text, drawn)
+            if neighbour not in neighbours:
+                break
+        neighbours.append(neighbour)
+    return neighbours
+
+
+def others(word: str, vocabulary: Vocabulary) -> tuple[str, ...]:
+    """Up to `NEAREST` other words of the same class that are nearest in rank; without any, of the same case.
+
+    A word that the vocabulary does not know counts as rarer than all it knows.
+    """
+    case, length = word_class(word)
+    lengths = sorted({size for kind, size in vocabulary.classes if kind == case}, key=lambda size: abs(size - length))
+    for size in lengths:
+        words = vocabulary.classes[case, size]
+        rank = vocabulary.ranks.get(word, len(words)) if size == length else len(words)
+        low = max(0, min(rank - NEAREST // 2, len(words) - NEAREST - 1))
+        near = tuple(other for other in words[low : low + NEAREST + 1] if other != word)
+        if near:
+            return near
+    return ()
+
+
+def replaced(text: str, swaps: Iterable[tuple[tuple[int, int], str]]) -> str:
+    """The text with some spans (begin, end), in order and apart, replaced, and nothing else changed."""
+    parts = []
+    done = 0
+    for (begin, end), word in swaps:
+        parts += [text[done:begin], word]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+class Proposal(NamedTuple):
+    """A masked model's word for `text[begin:end]`; `weight` is its suitability p(word)/(1 − p(original))."""
+
+    begin: int
+    end: int
+    word: str
+    weight: float
+
+
+def masked_neighbours(text: str, proposals: Sequence[Proposal], *, count: int = 25) -> list[str]:
+    """The neighbours with one word swapped that a masked language model finds most suitable.
+
+    Suitability is the paper's: the probability of the other word, given that it is not the original. One swap a
+    neighbour, which the paper found best. Ties go to the earlier place.
+
+    Returns:
+        Up to `count` different texts, none of them `text`, best first; a text without proposals is its own neighbour.
+
+    Raises:
+        UsageError: for a count below 1.
+    """
+    if count < 1:
+        raise UsageError(f"count of neighbours must be at least 1; got {count}")
+    neighbours: dict[str, None] = {}
+    for begin, end, word, _ in sorted(proposals, key=lambda proposal: (-proposal.weight, proposal)):
+        if not 0 <= begin < end <= len(text):
+            raise ValueError(f"a proposal must lie in the text of {len(text)} characters, got {begin}:{end}")
+        if word != text[begin:end]:
+            neighbours[replaced(text, [((begin, end), word)])] = None
+        if len(neighbours) == count:
+            break
+    return list(neighbours) or [text]

@@ -1,0 +1,1 @@
+"""Entry points, `python -m pipelines.<name>`: one page each, which calls and does not compute."""

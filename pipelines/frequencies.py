@@ -1,0 +1,63 @@
+"""Count the tokens of a reference corpus for DC-PDD: python -m pipelines.frequencies --help.
+
+The embedded model brings its table; for any other model, count one over text like the texts to be judged (DC-PDD
+uses C4's English; its Table 4 compares others) and hand it to the detector.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """Count how often each token of a model's vocabulary occurs in a corpus."""
+
+    corpus: tuple[Path, ...]
+    """Files: .jsonl, .csv, .txt (each also .gz, .zst, .bz2) or .parquet; a .txt file is one document."""
+    out: Path
+    """The table to write, .npz; it is small and can be shared."""
+    model: str = "embedded"
+    """Model whose tokenizer counts: embedded, a local folder or a hub id."""
+    revision: str | None = None
+    """Branch, tag or commit of a hub id."""
+    column: str = "text"
+    """Where the text stands in .jsonl, .csv and .parquet."""
+    limit: int | None = None
+    """Most documents to count; none counts all."""
+    tokens: int | None = None
+    """Stop once this many tokens are counted; slower. None counts all."""
+
+
+def main(config: Frequencies) -> None:
+    """Count, save, and say what was counted."""
+    from fsd import models
+    from fsd.corpora import Corpus
+    from fsd.counting import count
+    from fsd.errors import UsageError
+    from fsd.progress import progress
+
+    if config.out.suffix != ".npz":
+        raise UsageError(f"out must be a file that ends in .npz; got {config.out}")
+    corpus = Corpus(config.corpus, config.column)
+    tokenizer, vocabulary = models.load_tokenizer(config.model, revision=config.revision)
+    with progress(corpus.size, "counting", "B") as bar:
+        table = count(
+            corpus,
+            tokenizer,
+            vocabulary,
+            model=config.model,
+            corpus=", ".join(file.name for file in config.corpus),
+            documents=config.limit,
+            tokens=config.tokens,
+            advance=lambda: bar.update(corpus.done - bar.n),
+        )
+    table.save(config.out)
+    seen = int((table.counts > 0).sum())
+    print(f"{table.tokens:,} tokens of {table.documents:,} documents; {seen:,} of {vocabulary:,} tokens occur")
+    print(f"table: {config.out} ({config.out.stat().st_size / 1e3:.0f} kB), for the tokenizer of {config.model}")
+
+
+if __name__ == "__main__":
+    from pipelines._command import command
+
+    command(Frequencies, main, "Count the tokens of a reference corpus for DC-PDD.")

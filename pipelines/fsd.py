@@ -1,0 +1,153 @@
+"""Fine-tune a model a little on texts it cannot have seen, and see whose scores move (the FSD paper, end to end).
+
+`python -m pipelines.fsd --domain arxiv` runs offline on the embedded model and corpus. With --model it asks a
+model of your own, with --data it reads texts of your own. Runs, figures and adapters go to MLflow (`make ui`).
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsd.config import FSDConfig
+from pipelines._command import command
+
+if TYPE_CHECKING:
+    from detectors import Detector
+    from fsd.deviation import Deviation
+    from fsd.documents import Document, Split
+    from fsd.models import LanguageModel
+    from fsd.tracking import Run
+
+
+@dataclass
+class Stages:
+    """Seconds spent in each stage of a run."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Time the block as the stage `name`."""
+        begun = time.perf_counter()
+        yield
+        self.seconds[f"seconds/{name}"] = time.perf_counter() - begun
+
+
+def main(config: FSDConfig) -> None:
+    """Split, fine-tune or reuse, score before and after, judge, and keep everything."""
+    from fsd import models, tracking
+    from pipelines import _assembly, _outcome, _record, _terminal
+
+    stages = Stages()
+    detectors = _assembly.chosen(config.detection)
+    with stages("data"):
+        documents = _assembly.benchmark(config.data, config.model.model)
+        parts = _assembly.divide(documents, config.data, config.seed)
+    adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
+    with stages("model"):
+        model = models.load(
+            config.model.model, revision=config.model.revision, device=config.model.device, dtype=config.model.dtype
+        )
+        if adapter:
+            models.attach(model, adapter)
+            parts = _assembly.trained_on(parts, config.adapter)
+    with tracking.run(
+        f"fsd-{config.data.domain}", _name(config), params=_params(config, detectors), tags=_tags(config, model)
+    ) as run:
+        if not adapter:
+            with stages("finetuning"):
+                tune(model, parts.unseen, config, run)
+        with stages("scoring"):
+            deviation, left_out = score(model, parts, detectors, config)
+        with stages("placebo"):
+            placebo = placebo_of(config, parts, detectors)
+        with stages("judging"):
+            outcome = _outcome.judge(parts, deviation, left_out, placebo, detectors, seed=config.seed)
+        with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
+            folder = Path(scratch) / "adapter"
+            models.save_adapter(model, folder)
+            _record.track(run, outcome, config, model.identity, folder, stages.seconds)
+    _terminal.show(outcome)
+
+
+def tune(model: "LanguageModel", unseen: "Sequence[Document]", config: FSDConfig, run: "Run | None") -> None:
+    """Train a fresh adapter on the unseen texts, logging every step."""
+    from fsd.finetuning import finetune
+
+    def log(numbers: Mapping[str, float], step: int) -> None:
+        if run:
+            run.log_metrics({f"train/{name}": value for name, value in numbers.items()}, step=step)
+
+    finetune(model, [document.text for document in unseen], config.training, seed=config.seed, log=log)
+
+
+def score(
+    model: "LanguageModel", parts: "Split", detectors: "Sequence[Detector]", config: FSDConfig
+) -> "tuple[Deviation, dict[str, str]]":
+    """Every usable detector on the validation and test texts, in that order, and why others were left out.
+
+    Raises:
+        UsageError: if a detector that was asked for by name cannot be computed, or none can.
+    """
+    from fsd.deviation import evaluate, usable
+    from fsd.errors import UsageError
+    from pipelines import _assembly
+
+    texts = [document.text for document in (*parts.validation, *parts.test)]
+    scorers = _assembly.scorers(model, config.model)
+    material = _assembly.material(config.model, parts.unseen, shots=config.detection.shots, seed=config.seed)
+    kept, left_out = usable(detectors, texts, scorers, material)
+    if left_out and (config.detection.detectors != "all" or not kept):
+        name, reason = next(iter(left_out.items()))
+        raise UsageError(f"detector {name} cannot be computed here: {reason}")
+    return evaluate(texts, kept, scorers, material), left_out
+
+
+def placebo_of(config: FSDConfig, parts: "Split", detectors: "Sequence[Detector]") -> "tuple[str, Deviation] | None":
+    """The same job on a model that saw neither side, but for the detectors that cost more than a pass or two."""
+    from fsd import models
+    from pipelines import _assembly
+
+    name = _assembly.placebo_model(config)
+    if name is None:
+        return None
+    cheap = [detector for detector in detectors if not {"neighbours", "primed"} & set(detector.views)]
+    model = models.load(name, device=config.model.device, dtype=config.model.dtype)
+    stand_in = replace(
+        config,
+        model=replace(config.model, model=name, revision=None, reference_model=None, frequencies=None),
+        detection=replace(config.detection, detectors="all"),
+    )
+    tune(model, parts.unseen, stand_in, None)
+    return name, score(model, parts, cheap, stand_in)[0]
+
+
+def _name(config: FSDConfig) -> str:
+    return f"{Path(config.model.model).name} {'reused adapter' if config.adapter else config.training.method}"
+
+
+def _params(config: FSDConfig, detectors: "Sequence[Detector]") -> dict[str, object]:
+    """Every setting under its flag's name, and every detector's own settings."""
+    values = asdict(config)
+    flat = {
+        key: value for group in ("data", "model", "training", "detection") for key, value in values.pop(group).items()
+    }
+    flat.pop("settings")
+    return {**flat, **values, "detector": {detector.name: dict(detector.settings) for detector in detectors}}
+
+
+def _tags(config: FSDConfig, model: "LanguageModel") -> dict[str, object]:
+    return {
+        "base_model": model.identity.id,
+        "base_revision": model.identity.revision or "local",
+        "base_fingerprint": model.identity.fingerprint,
+        "method": "reused" if config.adapter else config.training.method,
+    }
+
+
+if __name__ == "__main__":
+    command(FSDConfig, main, __doc__ or "")

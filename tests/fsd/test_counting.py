@@ -1,0 +1,156 @@
+import json
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers, trainers
+from tokenizers.models import BPE
+from transformers import PreTrainedTokenizerFast
+
+import fsd.counting as counting
+from fsd.corpora import Corpus, Passage
+from fsd.counting import SEPARATING, Tally, count, separable
+from fsd.errors import UsageError
+from fsd.frequencies import fingerprint
+
+ENGLISH = "It wasn't the first time, in 1984, that they'd seen foo.bar(x)!\n\nBut a second (or third?) one: no.  "
+LETTERS = ["a", "b", "B", "é", "e\u0301", "\u0301", "字", "1", "23", "'s", "'", ".", "/", "_", "(", "”", "¨", "<e>"]
+SPACES = [" ", " ", " ", "  ", "    ", "\n", "\n\n", "\r\n", "\t", "\x85", "\xa0", "\u2003", "\u3000", "\x1c", "\u200b"]
+
+
+def soup(seed: int, pieces: int) -> str:
+    rng = random.Random(seed)
+    return "".join(rng.choice(LETTERS if rng.random() < 0.6 else SPACES) for _ in range(pieces))
+
+
+SOUPS = [soup(seed, seed % 40) for seed in range(3000)]
+
+
+def splitting(pattern: str | None) -> pre_tokenizers.PreTokenizer:
+    if pattern is None:
+        return pre_tokenizers.ByteLevel(add_prefix_space=False)
+    split = pre_tokenizers.Split(Regex(pattern), "isolated")
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def tokenizer(splitter: pre_tokenizers.PreTokenizer | None = None, nfc: bool = True) -> PreTrainedTokenizerFast:
+    backend = Tokenizer(BPE())
+    backend.pre_tokenizer = splitter or splitting(None)
+    if nfc:
+        backend.normalizer = normalizers.NFC()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=700, show_progress=False, initial_alphabet=alphabet)
+    backend.train_from_iterator([ENGLISH, *SOUPS[:1000]], trainer)
+    backend.add_tokens([AddedToken("    ", normalized=True), AddedToken("<e>", normalized=False, special=True)])
+    return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+def slowly(made: PreTrainedTokenizerFast, texts: list[str], vocabulary: int) -> list[int]:
+    counter: Counter[int] = Counter()
+    for text in texts:
+        counter.update(made(text, add_special_tokens=False)["input_ids"])
+    return [counter[i] for i in range(vocabulary)]
+
+
+def counted(made: PreTrainedTokenizerFast, texts: list[str], **limits):
+    return count([Passage(text) for text in texts], made, 800, model="m", corpus="c", **limits)
+
+
+@pytest.mark.parametrize("pattern", [None, *sorted(SEPARATING)])
+@pytest.mark.parametrize("nfc", [True, False])
+def test_counts_equal_a_slow_counter_on_any_mixture(pattern, nfc):
+    made = tokenizer(splitting(pattern), nfc)
+    assert separable(made.backend_tokenizer)
+    texts = [ENGLISH * 3, *SOUPS]
+    table = counted(made, texts)
+    assert table.counts.tolist() == slowly(made, texts, 800)
+    assert (table.documents, table.vocabulary, table.fingerprint) == (len(texts), 800, fingerprint(made))
+
+
+def test_each_text_alone_counts_as_it_should():
+    made = tokenizer()
+    for text in [*SOUPS[:300], " ", "\n", " a", "a ", "a", ". \n", "."]:
+        tally = Tally(made.backend_tokenizer, 800)
+        tally.add([text])
+        assert tally.total().tolist() == slowly(made, [text], 800), repr(text)
+
+
+def test_any_other_tokenizer_reads_the_whole_text():
+    made = tokenizer(pre_tokenizers.ByteLevel(use_regex=False, add_prefix_space=False))
+    assert not separable(made.backend_tokenizer)
+    assert counted(made, SOUPS).counts.tolist() == slowly(made, SOUPS, 800)
+
+
+@pytest.mark.parametrize(
+    "token", [AddedToken("x y"), AddedToken("x "), AddedToken("x", rstrip=True), AddedToken("x", single_word=True)]
+)
+def test_added_tokens_that_look_across_a_space_are_noticed(token):
+    made = tokenizer()
+    made.backend_tokenizer.add_tokens([token])
+    assert not separable(made.backend_tokenizer)
+
+
+def test_a_lowercasing_normalizer_or_unknown_pattern_is_not_trusted():
+    made = tokenizer()
+    made.backend_tokenizer.normalizer = normalizers.NFKC()
+    assert not separable(made.backend_tokenizer)
+    assert not separable(tokenizer(splitting(r"\s+")).backend_tokenizer)
+
+
+@pytest.mark.parametrize("separates", [True, False])
+def test_memory_is_bounded_without_changing_counts(monkeypatch, separates):
+    made = tokenizer() if separates else tokenizer(pre_tokenizers.ByteLevel(use_regex=False))
+    texts = [f"word{i} " * 3 + "common " + "a" * (i % 90) for i in range(400)]
+    expected = slowly(made, texts, 800)
+    monkeypatch.setattr(counting, "BATCH", 200)
+    monkeypatch.setattr(counting, "BLOCK", 100)
+    for distinct, characters in ((50, 10**9), (10**9, 500), (1, 1)):
+        monkeypatch.setattr(counting, "DISTINCT", distinct)
+        monkeypatch.setattr(counting, "DISTINCT_CHARACTERS", characters)
+        assert counted(made, texts).counts.tolist() == expected
+
+
+def test_truncation_and_padding_of_the_tokenizer_are_ignored_and_kept():
+    made = tokenizer()
+    expected = slowly(made, [ENGLISH, "a"], 800)
+    made.backend_tokenizer.enable_truncation(2)
+    made.backend_tokenizer.enable_padding()
+    assert counted(made, [ENGLISH, "a"]).counts.tolist() == expected
+    assert made.backend_tokenizer.truncation["max_length"] == 2
+
+
+def test_limits_of_documents_and_tokens(monkeypatch):
+    made = tokenizer()
+    texts = SOUPS[20:40]
+    lengths = np.cumsum([sum(slowly(made, [text], 800)) for text in texts])
+    assert counted(made, texts, documents=7).counts.tolist() == slowly(made, texts[:7], 800)
+    for size in (40, 10**6):
+        monkeypatch.setattr(counting, "BATCH", size)
+        table = counted(made, texts, tokens=int(lengths[10]))
+        assert (table.tokens, table.documents) == (lengths[10], 11)
+        assert counted(made, texts, tokens=10**6).tokens == lengths[-1]
+    passages = [Passage("a b"), Passage(" c", False), Passage("d")]
+    assert count(passages, made, 800, model="m", corpus="c", documents=1).tokens == sum(slowly(made, ["a b c"], 800))
+
+
+def test_a_long_text_file_counts_as_in_one_piece(tmp_path):
+    made = tokenizer()
+    text = " ".join(f"{ENGLISH}{i}" for i in range(4000))
+    (tmp_path / "a.txt").write_text(text)
+    (tmp_path / "b.jsonl").write_text(json.dumps({"text": ENGLISH}))
+    table = count(Corpus([tmp_path / "a.txt", tmp_path / "b.jsonl"]), made, 800, model="m", corpus="c")
+    assert table.counts.tolist() == slowly(made, [text, ENGLISH], 800)
+    assert table.documents == 2
+
+
+def test_mistakes_are_refused():
+    made = tokenizer()
+    with pytest.raises(UsageError, match="at least one token"):
+        counted(made, [])
+    with pytest.raises(UsageError, match="limit of tokens"):
+        counted(made, ["a"], tokens=0)
+    with pytest.raises(UsageError, match="every token"):
+        count([Passage(ENGLISH)], made, 5, model="m", corpus="c")
+    with pytest.raises(UsageError, match="fast"):
+        count([Passage("a")], object(), 5, model="m", corpus="c")

@@ -1,0 +1,63 @@
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+from transformers import AutoTokenizer
+
+from fsd.errors import UsageError
+from fsd.frequencies import FrequencyTable
+from pipelines.frequencies import Frequencies, main
+
+TEXTS = ["the score of a text\nmoves", "a member  moves more", "unseen"]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    file = tmp_path / "texts.jsonl"
+    file.write_text("".join(json.dumps({"body": text}) + "\n" for text in TEXTS))
+    return file
+
+
+def test_it_counts_and_saves_a_table_that_fits_the_model(tiny, corpus, tmp_path, capsys):
+    out = tmp_path / "new" / "table.npz"
+    main(Frequencies(corpus=(corpus, corpus), out=out, model=str(tiny), column="body"))
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    expected = Counter(token for text in TEXTS * 2 for token in tokenizer(text)["input_ids"])
+    table = FrequencyTable.load(out).matching(tokenizer, 300, str(tiny))
+    assert {i: int(n) for i, n in enumerate(table.counts) if n} == expected
+    assert (table.documents, table.vocabulary, table.corpus) == (6, 300, "texts.jsonl, texts.jsonl")
+    assert f"{expected.total():,} tokens of 6 documents" in capsys.readouterr().out
+
+
+def test_limit(tiny, corpus, tmp_path):
+    out = tmp_path / "table.npz"
+    main(Frequencies(corpus=(corpus,), out=out, model=str(tiny), column="body", limit=2))
+    assert FrequencyTable.load(out).documents == 2
+
+
+def test_mistakes_are_found_before_the_count(tiny, corpus, tmp_path):
+    for changes, message in (
+        ({"out": tmp_path / "table.txt"}, "ends in .npz"),
+        ({"corpus": (tmp_path / "no.jsonl",)}, "no file"),
+        ({"column": "text"}, "one of body"),
+        ({"limit": 0}, "at least 1"),
+    ):
+        values = {"corpus": (corpus,), "out": tmp_path / "table.npz", "model": str(tiny), "column": "body"} | changes
+        with pytest.raises(UsageError, match=message):
+            main(Frequencies(**values))
+    assert not (tmp_path / "table.npz").exists()
+
+
+def test_the_command_line(corpus, root, tmp_path):
+    command = [sys.executable, "-m", "pipelines.frequencies"]
+    begin = time.perf_counter()
+    help_text = subprocess.run([*command, "--help"], cwd=root, capture_output=True, text=True, check=True).stdout
+    assert time.perf_counter() - begin < 5
+    assert "--corpus" in help_text
+    arguments = ["--corpus", str(corpus), "--out", str(tmp_path / "table.csv")]
+    failed = subprocess.run([*command, *arguments], cwd=root, capture_output=True, text=True, check=False)
+    assert failed.returncode == 2
+    assert failed.stderr.strip() == f"error: out must be a file that ends in .npz; got {tmp_path / 'table.csv'}"
