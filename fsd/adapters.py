@@ -1,10 +1,11 @@
 """Plan an adapter for an architecture, save it with the identity of its base, attach it to that base alone."""
 
+import contextlib
 import json
 import math
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,12 +52,11 @@ def attach(language_model: "LanguageModel", folder: Path) -> None:
     detach(language_model)
     device = str(language_model.device)
     try:
-        with warnings.catch_warnings():
-            # peft looks for the pattern's keys under other names; the outputs are those of the saved adapter.
-            warnings.filterwarnings("ignore", message=".*rank_pattern")
+        with quiet_peft():
             warnings.filterwarnings("error", message="Found missing adapter keys")
             language_model.model = PeftModel.from_pretrained(language_model.model, str(folder), torch_device=device)
     except (ValueError, RuntimeError, OSError, SafetensorError, UserWarning) as error:
+        strip(language_model)
         base = language_model.identity.id
         raise UsageError(f"adapter must fit its base {base!r}; {folder} does not: {first_line(error)}") from error
     language_model.model.eval()
@@ -66,6 +66,29 @@ def detach(language_model: "LanguageModel") -> None:
     """Take the adapter off, if there is one; the base is as it was before."""
     if language_model.adapted:
         language_model.model = language_model.model.unload()
+
+
+def strip(language_model: "LanguageModel") -> None:
+    """Put back the modules of the base that a failed training or loading has replaced in place."""
+    from peft.tuners.tuners_utils import BaseTunerLayer  # noqa: TID251 - see above
+
+    base = language_model.model
+    for name, module in list(base.named_modules()):
+        if isinstance(module, BaseTunerLayer):
+            parent, _, child = name.rpartition(".")
+            setattr(base.get_submodule(parent), child, module.get_base_layer())
+    base.eval()
+
+
+@contextlib.contextmanager
+def quiet_peft() -> Iterator[None]:
+    """Without the warnings of peft about what it does right itself, or about what only its developers can change."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+        warnings.filterwarnings("ignore", message=".*fan_in_fan_out")
+        # It looks for AdaLoRA's rank pattern under other names; the outputs are those of the saved adapter.
+        warnings.filterwarnings("ignore", message=".*rank_pattern")
+        yield
 
 
 def _check_adapter(folder: Path) -> None:

@@ -1,13 +1,15 @@
 """Documents, and their split into unseen, validation and test."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import date as Date  # noqa: N812 - the field `date` would hide it
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from fsd import drawing
 from fsd.duplicates import families
 from fsd.errors import UsageError
 
@@ -39,9 +41,18 @@ class Split(NamedTuple):
     test: tuple[Document, ...]
 
 
+class GivenSplit(NamedTuple):
+    """A split whose unseen texts were given, and the benchmark's texts that were left out for their sake."""
+
+    parts: Split
+    left_out: tuple[Document, ...]
+
+
 Scheme = Literal["grouped", "paper"]
 VALIDATION = 0.2
 """Share of the benchmark that the grouped split holds out for choosing thresholds and settings."""
+LISTED = 10
+"""Texts that a message about texts on both sides lists."""
 
 
 def content_hash(text: str) -> str:
@@ -87,12 +98,116 @@ def split(
     if validation is None:
         validation = VALIDATION if scheme == "grouped" else 0.0
     _check(documents, unseen, validation, scheme)
-    draw = {"grouped": _grouped, "paper": _paper}[scheme]
-    part = draw(documents, unseen, validation, np.random.default_rng(seed))
-    placed = list(zip(documents, part, strict=True))
-    parts = Split(*(tuple(d for d, p in placed if p == name) for name in Split._fields))
+    rng = np.random.default_rng(seed)
+    member = [bool(d.member) for d in documents]
+    if scheme == "paper":
+        part = drawing.paper(member, unseen, validation, rng)
+    else:
+        part = drawing.grouped(member, _families(documents), unseen, validation, rng)
+    parts = _placed(documents, part)
     _check_parts(parts, documents, validation, scheme)
     return parts
+
+
+def split_with(
+    unseen: Sequence[Document], documents: Sequence[Document], *, validation: float | None = None, seed: int = 42
+) -> GivenSplit:
+    """Divide a labelled benchmark into validation and test, with unseen texts that were given.
+
+    No text of the benchmark is trained on. Those in one family with an unseen text (the same group, or
+    near-duplicates: see `fsd.duplicates`) are left out, because the model would be tested on what it was
+    trained on. The other families are kept whole, with the same mix of classes in both parts.
+
+    Args:
+        unseen: texts that the model cannot have seen; they are marked as non-members.
+        documents: labelled texts of both classes.
+        validation: share of the benchmark in [0, 1) for choosing thresholds; None is 0.2.
+        seed: of the shuffling.
+
+    Returns:
+        The parts, each in the order given, and what was left out.
+
+    Raises:
+        UsageError: for no unseen text or a member among them, a share out of range, missing labels, one class
+            only, or too few families.
+    """
+    validation = VALIDATION if validation is None else validation
+    if not unseen:
+        raise UsageError("at least one unseen text must be given; got none")
+    members = [_place(d) for d in unseen if d.member]
+    if members:
+        raise UsageError(f"unseen texts must be non-members; {len(members)} are members, the first {members[0]}")
+    if not 0 <= validation < 1:
+        raise UsageError(f"validation must be a share from 0 to below 1; got {validation}")
+    _check_labels(documents)
+    both = [*unseen, *documents]
+    family = _families(both)
+    trained = set(family[: len(unseen)])
+    kept = [(d, f) for d, f in zip(documents, family[len(unseen) :], strict=True) if f not in trained]
+    given = tuple(replace(d, member=False) for d in unseen)
+    rng = np.random.default_rng(seed)
+    held = drawing.hold_out([bool(d.member) for d, _ in kept], [f for _, f in kept], validation, rng)
+    chosen = [tuple(d for (d, _), v in zip(kept, held, strict=True) if v is wanted) for wanted in (True, False)]
+    parts = Split(given, *chosen)
+    _check_parts(parts, [d for d, _ in kept], validation, "grouped")
+    left_out = tuple(d for d, f in zip(documents, family[len(unseen) :], strict=True) if f in trained)
+    return GivenSplit(parts, left_out)
+
+
+def reserve(
+    documents: Sequence[Document],
+    *,
+    share: float = 0.3,
+    validation: float | None = None,
+    scheme: Scheme = "grouped",
+    seed: int = 42,
+) -> Split:
+    """Divide a labelled benchmark like `split`, but with members too in the first part.
+
+    The first part has a share of both classes, and validation and test have nothing of it, so that models
+    trained on its members, its non-members or all of it are compared on the same texts. "grouped" draws whole
+    families, also those with a member; under "paper" validation and test are those of `split`.
+
+    Raises:
+        UsageError: as `split`.
+    """
+    if validation is None:
+        validation = VALIDATION if scheme == "grouped" else 0.0
+    _check(documents, share, validation, scheme)
+    rng = np.random.default_rng(seed)
+    member = [bool(d.member) for d in documents]
+    if scheme == "paper":
+        part = ["unseen" if p == "dropped" else p for p in drawing.paper(member, share, validation, rng)]
+    else:
+        part = drawing.reserved(member, _families(documents), share, validation, rng)
+    parts = _placed(documents, part)
+    _check_parts(parts, documents, validation, scheme)
+    return parts
+
+
+def refuse_shared(documents: Sequence[Document]) -> None:
+    """Refuse a benchmark with the same text, but for white space, on both sides: its label cannot be right.
+
+    Raises:
+        UsageError: that lists the texts, the first `LISTED` of them with where they are from.
+    """
+    sides: dict[str, dict[bool, Document]] = defaultdict(dict)
+    for d in documents:
+        if d.member is not None:
+            sides[content_hash(" ".join(d.text.split()))].setdefault(d.member, d)
+    shared = [side for side in sides.values() if len(side) == 2]
+    if not shared:
+        return
+    listed = "; ".join(f"{_place(side[True])} = {_place(side[False])}" for side in shared[:LISTED])
+    more = f"; and {len(shared) - LISTED} more" if len(shared) > LISTED else ""
+    raise UsageError(
+        f"members and non-members must not share texts; {len(shared)} {'is' if len(shared) == 1 else 'are'} "
+        f"labelled both 1 and 0 (member = non-member): {listed}{more}"
+    )
+
+
+def _place(document: Document) -> str:
+    return document.source or repr(" ".join(document.text.split())[:40])
 
 
 def _check(documents: Sequence[Document], unseen: float, validation: float, scheme: str) -> None:
@@ -107,6 +222,10 @@ def _check(documents: Sequence[Document], unseen: float, validation: float, sche
             f"unseen and validation must sum to less than 1, so that texts are left to test on; "
             f"got {unseen} + {validation}"
         )
+    _check_labels(documents)
+
+
+def _check_labels(documents: Sequence[Document]) -> None:
     unlabelled = sum(d.member is None for d in documents)
     if unlabelled:
         raise UsageError(
@@ -140,44 +259,10 @@ def _check_parts(parts: Split, documents: Sequence[Document], validation: float,
             )
 
 
-def _fill(sizes: Iterable[Sequence[float]], target: Sequence[float]) -> list[bool]:
-    """Go through families in order and take each that brings the sum of their sizes closer to the target.
-
-    Args:
-        sizes: (members, non-members) of each family.
-        target: (members, non-members) wanted.
-    """
-    missing = np.asarray(target, np.float64)
-    taken = []
-    for size in np.asarray(sizes, np.float64):
-        closer = bool(((missing - size) ** 2).sum() < (missing**2).sum())
-        taken.append(closer)
-        missing = missing - size * closer
-    return taken
+def _families(documents: Sequence[Document]) -> list[int]:
+    return families([d.group for d in documents], [d.text for d in documents])
 
 
-def _grouped(documents: Sequence[Document], unseen: float, validation: float, rng: np.random.Generator) -> list[str]:
-    family = families([d.group for d in documents], [d.text for d in documents])
-    sizes = np.zeros((max(family) + 1, 2))
-    for d, number in zip(documents, family, strict=True):
-        sizes[number, 0 if d.member else 1] += 1
-    order = rng.permutation(len(sizes))
-    part = np.full(len(sizes), "test", dtype=object)
-
-    free = order[sizes[order, 0] == 0]
-    part[free[_fill(sizes[free], (0, unseen * sizes[:, 1].sum()))]] = "unseen"
-    rest = order[part[order] == "test"]
-    share = validation / (1 - unseen)
-    part[rest[_fill(sizes[rest], share * sizes[rest].sum(0))]] = "validation"
-    return [part[number] for number in family]
-
-
-def _paper(documents: Sequence[Document], unseen: float, validation: float, rng: np.random.Generator) -> list[str]:
-    order = rng.permutation(len(documents))
-    first = round(unseen * len(documents))
-    second = first + round(validation * len(documents))
-    part = np.full(len(documents), "test", dtype=object)
-    part[order[first:second]] = "validation"
-    for row in order[:first]:
-        part[row] = "dropped" if documents[row].member else "unseen"
-    return list(part)
+def _placed(documents: Sequence[Document], part: Sequence[str]) -> Split:
+    placed = list(zip(documents, part, strict=True))
+    return Split(*(tuple(d for d, p in placed if p == name) for name in Split._fields))

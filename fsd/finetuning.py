@@ -7,14 +7,13 @@ import math
 import os
 import random
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from fsd.adapters import peft_config
+from fsd.adapters import peft_config, quiet_peft, strip
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
 from fsd.hub import first_line
@@ -69,26 +68,14 @@ def finetune(
                 trainer.train()
             language_model.model = trainer.accelerator.unwrap_model(trainer.model)
         except torch.OutOfMemoryError as error:
-            _clean(language_model)
+            strip(language_model)
             raise UsageError(f"a step must fit the memory; batch-size {config.batch_size} does not") from error
         except BaseException:
-            _clean(language_model)
+            strip(language_model)
             raise
         finally:
             _restore_forward(language_model.base, forward)
     language_model.model.eval()
-
-
-def _clean(language_model: LanguageModel) -> None:
-    """Put back the modules of the base that a failed training had replaced in place."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    base = language_model.model
-    for name, module in list(base.named_modules()):
-        if isinstance(module, BaseTunerLayer):
-            parent, _, child = name.rpartition(".")
-            setattr(base.get_submodule(parent), child, module.get_base_layer())
-    base.eval()
 
 
 def _restore_forward(base: Any, forward: Any) -> None:
@@ -117,9 +104,7 @@ def _quiet() -> Iterator[None]:
 
     loggers = [logging.get_logger("transformers"), *(stdlib_logging.getLogger(name) for name in ("trl", "accelerate"))]
     levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing")
-        warnings.filterwarnings("ignore", message=".*fan_in_fan_out")  # peft sets it right itself
+    with quiet_peft():
         for logger in loggers:
             logger.setLevel(stdlib_logging.ERROR)
         try:

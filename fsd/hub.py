@@ -37,7 +37,7 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
     if model in EMBEDDED:
         return EMBEDDED[model], ""
     folder = Path(model).expanduser()
-    if folder.is_dir():
+    if model.strip() and folder.is_dir():
         _check_folder(model, folder)
         return folder, ""
     if not model.strip() or model.startswith((".", "/", "~")) or model.count("/") > 1:
@@ -58,13 +58,19 @@ def _download(model: str, revision: str | None, *, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
+    # Folders inside a repository hold other formats of the same weights.
+    ignored = ["*/*", "consolidated*"]
     try:
-        if not hub_reachable():
-            return Path(snapshot_download(model, revision=revision, local_files_only=True))
-        wanted = [*SMALL_FILES, *(_weight_patterns(model, revision) if weights else ())]
-        # Folders inside a repository hold other formats of the same weights.
-        ignored = ["*/*", "consolidated*"]
-        return Path(snapshot_download(model, revision=revision, allow_patterns=wanted, ignore_patterns=ignored))
+        local = not hub_reachable()
+        patterns = (() if local else _weight_patterns(model, revision)) if weights else ((),)
+        for kinds in patterns or (("*.safetensors",), ("*.bin",)):
+            folder = snapshot_download(
+                model,
+                revision=revision,
+                allow_patterns=[*SMALL_FILES, *kinds],
+                ignore_patterns=ignored,
+                local_files_only=local,
+            )
     except LocalEntryNotFoundError as error:
         raise UsageError(
             f"model {model!r} must be a folder, or a hub id with network or in the local cache; "

@@ -1,23 +1,31 @@
 """The domains, one file each, found by file name; a name that begins with _ is no domain.
 
-A domain may offer two functions:
+A domain may offer:
 
 - `benchmark(*, limit=None)`: labelled documents of a published benchmark, label 1 = member;
-- `nonmembers(*, after, limit)`: texts of the domain first published after a date, by the source's own word.
+- `texts(window, journal, *, ...)`: dated texts of its source, with the source's own options; of it
+  `fsd.domains._sources.sides` makes
+- `nonmembers(*, after, limit, ...)`: texts first published after a date, by the source's own word, and
+- `members(*, before, limit, ...)`: texts first published before one.
+
+Beside `texts` stand `LANGUAGE`, the language of the texts ("" for any), and `FIRST`, the first day of the source.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import islice
 from types import ModuleType
+from typing import Any
 
 from fsd.documents import Document
+from fsd.domains import _options
+from fsd.domains._sources import Journal, Window
 from fsd.errors import UsageError
 
-OFFERS = ("benchmark", "nonmembers")
+OFFERS = ("benchmark", "nonmembers", "members")
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,16 @@ class Domain:
         """What the file defines of `OFFERS`."""
         return tuple(offer for offer in OFFERS if hasattr(self.module, offer))
 
+    @property
+    def first(self) -> date:
+        """The first day of the source."""
+        return getattr(self.module, "FIRST", date.min)
+
+    @property
+    def language(self) -> str:
+        """Language of the texts where nothing else is asked for; "" for any."""
+        return getattr(self.module, "LANGUAGE", "")
+
     def benchmark(self, *, limit: int | None = None) -> Iterator[Document]:
         """Labelled documents of the domain's benchmark, the first `limit` of them if that is given.
 
@@ -41,14 +59,44 @@ class Domain:
         self._check("benchmark", limit)
         return islice(self.module.benchmark(limit=limit), limit)
 
-    def nonmembers(self, *, after: date, limit: int) -> Iterator[Document]:
+    def nonmembers(self, *, after: date, limit: int, **options: Any) -> Iterator[Document]:
         """At most `limit` documents first published after a date, that day not included.
 
         Raises:
             UsageError: if the domain has no collector, `limit` is below 1, or the source cannot be reached.
         """
         self._check("nonmembers", limit)
-        return islice(self.module.nonmembers(after=after, limit=limit), limit)
+        return islice(self.module.nonmembers(after=after, limit=limit, **options), limit)
+
+    def members(self, *, before: date, limit: int, **options: Any) -> Iterator[Document]:
+        """At most `limit` documents first published before a date, that day not included.
+
+        Raises:
+            UsageError: if the domain has no collector, `limit` is below 1, or the source cannot be reached.
+        """
+        self._check("members", limit)
+        return islice(self.module.members(before=before, limit=limit, **options), limit)
+
+    def texts(self, window: Window, journal: Journal, **options: Any) -> Iterator[Document]:
+        """Dated texts of the source, see `fsd.domains._sources.Texts`.
+
+        Raises:
+            UsageError: if the domain has no collector or the source cannot be reached.
+        """
+        self._check("nonmembers", None)
+        found: Iterator[Document] = self.module.texts(window, journal, **options)
+        return found
+
+    def parse_options(self, entries: Sequence[str], language: str = "") -> dict[str, Any]:
+        """The source's own options out of `name=value`, and the language if the source wants to know it.
+
+        Raises:
+            UsageError: for an option that the source does not have, or a value it cannot be.
+        """
+        self._check("nonmembers", None)
+        wanted = "language" in _options.options(self.module.texts)
+        asked = [f"language={language}"] if wanted and language else []
+        return _options.parse(self.name, self.module.texts, [*asked, *entries])
 
     def _check(self, offer: str, limit: int | None) -> None:
         if offer not in self.offers:

@@ -171,7 +171,7 @@ def test_windows_score_every_position_once_with_half_a_context(length: int, firs
 
 
 def test_a_long_text_equals_a_slow_reading_one_token_at_a_time(model: LanguageModel) -> None:
-    text = "the score of an unseen text moves more than the score of a member. " * 4
+    text = "the score of an unseen text moves more than the score of a member. " * 12
     ids = [model.start, *model.tokens([text])[0]]
     assert len(ids) > 3 * model.context
     half, end, expected = model.context // 2, model.context, []
@@ -190,7 +190,7 @@ def test_a_context_is_conditioned_on_and_not_scored(model: LanguageModel, contex
 
 
 def test_a_context_longer_than_the_models_keeps_its_end(model: LanguageModel) -> None:
-    context = "the score of an unseen text moves more than the score of a member. " * 4
+    context = "the score of an unseen text moves more than the score of a member. " * 12
     stats = score(model, ["unseen text"], context)[0]
     ids = [model.start, *model.tokens([context])[0], *stats.token.tolist()]
     begin = len(ids) - 1 - model.context
@@ -258,7 +258,7 @@ def test_identical_prompts_are_read_once(model: LanguageModel, monkeypatch: pyte
 
 
 def test_a_batch_that_exceeds_memory_is_done_in_halves(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [f"the text {letter}" for letter in "abcdefgh"]
+    texts = [f"the text {letter}" for letter in "12345678"]
     expected = score(model, texts)
     decoder = model.base.get_decoder()
     forward, shapes = decoder.forward, []

@@ -1,0 +1,177 @@
+"""Polite requests to a public service: spaced, retried with patience, and honest about who asks.
+
+- At least the service's own interval lies between two requests; no two are ever open at once.
+- 429 and 5xx, a broken connection, and a reply that ends early or cannot be parsed are asked for again, after
+  2, 4, 8, ... seconds or what the service says in Retry-After, whichever is longer.
+- A service that does not accept a connection at all is given up at once, before the first request.
+- FSD_CONTACT (an address or a page) is added to the user agent: some services want to know whom to write to.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from importlib import metadata
+from typing import Any, TypeVar
+
+import requests
+
+from fsd.domains._hub import reachable
+from fsd.domains._sources import Clock
+from fsd.errors import UsageError
+
+ATTEMPTS = 6
+BACKOFF = 2.0
+"""Seconds before the second attempt; they double with each further one."""
+PATIENCE = 900.0
+"""Most seconds to wait when a service asks for it; beyond that the user is told to come back."""
+TIMEOUT = (10.0, 60.0)
+"""Seconds for the connection and for each part of a reply."""
+AGAIN = frozenset({408, 429, 500, 502, 503, 504})
+RESUME = "what was collected is kept: run the same command again to go on from there"
+
+Parsed = TypeVar("Parsed")
+
+
+class Refused(UsageError):
+    """The service answered that it will not give this; `status` is HTTP's."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unfinished(Exception):
+    """A reply that is worth asking for again, after at least `wait` seconds."""
+
+    def __init__(self, why: str, wait: float = 0.0) -> None:
+        super().__init__(why)
+        self.wait = wait
+
+
+def user_agent() -> str:
+    """Who asks: the project, its version, and whom to write to if that is known."""
+    contact = os.environ.get("FSD_CONTACT", "").strip()
+    return f"fsd/{metadata.version('fsd')} (collects dated texts for research{f'; {contact}' if contact else ''})"
+
+
+class Service:
+    """A public service, asked one question at a time.
+
+    Args:
+        name: as in messages, and in FSD_<NAME>_URL, the environment's word for another address.
+        url: its address.
+        interval: seconds between the starts of two requests.
+        clock: for waiting.
+        mirror: another address, which outranks the environment.
+    """
+
+    def __init__(self, name: str, url: str, *, interval: float, clock: Clock, mirror: str = "") -> None:
+        self.name = name
+        self._variable = f"FSD_{name.upper()}_URL"
+        self.url = (mirror or os.environ.get(self._variable) or url).rstrip("/")
+        self._interval = interval
+        self._clock = clock
+        self._free = float("-inf")
+        self._session: requests.Session | None = None
+
+    def get(self, path: str, parse: Callable[[bytes], Parsed], params: Mapping[str, Any] | None = None) -> Parsed:
+        """Ask, and read the answer.
+
+        Args:
+            path: after the address of the service.
+            parse: makes of the body what is returned. A ValueError or SyntaxError of it means a broken reply, which
+                is asked for again; a UsageError is final.
+            params: of the query.
+
+        Raises:
+            Refused: if the service will not give this, for a reason that another attempt does not cure.
+            UsageError: if it cannot be reached, or not within `ATTEMPTS`.
+        """
+        why = ""
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._parsed(parse, self._ask(path, params or {}))
+            except Unfinished as fault:
+                why = str(fault)
+                if fault.wait > PATIENCE:
+                    raise UsageError(
+                        f"{self.name} must be asked again in {fault.wait:.0f} s ({why}), not now; {RESUME}"
+                    ) from fault
+                self.pause(max(fault.wait, BACKOFF * 2**attempt))
+        raise UsageError(f"{self.name} must answer; {ATTEMPTS} attempts at {self.url}{path} failed: {why}; {RESUME}")
+
+    def pause(self, seconds: float) -> None:
+        """Ask nothing for so long."""
+        self._free = max(self._free, self._clock.monotonic() + seconds)
+
+    def _parsed(self, parse: Callable[[bytes], Parsed], body: bytes) -> Parsed:
+        try:
+            return parse(body)
+        except UsageError:
+            raise
+        except (ValueError, SyntaxError) as error:
+            raise Unfinished(f"a reply that cannot be read ({_line(error)})") from error
+
+    def _ask(self, path: str, params: Mapping[str, Any]) -> bytes:
+        session = self._open()
+        wait = self._free - self._clock.monotonic()
+        if wait > 0:
+            self._clock.sleep(wait)
+        self.pause(self._interval)
+        try:
+            reply = session.get(self.url + path, params=params, timeout=TIMEOUT)
+        except requests.RequestException as error:
+            raise Unfinished(f"no whole reply ({_line(error)})") from error
+        if reply.status_code in AGAIN:
+            wait = self._retry_after(reply.headers.get("Retry-After", ""))
+            raise Unfinished(f"HTTP {reply.status_code}", wait)
+        if not reply.ok:
+            said = " ".join(reply.text.split())[:200]
+            raise Refused(
+                f"{self.name} must give {reply.url}; it answered HTTP {reply.status_code}: {said}", reply.status_code
+            )
+        return reply.content
+
+    def _open(self) -> requests.Session:
+        if self._session is None:
+            if not reachable(self.url):
+                raise UsageError(
+                    f"{self.name} must be within reach; {self.url} does not answer: go online, or name a mirror by "
+                    f"{self._variable}"
+                )
+            self._session = requests.Session()
+            self._session.headers["User-Agent"] = user_agent()
+        return self._session
+
+    def _retry_after(self, value: str) -> float:
+        if value.strip().isdigit():
+            return float(value)
+        try:
+            return max(0.0, parsedate_to_datetime(value).timestamp() - self._clock.wall())
+        except ValueError:
+            return 0.0
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def field(record: Mapping[str, Any], name: str, service: str) -> Any:
+    """What a record of a reply must have.
+
+    Raises:
+        UsageError: if it has not, which names the field.
+    """
+    if name not in record:
+        there = ", ".join(map(str, record)) or "nothing"
+        raise UsageError(f"{service} must give {name!r} here; it gives {there}: its format may have changed")
+    return record[name]
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """A reply that must be one JSON object."""
+    found = json.loads(body)
+    if not isinstance(found, dict):
+        raise ValueError("no JSON object")
+    return found

@@ -1,0 +1,302 @@
+"""Which model it is, what is refused, and the adapter's switch."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from fsd.config import AdapterConfig
+from fsd.errors import UsageError
+from fsd.finetuning import finetune
+from fsd.models import LanguageModel, adapter_fingerprint, attach, detach, load, load_tokenizer, save_adapter
+from fsd.scoring import ModelScorer
+from fsd.stats import Prompt
+
+TEXTS = ["the score of an unseen text", "a member moves more", "more or less text", "an unseen score"]
+Method = Any
+
+
+@pytest.fixture
+def copy(tiny: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny, tmp_path / "copy"))
+
+
+def train(model: LanguageModel, method: Method = "lora", **settings: Any) -> None:
+    config = AdapterConfig(method=method, epochs=4, batch_size=2, rank=4, **settings)
+    finetune(model, TEXTS, config, seed=0, shown=False)
+
+
+def numbers(model: LanguageModel, *, tuned: bool) -> np.ndarray:
+    stats = ModelScorer(model, tuned=tuned)([Prompt(text) for text in TEXTS])
+    return np.concatenate([[s.logp, s.mean, s.std] for s in stats], axis=1)
+
+
+@pytest.fixture(scope="module")
+def adapter(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = load(str(tiny), device="cpu")
+    train(model)
+    folder = tmp_path_factory.mktemp("adapters") / "lora"
+    save_adapter(model, folder)
+    return folder
+
+
+# Loading
+
+
+def test_a_folder_is_loaded_in_evaluation_mode_with_its_identity(tiny: Path, other: Path) -> None:
+    model = load(str(tiny), device="cpu")
+    assert not model.base.training
+    assert model.identity.id == str(tiny)
+    assert model.identity.revision == ""
+    assert model.context == 48
+    assert model.precision == "float32"
+    assert model.identity.fingerprint != load(str(other), device="cpu").identity.fingerprint
+
+
+def test_loading_and_scoring_say_nothing(tiny: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    numbers(load(str(tiny), device="cpu"), tuned=False)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_old_bin_weights_load_too(copy: Path, tiny: Path) -> None:
+    torch.save(load_file(copy / "model.safetensors"), copy / "pytorch_model.bin")
+    (copy / "model.safetensors").unlink()
+    old, new = load(str(copy), device="cpu"), load(str(tiny), device="cpu")
+    assert np.array_equal(numbers(old, tuned=False), numbers(new, tuned=False))
+    assert old.identity.fingerprint
+
+
+def test_missing_weights_are_refused_in_one_line(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    weights = load_file(copy / "model.safetensors")
+    weights.pop("gpt_neox.layers.1.mlp.dense_h_to_4h.weight")
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UsageError, match=r"all its weights; 1 missing, e.g. gpt_neox.layers.1.mlp.dense_h_to_4h"):
+        load(str(copy))
+    assert capfd.readouterr().err == ""
+
+
+def test_a_truncated_weight_file_is_refused(copy: Path) -> None:
+    file = copy / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    with pytest.raises(UsageError, match=r"whole safetensors file; .* is cut short"):
+        load(str(copy))
+
+
+def test_a_folder_without_weights_is_refused(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(UsageError, match="must hold weights"):
+        load(str(copy))
+
+
+def test_a_folder_without_a_tokenizer_is_refused(copy: Path) -> None:
+    for file in copy.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(UsageError, match="must be a whole causal language model"):
+        load(str(copy))
+
+
+def test_weights_of_another_shape_are_refused(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "hidden_size": 16}))
+    with pytest.raises(UsageError, match="must be a whole causal language model"):
+        load(str(copy))
+
+
+def test_a_masked_language_model_is_refused(make_model: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match="must read from left to right"):
+        load(str(make_model("bert")), device="cpu")
+
+
+def test_code_from_the_model_folder_is_never_run(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.C", "AutoModelForCausalLM": "mine.M"}}
+    (copy / "config.json").write_text(json.dumps(config))
+    (copy / "mine.py").write_text("raise SystemExit('run')")
+    with pytest.raises(UsageError, match="must be a whole causal language model"):
+        load(str(copy))
+
+
+def test_a_tokenizer_without_start_token_is_refused(copy: Path) -> None:
+    file = copy / "tokenizer_config.json"
+    config = {k: v for k, v in json.loads(file.read_text()).items() if k not in ("bos_token", "eos_token")}
+    file.write_text(json.dumps(config))
+    with pytest.raises(UsageError, match="must have a BOS or EOS token"):
+        load(str(copy))
+
+
+def test_a_tokenizer_of_a_larger_model_is_refused(make_model: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match=r"must fit the model's 200 embeddings; it has 2\d\d"):
+        load(str(make_model("gpt_neox", vocab_size=200)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "tpu9"}, "device must be auto, spread, cpu or cuda"),
+        ({"device": "meta"}, "device must be"),
+        ({"device": "cuda:77"}, "device must be"),
+        ({"dtype": "float8"}, "dtype must be one of auto, float32, bfloat16, float16; got 'float8'"),
+        ({"bits": 3}, "bits must be 4 or 8; got 3"),
+    ],
+)
+def test_unknown_devices_and_precisions_are_refused(tiny: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load(str(tiny), **options)
+
+
+def test_a_model_spread_over_what_there_is_scores_the_same(tiny: Path) -> None:
+    spread, plain = load(str(tiny), device="spread"), load(str(tiny))
+    assert np.array_equal(numbers(spread, tuned=False), numbers(plain, tuned=False))
+
+
+def test_the_tokenizer_comes_without_the_weights(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    tokenizer, vocabulary = load_tokenizer(str(copy))
+    assert vocabulary == 300
+    assert tokenizer("a member")["input_ids"]
+
+
+# Adapters
+
+
+def test_the_tuned_state_needs_an_adapter(tiny: Path) -> None:
+    with pytest.raises(ValueError, match="adapter must be attached"):
+        numbers(load(str(tiny)), tuned=True)
+
+
+@pytest.mark.parametrize("method", ["lora", "ia3", "adalora"])
+def test_a_fresh_adapter_moves_no_score(tiny: Path, method: Method) -> None:
+    model = load(str(tiny))
+    base = numbers(model, tuned=False)
+    train(model, method, learning_rate=1e-30)
+    assert np.array_equal(numbers(model, tuned=False), base)
+    if method != "adalora":  # even the smallest step gives AdaLoRA's zero singular values a sign
+        assert np.array_equal(numbers(model, tuned=True), base)
+
+
+@pytest.mark.parametrize("architecture", ["gpt_neox", "gemma2"])
+@pytest.mark.parametrize("method", ["lora", "ia3", "adalora"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_with_its_adapter_off_the_model_is_the_base_bitwise(
+    make_model: Callable[..., Path], architecture: str, method: Method, dtype: str
+) -> None:
+    model = load(str(make_model(architecture)), device="cpu", dtype=dtype)
+    base = numbers(model, tuned=False)
+    train(model, method, learning_rate=0.05)
+    tuned = numbers(model, tuned=True)
+    assert np.array_equal(numbers(model, tuned=False), base)
+    assert abs(tuned - base).max() > 1e-3
+    assert np.array_equal(numbers(model, tuned=True), tuned)
+    detach(model)
+    assert not model.adapted
+    assert np.array_equal(numbers(model, tuned=False), base)
+
+
+@pytest.mark.parametrize("method", ["lora", "ia3", "adalora"])
+def test_a_saved_adapter_gives_the_same_scores(tiny: Path, tmp_path: Path, method: Method) -> None:
+    model = load(str(tiny))
+    train(model, method, learning_rate=0.05)
+    save_adapter(model, tmp_path / "adapter")
+    fresh = load(str(tiny))
+    attach(fresh, tmp_path / "adapter")
+    tolerance = 2e-6 if method == "adalora" else 0  # pruned ranks are added up in another order
+    np.testing.assert_allclose(numbers(fresh, tuned=True), numbers(model, tuned=True), rtol=0, atol=tolerance)
+    assert np.array_equal(numbers(fresh, tuned=False), numbers(model, tuned=False))
+
+
+def test_an_adapter_is_saved_as_safetensors_and_config_without_places(adapter: Path, tiny: Path) -> None:
+    assert {f.name for f in adapter.iterdir()} == {"adapter_model.safetensors", "adapter_config.json", "base.json"}
+    base = json.loads((adapter / "base.json").read_text())
+    assert base == {"id": str(tiny), "revision": "", "fingerprint": load(str(tiny)).identity.fingerprint}
+    assert json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"] == str(tiny)
+
+
+def test_attaching_another_adapter_replaces_the_first(tiny: Path, adapter: Path) -> None:
+    model = load(str(tiny))
+    attach(model, adapter)
+    expected = numbers(model, tuned=True)
+    train(model, "ia3", learning_rate=0.05)
+    attach(model, adapter)
+    assert np.array_equal(numbers(model, tuned=True), expected)
+
+
+def test_an_adapter_is_refused_as_a_base_model(adapter: Path) -> None:
+    with pytest.raises(UsageError, match="is an adapter: give it to --adapter"):
+        load(str(adapter))
+
+
+def test_an_adapter_is_refused_by_other_weights(adapter: Path, other: Path) -> None:
+    with pytest.raises(UsageError, match="must be used on its own base model"):
+        attach(load(str(other)), adapter)
+
+
+def test_an_adapter_made_for_fewer_layers_is_refused(adapter: Path, make_model: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match="must be used on its own base model"):
+        attach(load(str(make_model("gpt_neox", num_hidden_layers=3))), adapter)
+
+
+def changed(adapter: Path, folder: Path, **config: Any) -> Path:
+    shutil.copytree(adapter, folder)
+    file = folder / "adapter_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **config}))
+    return folder
+
+
+@pytest.mark.parametrize("config", [{"bias": "all"}, {"peft_type": "PROMPT_TUNING"}])
+def test_adapters_that_cannot_be_switched_off_are_refused(
+    tiny: Path, adapter: Path, tmp_path: Path, config: dict[str, str]
+) -> None:
+    with pytest.raises(UsageError, match="must be one of LORA, IA3, ADALORA without trained biases"):
+        attach(load(str(tiny)), changed(adapter, tmp_path / "changed", **config))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("adapter_config.json", None, "must be a folder with adapter_config.json"),
+        ("adapter_config.json", "{", "adapter_config.json must be"),
+        ("base.json", None, "must say which base it was trained on"),
+        ("base.json", '{"id": 1}', "base.json must hold id, revision and fingerprint"),
+        ("adapter_model.safetensors", "", "adapter must fit its base"),
+    ],
+)
+def test_a_damaged_adapter_is_refused(
+    tiny: Path, adapter: Path, tmp_path: Path, name: str, text: str | None, message: str
+) -> None:
+    file = changed(adapter, tmp_path / "changed") / name
+    file.unlink()
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        attach(load(str(tiny)), file.parent)
+
+
+def test_an_adapter_that_lacks_a_layer_is_refused(tiny: Path, adapter: Path, tmp_path: Path) -> None:
+    file = changed(adapter, tmp_path / "changed") / "adapter_model.safetensors"
+    weights = load_file(file)
+    save_file({name: weight for name, weight in weights.items() if "layers.1" not in name}, file)
+    with pytest.raises(UsageError, match=r"adapter must fit its base .* missing adapter keys"):
+        attach(load(str(tiny)), file.parent)
+
+
+def test_an_adapters_fingerprint_follows_weights_and_settings(tiny: Path, adapter: Path, tmp_path: Path) -> None:
+    model = load(str(tiny))
+    assert adapter_fingerprint(model) == ""
+    attach(model, adapter)
+    first = adapter_fingerprint(model)
+    moved = tmp_path / "moved"
+    shutil.copytree(adapter, moved)
+    attach(model, moved)
+    assert adapter_fingerprint(model) == first
+    attach(model, changed(adapter, tmp_path / "stronger", lora_alpha=64))
+    assert adapter_fingerprint(model) != first
+    attach(model, adapter)
+    with torch.no_grad():
+        next(p for n, p in model.model.named_parameters() if "lora_B" in n)[0, 0] += 1e-3
+    assert adapter_fingerprint(model) != first
