@@ -77,6 +77,7 @@ def strip(language_model: "LanguageModel") -> None:
         if isinstance(module, BaseTunerLayer):
             parent, _, child = name.rpartition(".")
             setattr(base.get_submodule(parent), child, module.get_base_layer())
+    vars(base).pop("peft_config", None)
     base.eval()
 
 

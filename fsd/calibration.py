@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from fsd.errors import UsageError
-from fsd.intervals import group_index
+from fsd.intervals import BoolArray, Estimate, group_index
 from fsd.likeness import Likeness
 from fsd.metrics import accuracy, best_threshold
 from fsd.stats import FloatArray
@@ -91,6 +92,31 @@ class Calibration:
         if self.p_values(steps[:1])[0] <= fpr + SLACK:
             return -math.inf
         return float(just_above[np.argmax(allowed)])
+
+    def rate(self, fpr: float, level: float = 0.95) -> Estimate:
+        """The false-positive rate of the threshold for `fpr`, and the interval that it lies in.
+
+        `fpr` is kept on the average over calibration sets; one threshold from G groups has a rate distributed as
+        Beta(r, G + 1 − r) with r = ⌊fpr · (G + 1)⌋ (order statistics of uniform variables; one text a group and no
+        ties, else the rate is lower).
+
+        Raises:
+            UsageError: as in `threshold_at`.
+        """
+        self.threshold_at(fpr)
+        spread = stats.beta(*self._shape(fpr))
+        return Estimate(float(spread.mean()), *map(float, spread.ppf([(1 - level) / 2, (1 + level) / 2])))
+
+    def false_alarms(self, fpr: float, texts: int, level: float = 0.95) -> int:
+        """The number of members that `texts` texts, none of which is one, exceed in 1 − `level` of all cases.
+
+        The texts share one threshold, so the number is beta-binomial and spreads wider than a binomial one.
+        """
+        return int(stats.betabinom(texts, *self._shape(fpr)).ppf(level))
+
+    def _shape(self, fpr: float) -> tuple[int, int]:
+        rank = math.floor((fpr + SLACK) * (self.groups + 1))
+        return rank, self.groups + 1 - rank
 
     def is_member(self, scores: ArrayLike, fpr: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """(N,) verdicts that call at most `fpr` of non-members a member.
@@ -173,3 +199,27 @@ def calibrate(
         accuracy=None if threshold is None else accuracy(member, values, threshold),
         likeness=Likeness.learn(texts, groups),
     )
+
+
+def observed(called: BoolArray, groups: Sequence[str] | None = None, level: float = 0.95) -> Estimate:
+    """The share of texts for which `called` holds, with an exact interval that knows of groups.
+
+    Clopper and Pearson's interval for the number of texts that would tell as much if they were independent (Korn and
+    Graubard 1998): n divided by the factor by which groups raise the variance. Where all texts agree there is no
+    variance to go by, and a group counts as one text.
+
+    Args:
+        called: (N,), N ≥ 1.
+        groups: (N,) or None.
+        level: of the interval.
+    """
+    group = group_index(groups, called.size)
+    share, size = float(called.mean()), float(group.max() + 1)
+    if 0 < share < 1 and 1 < size < called.size:
+        sums = np.bincount(group, weights=called - share)
+        spread = size / (size - 1) * float(sums @ sums) / called.size**2
+        size = min(called.size, max(1.0, share * (1 - share) / max(spread, 1e-12) + 1))
+    hits, misses = share * size, (1 - share) * size
+    low = float(stats.beta.ppf((1 - level) / 2, hits, misses + 1)) if hits > 0 else 0.0
+    high = float(stats.beta.ppf((1 + level) / 2, hits + 1, misses)) if misses > 0 else 1.0
+    return Estimate(share, low, high)

@@ -7,7 +7,13 @@ from fsd.intervals import Estimate
 from fsd.metrics import Result
 
 
-def plain_words(audit: Audit, results: Sequence[Result], placebo: Mapping[str, float] | None = None) -> list[str]:
+def plain_words(
+    audit: Audit,
+    results: Sequence[Result],
+    placebo: Mapping[str, float] | None = None,
+    *,
+    never_saw: bool = False,
+) -> list[str]:
     """Sober sentences about the detector with the highest FSD AUC, in the order of their weight.
 
     - The interval holds .5: nothing was shown.
@@ -20,12 +26,17 @@ def plain_words(audit: Audit, results: Sequence[Result], placebo: Mapping[str, f
         audit: of the same split.
         results: rows of the table; without any, only the benchmark is spoken of.
         placebo: detector → AUC of the same job on a model that saw neither side.
+        never_saw: whether the model itself is known to have seen none of the texts.
     """
     lines = []
+    if never_saw:
+        lines.append(
+            "this model saw none of these texts: the whole run is a placebo, and whatever it tells apart is not membership"
+        )
     if results:
         best = max(results, key=lambda row: row.fsd.auc.value)
         lines.append(_headline(best, len(results), audit.blind.auc, audit.blind.reason))
-        lines.append(_placebo(best, placebo))
+        lines.append("" if never_saw else _placebo(best, placebo))
     elif audit.blind.auc is not None:
         lines.append(f"a blind classifier that never sees the model reaches {audit.blind.auc}")
     return [line for line in (*lines, *_leaks(audit), *_shift(audit)) if line]

@@ -129,7 +129,7 @@ def _check(config: AdapterConfig) -> None:
         "batch-size": config.batch_size,
     }
     for name, value in positive.items():
-        if value <= 0:
+        if not 0 < value < math.inf:
             raise UsageError(f"{name} must be greater than 0; got {value}")
     if not 0 <= config.dropout < 1:
         raise UsageError(f"dropout must be at least 0 and below 1; got {config.dropout}")

@@ -58,19 +58,22 @@ def _download(model: str, revision: str | None, *, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    # Folders inside a repository hold other formats of the same weights.
-    ignored = ["*/*", "consolidated*"]
-    try:
-        local = not hub_reachable()
-        patterns = (() if local else _weight_patterns(model, revision)) if weights else ((),)
-        for kinds in patterns or (("*.safetensors",), ("*.bin",)):
-            folder = snapshot_download(
-                model,
-                revision=revision,
-                allow_patterns=[*SMALL_FILES, *kinds],
-                ignore_patterns=ignored,
-                local_files_only=local,
+    def fetch(*patterns: str) -> Path:
+        wanted = [*SMALL_FILES, *patterns]
+        # Folders inside a repository hold other formats of the same weights.
+        others = ["*/*", "consolidated*"]
+        return Path(
+            snapshot_download(
+                model, revision=revision, allow_patterns=wanted, ignore_patterns=others, local_files_only=local
             )
+        )
+
+    local = not hub_reachable()
+    try:
+        if not weights:
+            return fetch()
+        folder = fetch("*.safetensors")
+        return folder if any(folder.glob("*.safetensors")) else fetch("*.bin")
     except LocalEntryNotFoundError as error:
         raise UsageError(
             f"model {model!r} must be a folder, or a hub id with network or in the local cache; "
@@ -78,14 +81,6 @@ def _download(model: str, revision: str | None, *, weights: bool) -> Path:
         ) from error
     except Exception as error:  # the HTTP client of the hub library, and so its errors, differ by version
         raise UsageError(f"model {model!r} must be a folder or a hub id; {first_line(error)}") from error
-
-
-def _weight_patterns(model: str, revision: str | None) -> tuple[str, ...]:
-    """Which weights of a repository to take: `.bin` files only if there is nothing else."""
-    from huggingface_hub import HfApi
-
-    files = [name for name in HfApi().list_repo_files(model, revision=revision) if "/" not in name]
-    return ("*.safetensors",) if any(name.endswith(".safetensors") for name in files) else ("*.bin",)
 
 
 def hub_reachable(seconds: float = 3.0) -> bool:

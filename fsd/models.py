@@ -5,6 +5,7 @@ import os
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ class LanguageModel:
     @property
     def adapted(self) -> bool:
         """Whether an adapter is attached."""
-        return hasattr(self.model, "peft_config")
+        return hasattr(self.model, "get_base_model")
 
     @property
     def device(self) -> torch.device:
@@ -134,7 +135,7 @@ def load(
         UsageError: for an adapter folder, a folder without a model, missing weights, a model that is not causal or
             has no start token, a hub id that cannot be reached, an unknown device or dtype.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     where = torch_device("auto" if device == "spread" else device)
     options: dict[str, Any] = {"dtype": _dtype(dtype, where), **_rounding(bits)}
@@ -148,7 +149,7 @@ def load(
         network, report = AutoModelForCausalLM.from_pretrained(
             folder, output_loading_info=True, trust_remote_code=False, **options
         )
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = _tokenizer(folder)
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         raise UsageError(f"model {model!r} must have all its weights; {len(missing)} missing, e.g. {missing[0]}")
@@ -195,18 +196,28 @@ def _loading(model: str) -> Iterator[None]:
         raise UsageError(f"model {model!r} must be a whole causal language model; {first_line(error)}") from error
 
 
+def _tokenizer(folder: Path) -> Any:
+    """The tokenizer in a folder; without its files transformers would make up an empty one."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if not tokenizer("A text.", add_special_tokens=False)["input_ids"]:
+        raise ValueError(f"the tokenizer's files are missing or empty in {folder}")
+    return tokenizer
+
+
 def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int]:
     """The tokenizer of a model and the size of the model's vocabulary, without its weights.
 
     Raises:
         UsageError: as `load` does.
     """
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoConfig
 
     folder, _ = locate(model, revision, weights=False)
     with _quiet_loading(), _loading(model):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = _tokenizer(folder)
     return tokenizer, int(config.get_text_config().vocab_size)
 
 

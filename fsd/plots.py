@@ -152,6 +152,45 @@ def reliability(p_values: Mapping[str, FloatArray]) -> Figure:
     return figure
 
 
+def verdicts(calibration: ArrayLike, scores: ArrayLike, p_values: ArrayLike, *, threshold: float, fpr: float) -> Figure:
+    """New texts against known non-members: where their scores lie, and how many are at most as likely as each p.
+
+    Args:
+        calibration: (n,) scores of held-out non-members.
+        scores: (N,) scores of the new texts.
+        p_values: (N,) of the same texts.
+        threshold: from which on a text is called a member; may be infinite.
+        fpr: that the threshold belongs to.
+    """
+    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    known, new = np.asarray(calibration, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    low, high = np.quantile(np.concatenate([known, new]), [0.005, 0.995])
+    edges = np.linspace(low, high if high > low else low + 1, 25)
+    for name, values, colour, style in (("known non-members", known, NONMEMBER, "-"), ("these texts", new, FSD, "--")):
+        share = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / values.size
+        left.stairs(share, edges, color=colour, fill=True, alpha=0.25)
+        left.stairs(share, edges, color=colour, linewidth=1.5, linestyle=style, label=f"{name} ({values.size})")
+    if edges[0] <= threshold <= edges[-1]:
+        left.axvline(threshold, color="black", linewidth=1.2, label=f"threshold for {fpr:.1%}")
+    left.set_xlabel("score (higher = more likely a member)", fontsize=10)
+    left.set_ylabel("share of texts", fontsize=10)
+    left.set_title("Scores", fontsize=12)
+    alpha = np.linspace(0, 1, 201)
+    reached = (np.asarray(p_values)[None, :] <= alpha[:, None] + 1e-9).mean(axis=1)
+    right.plot(alpha, reached, color=FSD, linewidth=1.7, label="these texts")
+    right.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, label="non-members only")
+    right.axvline(fpr, color="black", linewidth=1.2, label=f"chosen error rate {fpr:.1%}")
+    right.set(xlim=(0, 1), ylim=(0, 1.02))
+    right.set_xlabel("p-value α", fontsize=10)
+    right.set_ylabel("share of texts with p at most α", fontsize=10)
+    right.set_title("p-values", fontsize=12)
+    for axis in (left, right):
+        _plain(axis)
+        axis.legend(fontsize=9, frameon=False)
+    return figure
+
+
 def _look(at: int) -> tuple[str, str]:
     """Colour and line style of the line number `at`; 28 lines differ."""
     return CYCLE[at % len(CYCLE)], STYLES[at // len(CYCLE) % len(STYLES)]

@@ -4,43 +4,80 @@ What counts, with a year from 1500 to 2099, in half-width or full-width digits:
 
 - numeric dates: 2014-07-05, 2014/7/5, 2014.07.05, with a time of day if one follows; 5/7/2014, 05.07.2014;
 - English dates: 5 July 2014, July 5th, 2014, July 2014; days without a year: 5 July, July 5;
-- Chinese dates: 2014年, 2014年7月, 2014年7月5日, 二〇一四年; days without a year: 7月5日, 7月5号; 2010年代, 90年代;
-- years alone: 2014, ranges 2014-15 and 2014–2016, decades 1990s.
+- Chinese dates: 2014年, 2014年7月, 2014年7月5日, 二〇一四年; days without a year: 7月5日, 7月5号;
+- decades: 1990s, 1990's, 1990年代, 90年代;
+- years alone, 2014, and ranges of them, 2014-15, 2014–2016.
 
 A number of four digits in that range that is no year (2014 people, page 1650) looks like one and counts too, but
-not as part of a longer number (12014, 2,014, 0.2014, 2014.5, 2014%, $2014) or of a word (COVID2019).
+not as part of a longer number (12014, 2,014, 0.2014, 2014.5), of a sum or share ($2014, 2014%) or of a word
+(COVID2019).
 """
 
 import re
 
-_DIGITS = "0-9０-９"
+NOW = "2023"
+"""The year that replaces all others, as in the paper."""
+
+_DIGIT = "0-9０-９"
 _YEAR = r"(?:[1１][5-9５-９]|[2２][0０])\d\d"
+_NUMERALS = "[一二][〇零○一二三四五六七八九]{3}"
 _MONTH = (
     r"(?:Jan(?:uary|\.)?|Feb(?:ruary|\.)?|Mar(?:ch|\.)?|Apr(?:il|\.)?|May|June?\.?|July?\.?|Aug(?:ust|\.)?"
     r"|Sept?(?:ember|\.)?|Oct(?:ober|\.)?|Nov(?:ember|\.)?|Dec(?:ember|\.)?)"
 )
 _DAY = r"(?:3[01]|[12]\d|0?[1-9])(?:st|nd|rd|th)?"
 _TIME = r"(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"
-_NUMERAL = "[〇零○一二三四五六七八九]"
-_CHINESE_DAY = r"\d{1,2}\s?月\s?(?:\d{1,2}\s?[日号])"
+_CHINESE_DAY = r"\d{1,2}\s?月\s?\d{1,2}\s?[日号]"
 
-_START = rf"(?<![A-Za-z_{_DIGITS}$€£#])(?<![{_DIGITS}][.,/-])"
-_END = rf"(?![A-Za-z_{_DIGITS}%])(?![.,][{_DIGITS}])"
+_START = rf"(?<![A-Za-z_{_DIGIT}$€£#])(?<![{_DIGIT}][.,/-])"
+_END = rf"(?![A-Za-z_{_DIGIT}%])(?![.,][{_DIGIT}])"
 
 _FORMS = (
-    rf"{_START}{_YEAR}([-/.])\d{{1,2}}\1\d{{1,2}}{_TIME}{_END}",
-    rf"{_START}\d{{1,2}}([-/.])\d{{1,2}}\2{_YEAR}{_END}",
+    rf"{_START}{_YEAR}(?P<first>[-/.])\d{{1,2}}(?P=first)\d{{1,2}}{_TIME}{_END}",
+    rf"{_START}\d{{1,2}}(?P<last>[-/.])\d{{1,2}}(?P=last){_YEAR}{_END}",
     rf"{_START}{_DAY}(?: of)? {_MONTH},? {_YEAR}{_END}",
     rf"\b{_MONTH} {_DAY},? {_YEAR}{_END}",
     rf"\b{_MONTH},? {_YEAR}{_END}",
-    rf"{_START}{_YEAR}\s?年(?:代|\s?\d{{1,2}}\s?月(?:\s?\d{{1,2}}\s?[日号])?)?",
-    rf"[一二]{_NUMERAL}{{3}}年",
-    rf"(?<![{_DIGITS}])\d0年代",
-    rf"(?<![{_DIGITS}]){_CHINESE_DAY}",
-    rf"{_START}{_DAY} {_MONTH}(?![A-Za-z])",
+    rf"(?P<decade>{_START}{_YEAR}(?:'?s(?![A-Za-z])|\s?年代)|(?<![{_DIGIT}])[1-9]0年代)",
+    rf"{_START}{_YEAR}\s?年(?:\s?\d{{1,2}}\s?月(?:\s?\d{{1,2}}\s?[日号])?)?",
+    rf"{_NUMERALS}年",
+    rf"(?P<span>{_START}{_YEAR} ?[-–—/] ?(?:{_YEAR}|\d\d){_END})",
+    rf"{_START}{_YEAR}{_END}",
+    rf"(?<![{_DIGIT}]){_CHINESE_DAY}",
+    rf"{_START}{_DAY}(?: of)? {_MONTH}(?![A-Za-z])",
     rf"\b{_MONTH} {_DAY}{_END}",
-    rf"{_START}{_YEAR}(?: ?[-–—/] ?(?:{_YEAR}|\d\d))?(?:'?s)?{_END}",
 )
-"""From the longest to the shortest, so that a date is found whole."""
+"""A date before the year in it, so that it is found whole."""
 
-_STAMP = re.compile(rf"(?P<before>[ \t]?)(?P<stamp>{'|'.join(_FORMS)})(?P<after>[ \t]?)".replace(r"\1", "(?P=a)"))
+_STAMP = re.compile(rf"(?P<before>[ \t]?)(?P<stamp>{'|'.join(_FORMS)})(?P<after>[ \t]?)")
+
+
+def find(text: str) -> list[str]:
+    """The timestamps of a text, in order."""
+    return [match["stamp"] for match in _STAMP.finditer(text)]
+
+
+def delete(text: str) -> str:
+    """The text without its timestamps; of the blanks on both sides of one, a single one stays.
+
+    Words that only introduced a date stay too: "born in 2014, he" becomes "born in, he".
+    """
+    return _STAMP.sub(lambda match: match["before"] and match["after"], text)
+
+
+def replace(text: str) -> str:
+    """The text with every year turned into 2023: a decade becomes the 2020s, a span of years the one year.
+
+    Days and months stay; a day without a year is left alone.
+    """
+    return _STAMP.sub(lambda match: match["before"] + _now(match) + match["after"], text)
+
+
+def _now(match: re.Match[str]) -> str:
+    stamp = match["stamp"]
+    if match["span"]:
+        return NOW
+    if match["decade"]:
+        return re.sub(r"\d+", lambda digits: "2020" if len(digits[0]) == 4 else "20", stamp)
+    stamp = re.sub(_NUMERALS, "二〇二三", stamp)
+    return re.sub(rf"(?<!\d){_YEAR}(?!\d)", NOW, stamp)

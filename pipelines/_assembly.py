@@ -2,8 +2,9 @@
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from fsd import domains, embedded
 from fsd.config import DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.documents import Document, Split, split
 from fsd.errors import UsageError
+from fsd.hub import EMBEDDED, locate
 from fsd.rows import parse_columns, read_files
 from fsd.stats import Scorer
 from fsd.views import Material
@@ -27,7 +29,7 @@ UNSEEN = "unseen.jsonl"
 """Name of the file of texts that an adapter was trained on, which travels with it."""
 
 
-def benchmark(data: DataConfig, model: str) -> list[Document]:
+def benchmark(data: DataConfig, model: ModelConfig) -> list[Document]:
     """The labelled texts: the user's files, the embedded corpus, or the domain's published benchmark.
 
     Raises:
@@ -36,13 +38,14 @@ def benchmark(data: DataConfig, model: str) -> list[Document]:
     domain = domains.load(data.domain)
     if data.data:
         return read_files(data.data, parse_columns(data.columns), labelled=True)
-    if model == "embedded" and data.domain == EMBEDDED_DOMAIN:
+    if model.model == "embedded" and data.domain == EMBEDDED_DOMAIN:
         return list(embedded.corpus())
-    if model == "embedded":
+    if model.model == "embedded":
         raise UsageError(
             f"domain {data.domain} must come with --data FILE, or with --model for its published benchmark; "
             f"the embedded model has texts of {EMBEDDED_DOMAIN} only"
         )
+    locate(model.model, model.revision)  # a model that is not there is told before its benchmark is fetched
     return list(domain.benchmark())
 
 
@@ -127,8 +130,6 @@ def material(config: ModelConfig, unseen: Sequence[Document], *, shots: int, see
     Raises:
         UsageError: for fewer shots than one.
     """
-    from fsd.neighbours import build_vocabulary, word_swaps
-
     if shots < 1:
         raise UsageError(f"shots must be at least 1; got {shots}")
     texts = [document.text for document in unseen]
@@ -136,11 +137,18 @@ def material(config: ModelConfig, unseen: Sequence[Document], *, shots: int, see
     kind = config.neighbour_model or ("words" if config.model == "embedded" else None)
     if kind is None:
         return Material(prefix=prefix + "\n\n")
-    vocabulary = build_vocabulary(texts)
-    return Material(
-        prefix=prefix + "\n\n",
-        neighbours=lambda text: word_swaps(text, vocabulary, seed=seed),
-    )
+    return Material(prefix=prefix + "\n\n", neighbours=_neighbours(kind, texts, config.device, seed))
+
+
+def _neighbours(kind: str, texts: Sequence[str], device: str, seed: int) -> Callable[[str], Sequence[str]]:
+    """Word swaps out of the unseen texts, or a masked model; each text's neighbours are made once for both states."""
+    if kind == "words":
+        from fsd.neighbours import build_vocabulary, word_swaps
+
+        return partial(word_swaps, vocabulary=build_vocabulary(texts), seed=seed)
+    from fsd.masked import MaskedModel
+
+    return MaskedModel(kind, device=device, seed=seed)
 
 
 def trained_on(parts: Split, adapter: str | None) -> Split:
@@ -169,5 +177,15 @@ def placebo_model(config: FSDConfig) -> str | None:
     if config.placebo != "auto":
         return config.placebo
     if config.model.model == "embedded":
-        return None if config.data.data else "embedded-twin"
+        return None if never_saw(config) else "embedded-twin"
     return "embedded"
+
+
+def never_saw(config: FSDConfig) -> bool:
+    """Whether the model is known to have seen none of the texts: an embedded one, asked about others than its own."""
+    own = {embedded.CORPUS.resolve()}
+    return (
+        config.model.model in EMBEDDED
+        and bool(config.data.data)
+        and not own & {Path(f).resolve() for f in config.data.data}
+    )

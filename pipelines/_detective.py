@@ -1,7 +1,7 @@
 """A registered adapter at work: base model, detector and calibration together give verdicts on new texts."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -10,60 +10,116 @@ import numpy as np
 import pandas as pd
 
 import detectors
-from fsd import models
+from fsd import models, tracking
 from fsd.calibration import Calibration
 from fsd.config import ModelConfig
-from fsd.deviation import evaluate
+from fsd.deviation import evaluate, usable
+from fsd.duplicates import NGRAM, words
 from fsd.errors import UsageError
+from fsd.hub import EMBEDDED
 from fsd.rows import read_files
-from fsd.stats import FloatArray
+from fsd.stats import FloatArray, Scores
 from pipelines import _assembly
 
 CALIBRATION = "calibration.json"
 SETUP = "setup.json"
+FILES = (CALIBRATION, SETUP, _assembly.UNSEEN, _assembly.TABLE)
+"""What travels with an adapter; the table of token frequencies may be absent."""
 MEMBER, NOT_SHOWN, OUTSIDE = "member", "not shown", "outside the calibrated domain"
+TRAINED = 0.2
+"""Share of a text's runs of seven words in the texts that the adapter was trained on from which it counts as one."""
 
 
-def setup(config: ModelConfig, *, shots: int, seed: int) -> str:
+def setup(
+    config: ModelConfig, *, domain: str, detectors: Mapping[str, Mapping[str, Any]], shots: int, seed: int
+) -> str:
     """What a detective needs to know to score as the run did, as JSON."""
-    return json.dumps({"model": asdict(config), "shots": shots, "seed": seed}, indent=2) + "\n"
+    known = {
+        "model": asdict(config),
+        "folder": config.model not in EMBEDDED and Path(config.model).expanduser().is_dir(),
+        "domain": domain,
+        "detectors": detectors,
+        "shots": shots,
+        "seed": seed,
+    }
+    return json.dumps(known, indent=2) + "\n"
 
 
 class Detective:
     """Scores and verdicts by the detector that was best on validation, as it was calibrated there.
 
     Args:
-        folder: holds `adapter/`, calibration.json, setup.json and unseen.jsonl.
-        model: overrides of how the base model is run: device, dtype, where its files are.
+        adapter: the adapter's folder.
+        files: what travels with it, by the names in `FILES`.
+        model: how the base model is run, where that differs from the run: model (where its files are), device,
+            dtype. None is as in the run.
 
     Raises:
         UsageError: if there is no calibration, or the base model cannot be loaded or is another one.
     """
 
-    def __init__(self, folder: Path, **model: Any) -> None:
-        if not (folder / CALIBRATION).is_file():
-            raise UsageError(
-                "adapter must come with a calibration, made by pipelines.fsd with validation texts; this one has none"
-            )
-        self.calibration = Calibration.from_json((folder / CALIBRATION).read_text(encoding="utf-8"))
-        known = json.loads((folder / SETUP).read_text(encoding="utf-8"))
-        config = replace(ModelConfig(**known["model"]), **model)
-        if (folder / _assembly.TABLE).is_file():
-            config = replace(config, frequencies=str(folder / _assembly.TABLE))
+    def __init__(self, adapter: Path, files: Mapping[str, Path], **model: Any) -> None:
+        for name in FILES[:3]:
+            if name not in files:
+                raise UsageError(
+                    f"adapter must come with a calibration ({', '.join(FILES[:3])}), as pipelines.fsd makes one from "
+                    f"validation texts; this one has no {name}"
+                )
+        self.calibration = Calibration.from_json(files[CALIBRATION].read_text(encoding="utf-8"))
+        self.known = json.loads(files[SETUP].read_text(encoding="utf-8"))
+        self.config = _config(self.known, files.get(_assembly.TABLE), model)
         self.detector = detectors.load(self.calibration.detector, **self.calibration.settings)
+        self.unseen = read_files([files[_assembly.UNSEEN]])
+        self._trained = {run for document in self.unseen for run in _runs(document.text)}
+        config = self.config
         self.language_model = models.load(
             config.model, revision=config.revision, device=config.device, dtype=config.dtype
         )
-        models.attach(self.language_model, folder / "adapter")
+        models.attach(self.language_model, adapter)
         self.scorers = _assembly.scorers(self.language_model, config)
-        unseen = read_files([folder / _assembly.UNSEEN])
-        self.material = _assembly.material(config, unseen, shots=known["shots"], seed=known["seed"])
+        self.material = _assembly.material(config, self.unseen, shots=self.known["shots"], seed=self.known["seed"])
+
+    @classmethod
+    def fetch(cls, uri: str, **model: Any) -> "Detective":
+        """The detective at an address: models:/..., runs:/... or a folder.
+
+        Raises:
+            UsageError: if there is no such adapter, and as above.
+        """
+        found = {name: tracking.fetch_model_file(uri, name) for name in FILES}
+        return cls(tracking.fetch_adapter(uri), {name: path for name, path in found.items() if path}, **model)
+
+    @property
+    def domain(self) -> str:
+        """The domain that the adapter was made for."""
+        return str(self.known["domain"])
 
     def scores(self, texts: Sequence[str]) -> FloatArray:
         """(N,) the calibrated detector's FSD of each text."""
         deviation = evaluate(texts, [self.detector], self.scorers, self.material)
         found = deviation.fsd if self.calibration.state == "fsd" else deviation.base
         return found[self.detector.name]
+
+    def every_score(self, texts: Sequence[str]) -> Scores:
+        """FSD of each text by every detector of the run, but for those that cost more than a pass or two."""
+        named = [detectors.load(name, **settings) for name, settings in self.known["detectors"].items()]
+        cheap = [detector for detector in named if not {"neighbours", "primed"} & set(detector.views)]
+        kept, _ = usable(cheap, texts, self.scorers, self.material)
+        return evaluate(texts, kept or [self.detector], self.scorers, self.material).fsd
+
+    def trained_on(self, text: str) -> bool:
+        """Whether the adapter was trained on the text, or on one that shares `TRAINED` of its passages.
+
+        Such a text's score measures the fine-tuning. The answer does not hang on what else is asked about.
+        """
+        own = _runs(text)
+        return len(own & self._trained) >= TRAINED * len(own)
+
+    def warning(self, text: str) -> str:
+        """Why no verdict can be given on the text; empty where nothing speaks against one."""
+        if self.trained_on(text):
+            return "the adapter itself was trained on this text or large parts of it"
+        return self.calibration.outside(text) or ""
 
     def verdicts(self, texts: Sequence[str], *, fpr: float) -> pd.DataFrame:
         """One row a text: score, p_value, verdict, warning.
@@ -80,7 +136,7 @@ class Detective:
         """
         threshold = self.calibration.threshold_at(fpr)
         scores = self.scores(texts)
-        warnings = [self.calibration.outside(text) or "" for text in texts]
+        warnings = [self.warning(text) for text in texts]
         verdict = np.where(scores >= threshold, MEMBER, NOT_SHOWN)
         return pd.DataFrame(
             {
@@ -92,6 +148,24 @@ class Detective:
         )
 
 
+def _config(known: Mapping[str, Any], table: Path | None, changes: Mapping[str, Any]) -> ModelConfig:
+    """The run's settings with the changes; what lies in a folder must be found from here."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    config = replace(ModelConfig(**known["model"]), **given)
+    if known["folder"] and "model" not in given and not Path(config.model).expanduser().is_dir():
+        raise UsageError(
+            f"base model must lie in the folder {config.model!r}, as it did when the adapter was trained; from "
+            f"{Path.cwd()} there is none: say where it is (--model FOLDER; serving_model where MLflow serves)"
+        )
+    return replace(config, frequencies=str(table)) if table else config
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    """Runs of `NGRAM` words; a shorter text is one run."""
+    found = words(text) or [text]
+    return {tuple(found[at : at + NGRAM]) for at in range(max(1, len(found) - NGRAM + 1))}
+
+
 class Served:
     """The detective behind `mlflow.pyfunc`: a table with a column `text` in, a table of verdicts out."""
 
@@ -99,9 +173,20 @@ class Served:
 
     def load_context(self, context: Any) -> None:
         """Load base model, adapter and calibration from the registered model's files."""
-        self.detective = Detective(Path(context.artifacts["adapter"]).parent)
+        adapter = Path(context.artifacts["adapter"])
+        files = {name: adapter.parent / name for name in FILES if (adapter.parent / name).is_file()}
+        given = context.model_config or {}
+        changes = {name.removeprefix("serving_"): value for name, value in given.items()}
+        self.detective = Detective(adapter, files, **changes)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Verdicts of the texts in column `text`, at the false-positive rate `params["fpr"]`, by default .05."""
-        fpr = (params or {}).get("fpr", self.DEFAULT_FPR)
-        return self.detective.verdicts(model_input["text"].tolist(), fpr=float(fpr))
+        """Verdicts of the texts in column `text`, at the false-positive rate `params["fpr"]`, by default .05.
+
+        Raises:
+            UsageError: for no texts, a blank one, or a rate that the calibration set cannot support.
+        """
+        texts = model_input["text"].tolist()
+        blank = next((at for at, text in enumerate(texts) if not text.strip()), None)
+        if not texts or blank is not None:
+            raise UsageError(f"text must not be blank; row {blank} is" if texts else "at least one text must be given")
+        return self.detective.verdicts(texts, fpr=float((params or {}).get("fpr", self.DEFAULT_FPR)))

@@ -61,6 +61,7 @@ def judge(
     detectors: Sequence[Detector],
     *,
     seed: int,
+    never_saw: bool = False,
 ) -> Outcome:
     """Numbers with intervals on the test texts, thresholds from validation, and every control beside them."""
     scored = [*parts.validation, *parts.test]
@@ -89,7 +90,7 @@ def judge(
         groups,
         results,
         report,
-        plain_words(report, results, seen[1] if seen else None),
+        plain_words(report, results, seen[1] if seen else None, never_saw=never_saw),
         left_out,
         seen,
         validation,

@@ -37,20 +37,22 @@ def track(
             run.log_dataset(config.data.domain, [d.text for d in documents], source=source, context=part)
     run.log_table("scores.parquet", scores_frame(outcome))
     run.log_table("summary.csv", summary_frame(outcome))
-    run.log_text("unseen.jsonl", unseen_lines(outcome.parts.unseen))
     run.log_json("leaks.json", [leak_row(leak) for leak in outcome.audit.leaks.pairs])
     figures = pictures(outcome)
     for name, content in figures.items():
         run.log_bytes(name, content)
     run.log_text("report.html", report.html(content_of(outcome, config, identity, figures)))
     run.log_metrics({**metrics(outcome), **seconds})
+    files = travelling(outcome, config)
+    for name, content in files.items():
+        run.log_bytes(name, content.encode() if isinstance(content, str) else content.read_bytes())
     return register(
         run,
         f"fsd-{config.data.domain}",
         adapter,
         SERVING,
         validation_score=outcome.validation.get(outcome.best, float("nan")),
-        files=travelling(outcome, config),
+        files=files,
         tags=version_tags(outcome, config, identity),
     )
 
@@ -58,9 +60,16 @@ def track(
 def travelling(outcome: Outcome, config: FSDConfig) -> dict[str, str | Path]:
     """Files that a registered adapter needs to give verdicts."""
     model = replace(config.model, frequencies=None)
+    scored = outcome.deviation.fsd
     files: dict[str, str | Path] = {
         _assembly.UNSEEN: unseen_lines(outcome.parts.unseen),
-        _detective.SETUP: _detective.setup(model, shots=config.detection.shots, seed=config.seed),
+        _detective.SETUP: _detective.setup(
+            model,
+            domain=config.data.domain,
+            detectors={d.name: dict(d.settings) for d in _assembly.chosen(config.detection) if d.name in scored},
+            shots=config.detection.shots,
+            seed=config.seed,
+        ),
     }
     table = _assembly.frequency_file(config.model)
     if table:

@@ -45,7 +45,7 @@ def main(config: FSDConfig) -> None:
     stages = Stages()
     detectors = _assembly.chosen(config.detection)
     with stages("data"):
-        documents = _assembly.benchmark(config.data, config.model.model)
+        documents = _assembly.benchmark(config.data, config.model)
         parts = _assembly.divide(documents, config.data, config.seed)
     adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
     with stages("model"):
@@ -66,7 +66,9 @@ def main(config: FSDConfig) -> None:
         with stages("placebo"):
             placebo = placebo_of(config, parts, detectors)
         with stages("judging"):
-            outcome = _outcome.judge(parts, deviation, left_out, placebo, detectors, seed=config.seed)
+            outcome = _outcome.judge(
+                parts, deviation, left_out, placebo, detectors, seed=config.seed, never_saw=_assembly.never_saw(config)
+            )
         with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
             folder = Path(scratch) / "adapter"
             models.save_adapter(model, folder)

@@ -1,4 +1,4 @@
-"""Subsets of the Pile, training against validation split (Maini et al. 2024; the comparison of FSD, Table 14).
+"""Subsets of the Pile, training against validation split (Maini et al., NeurIPS 2024).
 
 Both sides are random parts of one collection, so that there is no shift in time between them. Rows name no
 document of origin.

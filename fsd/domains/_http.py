@@ -33,7 +33,7 @@ RESUME = "what was collected is kept: run the same command again to go on from t
 Parsed = TypeVar("Parsed")
 
 
-class Refused(UsageError):
+class RefusedError(UsageError):
     """The service answered that it will not give this; `status` is HTTP's."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -41,7 +41,7 @@ class Refused(UsageError):
         self.status = status
 
 
-class Unfinished(Exception):
+class UnfinishedError(Exception):
     """A reply that is worth asking for again, after at least `wait` seconds."""
 
     def __init__(self, why: str, wait: float = 0.0) -> None:
@@ -85,14 +85,14 @@ class Service:
             params: of the query.
 
         Raises:
-            Refused: if the service will not give this, for a reason that another attempt does not cure.
+            RefusedError: if the service will not give this, for a reason that another attempt does not cure.
             UsageError: if it cannot be reached, or not within `ATTEMPTS`.
         """
         why = ""
         for attempt in range(ATTEMPTS):
             try:
                 return self._parsed(parse, self._ask(path, params or {}))
-            except Unfinished as fault:
+            except UnfinishedError as fault:
                 why = str(fault)
                 if fault.wait > PATIENCE:
                     raise UsageError(
@@ -111,7 +111,7 @@ class Service:
         except UsageError:
             raise
         except (ValueError, SyntaxError) as error:
-            raise Unfinished(f"a reply that cannot be read ({_line(error)})") from error
+            raise UnfinishedError(f"a reply that cannot be read ({_line(error)})") from error
 
     def _ask(self, path: str, params: Mapping[str, Any]) -> bytes:
         session = self._open()
@@ -122,13 +122,13 @@ class Service:
         try:
             reply = session.get(self.url + path, params=params, timeout=TIMEOUT)
         except requests.RequestException as error:
-            raise Unfinished(f"no whole reply ({_line(error)})") from error
+            raise UnfinishedError(f"no whole reply ({_line(error)})") from error
         if reply.status_code in AGAIN:
             wait = self._retry_after(reply.headers.get("Retry-After", ""))
-            raise Unfinished(f"HTTP {reply.status_code}", wait)
+            raise UnfinishedError(f"HTTP {reply.status_code}", wait)
         if not reply.ok:
             said = " ".join(reply.text.split())[:200]
-            raise Refused(
+            raise RefusedError(
                 f"{self.name} must give {reply.url}; it answered HTTP {reply.status_code}: {said}", reply.status_code
             )
         return reply.content

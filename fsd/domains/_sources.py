@@ -82,11 +82,11 @@ class Journal:
         self.dropped[reason] += 1
 
 
-class Texts(Protocol):
-    """The function of a domain's file: texts of the source, dated by the source, unlabelled."""
+Texts = Callable[..., Iterator[Document]]
+"""`texts(window, journal, *, ...)` of a domain's file: texts of the source, dated by the source, without a label.
 
-    def __call__(self, window: Window, journal: Journal, **options: Any) -> Iterator[Document]:
-        """Texts of the window; a text without a date or outside the window may come and is for the caller to drop."""
+Texts without a date or outside the window may come as well; it is for the caller to drop and to count them.
+"""
 
 
 class NonMembers(Protocol):
@@ -120,9 +120,7 @@ def sides(texts: Texts) -> tuple[NonMembers, Members]:
     return nonmembers, members
 
 
-def _labelled(
-    texts: Texts, window: Window, limit: int, options: dict[str, Any], *, member: bool
-) -> Iterator[Document]:
+def _labelled(texts: Texts, window: Window, limit: int, options: dict[str, Any], *, member: bool) -> Iterator[Document]:
     if limit < 1:
         raise UsageError(f"limit must be at least 1; got {limit}")
     dated = (text for text in texts(window, Journal(), **options) if text.date is not None and text.date in window)
@@ -130,8 +128,7 @@ def _labelled(
 
 
 def cut(text: str, words: int) -> str:
-    """The text up to the end of its first `words` words, its own spacing kept; all of it for 0 or fewer words."""
-    if words < 1:
-        return text.strip()
-    kept = text.split(maxsplit=words)
-    return text.strip() if len(kept) <= words else text.strip()[: len(text.strip()) - len(kept[-1])].rstrip()
+    """The text up to the end of its first `words` words, its own spacing kept; all of it for 0 words."""
+    text = text.strip()
+    kept = text.split(maxsplit=words) if words else []
+    return text[: len(text) - len(kept[-1])].rstrip() if len(kept) > words > 0 else text

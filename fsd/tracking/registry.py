@@ -20,6 +20,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # What a server of the model needs. Not this library: no package index knows it, and a name that is not ours
 # there must not be installed in its place.
 _REQUIREMENTS = ("mlflow", "numpy", "pandas", "peft", "safetensors", "torch", "transformers")
+# What whoever loads or serves a version may set by `model_config` or MLFLOW_PYFUNC_INFERENCE_CONFIG; MLflow hands on
+# no setting that was not named when the version was made. It logs them as settings of the run, hence the prefix.
+# None is what the run had.
+_SETTINGS = {"serving_model": None, "serving_device": "auto", "serving_dtype": None}
+_FPR = 0.05
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,8 @@ def register(
         name: of the registered model: letters, digits, `.`, `_` and `-`.
         adapter: folder with adapter_config.json and *.safetensors; other files in it but JSON stay behind.
         code: Python file that calls `mlflow.models.set_model`. The model's `context.artifacts["adapter"]` is the
-            adapter's folder; the files lie beside it.
+            adapter's folder; the files lie beside it. `context.model_config` holds serving_model, serving_device and
+            serving_dtype, `params` the false-positive rate `fpr`.
         validation_score: to be compared within the name; NaN ranks last.
         files: name → path or text of what travels with the adapter: calibration.json.
         tags: of the version.
@@ -115,17 +121,24 @@ def _log_model(run: Run, artifacts: Mapping[str, Path], code: Path) -> str:
     mlflow = load_mlflow()
     with quiet():
         from mlflow.models import ModelSignature
-        from mlflow.types import ColSpec, Schema
+        from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
     active = mlflow.active_run()
     if active is None or active.info.run_id != run.id:
         raise ValueError("register must be called inside the run's own `with` block")
+    columns = {"score": "double", "p_value": "double", "verdict": "string", "warning": "string"}
+    signature = ModelSignature(
+        inputs=Schema([ColSpec("string", "text")]),
+        outputs=Schema([ColSpec(kind, name) for name, kind in columns.items()]),
+        params=ParamSchema([ParamSpec("fpr", "double", _FPR)]),
+    )
     with quiet():
         logged = mlflow.pyfunc.log_model(
             name="detective",
             python_model=str(code),
             artifacts={key: str(path) for key, path in artifacts.items()},
-            signature=ModelSignature(inputs=Schema([ColSpec("string", "text")])),
+            signature=signature,
+            model_config=_SETTINGS,
             # the build of torch ("+cpu") is the machine's own affair
             pip_requirements=[f"{package}=={installed(package).split('+')[0]}" for package in _REQUIREMENTS],
         )

@@ -32,7 +32,10 @@ TEXTS = ["One two three", "Four five", "Six seven eight nine"]
 
 
 def readers() -> dict[str, Scorer]:
-    return {name: Reader(factor) for name, factor in (("target", 0.5), ("tuned", 0.25), ("reference", 1.0), ("unigram", 2.0))}
+    return {
+        name: Reader(factor)
+        for name, factor in (("target", 0.5), ("tuned", 0.25), ("reference", 1.0), ("unigram", 2.0))
+    }
 
 
 def material() -> Material:

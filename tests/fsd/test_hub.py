@@ -73,7 +73,7 @@ def test_bin_weights_are_hashed_by_their_bytes(copy: Path) -> None:
 def test_a_missing_part_is_named(copy: Path) -> None:
     in_parts(copy)
     (copy / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(UsageError, match="lacks model-00002-of-00002.safetensors"):
+    with pytest.raises(UsageError, match="lacks model-00002-of-00002"):
         weight_files(copy)
 
 
@@ -91,7 +91,7 @@ def test_a_folder_that_is_not_there_is_refused(model: str) -> None:
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has no config.json"):
+    with pytest.raises(UsageError, match="has no config"):
         locate(str(tmp_path))
 
 
@@ -200,7 +200,7 @@ def hub(copy: Path) -> Iterator[tuple[str, Path, list[str]]]:
 def ask(command: str, address: str, home: Path, **environment: str) -> tuple[int, str, str]:
     """Run a line of Python against a hub at `address`; the hub library reads its address when it is imported."""
     own = {"HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    proxies = {name: "" for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY")}
+    proxies = dict.fromkeys(("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"), "")
     done = subprocess.run(
         [sys.executable, "-c", f"from fsd.errors import UsageError\nfrom fsd.hub import *\n{command}"],
         env={**os.environ, **proxies, **own, **environment},

@@ -1,13 +1,9 @@
 import csv
 import io
-import json
-import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -36,15 +32,12 @@ print(time.perf_counter() - begin)
 """
 
 
-def ask(endpoint: str, home: Path, jobs: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[Any], float]:
-    """What each job gives in a fresh process (the libraries read the endpoint when imported), and all seconds."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
-    environment = kept | {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1"}
-    command = [sys.executable, "-c", CODE, json.dumps(jobs)]
-    root = Path(__file__).parents[3]
-    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    *answers, seconds = map(json.loads, done.stdout.splitlines())
+Run = Callable[[str, str, Any], list[Any]]
+
+
+def ask(run: Run, endpoint: str, jobs: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[Any], float]:
+    """What each job gives, and all seconds."""
+    *answers, seconds = run(CODE, endpoint, jobs)
     return answers, seconds
 
 
@@ -73,14 +66,14 @@ def arxivtection() -> dict[str, bytes]:
     return {"README.md": b"# arXivTection\n", "arXivTection.csv": out.getvalue().encode()}
 
 
-def test_benchmarks_from_a_hub_then_from_the_cache(serve: Serve, tmp_path: Path) -> None:
+def test_benchmarks_from_a_hub_then_from_the_cache(serve: Serve, in_fresh_process: Run) -> None:
     url, asked = serve({"swj0419/WikiMIA": wikimia(), "avduarte333/arXivTection": arxivtection()})
     bad = "swj0419/WikiMIA"
     jobs: list[tuple[str, dict[str, Any]]] = [
         ("wikipedia", {}), ("arxiv", {}), ("wikipedia", {"limit": 3}), ("own/er", {}), (bad, {}),
         (bad, {"splits": ["train"]}),
     ]  # fmt: skip
-    (wiki, arxiv, few, unknown, many, lacking), _ = ask(url, tmp_path, jobs)
+    (wiki, arxiv, few, unknown, many, lacking), _ = ask(in_fresh_process, url, jobs)
     assert len(wiki) == 8
     assert wiki[3] == ["WikiMIA_length64 1", True, "", "swj0419/WikiMIA/WikiMIA_length64:2"]
     assert [row[:3] for row in arxiv] == [[f"passage {i}", i > 1, f"Paper {i // 2}"] for i in range(4)]
@@ -91,15 +84,15 @@ def test_benchmarks_from_a_hub_then_from_the_cache(serve: Serve, tmp_path: Path)
 
     gone = f"http://127.0.0.1:{free_port()}"
     sha = "f" * 40
-    (again, other), _ = ask(gone, tmp_path, [("wikipedia", {}), (bad, {"revision": sha})])
+    (again, other), _ = ask(in_fresh_process, gone, [("wikipedia", {}), (bad, {"revision": sha})])
     assert again == wiki
     assert f"must be at commit {sha}; the cache holds 0123456789abcdef" in other
     assert asked
 
 
-def test_no_network_is_said_at_once(tmp_path: Path) -> None:
+def test_no_network_is_said_at_once(in_fresh_process: Run) -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
-    (said,), seconds = ask(nobody, tmp_path, [("arxiv", {})])
+    (said,), seconds = ask(in_fresh_process, nobody, [("arxiv", {})])
     assert "avduarte333/arXivTection must be on the hub" in said
     assert f"{nobody} does not answer, and from the local cache: nothing" in said
     assert "--data FILE" in said
@@ -125,7 +118,7 @@ def test_reachable(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_reachable_does_not_wait_for_a_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: time.sleep(1))
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: nullcontext(time.sleep(1)))
     begin = time.perf_counter()
     assert not reachable("https://hub.invalid", patience=0.1)
     assert time.perf_counter() - begin < 0.5

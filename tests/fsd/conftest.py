@@ -2,9 +2,15 @@
 
 import hashlib
 import json
+import os
+import re
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -14,10 +20,14 @@ Datasets = dict[str, dict[str, bytes]]
 
 
 class Hub(BaseHTTPRequestHandler):
-    """GET api/datasets/ID[/revision/R], its tree, POST paths-info, and resolve with the hub's headers."""
+    """GET api/datasets/ID[/revision/R], its tree, POST paths-info, and resolve with the hub's headers.
+
+    A full commit is answered as itself, whatever it is; any other revision is at `SHA`.
+    """
 
     protocol_version = "HTTP/1.1"
     datasets: Datasets
+    gated: Sequence[str]
     asked: list[str]
 
     def _send(self, status: int, body: bytes, **headers: str) -> None:
@@ -31,14 +41,25 @@ class Hub(BaseHTTPRequestHandler):
     def _json(self, value: object) -> None:
         self._send(200, json.dumps(value).encode())
 
-    def _missing(self, code: str) -> None:
-        self._send(404, json.dumps({"error": code}).encode(), X_Error_Code=code, X_Error_Message=code)
+    def _missing(self, code: str, status: int = 404) -> None:
+        self._send(status, json.dumps({"error": code}).encode(), X_Error_Code=code, X_Error_Message=code)
 
     def _entries(self, files: dict[str, bytes], under: str = "", recursive: bool = True) -> list[dict[str, object]]:
-        return [
+        """Folders and files below a folder, as the hub lists them."""
+        above = {"/".join(path.split("/")[:n]) for path in files for n in range(1, path.count("/") + 1)}
+        listed: list[dict[str, object]] = [
+            {"type": "directory", "path": path, "size": 0, "oid": hashlib.sha1(path.encode()).hexdigest()}
+            for path in sorted(above)
+        ]
+        listed += [
             {"type": "file", "path": path, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
             for path, content in files.items()
-            if path.startswith(under) and (recursive or "/" not in path[len(under) :].lstrip("/"))
+        ]
+        start = f"{under}/" if under else ""
+        return [
+            entry
+            for entry in listed
+            if str(entry["path"]).startswith(start) and (recursive or "/" not in str(entry["path"])[len(start) :])
         ]
 
     def _answer(self, body: bytes = b"") -> None:
@@ -53,10 +74,13 @@ class Hub(BaseHTTPRequestHandler):
             self._missing("RepoNotFound")
             return
         verb, rest = (parts[3] if len(parts) > 3 else "revision"), parts[5:]
-        if api and verb == "revision":
+        commit = parts[4] if len(parts) > 4 and re.fullmatch("[0-9a-f]{40}", parts[4]) else SHA
+        if not api and name in self.gated:
+            self._missing("GatedRepo", 403)
+        elif api and verb == "revision":
             self._json(
                 {
-                    "id": name, "sha": SHA, "private": False, "gated": False, "disabled": False, "tags": [],
+                    "id": name, "sha": commit, "private": False, "gated": False, "disabled": False, "tags": [],
                     "downloads": 0, "likes": 0, "lastModified": "2024-01-01T00:00:00.000Z",
                     "siblings": [{"rfilename": path} for path in files],
                 }
@@ -76,7 +100,7 @@ class Hub(BaseHTTPRequestHandler):
         elif not api and verb == "resolve" and "/".join(rest) in files:
             content = files["/".join(rest)]
             tag = hashlib.sha1(content).hexdigest()
-            self._send(200, content, ETag=f'"{tag}"', X_Repo_Commit=SHA, Content_Type="application/octet-stream")
+            self._send(200, content, ETag=f'"{tag}"', X_Repo_Commit=commit, Content_Type="application/octet-stream")
         else:
             self._missing("EntryNotFound")
 
@@ -94,13 +118,13 @@ class Hub(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Datasets], tuple[str, list[str]]]]:
+def serve() -> Iterator[Callable[..., tuple[str, list[str]]]]:
     """Starts a hub with the files of datasets; gives its URL and the list of what it was asked for."""
     servers = []
 
-    def start(datasets: Datasets) -> tuple[str, list[str]]:
+    def start(datasets: Datasets, gated: Sequence[str] = ()) -> tuple[str, list[str]]:
         asked: list[str] = []
-        handler = type("OneHub", (Hub,), {"datasets": datasets, "asked": asked})
+        handler = type("OneHub", (Hub,), {"datasets": datasets, "asked": asked, "gated": gated})
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -110,3 +134,27 @@ def serve() -> Iterator[Callable[[Datasets], tuple[str, list[str]]]]:
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture
+def in_fresh_process(root: Path, tmp_path: Path) -> Callable[[str, str, Any], list[Any]]:
+    """Runs code with a hub's URL and an argument, and gives the JSON lines it prints.
+
+    The libraries read the hub's address when they are imported, so a test process cannot change it.
+    """
+
+    def run(code: str, endpoint: str, argument: Any) -> list[Any]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
+        environment = kept | {
+            "HF_ENDPOINT": endpoint,
+            "HF_HOME": str(tmp_path / "hub"),
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+        }
+        command = [sys.executable, "-c", code, json.dumps(argument)]
+        done = subprocess.run(
+            command, env=environment, cwd=root, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return run

@@ -1,0 +1,49 @@
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsd import benchmarks
+from fsd.errors import UsageError
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_patentmia(tmp_path: Path) -> None:
+    rows = [{"text": "本发明涉及一种装置。", "label": 1}, {"text": "一种电池。", "label": 0}]
+    file = write(tmp_path / "PatentMIA.jsonl", rows)
+    found = benchmarks.load(f"patentmia:{file}")
+    assert [(d.text, d.member) for d in found.documents] == [(row["text"], row["label"] == 1) for row in rows]
+    assert found.source == file
+    assert found.revision == f"sha256:{hashlib.sha256(Path(file).read_bytes()).hexdigest()}"
+    assert found.documents[1].source == f"{file}:2"
+
+
+def book(count: int, letter: str) -> str:
+    return " ".join(f"{letter}{i}" for i in range(count))
+
+
+def test_dolma_book_by_hand(tmp_path: Path) -> None:
+    dolma = write(
+        tmp_path / "dolma.jsonl",
+        [{"id": "7", "text": book(8, "m"), "source": "gutenberg", "added": "2023-03-27", "metadata": {}},
+         {"id": "8", "text": book(3, "s")}],
+    )  # fmt: skip
+    new = write(tmp_path / "new.jsonl", [{"text": book(4, "n"), "date": "2024-05-01", "group": "7"}])
+    found = benchmarks.load(f"dolma_book:{dolma},{new},4")
+    assert [(d.text, d.member, d.group) for d in found.documents] == [
+        ("m0 m1 m2 m3", True, "dolma:7"), ("m2 m3 m4 m5", True, "dolma:7"), ("m4 m5 m6 m7", True, "dolma:7"),
+        ("n0 n1 n2 n3", False, "new:7"),
+    ]  # fmt: skip
+    assert found.source == f"{dolma}, {new}"
+    middle = benchmarks.load(f"dolma_book:{dolma},{new},middle,3")
+    assert [d.text for d in middle.documents] == ["m2 m3 m4", "s0 s1 s2", "n0 n1 n2"]
+    with pytest.raises(UsageError, match=r"dolma.jsonl must have texts of at least 512 words; all 2 are shorter"):
+        benchmarks.load(f"dolma_book:{dolma},{new}")
+    with pytest.raises(UsageError, match="group must be in column 'id'; columns are text, date, group"):
+        benchmarks.load(f"dolma_book:{new},{dolma}")

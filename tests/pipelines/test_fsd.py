@@ -1,0 +1,175 @@
+"""The main job end to end on a tiny random model: everything that the outside contract promises is there."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
+from fsd.errors import UsageError
+from pipelines.fsd import main
+
+WORDS = "The score of an unseen Text moves more than that of a member when models Read it again"
+
+
+def write_benchmark(path: Path, texts: int = 60) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {
+            "text": " ".join(rng.choice(WORDS, 14)) + f" {i}.",
+            "label": i % 2,
+            "date": f"20{20 + i % 2}-01-01",
+            "group": f"g{i}",
+        }
+        for i in range(texts)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+class Finished(NamedTuple):
+    folder: Path
+    config: FSDConfig
+
+
+@pytest.fixture(scope="module")
+def finished(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    folder = tmp_path_factory.mktemp("run")
+    write_benchmark(folder / "data.jsonl")
+    config = FSDConfig(
+        data=DataConfig(data=("data.jsonl",)),
+        model=ModelConfig(model=str(tiny), device="cpu", neighbour_model="words", reference_model=str(tiny)),
+        training=AdapterConfig(batch_size=4, epochs=2),
+        detection=DetectorConfig(settings=("surp.k=30",)),
+        placebo="none",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        main(config)
+        yield Finished(folder, config)
+
+
+def runs(folder: Path) -> "list[object]":
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder}/mlruns/mlflow.db")
+    experiment = client.get_experiment_by_name("fsd-arxiv")
+    assert experiment is not None
+    return list(client.search_runs([experiment.experiment_id], order_by=["start_time ASC"]))
+
+
+def artifact(folder: Path, name: str, run: int = 0) -> Path:
+    from fsd import tracking
+
+    return tracking.fetch_artifact(runs(folder)[run].info.run_id, name)  # type: ignore[attr-defined]
+
+
+def test_metrics_have_the_names_that_line_up_in_the_ui(finished: Finished) -> None:
+    metrics = runs(finished.folder)[0].data.metrics  # type: ignore[attr-defined]
+
+    for detector in ("loss", "perplexity", "zlib", "lowercase", "min_k", "min_k_pp", "surp", "recall", "neighbour"):
+        for group in ("auc", "tpr_at_5fpr", "tpr_at_1fpr", "accuracy"):
+            assert {f"{group}/{detector}.base", f"{group}/{detector}.fsd"} <= metrics.keys()
+        assert {f"auc_gain/{detector}", f"auc_gain_p/{detector}"} <= metrics.keys()
+    assert "auc/min_k_deviation.fsd" in metrics
+    assert "auc/min_k_deviation.base" not in metrics
+    assert {
+        "audit/blind_auc",
+        "audit/leaked_groups",
+        "seconds/scoring",
+        "seconds/finetuning",
+        "train/loss",
+    } <= metrics.keys()
+    assert metrics["audit/leaked_groups"] == 0
+
+
+def test_scores_table_has_a_row_a_text_and_fsd_is_base_minus_tuned(finished: Finished) -> None:
+    table = pd.read_parquet(artifact(finished.folder, "scores.parquet"))
+
+    assert list(table.columns[:5]) == ["id", "text", "label", "group", "split"]
+    assert set(table["split"]) == {"validation", "test"}
+    assert table["id"].is_unique
+    for detector in ("loss", "surp", "reference"):
+        difference = table[f"{detector}.base"] - table[f"{detector}.tuned"]
+        np.testing.assert_array_equal(difference, table[f"{detector}.fsd"])
+    assert (table["loss.fsd"] != 0).all()
+
+
+def test_unseen_texts_are_nowhere_else(finished: Finished) -> None:
+    unseen = [json.loads(line) for line in artifact(finished.folder, "unseen.jsonl").read_text().splitlines()]
+    table = pd.read_parquet(artifact(finished.folder, "scores.parquet"))
+
+    assert set(unseen[0]) == {"text", "group", "date", "source", "sha256"}
+    assert not {row["text"] for row in unseen} & set(table["text"])
+    assert len(unseen) + len(table) == 60
+
+
+def test_adapter_is_safetensors_and_config_only(finished: Finished) -> None:
+    files = {path.name for path in artifact(finished.folder, "adapter").iterdir()}
+
+    assert files == {"adapter_config.json", "adapter_model.safetensors", "base.json"}
+
+
+def test_pictures_and_report_are_at_the_root(finished: Finished) -> None:
+    for name in ("roc.png", "scores.png"):
+        assert artifact(finished.folder, name).read_bytes().startswith(b"\x89PNG")
+    report = artifact(finished.folder, "report.html").read_text()
+    assert "min_k_deviation" in report
+    assert "http" not in report.replace("http://www.w3.org", "")
+
+
+def test_reused_adapter_gives_the_same_scores_without_training(finished: Finished) -> None:
+    main(replace(finished.config, adapter="models:/fsd-arxiv@champion"))
+
+    first = pd.read_parquet(artifact(finished.folder, "scores.parquet"))
+    second = pd.read_parquet(artifact(finished.folder, "scores.parquet", run=-1))
+    pd.testing.assert_frame_equal(first, second)
+    assert "train/loss" not in runs(finished.folder)[-1].data.metrics  # type: ignore[attr-defined]
+
+
+def test_adapter_of_another_base_is_refused(finished: Finished, other: Path) -> None:
+    stranger = replace(
+        finished.config, model=replace(finished.config.model, model=str(other)), adapter="models:/fsd-arxiv/1"
+    )
+    before = len(runs(finished.folder))
+
+    with pytest.raises(UsageError, match="must be used on its own base"):
+        main(stranger)
+
+    assert len(runs(finished.folder)) == before
+
+
+def test_a_moved_checkout_finds_its_adapter(
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(finished.folder, moved)
+    monkeypatch.chdir(moved)
+
+    main(replace(finished.config, adapter="models:/fsd-arxiv/1", detection=DetectorConfig(detectors="loss")))
+
+    assert pd.read_parquet(artifact(moved, "scores.parquet", run=-1))["loss.fsd"].notna().all()
+
+
+def test_detector_that_was_asked_for_and_cannot_be_computed_is_refused(finished: Finished) -> None:
+    with pytest.raises(UsageError, match="detector dc_pdd cannot be computed here: no unigram table"):
+        main(replace(finished.config, detection=DetectorConfig(detectors="loss,dc_pdd")))
+
+
+def test_paper_split_says_what_it_leaks(finished: Finished, capsys: pytest.CaptureFixture[str]) -> None:
+    main(
+        replace(
+            finished.config,
+            data=replace(finished.config.data, split="paper"),
+            detection=DetectorConfig(detectors="loss"),
+        )
+    )
+
+    told = capsys.readouterr().out
+    assert "no validation texts" in told
+    assert runs(finished.folder)[-1].data.metrics["accuracy/loss.fsd"] > 0.5  # type: ignore[attr-defined]
