@@ -13,8 +13,8 @@ class DataConfig:
     domain: str = "arxiv"
     """Domain of the texts; names the experiment fsd-<domain> and the registered model."""
     data: tuple[str, ...] = ()
-    """Your own JSONL, CSV or Parquet files, together one benchmark: text, label (1 member, 0 non-member),
-    optional group and date."""
+    """Your own JSONL, CSV or Parquet files, together one benchmark: text, label (1 member, 0 non-member), optional
+    group and date; or names of published benchmarks, e.g. wikimia:64."""
     columns: str = ""
     """Other column names, e.g. text=Example_A,label=Label,group=ID."""
     split: Literal["grouped", "paper"] = "grouped"
@@ -37,6 +37,8 @@ class ModelConfig:
     """Smaller model of the same family for the detector reference; embedded has its own."""
     neighbour_model: str | None = None
     """Masked language model for the detector neighbour, or `words` for word swaps that need no model."""
+    neighbours: int | None = None
+    """Neighbours of a text; 25 by a masked model as in the paper, 5 by word swaps."""
     frequencies: str | None = None
     """Token-frequency table for dc_pdd, made by pipelines.frequencies; embedded has its own."""
     device: str = "auto"
@@ -81,7 +83,9 @@ class DetectorConfig:
     """all, or names separated by commas."""
     settings: tuple[str, ...] = ()
     """Settings of detectors, e.g. surp.k=30 dc_pdd.cap=0.1."""
-    shots: int = 4
+    settings_from: str | None = None
+    """Settings found by pipelines.tune: models:/fsd-arxiv@champion, runs:/<id> or a folder; --settings go before."""
+    shots: int = 2
     """Unseen texts in the prefix of the detector recall."""
 
 
@@ -99,6 +103,36 @@ class FSDConfig:
     """Model that saw neither side and gets the same job: auto (one that is embedded), none, a folder or a hub id."""
     seed: int = 42
     """Of the split, the adapter and the intervals."""
+
+
+@dataclass(frozen=True)
+class TuneConfig:
+    """Choose settings on the validation texts, then open the test texts once."""
+
+    job: FSDConfig = field(default_factory=FSDConfig)
+    """The main job, whose settings are tuned."""
+    tune: Literal["detectors", "adapter"] = "detectors"
+    """detectors: settings of each detector, without a forward pass; adapter: how it is trained, a training a trial."""
+    objective: Literal["auc", "tpr_at_1fpr", "tpr_at_5fpr", "tpr_at_10fpr"] = "auc"
+    """What is to be high on the validation texts."""
+    sampler: Literal["tpe", "grid", "random"] = "tpe"
+    """How settings are drawn; a space with no more settings than trials is searched whole."""
+    trials: int = 200
+    """Finished trials of each study: a detector, base and FSD apart, or the adapter. A grid is run whole."""
+    timeout: float | None = None
+    """Seconds after which no trial is begun, over all studies."""
+    pruner: Literal["median", "hyperband", "none"] = "median"
+    """Which adapters are given up between epochs, by their validation score."""
+    folds: int = 5
+    """Parts of the validation texts, by family, whose mean is the objective."""
+    repeats: int = 4
+    """Fresh divisions into folds."""
+    storage: str = "sqlite:///mlruns/optuna.db"
+    """Where trials are kept: a database URL, or journal:FILE."""
+    study: str | None = None
+    """Name to continue under, or to share with other processes; by default the domain and a hash of all settings."""
+    workers: int = 1
+    """Processes that share the trials; one per card for adapters."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from fsd.audit import Audit
 from fsd.intervals import Estimate
 from fsd.metrics import Result
 
+SIGNIFICANT = 0.05
+
 
 def plain_words(
     audit: Audit,
@@ -31,12 +33,14 @@ def plain_words(
     lines = []
     if never_saw:
         lines.append(
-            "this model saw none of these texts: the whole run is a placebo, and whatever it tells apart is not membership"
+            "this model saw none of these texts: the whole run is a placebo, and whatever it tells apart is not "
+            "membership"
         )
     if results:
         best = max(results, key=lambda row: row.fsd.auc.value)
         lines.append(_headline(best, len(results), audit.blind.auc, audit.blind.reason))
         lines.append("" if never_saw else _placebo(best, placebo))
+        lines.append(_gains(results))
     elif audit.blind.auc is not None:
         lines.append(f"a blind classifier that never sees the model reaches {audit.blind.auc}")
     return [line for line in (*lines, *_leaks(audit), *_shift(audit)) if line]
@@ -56,6 +60,20 @@ def _headline(best: Result, rows: int, blind: Estimate | None, reason: str) -> s
     if blind.value >= found.low:
         return f"{start}; {reached}: this benchmark cannot show membership"
     return f"{start}; {reached}: a part of the result may be the difference between the two sides"
+
+
+def _gains(results: Sequence[Result]) -> str:
+    """For which detectors fine-tuning helped, and for which it did harm, corrected for their number."""
+    tested = [(row.detector, row.comparison) for row in results if row.comparison]
+    shown = [(name, comparison.gain.value) for name, comparison in tested if comparison.p_holm < SIGNIFICANT]
+    better = [name for name, gain in shown if gain > 0]
+    worse = [name for name, gain in shown if gain < 0]
+    parts = [f"better for {', '.join(better)}"] if better else []
+    parts += [f"worse for {', '.join(worse)}"] if worse else []
+    rest = len(tested) - len(better) - len(worse)
+    if rest:
+        parts.append(f"no difference shown for {'the other ' if parts else ''}{rest}")
+    return f"FSD against the base score (p < .05 after Holm): {'; '.join(parts)}" if tested else ""
 
 
 def _placebo(best: Result, placebo: Mapping[str, float] | None) -> str:

@@ -1,4 +1,4 @@
-"""Grouped cross-validation of settings: which setting is best, and how good a chosen one is on texts that did not choose.
+"""Grouped cross-validation of settings: which is best, and how good a chosen one is on texts that did not choose.
 
 A detector learns nothing from labels, so a fold is only a place to measure. A setting's value is its mean over all
 folds; families stay whole, so that no fold holds a text whose near-copy is in another.
@@ -50,7 +50,13 @@ def grouped_folds(
     found: list[IntArray] = []
     for _ in range(repeats):
         place = _divide(sizes, folds, rng)[family]
-        found += [np.flatnonzero(place == fold) for fold in range(folds)]
+        parts = [np.flatnonzero(place == fold) for fold in range(folds)]
+        if any(member[part].all() or not member[part].any() for part in parts):
+            raise UsageError(
+                f"validation must have families enough that each of {folds} folds has members and non-members; "
+                f"{fewest[0]} and {fewest[1]} families could not be divided so: give more texts or fewer folds"
+            )
+        found += parts
     return found
 
 

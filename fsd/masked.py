@@ -10,12 +10,16 @@ from fsd.hub import first_line, locate
 from fsd.models import torch_device
 from fsd.neighbours import Proposal, masked_neighbours, word_class
 
+NEIGHBOURS = 25
+"""Neighbours of a text (Mattern et al. 2023, §4)."""
+
 
 class MaskedModel:
     """Makes the neighbours of a text with a masked language model (BERT, RoBERTa and their kin).
 
     Args:
         model: a folder or a hub id.
+        count: of neighbours.
         device: as in `fsd.models.load`.
         seed: of the dropout.
 
@@ -23,7 +27,7 @@ class MaskedModel:
         UsageError: if it is no masked language model, or cannot be reached.
     """
 
-    def __init__(self, model: str, *, device: str = "auto", seed: int = 42) -> None:
+    def __init__(self, model: str, *, count: int = NEIGHBOURS, device: str = "auto", seed: int = 42) -> None:
         from transformers import AutoModelForMaskedLM, AutoTokenizer
 
         folder, _ = locate(model)
@@ -35,11 +39,13 @@ class MaskedModel:
                 f"neighbour-model {model!r} must be a masked language model; {first_line(error)}"
             ) from error
         self.network = network.to(torch_device(device)).eval()
+        self.count = count
         self.seed = seed
 
     def __call__(self, text: str) -> list[str]:
-        """Up to 25 neighbours, the most suitable first; a text of no words is its own neighbour."""
-        return masked_neighbours(text, mask_proposals(self.network, self.tokenizer, text, seed=self.seed))
+        """Up to `count` neighbours, the most suitable first; a text of no words is its own neighbour."""
+        proposals = mask_proposals(self.network, self.tokenizer, text, count=self.count, seed=self.seed)
+        return masked_neighbours(text, proposals, count=self.count)
 
 
 @torch.inference_mode()

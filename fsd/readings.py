@@ -62,6 +62,7 @@ class Readings:
         material: Material,
         *,
         states: Sequence[str] = ("base", "tuned"),
+        known: "Readings | None" = None,
     ) -> "Readings":
         """Read the texts once for all the detectors, in every state that is asked for.
 
@@ -71,11 +72,13 @@ class Readings:
             scorers: by reader.
             material: what forms need besides the text.
             states: of the target.
+            known: readings of the same texts, which need not be made again and become part of these.
         """
         names = dict.fromkeys(name for detector in detectors for name in detector.views)
-        views = list(dict.fromkeys(_seen(name, state) for name in names for state in states))
+        there = known.columns if known else {}
+        views = [v for v in dict.fromkeys(_seen(name, s) for name in names for s in states) if v not in there]
         rows = list(read(texts, views, scorers, material))
-        return cls({view: [row[view] for row in rows] for view in views})
+        return cls({**there, **{view: [row[view] for row in rows] for view in views}})
 
     def scores(self, detector: Detector, state: str) -> FloatArray:
         """(N,) scores in state "base", "tuned" or "fsd" (base − tuned, or the score itself of a paired detector).
@@ -92,10 +95,6 @@ class Readings:
         if not np.isfinite(found).all():
             raise ValueError(f"detector {detector.name} must give finite scores, got {found[~np.isfinite(found)][0]}")
         return found
-
-    def beside(self, other: "Readings") -> "Readings":
-        """The same texts with the views of `other` too, as of another tuned model; those of `other` win."""
-        return Readings({**self.columns, **other.columns})
 
 
 def _seen(name: str, state: str) -> View:

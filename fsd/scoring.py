@@ -4,6 +4,7 @@ The vocabulary never stands in memory for a whole batch: the output embedding is
 a time, and mean and standard deviation of log p come out of one exponential per logit.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -16,10 +17,11 @@ from fsd.models import LanguageModel
 from fsd.progress import progress
 from fsd.stats import STD_FLOOR, Prompt, TokenStats
 
-CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**28}
+CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**27}
 """Size of float32 logits made at once: enough rows for one reading of the output embedding to pay."""
-BLOCK_BYTES = {"cpu": 2**20, "cuda": 2**28}
+BLOCK_BYTES = {"cpu": 2**20, "cuda": 2**27}
 """Size of float32 logits reduced at once: what stays in a core's cache."""
+LOG2_E = 1 / math.log(2)
 BATCH_TOKENS = {"cpu": 1, "cuda": 16384}
 """Padded tokens per forward pass unless told otherwise; on a CPU texts go alone, which costs nothing there."""
 PADDING = 0.03
@@ -80,10 +82,10 @@ def fitting(order: Sequence[Window], begin: int, max_tokens: int) -> int:
 def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """logp, mean and std of each row, float32, from one exponential per logit.
 
-    With l = logits − max, Z = Σ exp l and p = exp l / Z: log p_v = l_v − log Z, so that mean = Σ p l − log Z, and
-    the variance, which no shift changes, is Σ p l² − (Σ p l)². A second pass around the mean would cost as much
-    again; l is relative to the maximum, so what cancels is of the size of the spread itself. Z is the inverse of
-    the largest p, whose l is 0.
+    With l = (logits − max) log₂ e and Z = Σ 2^l: log₂ p_v = l_v − log₂ Z, so that mean = (Σ l 2^l)/Z − log₂ Z, and the
+    variance, which no shift changes, is (Σ l² 2^l)/Z − ((Σ l 2^l)/Z)²; all in bits until the end, since 2^l is the
+    cheapest exponential. A second pass around the mean would cost as much again; l is relative to the maximum, so
+    what cancels is of the size of the spread itself.
 
     Args:
         logits: (n, V) of any float type; overwritten if it is float32.
@@ -92,33 +94,60 @@ def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor
     Returns:
         (3, n) logp, mean, std in nats; std ≥ `STD_FLOOR`.
     """
-    shifted = logits.float()
-    shifted -= shifted.amax(-1, keepdim=True)
-    weighted = shifted.softmax(-1)
-    log_total = -weighted.amax(-1).log()
-    weighted *= shifted
-    first = weighted.sum(-1)
-    weighted *= shifted
-    second = weighted.sum(-1)
-    std = (second - first.square()).clamp_min(0).sqrt().clamp_min(STD_FLOOR)
-    hit = shifted.gather(-1, target[:, None]).squeeze(-1)
-    return torch.stack([hit - log_total, first - log_total, std])
+    logits = logits.float()
+    bits = torch.add(logits.amax(-1, keepdim=True) * -LOG2_E, logits, alpha=LOG2_E, out=logits)
+    hit = bits.gather(-1, target[:, None]).squeeze(-1)
+    weight = bits.exp2()
+    total = weight.sum(-1)
+    weight *= bits
+    first = weight.sum(-1) / total
+    weight *= bits
+    second = weight.sum(-1) / total
+    log_total = total.log2()
+    std = (second - first.square()).clamp_min(0).sqrt()
+    nats = torch.stack([hit - log_total, first - log_total, std]) / LOG2_E
+    nats[2].clamp_min_(STD_FLOOR)
+    return nats
 
 
-def _reduced(states: torch.Tensor, head: Any, target: torch.Tensor) -> torch.Tensor:
-    """(3, N) statistics of (N, D) hidden states, or of (N, V) logits where `head` is None, a chunk at a time."""
-    kind = states.device.type
-    width = 4 * (states.shape[-1] if head is None else head.weight.shape[0])
-    rows = max(1, CHUNK_BYTES.get(kind, CHUNK_BYTES["cuda"]) // width)
-    block = max(1, BLOCK_BYTES.get(kind, BLOCK_BYTES["cuda"]) // width)
-    parts = []
-    for piece, wanted in zip(states.split(rows), target.split(rows), strict=True):
-        logits = piece if head is None else head(piece)
-        wanted = wanted.to(logits.device)
-        parts += [
-            token_statistics(some, ids) for some, ids in zip(logits.split(block), wanted.split(block), strict=True)
-        ]
-    return torch.cat(parts, dim=1)
+class Reduction:
+    """Hidden states → statistics, a chunk of tokens at a time, in one piece of memory used again and again.
+
+    Fresh memory for every chunk of logits would cost as much as the statistics themselves.
+
+    Args:
+        head: the output embedding; None if the states are logits already.
+    """
+
+    def __init__(self, head: Any) -> None:
+        self.head = head
+        self.buffer: torch.Tensor | None = None
+
+    def __call__(self, states: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """(3, N) statistics of (N, D) hidden states or (N, V) logits and their (N,) targets."""
+        kind = states.device.type
+        width = 4 * (states.shape[-1] if self.head is None else self.head.weight.shape[0])
+        most = max(1, CHUNK_BYTES.get(kind, CHUNK_BYTES["cuda"]) // width)
+        rows = -(-len(states) // -(-len(states) // most))  # chunks of one size
+        block = max(1, BLOCK_BYTES.get(kind, BLOCK_BYTES["cuda"]) // width)
+        parts = []
+        for piece, wanted in zip(states.split(rows), target.split(rows), strict=True):
+            logits = self._logits(piece)
+            pairs = zip(logits.split(block), wanted.to(logits.device).split(block), strict=True)
+            parts += [token_statistics(some, ids) for some, ids in pairs]
+        return torch.cat(parts, dim=1)
+
+    def _logits(self, states: torch.Tensor) -> torch.Tensor:
+        head = self.head
+        if head is None:
+            return states
+        if type(head) is not torch.nn.Linear or head.bias is not None or hasattr(head, "_hf_hook"):
+            logits: torch.Tensor = head(states)
+            return logits
+        shape = len(states), head.weight.shape[0]
+        if self.buffer is None or len(self.buffer) < shape[0]:
+            self.buffer = states.new_empty(shape)
+        return torch.mm(states, head.weight.t(), out=self.buffer[: shape[0]])
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
@@ -193,11 +222,12 @@ class ModelScorer:
     ) -> Iterator[tuple[Window, NDArray[np.float64]]]:
         """Each window with its statistics; a batch that is too much for the memory is done again in halves."""
         begin = 0
+        reduction = Reduction(network.get_output_embeddings() if self.language_model.split_head else None)
         while begin < len(order):
             end = fitting(order, begin, self.max_batch_tokens)
             batch = order[begin:end]
             try:
-                values = self._forward(network, batch, ids)
+                values = self._forward(network, reduction, batch, ids)
             except RuntimeError as error:
                 if not _out_of_memory(error):
                     raise
@@ -230,7 +260,9 @@ class ModelScorer:
         texts = model.tokens([prompt.text for prompt in prompts])
         return [head + text for head, text in zip(heads, texts, strict=True)], [len(head) - 1 for head in heads]
 
-    def _forward(self, network: Any, batch: Sequence[Window], ids: Sequence[list[int]]) -> list[NDArray[np.float64]]:
+    def _forward(
+        self, network: Any, reduction: Reduction, batch: Sequence[Window], ids: Sequence[list[int]]
+    ) -> list[NDArray[np.float64]]:
         """(3, n) statistics of the scored positions of each window of a batch."""
         device = self.language_model.device
         x = torch.full((len(batch), batch[0].size), self.language_model.start, dtype=torch.long)
@@ -245,10 +277,9 @@ class ModelScorer:
         x, target = x.to(device), torch.tensor(targets, device=device)
         if self.language_model.split_head:
             states = network.get_decoder()(input_ids=x, use_cache=False).last_hidden_state
-            head = network.get_output_embeddings()
         else:
-            states, head = network(input_ids=x, use_cache=False).logits, None
-        values = _reduced(states[scored.to(states.device)], head, target).double().cpu().numpy()
+            states = network(input_ids=x, use_cache=False).logits
+        values = reduction(states[scored.to(states.device)], target).double().cpu().numpy()
         if not np.isfinite(values).all():
             raise UsageError(
                 f"model {self.language_model.identity.id!r} must give finite log-probabilities; it does not in "

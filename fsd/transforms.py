@@ -20,7 +20,6 @@ from fsd.errors import UsageError
 
 Words = Literal["characters", "jieba"]
 Kind = Literal["non", "mem", "all"]
-Where = Literal["head", "middle", "tail"]
 Stamps = Literal["keep", "delete", "replace"]
 
 
@@ -89,29 +88,6 @@ def truncate(documents: Sequence[Document], size: int, *, words: Words = "charac
     cuts = [(d, next((end for end, total in _ends(d.text, words) if total >= size), None)) for d in documents]
     kept = [(d, replace(d, text=d.text[:end].lstrip())) for d, end in cuts if end is not None]
     return _changed(kept, documents)
-
-
-def segment(documents: Sequence[Document], size: int, where: Where) -> Changed:
-    """The first, middle or last `size` words of each text, as Dolma-Book cuts books; shorter texts are left out.
-
-    Words are what stands between white space. A text gets a group of its own, if it has none, so that its
-    segments stay together.
-
-    Raises:
-        UsageError: for a size below 1 or another place.
-    """
-    if size < 1:
-        raise UsageError(f"size must be at least 1 word; got {size}")
-    if where not in ("head", "middle", "tail"):
-        raise UsageError(f"segment must be head, middle or tail; got {where!r}")
-    found = []
-    for d in documents:
-        spans = [match.span() for match in re.finditer(r"\S+", d.text)]
-        if len(spans) >= size:
-            first = {"head": 0, "middle": (len(spans) - size) // 2, "tail": len(spans) - size}[where]
-            text = d.text[spans[first][0] : spans[first + size - 1][1]]
-            found.append((d, replace(d, text=text, group=d.group or d.source)))
-    return _changed(found, documents)
 
 
 def retime(documents: Sequence[Document], stamps: Stamps) -> Changed:

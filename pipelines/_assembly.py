@@ -1,18 +1,19 @@
 """From the settings of a command line to the objects of the library."""
 
+import hashlib
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import detectors
 from detectors import Detector
-from fsd import domains, embedded
+from fsd import benchmarks, domains, embedded
 from fsd.config import DataConfig, DetectorConfig, FSDConfig, ModelConfig
-from fsd.documents import Document, Split, split
+from fsd.documents import Document, Split, refuse_shared, split, split_with
 from fsd.errors import UsageError
 from fsd.hub import EMBEDDED, locate
 from fsd.rows import parse_columns, read_files
@@ -25,35 +26,80 @@ if TYPE_CHECKING:
 TABLE = "frequencies.npz"
 """Name of the token-frequency table that may lie in a model's folder."""
 EMBEDDED_DOMAIN = "arxiv"
+WORD_SWAPS = 5
+"""Neighbours by word swaps, which need no model and cost a forward pass each."""
 UNSEEN = "unseen.jsonl"
 """Name of the file of texts that an adapter was trained on, which travels with it."""
 
 
-def benchmark(data: DataConfig, model: ModelConfig) -> list[Document]:
-    """The labelled texts: the user's files, the embedded corpus, or the domain's published benchmark.
+@dataclass(frozen=True)
+class Gathered:
+    """The labelled texts of a run, and which files or published benchmarks they are from, in which version."""
+
+    documents: list[Document]
+    sources: dict[str, str]
+
+
+def gather(data: DataConfig, model: ModelConfig) -> Gathered:
+    """The labelled texts: the user's files, the embedded corpus, or published benchmarks.
 
     Raises:
-        UsageError: for an unknown domain, files that cannot be read, a benchmark that cannot be reached.
+        UsageError: for an unknown domain, files that cannot be read, a benchmark that cannot be reached, or one
+            whose sides share texts.
     """
     domain = domains.load(data.domain)
     if data.data:
-        return read_files(data.data, parse_columns(data.columns), labelled=True)
-    if model.model == "embedded" and data.domain == EMBEDDED_DOMAIN:
-        return list(embedded.corpus())
-    if model.model == "embedded":
+        found = _entries(data)
+    elif model.model == "embedded" and data.domain == EMBEDDED_DOMAIN:
+        found = Gathered(list(embedded.corpus()), {"embedded corpus": _digest(embedded.CORPUS)})
+    elif model.model == "embedded":
         raise UsageError(
             f"domain {data.domain} must come with --data FILE, or with --model for its published benchmark; "
             f"the embedded model has texts of {EMBEDDED_DOMAIN} only"
         )
-    locate(model.model, model.revision)  # a model that is not there is told before its benchmark is fetched
-    return list(domain.benchmark())
+    elif not hasattr(domain.module, "BENCHMARK"):
+        raise UsageError(f"domain {data.domain} must come with --data FILE; it has no published benchmark of its own")
+    else:
+        locate(model.model, model.revision)  # a model that is not there is told before its benchmark is fetched
+        found = _published([domain.module.BENCHMARK])
+    refuse_shared(found.documents)
+    return found
 
 
-def divide(documents: Sequence[Document], data: DataConfig, seed: int) -> Split:
-    """The benchmark split into unseen, validation and test as the settings say."""
-    if isinstance(data.unseen, str):
-        raise UsageError(f"unseen must be a share between 0 and 1; got {data.unseen!r}")
-    return split(documents, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed)
+def _entries(data: DataConfig) -> Gathered:
+    """Files and names of published benchmarks, as one benchmark."""
+    published = _published([entry for entry in data.data if benchmarks.is_name(entry)])
+    files = [entry for entry in data.data if not benchmarks.is_name(entry)]
+    documents = read_files(files, parse_columns(data.columns), labelled=True) if files else []
+    return Gathered(documents + published.documents, {f: _digest(Path(f)) for f in files} | published.sources)
+
+
+def _published(names: Sequence[str]) -> Gathered:
+    loaded = [benchmarks.load(name) for name in names]
+    return Gathered(
+        [document for one in loaded for document in one.documents],
+        {f"{one.name} ({one.source})": one.revision for one in loaded},
+    )
+
+
+def _digest(file: Path) -> str:
+    return "sha256:" + hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def divide(documents: Sequence[Document], data: DataConfig, seed: int) -> tuple[Split, list[str]]:
+    """The benchmark split as the settings say, and what there is to say about it.
+
+    Raises:
+        UsageError: for shares out of range, unseen files that cannot be read, or too few texts for a part.
+    """
+    if not isinstance(data.unseen, str):
+        return split(documents, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed), []
+    if data.split == "paper":
+        raise UsageError("split must be grouped where unseen is a file; got paper")
+    given = split_with(read_files([data.unseen]), documents, validation=data.validation, seed=seed)
+    dropped = len(given.left_out)
+    told = [f"{dropped} texts of the benchmark left out: related to a text in {data.unseen}"] if dropped else []
+    return given.parts, told
 
 
 def chosen(config: DetectorConfig) -> list[Detector]:
@@ -133,22 +179,28 @@ def material(config: ModelConfig, unseen: Sequence[Document], *, shots: int, see
     if shots < 1:
         raise UsageError(f"shots must be at least 1; got {shots}")
     texts = [document.text for document in unseen]
+    if not texts:  # a study of base scores sets none aside
+        return Material()
     prefix = "\n\n".join(random.Random(seed).sample(texts, min(shots, len(texts))))
     kind = config.neighbour_model or ("words" if config.model == "embedded" else None)
     if kind is None:
         return Material(prefix=prefix + "\n\n")
-    return Material(prefix=prefix + "\n\n", neighbours=_neighbours(kind, texts, config.device, seed))
+    return Material(prefix=prefix + "\n\n", neighbours=_neighbours(kind, config, texts, seed))
 
 
-def _neighbours(kind: str, texts: Sequence[str], device: str, seed: int) -> Callable[[str], Sequence[str]]:
+def _neighbours(kind: str, config: ModelConfig, texts: Sequence[str], seed: int) -> Callable[[str], Sequence[str]]:
     """Word swaps out of the unseen texts, or a masked model; each text's neighbours are made once for both states."""
+    count = config.neighbours
+    if count is not None and count < 1:
+        raise UsageError(f"neighbours must be at least 1; got {count}")
     if kind == "words":
         from fsd.neighbours import build_vocabulary, word_swaps
 
-        return partial(word_swaps, vocabulary=build_vocabulary(texts), seed=seed)
-    from fsd.masked import MaskedModel
+        swaps = count or WORD_SWAPS
+        return partial(word_swaps, vocabulary=build_vocabulary(texts), count=swaps, seed=seed)
+    from fsd.masked import NEIGHBOURS, MaskedModel
 
-    return MaskedModel(kind, device=device, seed=seed)
+    return MaskedModel(kind, count=count or NEIGHBOURS, device=config.device, seed=seed)
 
 
 def trained_on(parts: Split, adapter: str | None) -> Split:

@@ -28,14 +28,14 @@ class Measured(NamedTuple):
     """How often labelled texts were called members.
 
     Attributes:
-        source: which texts, in words.
+        name: which texts, in words.
         others: number of non-members; `wrong` is the share of them called members, None without any.
         wrong: see above.
         members: number of members; `found` is the share of them called members, None without any.
         found: see above.
     """
 
-    source: str
+    name: str
     others: int
     wrong: Estimate | None
     members: int
@@ -50,7 +50,7 @@ class Corpus:
         verdict: p-value or refusal.
         date: AUC of the date alone between the texts and the known non-members.
         length: AUC of the length alone.
-        left_out: texts of either side that the adapter was trained on, and that were therefore left out.
+        left_out: texts of either side that no verdict can be given on, and that were therefore left out.
     """
 
     verdict: CorpusVerdict
@@ -162,7 +162,7 @@ def consider(
         called = (verdicts["verdict"] == MEMBER).to_numpy()[labelled]
         member = np.array([bool(documents[at].member) for at in labelled])
         groups = _families([documents[at] for at in labelled])
-        measured.append(_measure("labelled texts among those asked about", member, called, groups))
+        measured.append(_measure("the labelled texts given", member, called, groups))
     return Case(documents, verdicts, fpr, calibration, measured, corpus)
 
 
@@ -170,13 +170,13 @@ def _on_tests(tests: pd.DataFrame, calibration: Calibration, threshold: float) -
     held = tests[tests["split"] == "test"]
     called = (held[f"{calibration.detector}.{calibration.state}"] >= threshold).to_numpy()
     member = (held["label"] == 1).to_numpy()
-    return _measure("test texts of the adapter's own run", member, called, held["group"].astype(str).tolist())
+    return _measure("the adapter's own test texts", member, called, held["group"].astype(str).tolist())
 
 
-def _measure(source: str, member: BoolArray, called: BoolArray, groups: Sequence[str]) -> Measured:
+def _measure(name: str, member: BoolArray, called: BoolArray, groups: Sequence[str]) -> Measured:
     group = np.array(groups)
     shares = [observed(called[s], group[s].tolist()) if s.any() else None for s in (~member, member)]
-    return Measured(source, int((~member).sum()), shares[0], int(member.sum()), shares[1])
+    return Measured(name, int((~member).sum()), shares[0], int(member.sum()), shares[1])
 
 
 def _families(documents: Sequence[Document]) -> list[str]:
@@ -186,7 +186,8 @@ def _families(documents: Sequence[Document]) -> list[str]:
 def together(detective: Detective, suspect: Sequence[Document], known: Sequence[Document], *, seed: int = 0) -> Corpus:
     """Was the corpus as a whole in the training data, by comparison with texts known not to be?
 
-    Texts that the adapter was trained on are left out on both sides: their scores measure the fine-tuning.
+    Texts on which no verdict can be given are left out on both sides. The scores of those that the adapter was trained
+    on measure the fine-tuning, and a few texts in another language are enough to raise the mean of their side.
 
     Raises:
         UsageError: if a known text is labelled a member, or is (nearly) one of the suspect texts, and as
@@ -195,7 +196,7 @@ def together(detective: Detective, suspect: Sequence[Document], known: Sequence[
     wrong = next((d for d in known if d.member), None)
     if wrong:
         raise UsageError(f"known must hold texts that are no members; {wrong.source} is labelled a member")
-    sides = [[d for d in side if not detective.trained_on(d.text)] for side in (suspect, known)]
+    sides = [[d for d in side if not detective.warning(d.text)] for side in (suspect, known)]
     shared = ({d.group for d in sides[0]} & {d.group for d in sides[1]}) - {""}
     if shared:
         raise UsageError(f"known must hold other groups than the texts asked about; both have {min(shared)!r}")

@@ -183,10 +183,12 @@ class Served:
         """Verdicts of the texts in column `text`, at the false-positive rate `params["fpr"]`, by default .05.
 
         Raises:
-            UsageError: for no texts, a blank one, or a rate that the calibration set cannot support.
+            UsageError: for no texts, one that is blank or no string, or a rate that the calibration set cannot support.
         """
         texts = model_input["text"].tolist()
-        blank = next((at for at, text in enumerate(texts) if not text.strip()), None)
-        if not texts or blank is not None:
-            raise UsageError(f"text must not be blank; row {blank} is" if texts else "at least one text must be given")
+        if not texts:
+            raise UsageError("at least one text must be given; got none")
+        for at, text in enumerate(texts):
+            if not isinstance(text, str) or not text.strip():
+                raise UsageError(f"text must be a string that is not blank; got {text!r} in row {at}")
         return self.detective.verdicts(texts, fpr=float((params or {}).get("fpr", self.DEFAULT_FPR)))

@@ -34,8 +34,8 @@ def findings(case: Case) -> list[str]:
     called = case.count(MEMBER)
     lines = [
         f"{called} of {_counted(texts, 'text')} {_are(called)} called members of the training data, at a "
-        f"false-positive rate of {case.fpr:.1%}; for {case.count(NOT_SHOWN)} membership is not shown, and {case.count(OUTSIDE)} "
-        "are outside the calibrated domain, so that nothing is said about them"
+        f"false-positive rate of {case.fpr:.1%}; for {case.count(NOT_SHOWN)} membership is not shown, and "
+        f"{case.count(OUTSIDE)} {_are(case.count(OUTSIDE))} outside the calibrated domain, where nothing can be said"
     ]
     if case.inside > 1:
         lines.append(_by_chance(case, called))
@@ -60,14 +60,19 @@ def _are(number: int) -> str:
 
 
 def _by_chance(case: Case, called: int) -> str:
-    most = case.calibration.false_alarms(case.fpr, case.inside)
+    expected, most = case.fpr * case.inside, case.calibration.false_alarms(case.fpr, case.inside)
     start = (
         f"if none of the {case.inside:,} texts judged had been in the training data, about "
-        f"{case.fpr * case.inside:.0f} would be called members all the same, and in 95 of 100 cases at most {most}"
+        f"{expected:.{0 if expected >= 3 else 1}f} would be called members all the same, and in 95 of 100 cases at "
+        f"most {most}"
     )
     if called > most:
         return f"{start}: {called} are more than chance explains for texts like the calibration texts"
-    return f"{start}: the number {called} is no sign by itself that any of them was"
+    return (
+        f"{start}: {called} such {'call is' if called == 1 else 'calls are'} no sign of membership taken together"
+        if called
+        else start
+    )
 
 
 def _measured(measured: Measured, fpr: float) -> str:
@@ -76,7 +81,7 @@ def _measured(measured: Measured, fpr: float) -> str:
         parts.append(f"of {measured.others} known non-members {percent(measured.wrong)} were called members wrongly")
     if measured.found:
         parts.append(f"of {measured.members} known members {percent(measured.found)} were found")
-    line = f"measured on {measured.source}: {', '.join(parts)}"
+    line = f"measured on {measured.name}: {', '.join(parts)}"
     if measured.wrong and measured.wrong.low > fpr:
         line = f"WARNING: {line}; that is surely above the promised {fpr:.1%}"
     return line
@@ -93,8 +98,8 @@ def _together(corpus: Corpus) -> list[str]:
     ]
     if corpus.left_out:
         controls.append(
-            f"{_counted(corpus.left_out, 'text')} {_are(corpus.left_out)} left out of that comparison, because the "
-            "adapter itself was trained on them"
+            f"{_counted(corpus.left_out, 'text')} {_are(corpus.left_out)} left out of that comparison: outside the "
+            "calibrated domain, or trained on by the adapter itself"
         )
     if verdict.p is None:
         return [f"{start}no verdict, since {verdict.reason}", *controls]
@@ -181,8 +186,8 @@ def content(case: Case, detective: Detective, adapter: str, files: Sequence[str 
         sections=[
             report.Section("What was done", paragraphs=done(case, detective)),
             report.Section("How often the answer is wrong", tables=[_rates(case)]),
+            report.Section("Scores and p-values", pictures=[report.Picture(picture(case), caption)]),
             report.Section("The texts", tables=[_texts(case)]),
-            report.Section("Figure", pictures=[report.Picture(picture(case), caption)]),
             report.limits(case.fpr),
         ],
         facts=facts(case, detective, adapter, files),
@@ -219,7 +224,7 @@ def _rates(case: Case) -> report.Table:
     def cells(measured: Measured) -> list[str]:
         wrong = percent(measured.wrong) if measured.wrong else "–"
         found = percent(measured.found) if measured.found else "–"
-        return [f"measured: {measured.source}", str(measured.others), wrong, str(measured.members), found]
+        return [measured.name, str(measured.others), wrong, str(measured.members), found]
 
     rate = case.calibration.rate(case.fpr)
     rows = [["promised", str(case.calibration.groups), percent(Estimate(case.fpr, rate.low, rate.high)), "–", "–"]]

@@ -28,7 +28,7 @@ class Outcome:
         results: a row per detector, on the test texts.
         audit: leaks, blind baseline, shift between the sides.
         findings: what the numbers can support, in plain words.
-        left_out: detector → why it was not computed.
+        remarks: what else there is to say: detectors that were left out, and why.
         placebo: name of the placebo model and detector → FSD AUC there.
         validation: detector → FSD AUC on validation; empty without one.
         best: the detector of the highest AUC on validation, else on test.
@@ -41,7 +41,7 @@ class Outcome:
     results: list[Result]
     audit: Audit
     findings: list[str]
-    left_out: Mapping[str, str]
+    remarks: Sequence[str]
     placebo: tuple[str, dict[str, float]] | None
     validation: dict[str, float]
     best: str
@@ -56,11 +56,11 @@ class Outcome:
 def judge(
     parts: Split,
     deviation: Deviation,
-    left_out: Mapping[str, str],
     placebo: tuple[str, Deviation] | None,
     detectors: Sequence[Detector],
     *,
     seed: int,
+    remarks: Sequence[str] = (),
     never_saw: bool = False,
 ) -> Outcome:
     """Numbers with intervals on the test texts, thresholds from validation, and every control beside them."""
@@ -91,7 +91,7 @@ def judge(
         results,
         report,
         plain_words(report, results, seen[1] if seen else None, never_saw=never_saw),
-        left_out,
+        tuple(remarks),
         seen,
         validation,
         best,
@@ -133,7 +133,7 @@ def notes(outcome: Outcome) -> list[str]:
     lines = list(outcome.findings)
     if not outcome.parts.validation:
         lines.append("no validation texts: accuracy is at the threshold that is best on the test texts themselves")
-    lines += [f"{name} left out: {reason}" for name, reason in outcome.left_out.items()]
+    lines += outcome.remarks
     total = len(outcome.scored)
     lines += [
         f"{name} fell back to {fallback} on {count} of {total} texts ({'base' if state == 'target' else state} model)"

@@ -44,8 +44,8 @@ def track(
     run.log_text("report.html", report.html(content_of(outcome, config, identity, figures)))
     run.log_metrics({**metrics(outcome), **seconds})
     files = travelling(outcome, config)
-    for name, content in files.items():
-        run.log_bytes(name, content.encode() if isinstance(content, str) else content.read_bytes())
+    for name, file in files.items():
+        run.log_bytes(name, file.encode() if isinstance(file, str) else file.read_bytes())
     return register(
         run,
         f"fsd-{config.data.domain}",

@@ -6,6 +6,7 @@ benchmark with a card that says how fair it is. A killed run goes on where it wa
 
 from dataclasses import dataclass
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.documents
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ class Collect:
     """Collect dated texts of a domain."""
 
     domain: str
-    """arxiv, wikipedia, books, patents, stackexchange or local."""
+    """arxiv, wikipedia, books, patents, stackexchange, local or what else lies in fsd/domains."""
     limit: int
     """Most texts; of a benchmark, on each side."""
     after: str = ""
@@ -73,13 +74,14 @@ def orders(config: Collect) -> "list[Order]":
 
     if config.after and config.model:
         raise UsageError(f"either --after or --model must be given, not both; got {config.after} and {config.model}")
-    after = cutoff(config.model).day if config.model else _day("after", config.after)
+    fact = cutoff(config.model) if config.model else None
+    after = fact.day if fact else _day("after", config.after)
     before = _day("before", config.before)
     if after is None and before is None:
         raise UsageError("a date must be given: --after DATE or --model ID for non-members, --before DATE for members")
-    if after and before and before > after:
+    if after and before and before > after + timedelta(days=1):
         raise UsageError(
-            f"before must be no later than after, so that no day is on both sides; got {before} and {after}"
+            f"before must be {after + timedelta(days=1)} at most, so that no day is on both sides; got {before}"
         )
     domain = domains.load(config.domain)
     named = "" if config.language == "any" else config.language
@@ -87,8 +89,11 @@ def orders(config: Collect) -> "list[Order]":
     language = "" if config.language == "any" else str(named or options.get("language") or domain.language)
     windows = [Window(before=before)] if before else []
     windows += [Window(after=after)] if after else []
-    benchmark = config.benchmark_of
-    return [Order(config.domain, window, language, options, config.min_words, benchmark) for window in windows]
+    because = f"cutoff of {config.model}: {fact.source}" if fact else ""
+    return [
+        Order(config.domain, window, language, options, config.min_words, config.benchmark_of, because)
+        for window in windows
+    ]
 
 
 def benchmark(config: Collect, sides: "list[Order]", out: Path) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fsd.deviation import Deviation
     from fsd.documents import Document, Split
     from fsd.models import LanguageModel
+    from fsd.stats import Scorer
     from fsd.tracking import Run
 
 
@@ -45,8 +46,8 @@ def main(config: FSDConfig) -> None:
     stages = Stages()
     detectors = _assembly.chosen(config.detection)
     with stages("data"):
-        documents = _assembly.benchmark(config.data, config.model)
-        parts = _assembly.divide(documents, config.data, config.seed)
+        gathered = _assembly.gather(config.data, config.model)
+        parts, remarks = _assembly.divide(gathered.documents, config.data, config.seed)
     adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
     with stages("model"):
         model = models.load(
@@ -56,7 +57,10 @@ def main(config: FSDConfig) -> None:
             models.attach(model, adapter)
             parts = _assembly.trained_on(parts, config.adapter)
     with tracking.run(
-        f"fsd-{config.data.domain}", _name(config), params=_params(config, detectors), tags=_tags(config, model)
+        f"fsd-{config.data.domain}",
+        _name(config),
+        params=_params(config, detectors),
+        tags=_tags(config, model, gathered.sources),
     ) as run:
         if not adapter:
             with stages("finetuning"):
@@ -67,7 +71,13 @@ def main(config: FSDConfig) -> None:
             placebo = placebo_of(config, parts, detectors)
         with stages("judging"):
             outcome = _outcome.judge(
-                parts, deviation, left_out, placebo, detectors, seed=config.seed, never_saw=_assembly.never_saw(config)
+                parts,
+                deviation,
+                placebo,
+                detectors,
+                remarks=remarks + [f"{name} left out: {reason}" for name, reason in left_out.items()],
+                never_saw=_assembly.never_saw(config),
+                seed=config.seed,
             )
         with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
             folder = Path(scratch) / "adapter"
@@ -88,9 +98,20 @@ def tune(model: "LanguageModel", unseen: "Sequence[Document]", config: FSDConfig
 
 
 def score(
-    model: "LanguageModel", parts: "Split", detectors: "Sequence[Detector]", config: FSDConfig
+    model: "LanguageModel",
+    parts: "Split",
+    detectors: "Sequence[Detector]",
+    config: FSDConfig,
+    scorers: "Mapping[str, Scorer] | None" = None,
 ) -> "tuple[Deviation, dict[str, str]]":
     """Every usable detector on the validation and test texts, in that order, and why others were left out.
+
+    Args:
+        model: with its adapter.
+        parts: the split; the unseen texts give the prefix of recall and the words of neighbours.
+        detectors: those to compute.
+        config: of the run.
+        scorers: readers to use in place of the model's own: ones that remember, say.
 
     Raises:
         UsageError: if a detector that was asked for by name cannot be computed, or none can.
@@ -100,7 +121,7 @@ def score(
     from pipelines import _assembly
 
     texts = [document.text for document in (*parts.validation, *parts.test)]
-    scorers = _assembly.scorers(model, config.model)
+    scorers = scorers or _assembly.scorers(model, config.model)
     material = _assembly.material(config.model, parts.unseen, shots=config.detection.shots, seed=config.seed)
     kept, left_out = usable(detectors, texts, scorers, material)
     if left_out and (config.detection.detectors != "all" or not kept):
@@ -142,8 +163,9 @@ def _params(config: FSDConfig, detectors: "Sequence[Detector]") -> dict[str, obj
     return {**flat, **values, "detector": {detector.name: dict(detector.settings) for detector in detectors}}
 
 
-def _tags(config: FSDConfig, model: "LanguageModel") -> dict[str, object]:
+def _tags(config: FSDConfig, model: "LanguageModel", sources: Mapping[str, str]) -> dict[str, object]:
     return {
+        "texts": ", ".join(f"{name} {version}" for name, version in sources.items()),
         "base_model": model.identity.id,
         "base_revision": model.identity.revision or "local",
         "base_fingerprint": model.identity.fingerprint,

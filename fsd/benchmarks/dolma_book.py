@@ -1,19 +1,20 @@
 """Dolma-Book: segments of books in Dolma and of books that Project Gutenberg released later (SURP, Table 2).
 
 No hub dataset holds it. `dolma_book:MEMBERS,NONMEMBERS` builds it from two files: books of Dolma (rows with `id`
-and `text`, unpacked to .jsonl), and what `pipelines.collect --domain books` wrote. Texts are cut to 512 words of
-their head, middle and tail, shorter ones are left out; `...,middle` takes that segment alone and `...,1024` that
-many words. A book is the group.
+and `text`, unpacked to .jsonl), and what `pipelines.collect --domain books` wrote. Texts are cut as the collector
+cuts them, to 512 words at the head, in the middle and at the tail; a text of just that length is one segment.
+`...,middle` takes that place alone and `...,1024` that many words. A book is the group.
 """
 
+from collections import Counter
 from dataclasses import replace
-from typing import get_args
+from pathlib import Path
 
 from fsd.benchmarks import Loaded, _local
 from fsd.documents import Document
+from fsd.domains.books import PLACES, segments
 from fsd.errors import UsageError
 from fsd.rows import read_files
-from fsd.transforms import Where, segment
 
 DATASET = ""
 REVISION = None
@@ -22,36 +23,50 @@ GROUP = "book"
 LABELS = "1: from the file of Dolma's books; 0: from the file of newer books (by the file, whatever rows say)"
 PARTS = ("MEMBERS", "NONMEMBERS")
 WORDS = 512
-PLACES: tuple[Where, ...] = get_args(Where)
 
 
 def load(part: str) -> Loaded:
     """The segments of both files.
 
     Raises:
-        UsageError: for something that is neither file, segment nor number, or a side without a text that is
-            long enough.
+        UsageError: for something that is neither file, place nor number, a side without a text that is long
+            enough, or one place asked of a file that has several segments of a book.
     """
     pieces = [piece.strip() for piece in part.split(",")]
-    sizes = [int(piece) for piece in pieces[2:] if piece.isdigit()]
-    places = tuple(place for place in PLACES if place in pieces[2:]) or PLACES
-    odd = [piece for piece in pieces[2:] if piece not in PLACES and not piece.isdigit()]
-    if odd or len(sizes) > 1:
-        allowed = f"{', '.join(PLACES)} or one number of words"
-        raise UsageError(f"dolma_book must be followed by two files, then {allowed}; got {part!r}")
+    sizes = [int(piece) for piece in pieces[2:] if piece.isdecimal() and int(piece)]
+    places = tuple(place for place in PLACES if place in pieces[2:])
+    if len(sizes) + len(places) < len(pieces[2:]) or len(sizes) > 1 or len(places) > 1:
+        raise UsageError(
+            f"dolma_book must be followed by two files, then one of {', '.join(PLACES)} or none, and one number of "
+            f"words or none; got {part!r}"
+        )
     files = _local.paths(",".join(pieces[:2]), PARTS, "dolma_book")
-    size = sizes[0] if sizes else WORDS
+    words = sizes[0] if sizes else WORDS
     members = _side(read_files(files[:1], COLUMNS), "dolma:", True)
     others = _side(read_files(files[1:]), "new:", False)
-    found = []
-    for side, file in ((members, files[0]), (others, files[1])):
-        cut = [d for place in places for d in segment(side, size, place).documents]
-        if not cut:
-            raise UsageError(f"{file} must have texts of at least {size} words; all {len(side)} are shorter")
-        found += list(dict.fromkeys(cut))  # a text of just that many words is its own head, middle and tail
+    if places:
+        _check_single(others, files[1], places[0])
+    found = [*_cut(members, files[0], words, places), *_cut(others, files[1], words, places)]
     return Loaded(found, ", ".join(map(str, files)), _local.content(files))
 
 
 def _side(documents: list[Document], prefix: str, member: bool) -> list[Document]:
     """One side, its groups told from those of the other side."""
     return [replace(d, member=member, group=prefix + (d.group or d.source)) for d in documents]
+
+
+def _check_single(documents: list[Document], file: Path, place: str) -> None:
+    """Rows do not say which segment they are, so that several of a book cannot be told apart."""
+    book, count = Counter(d.group for d in documents).most_common(1)[0]
+    if count > 1:
+        raise UsageError(
+            f"{file} must have one row a book if {place} alone is asked for; {book.removeprefix('new:')} has {count}: "
+            f"collect with --options places={place}"
+        )
+
+
+def _cut(documents: list[Document], file: Path, words: int, places: tuple[str, ...]) -> list[Document]:
+    found = [replace(d, text=text) for d in documents for text in segments(d.text, words, places or PLACES)]
+    if not found:
+        raise UsageError(f"{file} must have texts of at least {words} words; all {len(documents)} are shorter")
+    return found

@@ -1,4 +1,4 @@
-"""A benchmark of two sides, members before a day and non-members after another, and the card that says how fair it is."""
+"""A benchmark of two sides, members before a day and non-members after another, and the card of how fair it is."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -212,7 +212,10 @@ def _warning(blind: "Control", length: "Control") -> str:
     ]
     if not told:
         return ""
-    return f"SHIFTED: without any model, {' and '.join(told)}; what a detector reaches up to there is no evidence of membership"
+    return (
+        f"SHIFTED: without any model, {' and '.join(told)}; "
+        "what a detector reaches up to there is no evidence of membership"
+    )
 
 
 def markdown(card: Card) -> str:

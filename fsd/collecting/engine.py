@@ -40,6 +40,7 @@ class Order:
         options: of the source.
         min_words: texts of fewer words are dropped; of scripts without spaces, two signs are a word.
         benchmark: files whose texts and near-duplicates of them must not be in the result.
+        because: why that window: the fact that its day was taken from.
     """
 
     domain: str
@@ -48,6 +49,7 @@ class Order:
     options: Mapping[str, Any] = field(default_factory=dict)
     min_words: int = SHORTEST
     benchmark: tuple[str, ...] = ()
+    because: str = ""
 
     @property
     def member(self) -> bool:
@@ -221,12 +223,10 @@ def _fit(
 ) -> Iterator[Document]:
     """Texts that may stay, as far as one text alone can tell; others are counted by reason."""
     for document in arriving:
-        digest = content_hash(document.text)
         reason = _unfit(order, document)
-        if not reason and digest in old:
-            reason = "in the benchmark"
-        if not reason and digest in seen:
-            reason = "duplicate"
+        if not reason:
+            digest = content_hash(document.text)
+            reason = "in the benchmark" if digest in old else "duplicate" if digest in seen else ""
         if reason:
             partial.dropped[reason] += 1
             continue
@@ -239,6 +239,8 @@ def _unfit(order: Order, document: Document) -> str:
         return "no date"
     if document.date not in order.window:
         return "outside the dates"
+    if any("\ud800" <= sign <= "\udfff" for sign in document.text):
+        return "not valid Unicode"
     found = words(document.text)
     unspaced = sum(1 for word in found if len(word) == 1 and ord(word) > 0x2E7F)
     if len(found) - unspaced / 2 < order.min_words:

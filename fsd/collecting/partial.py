@@ -13,11 +13,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.documents
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fsd.documents import Document, content_hash
 from fsd.domains._sources import Clock, Journal
 from fsd.errors import UsageError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 
 def to_row(document: Document) -> dict[str, Any]:
@@ -73,7 +76,8 @@ class Partial(Journal):
         found: texts that the source gave or left out so far.
 
     Raises:
-        UsageError: if `out` is there already, or something else was begun beside it.
+        UsageError: if `out` is there already or cannot be, something else was begun beside it, or another process
+            is at it.
     """
 
     def __init__(self, out: Path, key: Mapping[str, Any], clock: Clock) -> None:
@@ -84,19 +88,18 @@ class Partial(Journal):
         self._rows, self._state = (out.with_name(out.name + ending) for ending in (".partial", ".journal"))
         if out.exists() and not self._state.exists():
             raise UsageError(f"out must be a file that is not there yet; {out} exists: move it or name another")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        size = self._restore()
-        self._file: BinaryIO = self._rows.open("r+b" if self._rows.exists() else "w+b")
-        self._file.truncate(size)
-        self._file.seek(0)
-        self.documents = [from_row(json.loads(text)) for text in self._file]
+        self._lock = _locked(out)
+        try:
+            size = self._restore()
+            self._file: BinaryIO = self._rows.open("r+b" if self._rows.exists() else "w+b")
+            self._file.truncate(size)
+            self._file.seek(0)
+            self.documents = [from_row(json.loads(text)) for text in self._file]
+        except BaseException:
+            _unlock(self._lock)
+            raise
         if not self._state.exists():
             self.save(None)
-
-    @property
-    def resumed(self) -> bool:
-        """Whether an earlier run had settled rows or left some out."""
-        return bool(self.found or self.documents)
 
     def add(self, document: Document) -> None:
         """Keep a row."""
@@ -125,6 +128,7 @@ class Partial(Journal):
     def close(self) -> None:
         """Leave the files for another run."""
         self._file.close()
+        _unlock(self._lock)
 
     def remove(self) -> None:
         """Delete both files: the collection is finished."""
@@ -145,12 +149,32 @@ class Partial(Journal):
         if state["order"] != self._key:
             changed = [name for name in self._key if state["order"].get(name) != self._key[name]]
             raise UsageError(
-                f"{self._rows} must be of the same collection to go on; {', '.join(changed) or 'something'} was another "
-                "then: name another --out, or delete it and its .journal"
+                f"{self._rows} must be of the same collection to go on; {', '.join(changed) or 'something'} was "
+                "another then: name another --out, or delete it and its .journal"
             )
         if not self._rows.exists() or self._rows.stat().st_size < settled:
             raise UsageError(f"{self._rows} must hold {settled} bytes, as its journal says; delete both to start anew")
         return settled
+
+
+def _locked(out: Path) -> "FileLock":
+    """A lock that the system gives up with the process, however that ends."""
+    import filelock
+
+    lock = filelock.FileLock(out.with_name(f".{out.name}.lock"))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except filelock.Timeout as error:
+        raise UsageError(f"{out} must be collected by one process at a time; another is at it") from error
+    except OSError as error:
+        raise UsageError(f"out must be in a folder that can be written to; {out}: {error.strerror}") from error
+    return lock
+
+
+def _unlock(lock: "FileLock") -> None:
+    lock.release()
+    Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def keyed(value: Any) -> Any:

@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -27,30 +26,6 @@ class Loaded(NamedTuple):
 
     documents: list[Document]
     revision: str
-
-
-def documents(
-    name: str,
-    columns: Mapping[str, str],
-    *,
-    splits: Sequence[str] = (),
-    limit: int | None = None,
-    revision: str | None = None,
-) -> Iterator[Document]:
-    """Labelled documents of a hub dataset, in the order of its splits and rows.
-
-    Args:
-        name: id of the dataset, owner/name.
-        columns: what a document is made of → its column, as for `fsd.rows.document`.
-        splits: the splits to read; none for a dataset that has just one.
-        limit: the most documents to give.
-        revision: commit to load, in full, for results that can be repeated; None is the newest.
-
-    Raises:
-        UsageError: if the dataset cannot be had, lacks a split, or a row breaks a rule.
-    """
-    tables = _tables(name, None, revision)
-    return islice(_rows(name, tables, _chosen(name, tables, splits), columns), limit)
 
 
 def load(
@@ -164,12 +139,25 @@ def _tables(name: str, config: str | None, revision: str | None) -> Mapping[str,
     online = not constants.HF_HUB_OFFLINE and reachable(constants.ENDPOINT)
     try:
         with _offline(not online):
-            loaded: Mapping[str, Any] = datasets.load_dataset(name, config, revision=revision)
+            loaded = None if online or revision is None else _cached(name, config, revision)
+            loaded = loaded or datasets.load_dataset(name, config, revision=revision)
     except Exception as error:  # the libraries' own errors share no base class, and all mean: not to be had
         raise _out_of_reach(name, online, error) from error
     if revision is not None:
         _check_revision(name, loaded, revision)
     return loaded
+
+
+def _cached(name: str, config: str | None, revision: str) -> Mapping[str, Any] | None:
+    """A commit from the cache, if it is there: without the hub, the library itself only looks for the latest."""
+    from datasets.packaged_modules.cache.cache import Cache
+
+    cache = Cache(repo_id=name, dataset_name=name.split("/")[-1], config_name=config or "default", hash=revision)
+    if not Path(cache.cache_dir).is_dir():
+        return None
+    cache.download_and_prepare()
+    tables: Mapping[str, Any] = cache.as_dataset()
+    return tables
 
 
 def _out_of_reach(name: str, online: bool, error: Exception) -> UsageError:
@@ -191,7 +179,7 @@ def _commits(tables: Mapping[str, Any]) -> set[str]:
 
 
 def _check_revision(name: str, tables: Mapping[str, Any], revision: str) -> None:
-    """Refuse another commit: the cache alone gives its latest, whatever was asked for."""
+    """Refuse another commit, which the library takes from the cache where the one asked for is not there."""
     others = sorted(_commits(tables) - {revision})
     if others:
         raise UsageError(f"dataset {name} must be at commit {revision}; the cache holds {', '.join(others)}")

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.documents
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
+from fsd import benchmarks
 from fsd.documents import Document
-from fsd.domains import _hub
 from fsd.domains._http import Service
 from fsd.domains._sources import Journal, Window, sides
 from fsd.errors import UsageError
 
-BENCHMARK = "avduarte333/arXivTection"
 URL = "https://export.arxiv.org"
 FIRST = Date(1991, 8, 14)
 LANGUAGE = "en"
@@ -29,13 +29,13 @@ ATOM = "{http://www.w3.org/2005/Atom}"
 SEARCH = "{http://a9.com/-/spec/opensearch/1.1/}"
 
 
-def benchmark(*, limit: int | None = None) -> Iterator[Document]:
-    """arXivTection: passages of papers, older and newer than the models, in their own words (`Example_A`).
+BENCHMARK = "arxivtection"
+"""Name of the published benchmark in `fsd.benchmarks`."""
 
-    A paper gives several passages, so the paper (`ID`) is the group. Source: DE-COP (Duarte et al. 2024).
-    """
-    columns = {"text": "Example_A", "label": "Label", "group": "ID"}
-    return _hub.documents(BENCHMARK, columns, limit=limit)
+
+def benchmark(*, limit: int | None = None) -> Iterator[Document]:
+    """arXivTection; see `fsd.benchmarks.arxivtection`."""
+    return islice(benchmarks.load(BENCHMARK).documents, limit)
 
 
 def texts(

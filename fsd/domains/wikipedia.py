@@ -9,16 +9,15 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.documents
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
+from fsd import benchmarks
 from fsd.documents import Document
-from fsd.domains import _hub
 from fsd.domains._http import Service, UnfinishedError, field, json_object
 from fsd.domains._sources import Journal, Window, cut, sides
 from fsd.errors import UsageError
 
-BENCHMARK = "swj0419/WikiMIA"
-LENGTHS = (32, 64, 128, 256)
 URL = "https://{language}.wikipedia.org"
 FIRST = Date(2018, 6, 27)
 LANGUAGE = "en"
@@ -27,14 +26,13 @@ BUSY = frozenset({"maxlag", "ratelimited", "readonly", "internal_api_error_DBQue
 LISTS = re.compile(r"(Lists?|Timeline|Index|Outline|Glossary) of |\d{4} in ")
 
 
-def benchmark(*, limit: int | None = None) -> Iterator[Document]:
-    """WikiMIA: the first 32, 64, 128 and 256 words of articles on events before 2017 and from 2023 on.
+BENCHMARK = "wikimia"
+"""Name of the published benchmark in `fsd.benchmarks`."""
 
-    Rows name no article, and the longer ones begin with the shorter: near-duplicates make the groups.
-    Source: "Detecting pretraining data from large language models" (Shi et al. 2024).
-    """
-    splits = [f"WikiMIA_length{length}" for length in LENGTHS]
-    return _hub.documents(BENCHMARK, {"text": "input", "label": "label"}, splits=splits, limit=limit)
+
+def benchmark(*, limit: int | None = None) -> Iterator[Document]:
+    """WikiMIA in all its lengths; see `fsd.benchmarks.wikimia`."""
+    return islice(benchmarks.load(BENCHMARK).documents, limit)
 
 
 def texts(

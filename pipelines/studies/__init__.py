@@ -18,6 +18,8 @@ State = Literal["base", "fsd"]
 
 MODEL, DATA, FREQUENCIES = "model", "data", "frequencies"
 """Axes whose levels the flags of the same name replace."""
+TWINS = ("embedded", "embedded-twin")
+"""The embedded target, and the same model without its members."""
 
 
 @dataclass(frozen=True)
@@ -25,31 +27,31 @@ class Texts:
     """What is done to a cell's texts, in this order; changes are those of `fsd.transforms`.
 
     Attributes:
-        data: a benchmark (`wikimia:64`), a file, `embedded`, or `embedded:math,stat` for some of its fields.
-        dateline: put each text's date of publication before it.
         timestamps: keep, delete or replace the timestamps in the texts.
         words: cut texts to so many words; shorter texts are left out.
-        where: which part of a text to cut out: head, middle or tail.
+        where: from which part of a text to cut them: head, middle or tail; None is the beginning.
         trained_on: which texts of the reserved share the adapter is trained on: non, mem or all; None reserves
             non-members alone, as the main job does.
-        other: data of another domain, whose non-members take the place of `foreign` of the unseen texts.
-        foreign: share of the unseen texts to replace.
+        other: data of another domain, given as in `data.data`.
+        foreign: share of the unseen texts whose place non-members of `other` take.
         unseen_count: train on so many of the unseen texts; 0 trains nothing.
     """
 
-    data: str = ""
-    dateline: bool = False
     timestamps: Literal["keep", "delete", "replace"] = "keep"
     words: int | None = None
-    where: Literal["head", "middle", "tail"] = "head"
+    where: Literal["head", "middle", "tail"] | None = None
     trained_on: Literal["non", "mem", "all"] | None = None
-    other: str = ""
+    other: tuple[str, ...] = ()
     foreign: float = 0.0
     unseen_count: int | None = None
 
 
 Levels = Mapping[str, Mapping[str, Any]]
-"""Label → settings that it changes: `training.rank`, `model.model`, `data.unseen` as in `fsd.config`, `texts.words`."""
+"""Label → settings that it changes: `training.rank`, `model.model`, `data.unseen` as in `fsd.config`, `texts.words`.
+
+`data.data` holds files, published benchmarks (`wikimia:64`), or the embedded corpus: `embedded`, some of its fields
+as in `embedded:math,stat`, or `embedded:dated` with the day of publication before each text.
+"""
 
 
 @dataclass(frozen=True)
@@ -149,16 +151,12 @@ def plain(*names: str) -> tuple[Detection, ...]:
 
 def of_models(*ids: str) -> Axis:
     """The axis of models; on the embedded texts, the target and its twin that never saw them."""
-    return Axis(MODEL, _levels("model.model", ids), _levels("model.model", ("embedded", "embedded-twin")))
+    return Axis(MODEL, {i: {"model.model": i} for i in ids}, {i: {"model.model": i} for i in TWINS})
 
 
 def of_data(*names: str, small: tuple[str, ...] = ("embedded:cs,eess,stat,math", "embedded:q-bio,econ")) -> Axis:
     """The axis of benchmarks; small, some fields of the embedded corpus each."""
-    return Axis(DATA, _levels("texts.data", names), _levels("texts.data", small))
-
-
-def _levels(setting: str, values: tuple[str, ...]) -> Levels:
-    return {value: {setting: value} for value in values}
+    return Axis(DATA, {n: {"data.data": (n,)} for n in names}, {n: {"data.data": (n,)} for n in small})
 
 
 def names() -> tuple[str, ...]:

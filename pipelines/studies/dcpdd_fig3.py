@@ -22,7 +22,7 @@ STUDY = Study(
     states=("base",),
     figure="curve",
     x="words",
-    settings={"texts.data": "bookmia"},
+    settings={"data.data": ("bookmia",)},
     needs="--frequencies (pipelines.frequencies)",
     note="Texts shorter than the length are left out. Only one size is embedded: the small form has target and twin.",
 )

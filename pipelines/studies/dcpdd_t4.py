@@ -21,6 +21,6 @@ STUDY = Study(
     columns=("metric",),
     metrics=("auc", "tpr_at_5fpr"),
     states=("base",),
-    settings={"texts.data": "wikimia:128"},
+    settings={"data.data": ("wikimia:128",)},
     needs="--frequencies, one table a corpus (pipelines.frequencies)",
 )

@@ -11,7 +11,7 @@ STUDY = Study(
     states=("base",),
     figure="curve",
     x="cap",
-    settings={"texts.data": "wikimia:128"},
+    settings={"data.data": ("wikimia:128",)},
     needs="--frequencies (pipelines.frequencies)",
     note="The best cap was found on the texts it is shown for; pipelines.tune holds texts out for that.",
 )

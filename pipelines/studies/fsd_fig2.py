@@ -10,6 +10,6 @@ STUDY = Study(
     rows=("detector",),
     columns=("metric", "state"),
     figure="scores",
-    settings={"texts.data": "wikimia"},
+    settings={"data.data": ("wikimia",)},
     also=("fsd-fig3", "fsd-fig5"),
 )

@@ -17,8 +17,11 @@ STUDY = Study(
     ),
     detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
     columns=("unseen texts", "state"),
-    settings={"texts.data": "wikimia", "texts.other": "arxivtection"},
-    small_settings={"texts.data": "embedded:cs,eess,stat,math", "texts.other": "embedded:q-bio,econ,physics,cond-mat"},
+    settings={"data.data": ("wikimia",), "texts.other": ("arxivtection",)},
+    small_settings={
+        "data.data": ("embedded:cs,eess,stat,math",),
+        "texts.other": ("embedded:q-bio,econ,physics,cond-mat",),
+    },
     needs="--other, non-members of another domain",
     note="The number of fine-tuning texts and the tested texts are the same in all columns.",
 )

@@ -14,6 +14,6 @@ STUDY = Study(
     detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
     rows=("setting",),
     columns=("state", "detector"),
-    settings={"texts.data": "wikimia"},
+    settings={"data.data": ("wikimia",)},
     note="One setting is changed at a time; the others are learning rate 0.001, rank 16 and 3 epochs.",
 )

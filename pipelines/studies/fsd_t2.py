@@ -8,6 +8,6 @@ STUDY = Study(
     axes=(of_models("huggyllama/llama-7b", "huggyllama/llama-13b", "huggyllama/llama-30b"),),
     detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
     columns=("model", "state"),
-    metrics=("auc",),
+    settings={"data.data": ("wikimia",)},
     note="Only one size is embedded: the small form sets the target beside its twin, which saw none of the texts.",
 )

@@ -18,6 +18,6 @@ STUDY = Study(
     detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
     columns=("state", "trained on"),
     metrics=("auc",),
-    settings={"texts.data": "wikimia"},
+    settings={"data.data": ("wikimia",)},
     note="A share of members and of non-members is set aside in all cells, so that all are tested on the same texts.",
 )

@@ -17,7 +17,7 @@ STUDY = Study(
     ),
     detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
     columns=("timestamps", "state"),
-    settings={"texts.data": "wikimia"},
-    small_settings={"texts.dateline": True},
-    note="The embedded texts name no year, so that in the small form the day of publication is put before each of them.",
+    settings={"data.data": ("wikimia",)},
+    small_settings={"data.data": ("embedded:dated",)},
+    note="The embedded texts name no year: in the small form the day of publication stands before each of them.",
 )

@@ -17,6 +17,6 @@ STUDY = Study(
     ),
     detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
     columns=("state", "method"),
-    settings={"texts.data": "wikimia"},
+    settings={"data.data": ("wikimia",)},
     note="All methods with the same learning rate.",
 )

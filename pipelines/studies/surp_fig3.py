@@ -9,6 +9,6 @@ STUDY = Study(
     columns=("metric", "state"),
     metrics=("auc", "tpr_at_5fpr"),
     figure="roc",
-    settings={"texts.data": "wikimia:128"},
+    settings={"data.data": ("wikimia:128",)},
     note="The paper draws base scores; FSD is drawn beside them.",
 )

@@ -19,6 +19,6 @@ STUDY = Study(
     figure="heat map",
     x="k",
     y="entropy",
-    settings={"texts.data": "wikimia:128"},
+    settings={"data.data": ("wikimia:128",)},
     note="The best cell was found on the texts it is shown for; pipelines.tune holds texts out for that.",
 )

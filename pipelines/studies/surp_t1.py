@@ -11,7 +11,7 @@ STUDY = Study(
     axes=(
         Axis(
             "words",
-            {str(words): {"texts.data": f"wikimia:{words}"} for words in LENGTHS},
+            {str(words): {"data.data": (f"wikimia:{words}",), "texts.words": words} for words in LENGTHS},
             {str(words): {"texts.words": words} for words in SMALL},
         ),
     ),

@@ -13,5 +13,5 @@ STUDY = Study(
     states=("base",),
     settings={"texts.words": 512},
     small_settings={"texts.words": 32},
-    needs="--data, whole books with labels, as JSONL: Dolma-Book itself is in no benchmark of fsd.benchmarks",
+    needs="whole books with labels, of which the passages are cut",
 )

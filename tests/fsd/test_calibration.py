@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fsd.calibration import Calibration, calibrate
+from fsd.calibration import Calibration, calibrate, observed
 from fsd.errors import UsageError
 
 
@@ -120,3 +120,37 @@ def test_other_json_is_refused_in_one_line(text):
     with pytest.raises(UsageError, match="calibration must be JSON of version 1") as raised:
         Calibration.from_json(text)
     assert "\n" not in str(raised.value)
+
+
+def test_the_rate_of_a_threshold_is_beta_distributed():
+    rng = np.random.default_rng(0)
+    texts = ["a plain text of words"] * 39
+    found = []
+    for _ in range(2000):
+        made = calibrate([False] * 39, rng.uniform(size=39), texts, detector="loss")
+        found.append(1 - made.threshold_at(0.1))
+    rate = made.rate(0.1)
+    assert rate.value == pytest.approx(4 / 40)
+    assert np.mean(found) == pytest.approx(0.1, abs=0.004)
+    assert np.quantile(found, [0.025, 0.975]) == pytest.approx([rate.low, rate.high], abs=0.012)
+
+
+def test_false_alarms_are_exceeded_in_one_case_of_twenty():
+    rng = np.random.default_rng(1)
+    texts = ["a plain text of words"] * 39
+    made = calibrate([False] * 39, rng.uniform(size=39), texts, detector="loss")
+    alarms = rng.binomial(50, rng.beta(4, 36, size=20_000))
+    most = made.false_alarms(0.1, 50)
+    assert (alarms > most).mean() <= 0.05 + 0.005
+    assert (alarms > most - 1).mean() > 0.05 - 0.005
+
+
+def test_an_observed_share_has_an_exact_interval_that_knows_of_groups():
+    called = np.array([True] * 3 + [False] * 17)
+    exact = stats.binomtest(3, 20).proportion_ci(method="exact")
+    assert observed(called) == pytest.approx((0.15, exact.low, exact.high))
+    twice = np.repeat(called, 2)
+    doubled = observed(twice, [str(i // 2) for i in range(40)])
+    assert doubled == pytest.approx((0.15, exact.low, exact.high), abs=1e-9)
+    none = observed(np.zeros(40, dtype=bool), [str(i // 2) for i in range(40)])
+    assert none == pytest.approx((0, 0, stats.binomtest(0, 20).proportion_ci(method="exact").high))

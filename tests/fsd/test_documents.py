@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fsd.documents import Document, Split, content_hash, split
+from fsd.documents import Document, Split, content_hash, refuse_shared, reserve, split, split_with
 from fsd.errors import UsageError
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -158,3 +158,62 @@ def test_no_wikimia_article_is_in_two_parts(wikimia: list[Document], seed: int) 
 
 def test_the_papers_split_of_wikimia_leaks(wikimia: list[Document]) -> None:
     assert leaked(split(wikimia, scheme="paper")) > 100
+
+
+def test_split_with_given_unseen_texts_by_hand() -> None:
+    benchmark = singles(20, 10)
+    given = [Document("x1 y1"), Document("x2 y2", False, source="new")]
+    parts, left_out = split_with(given, benchmark)
+    assert parts.unseen == tuple(replace(d, member=False) for d in given)
+    assert [classes(part) for part in parts[1:]] == [(4, 2), (16, 8)]
+    assert left_out == ()
+    assert set(parts.validation) | set(parts.test) == set(benchmark)
+    whole = split_with(given, benchmark, validation=0).parts
+    assert (whole.validation, whole.test) == ((), tuple(benchmark))
+
+
+def test_split_with_leaves_out_the_families_of_unseen_texts() -> None:
+    benchmark = [replace(d, group=str(i // 3)) for i, d in enumerate(singles(15, 15))]
+    given = [Document("new text", group="2"), Document("a29  B29!")]  # a group, and a copy but for marks and case
+    parts, left_out = split_with(given, benchmark)
+    assert left_out == tuple(benchmark[6:9] + benchmark[27:30])
+    assert len(parts.validation) + len(parts.test) == 24
+    groups = [{d.group for d in part} for part in parts]
+    assert not groups[1] & groups[2]
+    assert split_with(given, benchmark, seed=1) == split_with(given, benchmark, seed=1)
+    assert split_with(given, benchmark, seed=1) != split_with(given, benchmark, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "benchmark", "validation", "said"),
+    [
+        ([], singles(9, 9), 0.2, "at least one unseen text must be given; got none"),
+        ([Document("x", True, source="f:3")], singles(9, 9), 0.2, "must be non-members; 1 are members, the first f:3"),
+        ([Document("x")], singles(9, 9), 1.0, "validation must be a share from 0 to below 1; got 1.0"),
+        ([Document("x")], [*singles(9, 9), Document("y")], 0.2, "1 of 19 are not"),
+        ([Document("x")], singles(9, 0), 0.2, "got 9 members and 0 non-members"),
+        (singles(0, 9), [*singles(0, 9), Document("m n", True)], 0.2, "too few families"),
+    ],
+)
+def test_split_with_mistakes(given: list[Document], benchmark: list[Document], validation: float, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        split_with(given, benchmark, validation=validation)
+
+
+def test_reserve_under_paper_has_the_test_texts_of_split() -> None:
+    documents = singles(50, 50)
+    reserved, usual = (draw(documents, scheme="paper", seed=5) for draw in (reserve, split))
+    assert reserved[1:] == usual[1:]
+    assert tuple(d for d in reserved.unseen if not d.member) == usual.unseen
+    assert len(reserved.unseen) == 30
+
+
+def test_shared_texts_are_refused_and_listed() -> None:
+    fine = [Document("a", True), Document("b", False), Document("a", True), Document("a"), Document("A", False)]
+    refuse_shared(fine)
+    with pytest.raises(UsageError, match=r"1 is labelled both 1 and 0 \(member = non-member\): 'a' = f:7$"):
+        refuse_shared([*fine, Document(" a\n", False, source="f:7")])
+    many = [Document(str(i), m, source=f"{'non' * (not m)}{i}") for m in (True, False) for i in range(12)]
+    with pytest.raises(UsageError, match=r"12 are .*: 0 = non0; .*; 9 = non9; and 2 more$") as raised:
+        refuse_shared(many)
+    assert "\n" not in str(raised.value)

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from fsd.audit import Audit, Control, Leaks
 from fsd.findings import plain_words
 from fsd.intervals import Estimate
-from fsd.metrics import Evaluation, Result
+from fsd.metrics import Comparison, Evaluation, Result
 from fsd.overlap import Overlap
 
 NO_LEAKS = Leaks((), 0, 0, 0, 100)
@@ -75,3 +77,20 @@ def test_differences_of_date_and_vocabulary_are_said():
     assert "the date alone tells members from non-members with AUC 1.00" in said
     assert "overlap little in date 10% (equal sides would show 90%)" in said
     assert "length" not in said
+
+
+def test_a_model_that_saw_none_of_the_texts_is_a_placebo_itself():
+    lines = plain_words(_audit(ALIKE), [_result("loss", 0.9, 0.8, 0.95)], never_saw=True)
+    assert lines[0].startswith("this model saw none of these texts: the whole run is a placebo")
+    assert not any(line.startswith("no placebo") for line in lines)
+
+
+def test_where_fine_tuning_helped_and_where_it_did_harm_is_said():
+    def row(name, gain, p):
+        comparison = Comparison(Estimate(gain, gain - 0.1, gain + 0.1), p, p, p)
+        return replace(_result(name, 0.7, 0.6, 0.8), comparison=comparison)
+
+    rows = [row("loss", 0.1, 0.01), row("zlib", -0.1, 0.01), row("surp", 0.1, 0.2), _result("pair", 0.7, 0.6, 0.8)]
+    verdict = "better for loss; worse for zlib; no difference shown for the other 1"
+    told = f"FSD against the base score (p < .05 after Holm): {verdict}"
+    assert told in plain_words(_audit(ALIKE), rows)

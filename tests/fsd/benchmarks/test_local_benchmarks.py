@@ -31,19 +31,24 @@ def book(count: int, letter: str) -> str:
 def test_dolma_book_by_hand(tmp_path: Path) -> None:
     dolma = write(
         tmp_path / "dolma.jsonl",
-        [{"id": "7", "text": book(8, "m"), "source": "gutenberg", "added": "2023-03-27", "metadata": {}},
-         {"id": "8", "text": book(3, "s")}],
+        [{"id": "7", "text": book(10, "m"), "source": "gutenberg", "added": "2023-03-27", "metadata": {}},
+         {"id": "8", "text": book(2, "s")}],
     )  # fmt: skip
-    new = write(tmp_path / "new.jsonl", [{"text": book(4, "n"), "date": "2024-05-01", "group": "7"}])
-    found = benchmarks.load(f"dolma_book:{dolma},{new},4")
+    row = {"text": book(3, "n"), "date": "2024-05-01", "group": "7"}
+    new = write(tmp_path / "new.jsonl", [row])
+    found = benchmarks.load(f"dolma_book:{dolma},{new},3")
     assert [(d.text, d.member, d.group) for d in found.documents] == [
-        ("m0 m1 m2 m3", True, "dolma:7"), ("m2 m3 m4 m5", True, "dolma:7"), ("m4 m5 m6 m7", True, "dolma:7"),
-        ("n0 n1 n2 n3", False, "new:7"),
+        ("m0 m1 m2", True, "dolma:7"), ("m3 m4 m5", True, "dolma:7"), ("m7 m8 m9", True, "dolma:7"),
+        ("n0 n1 n2", False, "new:7"),
     ]  # fmt: skip
     assert found.source == f"{dolma}, {new}"
-    middle = benchmarks.load(f"dolma_book:{dolma},{new},middle,3")
-    assert [d.text for d in middle.documents] == ["m2 m3 m4", "s0 s1 s2", "n0 n1 n2"]
+    middle = benchmarks.load(f"dolma_book:{dolma},{new},middle,2")
+    assert [d.text for d in middle.documents] == ["m4 m5", "s0 s1", "n0 n1"]
     with pytest.raises(UsageError, match=r"dolma.jsonl must have texts of at least 512 words; all 2 are shorter"):
         benchmarks.load(f"dolma_book:{dolma},{new}")
     with pytest.raises(UsageError, match="group must be in column 'id'; columns are text, date, group"):
         benchmarks.load(f"dolma_book:{new},{dolma}")
+    write(tmp_path / "new.jsonl", [row, {**row, "text": book(3, "o")}])
+    assert len(benchmarks.load(f"dolma_book:{dolma},{new},3").documents) == 5
+    with pytest.raises(UsageError, match=r"one row a book if tail alone is asked for; 7 has 2: .* places=tail"):
+        benchmarks.load(f"dolma_book:{dolma},{new},3,tail")

@@ -22,7 +22,7 @@ begin = time.perf_counter()
 for name, options in json.loads(sys.argv[1]):
     try:
         if "/" in name:
-            found = list(_hub.documents(name, {}, **options))
+            found = _hub.load(name, {}, **options).documents
         else:
             found = list(load(name).benchmark(**options))
         print(json.dumps([[d.text, d.member, d.group, d.source] for d in found]))

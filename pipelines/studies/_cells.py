@@ -1,0 +1,208 @@
+"""One cell: its content hash, its numbers, and the run that keeps them."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import detectors
+from detectors import Detector
+from fsd.documents import Split, content_hash
+from fsd.errors import UsageError
+from pipelines import _assembly
+from pipelines.studies import Detection, Study
+from pipelines.studies._plan import Cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fsd.deviation import Deviation
+    from fsd.tracking import Run
+    from pipelines.studies._workbench import Workbench
+
+CODE = ("fsd.scoring", "fsd.finetuning", "fsd.adapters", "fsd.deviation", "fsd.metrics", "fsd.intervals")
+"""Modules that every number goes through: when one changes, finished cells count no more."""
+SCORES = "scores.parquet"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A cell with all that its numbers depend on.
+
+    Attributes:
+        cell: the cell.
+        detectors: named by `Detection.key`.
+        parts: its texts.
+        trained: whether an adapter is trained.
+        key: the content hash.
+    """
+
+    cell: Cell
+    detectors: tuple[Detector, ...]
+    parts: Split
+    trained: bool
+    key: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished cell: its place in the table, the run that holds it, its numbers, and why detectors are missing."""
+
+    cell: Cell
+    run_id: str
+    metrics: Mapping[str, float]
+    left_out: Mapping[str, str]
+    reused: bool
+
+
+def small_form(study: Study) -> Study:
+    """The study with the detectors that need no forward pass but one of the base and one of the tuned model."""
+    cheap = {"text", "tuned", "unigram"}
+    kept = [
+        d for d, loaded in zip(study.detectors, load_detectors(study.detectors), strict=True) if _reads(loaded, cheap)
+    ]
+    names = dict.fromkeys(d.shown for d in study.detectors if d not in kept)
+    if not names:
+        return study
+    left = f"The small form leaves out {', '.join(names)}, for want of time: another pass over the texts each."
+    return replace(study, detectors=tuple(kept), note=f"{left} {study.note}".strip())
+
+
+def _reads(detector: Detector, views: set[str]) -> bool:
+    return set(detector.views) <= views
+
+
+def load_detectors(wanted: Sequence[Detection]) -> tuple[Detector, ...]:
+    """The detectors of a study, each named by its key."""
+    return tuple(replace(detectors.load(d.name, **d.settings), name=d.key) for d in wanted)
+
+
+def work(cell: Cell, study: Study, bench: "Workbench") -> Work:
+    """Texts, detectors and content hash of a cell; no model is loaded for it.
+
+    Raises:
+        UsageError: for texts or a model that cannot be had, or too few texts.
+    """
+    from pipelines.studies._texts import prepare
+
+    cell = replace(cell, config=replace(cell.config, model=bench.resolved(cell.config.model)))
+    parts = prepare(cell, trained=study.trained)
+    trained = study.trained and bool(parts.unseen)
+    chosen = load_detectors(study.detectors)
+    return Work(cell, chosen, parts, trained, _key(cell, chosen, parts, trained, bench))
+
+
+def _key(cell: Cell, chosen: Sequence[Detector], parts: Split, trained: bool, bench: "Workbench") -> str:
+    """SHA-256 over everything that the numbers of a cell depend on."""
+    model = cell.config.model
+    reference = model.reference_model or ("embedded-twin" if model.model == "embedded" else None)
+    views = {view for detector in chosen for view in detector.views}
+    table = _assembly.frequency_file(model) if "unigram" in views else None
+    content = {
+        "model": bench.fingerprint(model.model, model.revision),
+        "precision": [model.device, model.dtype],
+        "reference": bench.fingerprint(reference) if reference and "reference" in views else None,
+        "frequencies": _digest(table) if table else None,
+        "neighbours": model.neighbour_model,
+        "training": asdict(cell.config.training) if trained else None,
+        "detectors": {d.name: dict(d.settings) for d in chosen},
+        "shots": cell.config.detection.shots,
+        "seed": cell.config.seed,
+        "texts": [[(content_hash(d.text), d.member, d.group) for d in part] for part in parts],
+        "code": code([detectors.__name__ + "." + d.function.__name__ for d in chosen]),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def code(modules: Sequence[str]) -> dict[str, str]:
+    """The hash of the source of each module, and of those that every number goes through."""
+    found = {}
+    for name in sorted({*CODE, *modules}):
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError(name)
+        found[name] = _digest(Path(spec.origin))
+    return found
+
+
+def _digest(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UsageError(f"frequency table must be a file; there is no file {file}") from error
+
+
+def run_cell(item: Work, bench: "Workbench", run: "Run") -> tuple[dict[str, float], dict[str, str]]:
+    """Train, score and judge as the main job does, and keep the numbers and scores in the run.
+
+    Raises:
+        UsageError: as the main job does, with the cell's name before it.
+    """
+    from pipelines import fsd
+
+    config = item.cell.config
+    try:
+        model = bench.model(config.model)
+        if item.trained:
+            fsd.tune(model, item.parts.unseen, config, run)
+        scorers = bench.scorers(config.model, trained=item.trained)
+        deviation, left_out = fsd.score(model, item.parts, item.detectors, config, scorers)
+        numbers, frame = judge(item, deviation, left_out)
+    except UsageError as error:
+        raise UsageError(f"cell {item.cell.name}: {error}") from error
+    run.log_metrics(numbers)
+    run.log_table(SCORES, frame)
+    run.set_tags({"left_out": json.dumps(left_out)})
+    return numbers, left_out
+
+
+def judge(item: Work, deviation: "Deviation", left_out: Mapping[str, str]) -> "tuple[dict[str, float], pd.DataFrame]":
+    """The numbers of a cell under the names that all runs share, and its scores, a row a text."""
+    from pipelines import _outcome, _record
+
+    seed = item.cell.config.seed
+    if item.trained:
+        remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
+        outcome = _outcome.judge(item.parts, deviation, None, item.detectors, seed=seed, remarks=remarks)
+        return {**_sizes(item.parts), **_record.metrics(outcome)}, _record.scores_frame(outcome)
+    return {**_sizes(item.parts), **_base_metrics(item, deviation)}, _base_frame(item, deviation)
+
+
+def _sizes(parts: Split) -> dict[str, float]:
+    sizes = {f"texts/{name}": float(len(part)) for name, part in parts._asdict().items()}
+    return {**sizes, "texts/test_members": float(sum(bool(d.member) for d in parts.test))}
+
+
+def _base_metrics(item: Work, deviation: "Deviation") -> dict[str, float]:
+    """Base scores on the test texts; no threshold, so no accuracy."""
+    from fsd.duplicates import families
+    from fsd.metrics import evaluate
+
+    test = item.parts.test
+    held = len(item.parts.validation)
+    groups = [str(number) for number in families([d.group for d in test], [d.text for d in test])]
+    scores = {name: column[held:] for name, column in deviation.base.items()}
+    found = {}
+    for name, numbers in evaluate([bool(d.member) for d in test], scores, groups, seed=item.cell.config.seed).items():
+        for metric in ("auc", "tpr_at_1fpr", "tpr_at_5fpr", "tpr_at_10fpr"):
+            found[f"{metric}/{name}.base"] = getattr(numbers, metric).value
+        found[f"auc_low/{name}.base"], found[f"auc_high/{name}.base"] = numbers.auc.low, numbers.auc.high
+    return found
+
+
+def _base_frame(item: Work, deviation: "Deviation") -> "pd.DataFrame":
+    import pandas as pd
+
+    from fsd.duplicates import families
+
+    texts = [*item.parts.validation, *item.parts.test]
+    columns: dict[str, Any] = {
+        "id": [content_hash(d.text)[:16] for d in texts],
+        "label": [int(bool(d.member)) for d in texts],
+        "group": [str(number) for number in families([d.group for d in texts], [d.text for d in texts])],
+        "split": ["validation"] * len(item.parts.validation) + ["test"] * len(item.parts.test),
+    }
+    return pd.DataFrame({**columns, **{f"{name}.base": column for name, column in deviation.base.items()}})

@@ -1,0 +1,70 @@
+"""What a study leaves at the root of its run: table.csv, table.md, figure.png and cells.csv."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.studies import Study
+from pipelines.studies import _figures as figures
+from pipelines.studies import _tables as tables
+from pipelines.studies._cells import Done
+
+if TYPE_CHECKING:
+    from fsd.tracking import Run
+
+
+def publish(run: "Run", study: Study, cells: Sequence[Done]) -> str:
+    """Write table and figure into the run, and give the page with the table."""
+    from fsd import plots
+
+    found = tables.numbers(study, cells)
+    shown = [*found, *tables.paired(study, cells)]
+    table = tables.layout(study, shown)
+    text = page(study, cells, table)
+    run.log_table("table.csv", tables.frame(study, table))
+    run.log_table("cells.csv", tables.long(study, cells, shown))
+    run.log_text("table.md", text)
+    run.log_bytes("figure.png", plots.png(figures.figure(study, cells, found)))
+    run.log_metrics({"cells/run": sum(not d.reused for d in cells), "cells/reused": sum(d.reused for d in cells)})
+    return text
+
+
+def page(study: Study, cells: Sequence[Done], table: tables.Layout) -> str:
+    """The table under its question, and over what must be known to read it."""
+    lines = [f"# {study.place}", "", study.title, "", tables.markdown(study, table), *_notes(study, cells)]
+    return "\n".join(lines) + "\n"
+
+
+def _notes(study: Study, cells: Sequence[Done]) -> list[str]:
+    models = dict.fromkeys(_short(done.cell.config.model.model) for done in cells)
+    data = dict.fromkeys(", ".join(map(_short, done.cell.config.data.data)) for done in cells)
+    first = cells[0].metrics
+    tested = sorted({int(done.metrics["texts/test"]) for done in cells})
+    notes = [
+        f"Model: {', '.join(models)}. Texts: {'; '.join(data)}; {_span(tested)} tested, "
+        f"seed {cells[0].cell.config.seed}.",
+        "In brackets: 95 % intervals, resampled by groups of texts.",
+    ]
+    if "audit/blind_auc" in first:
+        found = sorted({round(d.metrics["audit/blind_auc"], 2) for d in cells if "audit/blind_auc" in d.metrics})
+        notes.append(f"A bag of words that asks no model reaches AUC {_span(found)} on the same texts.")
+    notes += [study.note] if study.note else []
+    for name, reason in dict.fromkeys(pair for done in cells for pair in done.left_out.items()):
+        notes.append(f"{name} is left out where it cannot be computed: {reason}.")
+    notes.append(_paper(study, list(models)))
+    return [f"- {note}" for note in notes]
+
+
+def _paper(study: Study, models: Sequence[str]) -> str:
+    if not study.paper:
+        return "The paper's own numbers are not on record here."
+    known = {key[0] for key in study.paper} & set(models)
+    return "In parentheses: the paper's own numbers." if known else "The paper's own numbers are of other models."
+
+
+def _short(name: str) -> str:
+    return Path(name).name if Path(name).exists() else name
+
+
+def _span(values: Sequence[float]) -> str:
+    return f"{values[0]}" if len(values) == 1 else f"{values[0]} to {values[-1]}"

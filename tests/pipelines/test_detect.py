@@ -1,0 +1,232 @@
+"""Verdicts on new texts, end to end on a tiny random model that knows no text from another."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+
+from fsd import tracking
+from fsd.errors import UsageError
+from pipelines._detective import FILES, MEMBER, OUTSIDE, Detective
+from pipelines.detect import DetectConfig, main
+
+CHAMPION = "models:/fsd-arxiv@champion"
+RUSSIAN = "Измерения были проведены на двенадцати образцах и сравнены с расчётами. " * 2
+
+
+@pytest.fixture(scope="module")
+def here(finished_run):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(finished_run.folder)
+        yield finished_run.folder
+
+
+@pytest.fixture(scope="module")
+def detective(here):
+    return Detective.fetch(CHAMPION)
+
+
+@pytest.fixture(scope="module")
+def unlabelled(here, make_rows, tmp_path_factory):
+    unseen = json.loads(tracking.fetch_model_file(CHAMPION, "unseen.jsonl").read_text().splitlines()[0])["text"]
+    texts = [row["text"] for row in make_rows(40, 1)] + [RUSSIAN, unseen]
+    return jsonl(tmp_path_factory.mktemp("texts") / "new.jsonl", [{"text": text} for text in texts])
+
+
+def jsonl(path, values):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in values), encoding="utf-8")
+    return str(path)
+
+
+def detect(out, *files, **changes):
+    main(replace(DetectConfig(files=files, adapter=CHAMPION, fpr=0.1, device="cpu", out=str(out)), **changes))
+    return pd.read_json(out, lines=True) if out.suffix == ".jsonl" else pd.read_parquet(out)
+
+
+def test_unlabelled_texts_get_verdicts_a_report_and_a_run(unlabelled, tmp_path, capsys):
+    page = tmp_path / "report.html"
+    table = detect(tmp_path / "v.parquet", unlabelled, report=str(page))
+
+    assert list(table.columns) == ["source", "text", "score", "p_value", "verdict", "warning"]
+    assert len(table) == 42
+    judged = table[table["warning"] == ""]
+    np.testing.assert_array_equal(judged["verdict"] == MEMBER, judged["p_value"] <= 0.1 + 1e-9)
+    assert list(table["verdict"][-2:]) == [OUTSIDE, OUTSIDE]
+    assert "written in Cyrillic" in table["warning"].iloc[-2]
+    assert "adapter itself was trained" in table["warning"].iloc[-1]
+    assert not list(tmp_path.glob(".*"))
+
+    html = page.read_text()
+    for phrase in ("What was done", "How often the answer is wrong", "What this does not prove", "data:image/png"):
+        assert phrase in html
+    assert not re.search(r'(src|href)="(?!data:)', html)
+    assert "false-positive rate of 10.0%" in capsys.readouterr().out
+
+    run = tracking.find_runs("fsd-arxiv", {"task": "detect"})[0]
+    assert run.tags["adapter"] == "models:/fsd-arxiv/1"
+    assert run.metrics["detect/outside"] == (table["verdict"] == OUTSIDE).sum()
+    assert run.metrics["detect/texts"] == 42
+    kept = pd.read_parquet(tracking.fetch_artifact(run.id, "verdicts.parquet"))
+    pd.testing.assert_frame_equal(kept, table)
+    assert tracking.fetch_artifact(run.id, "report.html").read_text() == html
+
+
+def test_pyfunc_gives_what_detect_gives(here, unlabelled, tmp_path, monkeypatch):
+    table = detect(tmp_path / "v.jsonl", unlabelled)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{here}/mlruns/mlflow.db")
+    served = mlflow.pyfunc.load_model(CHAMPION).predict(table[["text"]], params={"fpr": 0.1})
+
+    assert list(served["verdict"]) == list(table["verdict"])
+    assert list(served["warning"]) == list(table["warning"].fillna(""))
+    np.testing.assert_allclose(served["score"], table["score"], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(served["p_value"], table["p_value"], rtol=1e-12)
+
+
+def test_the_served_model_has_a_signature_and_refuses_mistakes(here, tmp_path, tiny, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{here}/mlruns/mlflow.db")
+    moved = shutil.copytree(tiny, tmp_path / "moved")
+    model = mlflow.pyfunc.load_model(CHAMPION, model_config={"serving_model": str(moved)})
+
+    assert model.unwrap_python_model().detective.config.model == str(moved)
+    assert model.metadata.signature.outputs.input_names() == ["score", "p_value", "verdict", "warning"]
+    assert model.metadata.get_params_schema().params[0].default == 0.05
+    for texts, fpr, message in (([" "], 0.1, "not blank"), ([None], 0.1, "not blank"), (["a b"], 0.001, "at least")):
+        with pytest.raises(mlflow.MlflowException, match=message):
+            model.predict(pd.DataFrame({"text": texts}), params={"fpr": fpr})
+
+
+def test_a_run_a_version_and_a_folder_judge_alike(detective, here, make_rows, tmp_path):
+    texts = [row["text"] for row in make_rows(6, 2)]
+    run_id = tracking.version_info(CHAMPION).run_id
+    folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "taken along")
+
+    expected = detective.scores(texts)
+    for uri in (f"runs:/{run_id}", str(folder), str(folder / "adapter")):
+        np.testing.assert_allclose(Detective.fetch(uri).scores(texts), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_p_values_of_texts_that_are_no_members_are_uniform(detective, make_rows):
+    table = detective.verdicts([row["text"] for row in make_rows(300, 3)], fpr=0.1)
+
+    calibration = detective.calibration
+    for fpr in (0.1, 0.25, 0.5):
+        low, high = calibration.rate(fpr, 0.999)[1:]
+        spread = 3.3 * np.sqrt(0.25 / 300)
+        assert low - spread <= (table["p_value"] <= fpr).mean() <= high + spread
+
+
+def test_the_verdict_on_a_text_does_not_hang_on_the_others(detective, make_rows):
+    texts = [row["text"] for row in make_rows(8, 4)]
+    together = detective.verdicts(texts, fpr=0.1)
+    alone = pd.concat([detective.verdicts([text], fpr=0.1) for text in texts], ignore_index=True)
+
+    assert list(together["verdict"]) == list(alone["verdict"])
+    np.testing.assert_allclose(together["score"], alone["score"], rtol=1e-5, atol=1e-7)
+
+
+def test_labels_give_measured_error_rates(make_rows, tmp_path, capsys):
+    file = jsonl(tmp_path / "labelled.jsonl", make_rows(60, 5))
+    table = detect(tmp_path / "v.parquet", file)
+
+    judged = table[table["warning"] == ""]
+    others = judged[judged["label"] == 0]
+    run = tracking.find_runs("fsd-arxiv", {"task": "detect"})[0]
+    assert run.metrics["detect/labelled_fpr"] == pytest.approx((others["verdict"] == MEMBER).mean())
+    assert f"measured on the labelled texts given: of {len(others)} known non-members" in capsys.readouterr().out
+
+
+def test_known_non_members_add_a_verdict_on_the_corpus(make_rows, tmp_path, capsys):
+    suspect = jsonl(tmp_path / "s.jsonl", [{"text": row["text"]} for row in make_rows(20, 6)])
+    known = jsonl(tmp_path / "k.jsonl", [{"text": row["text"]} for row in make_rows(20, 7)])
+    detect(tmp_path / "v.parquet", suspect, known=(known,))
+
+    assert "independent texts against" in capsys.readouterr().out
+    p = tracking.find_runs("fsd-arxiv", {"task": "detect"})[0].metrics["detect/corpus_p"]
+    assert 0 < p <= 1
+    with pytest.raises(UsageError, match=r"known must hold other texts .* alike \(copy\)"):
+        detect(tmp_path / "v.parquet", suspect, known=(suspect,))
+    few = jsonl(tmp_path / "few.jsonl", [{"text": row["text"]} for row in make_rows(3, 8)])
+    with pytest.raises(UsageError, match="at least 5 groups of texts on each side"):
+        detect(tmp_path / "v.parquet", suspect, known=(few,))
+    member = jsonl(tmp_path / "member.jsonl", [row for row in make_rows(12, 9) if row["label"]])
+    with pytest.raises(UsageError, match=r"no members; .* is labelled a member"):
+        detect(tmp_path / "v.parquet", suspect, known=(member,))
+
+
+def test_plain_text_files_and_folders(make_rows, tmp_path):
+    texts = [row["text"] for row in make_rows(3, 10)]
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    for name, text in zip(("in/a.txt", "in/deep/b.txt", "c.txt"), texts, strict=True):
+        (tmp_path / name).write_text(text + "\n")
+    table = detect(tmp_path / "v.parquet", str(tmp_path / "in"), str(tmp_path / "c.txt"))
+
+    assert list(table["text"]) == texts
+    assert table["source"].iloc[2] == str(tmp_path / "c.txt")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fpr": 0.001}, r"fpr must be at least 0\.0\d+ = 1/\(\d+\+1\)"),
+        ({"fpr": 1.5}, "below 1"),
+        ({"out": "v.doc"}, r"out must end in \.parquet"),
+        ({"out": "no/such/folder.csv"}, "a folder that exists"),
+        ({"report": "r.pdf"}, r"report must end in \.html"),
+        ({"files": ()}, "at least one file"),
+        ({"files": ("none.jsonl",)}, "must exist"),
+        ({"files": ("empty",)}, r"must hold \.txt files"),
+        ({"files": ("blank.txt",)}, "not blank"),
+        ({"files": ("latin.txt",)}, "in UTF-8"),
+        ({"columns": "text=body"}, "text must be in column 'body'"),
+        ({"adapter": "models:/fsd-books@champion"}, "must name a registered model"),
+        ({"model": "no/such/folder/at/all"}, "there is no folder"),
+    ],
+)
+def test_a_mistake_is_one_line(here, unlabelled, changes, message):
+    (here / "empty").mkdir(exist_ok=True)
+    (here / "blank.txt").write_text("\n")
+    (here / "latin.txt").write_bytes(b"caf\xe9")
+    before = len(tracking.find_runs("fsd-arxiv", {"task": "detect"}))
+    with pytest.raises(UsageError, match=message) as caught:
+        main(DetectConfig(**{"files": (unlabelled,), "adapter": CHAMPION, "fpr": 0.1, "device": "cpu", **changes}))
+
+    assert "\n" not in str(caught.value)
+    assert len(tracking.find_runs("fsd-arxiv", {"task": "detect"})) == before
+
+
+def test_an_adapter_without_calibration_is_refused(here, unlabelled, tmp_path):
+    folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "bare")
+    (folder / FILES[0]).unlink()
+    with pytest.raises(UsageError, match=r"must come with a calibration .* has no calibration\.json"):
+        detect(tmp_path / "v.parquet", unlabelled, adapter=str(folder))
+
+
+def test_the_base_model_is_found_or_asked_for(here, unlabelled, tiny, other, tmp_path, monkeypatch):
+    folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "relative")
+    setup = json.loads((folder / "setup.json").read_text())
+    setup["model"]["model"] = "models/tiny"
+    (folder / "setup.json").write_text(json.dumps(setup))
+    with pytest.raises(UsageError, match=r"must lie in the folder 'models/tiny'.*--model FOLDER"):
+        Detective.fetch(str(folder))
+    with pytest.raises(UsageError, match="must be used on its own base model"):
+        Detective.fetch(str(folder), model=str(other))
+    shutil.copytree(tiny, tmp_path / "models" / "tiny")
+    monkeypatch.chdir(tmp_path)
+    assert Detective.fetch(str(folder)).config.model == "models/tiny"
+
+
+def test_the_command_line(here, root, unlabelled):
+    command = [sys.executable, "-m", "pipelines.detect"]
+    shown = subprocess.run([*command, "--help"], cwd=root, capture_output=True, text=True, check=True).stdout
+    assert "FILE [FILE ...]" in shown
+    arguments = [unlabelled, "--adapter", CHAMPION, "--fpr", "0.001"]
+    failed = subprocess.run([*command, *arguments], cwd=here, capture_output=True, text=True, check=False)
+    assert failed.returncode == 2
+    assert re.fullmatch(r"error: fpr must be at least .*\n", failed.stderr)
