@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import tyro
@@ -29,6 +30,7 @@ from fsd.stats import IntArray, Scores
 from pipelines import _assembly
 
 LEVELS = (0.01, 0.05, 0.10)
+Kind = Literal["random", "field", "uncontrolled", "power"]
 Draw = Callable[[np.random.Generator], tuple[IntArray, IntArray]]
 
 
@@ -52,6 +54,8 @@ class Settings:
     """Of the test."""
     seed: int = 0
     """Of the fine-tuning and the splits."""
+    kinds: tuple[Kind, ...] = ("random", "field", "uncontrolled", "power")
+    """What to measure: splits at random, by field, by field without the blind classifier, members as suspect."""
     scores: str | None = None
     """File to keep the scores in; read if it exists."""
 
@@ -81,15 +85,18 @@ def score(settings: Settings) -> tuple[list[Document], Scores]:
     return rest, scores
 
 
-def verdicts(documents: Sequence[Document], scores: Scores, draw: Draw, settings: Settings) -> Iterator[CorpusVerdict]:
+def verdicts(
+    documents: Sequence[Document], scores: Scores, draw: Draw, settings: Settings, *, controlled: bool = True
+) -> Iterator[CorpusVerdict]:
     rng = np.random.default_rng(settings.seed)
     for turn in range(settings.splits):
         suspect, known = draw(rng)
         texts = [documents[at].text for at in (*suspect, *known)]
+        sides = [at < len(suspect) for at in range(len(texts))]
         yield corpus_verdict(
             {name: column[suspect] for name, column in scores.items()},
             {name: column[known] for name, column in scores.items()},
-            blind=blind(texts, [at < len(suspect) for at in range(len(texts))], seed=turn, resamples=200),
+            blind=blind(texts, sides, seed=turn, resamples=200) if controlled else None,
             permutations=settings.permutations,
             seed=turn,
         )
@@ -97,11 +104,13 @@ def verdicts(documents: Sequence[Document], scores: Scores, draw: Draw, settings
 
 def report(name: str, found: Sequence[CorpusVerdict]) -> None:
     given = [verdict.p for verdict in found if verdict.p is not None]
-    cells = []
+    cells = [f"{len(found) - len(given)} of {len(found)}"]
     for level in LEVELS:
         share = observed(np.array([verdict.p is not None and verdict.p <= level for verdict in found]))
         cells.append(f"{share.value:.3f} [{share.low:.3f}, {share.high:.3f}]")
-    print(f"| {name} | {len(found) - len(given)} of {len(found)} | " + " | ".join(cells) + " |", flush=True)
+    among = observed(np.array(given) <= LEVELS[1]) if given else None
+    cells.append(f"{among.value:.3f} [{among.low:.3f}, {among.high:.3f}]" if among else "–")
+    print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 def main(settings: Settings) -> None:
@@ -110,7 +119,7 @@ def main(settings: Settings) -> None:
     member = np.array([bool(document.member) for document in documents])
     inside, outside = np.flatnonzero(member), np.flatnonzero(~member)
     print(f"{outside.size} non-members, {inside.size} members, detectors {', '.join(scores)}")
-    print("\n| splits | no verdict | p ≤ .01 | p ≤ .05 | p ≤ .10 |\n|---|---|---|---|---|")
+    print("\n| splits | no verdict | p ≤ .01 | p ≤ .05 | p ≤ .10 | p ≤ .05 among verdicts |\n|---|---|---|---|---|---|")
 
     def at_random(rng: np.random.Generator) -> tuple[IntArray, IntArray]:
         order = rng.permutation(outside)
@@ -123,9 +132,14 @@ def main(settings: Settings) -> None:
         first = np.isin(fields, names[: min(cut, len(names) - 1)])
         return outside[first], outside[~first]
 
-    report("non-members, at random", list(verdicts(documents, scores, at_random, settings)))
-    report("non-members, by field", list(verdicts(documents, scores, by_field, settings)))
-    for size in settings.sizes:
+    if "random" in settings.kinds:
+        report("non-members, at random", list(verdicts(documents, scores, at_random, settings)))
+    if "field" in settings.kinds:
+        report("non-members, by field", list(verdicts(documents, scores, by_field, settings)))
+    if "uncontrolled" in settings.kinds:
+        found = list(verdicts(documents, scores, by_field, settings, controlled=False))
+        report("non-members, by field, blind classifier off", found)
+    for size in settings.sizes if "power" in settings.kinds else ():
 
         def against(rng: np.random.Generator, size: int = size) -> tuple[IntArray, IntArray]:
             return rng.choice(inside, size, replace=False), rng.permutation(outside)[: outside.size // 2]

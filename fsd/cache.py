@@ -130,7 +130,7 @@ def _opened(file: Path) -> _Shard:
     begin += int.from_bytes(bytes(raw[len(MAGIC) : begin]), "little")
     header = json.loads(bytes(raw[len(MAGIC) + 8 : begin]))
     body = raw[begin:]
-    if _checksum(header, memoryview(body)) != header["sum"]:
+    if _checksum(header, body.data) != header["sum"]:
         raise ValueError("its checksum is wrong")
     rows, tokens = header["rows"], header["tokens"]
     hashes, ends, token, values = np.split(body, np.cumsum([16 * rows, 8 * rows, 4 * tokens]))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Method = Literal["lora", "ia3", "adalora"]
 
 
@@ -43,7 +44,7 @@ class ModelConfig:
     """Token-frequency table for dc_pdd, made by pipelines.frequencies; embedded has its own."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Dtype = "auto"
     """Precision of training and scoring; auto is bfloat16 on cuda, else float32."""
     max_batch_tokens: int | None = None
     """Padded tokens per forward pass; by default what suits the device."""

@@ -31,6 +31,7 @@ def finetune(
     *,
     seed: int,
     log: StepLog | None = None,
+    after_epoch: Callable[[int], None] | None = None,
     shown: bool = True,
 ) -> None:
     """Attach a fresh adapter and train it on `texts` with the causal language-modelling loss, in place.
@@ -46,25 +47,23 @@ def finetune(
         config: method and hyperparameters.
         seed: of the adapter's initialisation, dropout and the order of the texts.
         log: called after every step.
+        after_epoch: called with the number of epochs done, the model ready to score; what it raises ends the training.
         shown: whether progress is shown.
 
     Raises:
         UsageError: for no texts, impossible hyperparameters, an architecture without known targets, a loss that
             is no number any more, or too little memory.
     """
-    if not texts:
-        raise UsageError("fine-tuning must have at least one unseen text; got none")
-    _check(config)
     detach(language_model)
-    pieces = _pieces(language_model, texts)
-    steps = math.ceil(len(pieces) / config.batch_size) * config.epochs
-    adapter = peft_config(language_model, config, steps=steps)
+    pieces, steps, adapter = plan(language_model, texts, config)
     forward = vars(language_model.base).get("forward")
     with _own_randomness(), _quiet(), _place(language_model), tempfile.TemporaryDirectory() as folder:
         try:
             trainer = _trainer(language_model, pieces, adapter, config, seed, folder)
             with progress(steps, "fine-tuning", "step", shown=shown) as bar:
                 trainer.add_callback(_steps_callback(trainer, log, bar))
+                if after_epoch is not None:
+                    trainer.add_callback(_epochs_callback(trainer, language_model, forward, after_epoch))
                 trainer.train()
             language_model.model = trainer.accelerator.unwrap_model(trainer.model)
         except torch.OutOfMemoryError as error:
@@ -76,6 +75,22 @@ def finetune(
         finally:
             _restore_forward(language_model.base, forward)
     language_model.model.eval()
+
+
+def plan(
+    language_model: LanguageModel, texts: Sequence[str], config: AdapterConfig
+) -> tuple[list[list[int]], int, Any]:
+    """What a training would do, without doing it: token ids of its pieces of text, optimiser steps, peft configuration.
+
+    Raises:
+        UsageError: for no texts, impossible hyperparameters, or an architecture without known targets.
+    """
+    if not texts:
+        raise UsageError("fine-tuning must have at least one unseen text; got none")
+    _check(config)
+    pieces = _pieces(language_model, texts)
+    steps = math.ceil(len(pieces) / config.batch_size) * config.epochs
+    return pieces, steps, peft_config(language_model, config, steps=steps)
 
 
 def _restore_forward(base: Any, forward: Any) -> None:
@@ -203,6 +218,7 @@ def _arguments(device: torch.device, config: AdapterConfig, seed: int, folder: s
         report_to="none",
         disable_tqdm=True,
         dataloader_pin_memory=device.type != "cpu",
+        ddp_find_unused_parameters=False,
         seed=seed,
         data_seed=seed,
     )
@@ -222,7 +238,7 @@ def _trainer_class() -> Any:
         def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             answer = super().compute_loss(model, inputs, *args, **kwargs)
             loss = answer[0] if isinstance(answer, tuple) else answer
-            self.lm_loss = float(loss.detach())
+            self.lm_loss = float(self.accelerator.reduce(loss.detach().clone(), reduction="mean"))
             loss = loss + orthogonal_penalty(self.accelerator.unwrap_model(self.model))
             return (loss, *answer[1:]) if isinstance(answer, tuple) else loss
 
@@ -269,3 +285,24 @@ def _steps_callback(trainer: Any, log: StepLog | None, bar: Any) -> Any:
                 log({**numbers, "lm_loss": trainer.lm_loss}, state.global_step)
 
     return Steps()
+
+
+def _epochs_callback(
+    trainer: Any, language_model: LanguageModel, forward: Any, after_epoch: Callable[[int], None]
+) -> Any:
+    from transformers import TrainerCallback
+
+    class Epochs(TrainerCallback):  # type: ignore[misc]
+        def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            bare = language_model.model
+            patched = vars(language_model.base).get("forward")
+            language_model.model = trainer.accelerator.unwrap_model(trainer.model)
+            _restore_forward(language_model.base, forward)
+            try:
+                after_epoch(round(state.epoch))
+            finally:
+                trainer.model.train()
+                language_model.model = bare
+                _restore_forward(language_model.base, patched)
+
+    return Epochs()

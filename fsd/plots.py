@@ -162,7 +162,7 @@ def verdicts(calibration: ArrayLike, scores: ArrayLike, p_values: ArrayLike, *, 
         threshold: from which on a text is called a member; may be infinite.
         fpr: that the threshold belongs to.
     """
-    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
+    figure = Figure(figsize=(10.0, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     known, new = np.asarray(calibration, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     low, high = np.quantile(np.concatenate([known, new]), [0.005, 0.995])
@@ -187,7 +187,7 @@ def verdicts(calibration: ArrayLike, scores: ArrayLike, p_values: ArrayLike, *, 
     right.set_title("p-values", fontsize=12)
     for axis in (left, right):
         _plain(axis)
-        axis.legend(fontsize=9, frameon=False)
+        axis.legend(fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     return figure
 
 

@@ -22,8 +22,10 @@ CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**27}
 BLOCK_BYTES = {"cpu": 2**20, "cuda": 2**27}
 """Size of float32 logits reduced at once: what stays in a core's cache."""
 LOG2_E = 1 / math.log(2)
-BATCH_TOKENS = {"cpu": 1, "cuda": 16384}
-"""Padded tokens per forward pass unless told otherwise; on a CPU texts go alone, which costs nothing there."""
+BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
+"""Padded tokens per forward pass unless told otherwise; on a CPU, more gains nothing (see docs/performance.md)."""
+WHOLE_LOGITS_BYTES = 2**30
+"""Most float32 logits of a batch where a model insists on making them all at once."""
 PADDING = 0.03
 """Largest share of padding in a batch."""
 
@@ -181,6 +183,9 @@ class ModelScorer:
         self.limit = max_batch_tokens
         kind = language_model.device.type
         self.max_batch_tokens = max_batch_tokens or BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"])
+        if max_batch_tokens is None and not language_model.split_head:
+            vocabulary = language_model.base.get_input_embeddings().weight.shape[0]
+            self.max_batch_tokens = min(self.max_batch_tokens, max(1, WHOLE_LOGITS_BYTES // (4 * vocabulary)))
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order; a prompt that comes twice is read once.

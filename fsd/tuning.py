@@ -34,17 +34,19 @@ Settings = dict[str, Any]
 
 
 class Task(Protocol):
-    """Something to be tuned.
+    """Something to be tuned."""
 
-    Attributes:
-        label: names it: `surp.fsd`.
-        space: setting → where it is searched.
-        default: what it is without tuning.
-    """
+    @property
+    def label(self) -> str:
+        """Names it: `surp.fsd`."""
 
-    label: str
-    space: Mapping[str, Search]
-    default: Settings
+    @property
+    def space(self) -> Mapping[str, Search]:
+        """Setting → where it is searched."""
+
+    @property
+    def default(self) -> Settings:
+        """What it is without tuning."""
 
     def judge(self, settings: Settings, report: Callable[[float, int], None]) -> FloatArray:
         """(folds,) values of the settings; `report(value, step)` may be told of earlier stages, and may raise."""

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from fsd.documents import Document, Split, refuse_shared, split, split_with
 from fsd.errors import UsageError
 from fsd.hub import EMBEDDED, locate
 from fsd.rows import parse_columns, read_files
-from fsd.stats import Scorer
+from fsd.stats import Prompt, Scorer, TokenStats
 from fsd.views import Material
 
 if TYPE_CHECKING:
@@ -103,17 +103,30 @@ def divide(documents: Sequence[Document], data: DataConfig, seed: int) -> tuple[
 
 
 def chosen(config: DetectorConfig) -> list[Detector]:
-    """The detectors asked for, with their settings.
+    """The detectors asked for, with their settings: those given, else those found by tuning, else the papers'.
 
     Raises:
-        UsageError: for an unknown detector or setting.
+        UsageError: for an unknown detector or setting, or settings that cannot be fetched.
     """
     settings = _settings(config.settings)
+    found = _found(config.settings_from) if config.settings_from else {}
     names = detectors.names() if config.detectors == "all" else _names(config.detectors)
     idle = sorted(set(settings) - set(names))
     if idle:
         raise UsageError(f"settings must be of a detector in use, one of {', '.join(names)}; got {idle[0]!r}")
-    return [detectors.load(name, **settings.get(name, {})) for name in names]
+    return [detectors.load(name, **{**found.get(name, {}), **settings.get(name, {})}) for name in names]
+
+
+def _found(uri: str) -> dict[str, dict[str, Any]]:
+    """The settings that the detectors of a run had, which travel with its adapter."""
+    from fsd import tracking
+    from pipelines._detective import SETUP
+
+    file = tracking.fetch_model_file(uri, SETUP)
+    if file is None:
+        raise UsageError(f"settings-from must be a model, run or folder with {SETUP}; {uri} has none")
+    known: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["detectors"]
+    return known
 
 
 def _names(text: str) -> list[str]:
@@ -141,7 +154,6 @@ def _settings(entries: Sequence[str]) -> dict[str, dict[str, Any]]:
 def scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
     """What can read a text: the model with its adapter off and on, and what is given beside it."""
     from fsd.frequencies import FrequencyTable, unigram_scorer
-    from fsd.models import load
     from fsd.scoring import ModelScorer
 
     size = config.max_batch_tokens
@@ -151,8 +163,7 @@ def scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[str, S
     }
     reference = config.reference_model or ("embedded-twin" if config.model == "embedded" else None)
     if reference:
-        smaller = load(reference, device=config.device, dtype=config.dtype)
-        found["reference"] = ModelScorer(smaller, max_batch_tokens=size, description="reference model")
+        found["reference"] = _reference(reference, config)
     table = frequency_file(config)
     if table:
         frequencies = FrequencyTable.load(table).matching(
@@ -160,6 +171,23 @@ def scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[str, S
         )
         found["unigram"] = unigram_scorer(frequencies, language_model.tokens)
     return found
+
+
+def _reference(name: str, config: ModelConfig) -> Scorer:
+    """The reference model, which is loaded when a detector asks for it; that it is there is checked at once."""
+    locate(name)
+    loaded: list[Scorer] = []
+
+    def read(prompts: Sequence[Prompt]) -> Iterable[TokenStats]:
+        from fsd.models import load
+        from fsd.scoring import ModelScorer
+
+        if not loaded:
+            smaller = load(name, device=config.device, dtype=config.dtype)
+            loaded.append(ModelScorer(smaller, max_batch_tokens=config.max_batch_tokens, description="reference model"))
+        return loaded[0](prompts)
+
+    return read
 
 
 def frequency_file(config: ModelConfig) -> Path | None:
@@ -218,7 +246,7 @@ def trained_on(parts: Split, adapter: str | None) -> Split:
     )
 
 
-def placebo_model(config: FSDConfig) -> str | None:
+def placebo_model(config: FSDConfig, documents: Sequence[Document]) -> str | None:
     """The model for the placebo, or None for no placebo.
 
     The embedded model saw none of anybody's texts but its own, for which its twin stands in. When it is itself
@@ -229,15 +257,11 @@ def placebo_model(config: FSDConfig) -> str | None:
     if config.placebo != "auto":
         return config.placebo
     if config.model.model == "embedded":
-        return None if never_saw(config) else "embedded-twin"
+        return None if never_saw(config, documents) else "embedded-twin"
     return "embedded"
 
 
-def never_saw(config: FSDConfig) -> bool:
+def never_saw(config: FSDConfig, documents: Sequence[Document]) -> bool:
     """Whether the model is known to have seen none of the texts: an embedded one, asked about others than its own."""
-    own = {embedded.CORPUS.resolve()}
-    return (
-        config.model.model in EMBEDDED
-        and bool(config.data.data)
-        and not own & {Path(f).resolve() for f in config.data.data}
-    )
+    own = {document.text for document in embedded.corpus()} if config.model.model in EMBEDDED else set()
+    return bool(own) and not any(document.text in own for document in documents)

@@ -26,6 +26,8 @@ from pipelines._tuning_storage import locked, open_storage
 DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 DEAD_AFTER = timedelta(minutes=10)
 """A detector's trial takes less than a second; one that runs for longer than this was killed."""
+QUEUE = 20
+"""Combinations of a grid that wait in the storage at once."""
 HOPELESS = 10
 """Failed trials in a row after which a study gives up."""
 Report = Callable[[float, int], None]
@@ -87,7 +89,7 @@ def search(task: Task, name: str, setup: Mapping[str, Any], plan: Plan) -> list[
 
 
 def begin(task: Task, name: str, setup: Mapping[str, Any], plan: Plan) -> None:
-    """Create the study, or check that it is the same one; lay out what is left of a grid."""
+    """Create the study, or check that it is the same one."""
     given = json.loads(json.dumps(setup))
     with locked(plan.storage), open_storage(plan.storage) as storage:
         study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True, direction="maximize")
@@ -101,18 +103,21 @@ def begin(task: Task, name: str, setup: Mapping[str, Any], plan: Plan) -> None:
             )
         if not plan.patient:
             _bury(study)
-        if plan.drawing(task.space) == "grid":
-            _lay_out(study, task.space, plan.seed)
 
 
-def _lay_out(study: optuna.Study, space: Mapping[str, Search], seed: int) -> None:
-    """Queue every combination that is not done, running or queued: who takes one from the queue is alone with it."""
+def _queue(study: optuna.Study, space: Mapping[str, Search], seed: int) -> bool:
+    """Queue some combinations that are not done, running or queued; whether there were any.
+
+    Who takes a trial from the queue is alone with it. The queue is short, because Optuna reads all of it every time.
+    """
     trials = study.get_trials(deepcopy=False, states=(*DONE, TrialState.RUNNING, TrialState.WAITING))
     there = {key_of(trial.system_attrs.get("fixed_params", trial.params)) for trial in trials}
     combinations = whole_grid(space)
-    for at in np.random.default_rng(seed).permutation(len(combinations)):
-        if key_of(combinations[at]) not in there:
-            study.enqueue_trial(combinations[at], user_attrs={"queued": True})
+    order = np.random.default_rng(seed).permutation(len(combinations))
+    missing = [combinations[at] for at in order if key_of(combinations[at]) not in there][:QUEUE]
+    for settings in missing:
+        study.enqueue_trial(settings, user_attrs={"queued": True})
+    return bool(missing) or any(trial.state == TrialState.WAITING for trial in trials)
 
 
 def _difference(stored: Mapping[str, Any], given: Mapping[str, Any]) -> str:
@@ -137,13 +142,29 @@ def work(task: Task, name: str, plan: Plan, worker: int, deadline: float | None)
         if finished >= wanted or (left is not None and left <= 0):
             return
         known = {key_of(t.settings): t.folds for t in _finished(task, study)}
+        grid = plan.drawing(task.space) == "grid"
+        stop = _stop_without_queue if grid else optuna.study.MaxTrialsCallback(wanted, states=DONE)
         with progress(wanted - finished, name, "trial", shown=worker == 0) as bar:
-            study.optimize(
-                lambda trial: _attempt(task, trial, known, queued_only=plan.drawing(task.space) == "grid"),
-                timeout=left,
-                catch=(Exception,) if plan.patient else (_QueueEmptyError,),
-                callbacks=[optuna.study.MaxTrialsCallback(wanted, states=DONE), _Again(), lambda *_: bar.update(1)],
-            )
+            while not grid or _refilled(study, task.space, plan):
+                study.optimize(
+                    lambda trial: _attempt(task, trial, known, queued_only=grid),
+                    timeout=left,
+                    catch=(Exception,) if plan.patient else (_QueueEmptyError,),
+                    callbacks=[stop, _Again(), lambda *_: bar.update(1)],
+                )
+                left = None if deadline is None else deadline - time.time()
+                if not grid or (left is not None and left <= 0):
+                    return
+
+
+def _refilled(study: optuna.Study, space: Mapping[str, Search], plan: Plan) -> bool:
+    with locked(plan.storage):
+        return _queue(study, space, plan.seed)
+
+
+def _stop_without_queue(study: optuna.Study, _: FrozenTrial) -> None:
+    if not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+        study.stop()
 
 
 class _QueueEmptyError(Exception):

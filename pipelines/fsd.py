@@ -10,18 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from fsd.config import FSDConfig
+from fsd.config import Dtype, FSDConfig
 from pipelines._command import command
 
 if TYPE_CHECKING:
     from detectors import Detector
+    from fsd import deviation as engine
     from fsd.deviation import Deviation
     from fsd.documents import Document, Split
     from fsd.models import LanguageModel
     from fsd.stats import Scorer
     from fsd.tracking import Run
+    from fsd.views import Material
 
 
 @dataclass
@@ -56,6 +58,8 @@ def main(config: FSDConfig) -> None:
         if adapter:
             models.attach(model, adapter)
             parts = _assembly.trained_on(parts, config.adapter)
+        config = replace(config, model=replace(config.model, dtype=cast("Dtype", model.precision)))
+        work = prepare(model, parts, detectors, config)
     with tracking.run(
         f"fsd-{config.data.domain}",
         _name(config),
@@ -66,7 +70,7 @@ def main(config: FSDConfig) -> None:
             with stages("finetuning"):
                 tune(model, parts.unseen, config, run)
         with stages("scoring"):
-            deviation, left_out = score(model, parts, detectors, config)
+            deviation = work.score()
         with stages("placebo"):
             placebo = placebo_of(config, parts, detectors)
         with stages("judging"):
@@ -75,8 +79,8 @@ def main(config: FSDConfig) -> None:
                 deviation,
                 placebo,
                 detectors,
-                remarks=remarks + [f"{name} left out: {reason}" for name, reason in left_out.items()],
-                never_saw=_assembly.never_saw(config),
+                remarks=remarks + [f"{name} left out: {reason}" for name, reason in work.left_out.items()],
+                never_saw=_assembly.never_saw(config, gathered.documents),
                 seed=config.seed,
             )
         with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
@@ -97,37 +101,58 @@ def tune(model: "LanguageModel", unseen: "Sequence[Document]", config: FSDConfig
     finetune(model, [document.text for document in unseen], config.training, seed=config.seed, log=log)
 
 
-def score(
+@dataclass(frozen=True)
+class Work:
+    """All that scoring needs, checked before anything is trained or written."""
+
+    texts: list[str]
+    detectors: "Sequence[engine.Detector]"
+    left_out: dict[str, str]
+    scorers: "Mapping[str, Scorer]"
+    material: "Material"
+
+    def score(self) -> "Deviation":
+        """Base, tuned and FSD scores of the validation and test texts, in that order."""
+        from fsd.deviation import evaluate
+
+        return evaluate(self.texts, self.detectors, self.scorers, self.material)
+
+
+def prepare(
     model: "LanguageModel",
     parts: "Split",
     detectors: "Sequence[Detector]",
     config: FSDConfig,
     scorers: "Mapping[str, Scorer] | None" = None,
-) -> "tuple[Deviation, dict[str, str]]":
-    """Every usable detector on the validation and test texts, in that order, and why others were left out.
+) -> Work:
+    """Which detectors can be computed on the validation and test texts, what they read, and why others are left out.
 
     Args:
-        model: with its adapter.
+        model: the base; if it has no adapter yet, it must be trainable as the settings say.
         parts: the split; the unseen texts give the prefix of recall and the words of neighbours.
         detectors: those to compute.
         config: of the run.
         scorers: readers to use in place of the model's own: ones that remember, say.
 
     Raises:
-        UsageError: if a detector that was asked for by name cannot be computed, or none can.
+        UsageError: if a detector that was asked for by name cannot be computed, or none can, or the training is
+            impossible.
     """
-    from fsd.deviation import evaluate, usable
+    from fsd.deviation import usable
     from fsd.errors import UsageError
+    from fsd.finetuning import plan
     from pipelines import _assembly
 
     texts = [document.text for document in (*parts.validation, *parts.test)]
     scorers = scorers or _assembly.scorers(model, config.model)
+    if "tuned" in scorers and not model.adapted:
+        plan(model, [document.text for document in parts.unseen], config.training)
     material = _assembly.material(config.model, parts.unseen, shots=config.detection.shots, seed=config.seed)
     kept, left_out = usable(detectors, texts, scorers, material)
     if left_out and (config.detection.detectors != "all" or not kept):
         name, reason = next(iter(left_out.items()))
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
-    return evaluate(texts, kept, scorers, material), left_out
+    return Work(texts, kept, left_out, scorers, material)
 
 
 def placebo_of(config: FSDConfig, parts: "Split", detectors: "Sequence[Detector]") -> "tuple[str, Deviation] | None":
@@ -135,7 +160,7 @@ def placebo_of(config: FSDConfig, parts: "Split", detectors: "Sequence[Detector]
     from fsd import models
     from pipelines import _assembly
 
-    name = _assembly.placebo_model(config)
+    name = _assembly.placebo_model(config, [*parts.validation, *parts.test])
     if name is None:
         return None
     cheap = [detector for detector in detectors if not {"neighbours", "primed"} & set(detector.views)]
@@ -145,8 +170,9 @@ def placebo_of(config: FSDConfig, parts: "Split", detectors: "Sequence[Detector]
         model=replace(config.model, model=name, revision=None, reference_model=None, frequencies=None),
         detection=replace(config.detection, detectors="all"),
     )
+    work = prepare(model, parts, cheap, stand_in)
     tune(model, parts.unseen, stand_in, None)
-    return name, score(model, parts, cheap, stand_in)[0]
+    return name, work.score()
 
 
 def _name(config: FSDConfig) -> str:

@@ -186,7 +186,7 @@ def _run(name: str, item: "Work", bench: "Workbench", parent: "Run", domain: str
 
     config = item.cell.config
     tags = {"study": name, "kind": "cell", "cell": item.key, "base_model": config.model.model}
-    params = {**item.cell.place, **asdict(config.training), "model": config.model.model, "data": config.data.data}
+    params = {"cell": item.cell.place, **asdict(config.training), "model": config.model.model, "data": config.data.data}
     with tracking.run(f"fsd-{domain}", f"{name}: {item.cell.name}", params=params, tags=tags, parent=parent) as run:
         metrics, left_out = run_cell(item, bench, run)
     return Done(item.cell, run.id, metrics, left_out, reused=False)

@@ -89,7 +89,10 @@ def work(cell: Cell, study: Study, bench: "Workbench") -> Work:
     from pipelines.studies._texts import prepare
 
     cell = replace(cell, config=replace(cell.config, model=bench.resolved(cell.config.model)))
-    parts = prepare(cell, trained=study.trained)
+    try:
+        parts = prepare(cell, trained=study.trained)
+    except UsageError as error:
+        raise UsageError(f"cell {cell.name}: {error}") from error
     trained = study.trained and bool(parts.unseen)
     chosen = load_detectors(study.detectors)
     return Work(cell, chosen, parts, trained, _key(cell, chosen, parts, trained, bench))
@@ -149,7 +152,8 @@ def run_cell(item: Work, bench: "Workbench", run: "Run") -> tuple[dict[str, floa
         if item.trained:
             fsd.tune(model, item.parts.unseen, config, run)
         scorers = bench.scorers(config.model, trained=item.trained)
-        deviation, left_out = fsd.score(model, item.parts, item.detectors, config, scorers)
+        work = fsd.prepare(model, item.parts, item.detectors, config, scorers)
+        deviation, left_out = work.score(), work.left_out
         numbers, frame = judge(item, deviation, left_out)
     except UsageError as error:
         raise UsageError(f"cell {item.cell.name}: {error}") from error
@@ -167,8 +171,20 @@ def judge(item: Work, deviation: "Deviation", left_out: Mapping[str, str]) -> "t
     if item.trained:
         remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
         outcome = _outcome.judge(item.parts, deviation, None, item.detectors, seed=seed, remarks=remarks)
-        return {**_sizes(item.parts), **_record.metrics(outcome)}, _record.scores_frame(outcome)
-    return {**_sizes(item.parts), **_base_metrics(item, deviation)}, _base_frame(item, deviation)
+        numbers, frame = _record.metrics(outcome), _record.scores_frame(outcome)
+    else:
+        numbers, frame = _base_metrics(item, deviation), _base_frame(item, deviation)
+    return {**_sizes(item.parts), **_fallbacks(item, deviation), **numbers}, frame
+
+
+def _fallbacks(item: Work, deviation: "Deviation") -> dict[str, float]:
+    """Share of the texts on which a detector's base score is a fallback."""
+    found: dict[str, float] = {}
+    texts = len(item.parts.validation) + len(item.parts.test)
+    for (name, state, _), count in deviation.fallbacks.items():
+        if state == "target":
+            found[f"fallback/{name}.base"] = found.get(f"fallback/{name}.base", 0.0) + count / texts
+    return found
 
 
 def _sizes(parts: Split) -> dict[str, float]:

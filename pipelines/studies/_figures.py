@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from fsd.stats import Scores
 
 HIDDEN = ("state", "metric")
+BANDS = 5
+"""Lines up to which intervals are drawn as bands."""
 
 
 def figure(study: Study, cells: Sequence[Done], found: Sequence[Number]) -> "Figure":
@@ -31,7 +33,7 @@ def figure(study: Study, cells: Sequence[Done], found: Sequence[Number]) -> "Fig
 
 
 def _title(study: Study) -> str:
-    return f"{study.place}: {study.title}"
+    return f"{study.place}\n{study.title}"
 
 
 def _dots(study: Study, aucs: Sequence[Number]) -> "Figure":
@@ -55,7 +57,12 @@ def _curve(study: Study, aucs: Sequence[Number]) -> "Figure":
     lines: dict[str, list[Estimate]] = {}
     for number in aucs:
         lines.setdefault(_line(study, number), []).append(number.estimate)
-    return plots.curve(x, lines, x_name=study.x, y_name="AUC", title=_title(study), chance=0.5, x_log=_log(x))
+    shown: dict[str, list[Estimate | float]] = {
+        # Bands of many lines would hide one another.
+        name: [*points] if len(lines) <= BANDS else [point.value for point in points]
+        for name, points in lines.items()
+    }
+    return plots.curve(x, shown, x_name=study.x, y_name="AUC", title=_title(study), chance=0.5, x_log=_log(x))
 
 
 def _line(study: Study, number: Number) -> str:

@@ -12,6 +12,11 @@ from pipelines.studies._cells import Done
 if TYPE_CHECKING:
     from fsd.tracking import Run
 
+OFTEN = 0.1
+"""Share of the texts beyond which a fallback is told."""
+LISTED = 5
+"""Most detectors that a note names."""
+
 
 def publish(run: "Run", study: Study, cells: Sequence[Done]) -> str:
     """Write table and figure into the run, and give the page with the table."""
@@ -31,11 +36,12 @@ def publish(run: "Run", study: Study, cells: Sequence[Done]) -> str:
 
 def page(study: Study, cells: Sequence[Done], table: tables.Layout) -> str:
     """The table under its question, and over what must be known to read it."""
-    lines = [f"# {study.place}", "", study.title, "", tables.markdown(study, table), *_notes(study, cells)]
+    shown = tables.markdown(study, table)
+    lines = [f"# {study.place}", "", study.title, "", shown, *_notes(study, cells, bracketed="[" in shown)]
     return "\n".join(lines) + "\n"
 
 
-def _notes(study: Study, cells: Sequence[Done]) -> list[str]:
+def _notes(study: Study, cells: Sequence[Done], *, bracketed: bool) -> list[str]:
     models = dict.fromkeys(_short(done.cell.config.model.model) for done in cells)
     data = dict.fromkeys(", ".join(map(_short, done.cell.config.data.data)) for done in cells)
     first = cells[0].metrics
@@ -43,16 +49,31 @@ def _notes(study: Study, cells: Sequence[Done]) -> list[str]:
     notes = [
         f"Model: {', '.join(models)}. Texts: {'; '.join(data)}; {_span(tested)} tested, "
         f"seed {cells[0].cell.config.seed}.",
-        "In brackets: 95 % intervals, resampled by groups of texts.",
     ]
+    if bracketed:
+        notes.append("In brackets: 95 % intervals, resampled by groups of texts.")
     if "audit/blind_auc" in first:
         found = sorted({round(d.metrics["audit/blind_auc"], 2) for d in cells if "audit/blind_auc" in d.metrics})
         notes.append(f"A bag of words that asks no model reaches AUC {_span(found)} on the same texts.")
     notes += [study.note] if study.note else []
+    notes += _fallbacks(study, cells)
     for name, reason in dict.fromkeys(pair for done in cells for pair in done.left_out.items()):
         notes.append(f"{name} is left out where it cannot be computed: {reason}.")
     notes.append(_paper(study, list(models)))
     return [f"- {note}" for note in notes]
+
+
+def _fallbacks(study: Study, cells: Sequence[Done]) -> list[str]:
+    """Which detectors are, on more than a tenth of the texts of some cell, a fallback and not themselves."""
+    often = [
+        detection.shown
+        for detection in study.detectors
+        if max(done.metrics.get(f"fallback/{detection.key}.base", 0.0) for done in cells) > OFTEN
+    ]
+    if not often:
+        return []
+    named = ", ".join(often) if len(often) <= LISTED else f"{len(often)} of {len(study.detectors)} settings"
+    return [f"On more than {OFTEN:.0%} of the texts no token met the condition, and a fallback was scored: {named}."]
 
 
 def _paper(study: Study, models: Sequence[str]) -> str:

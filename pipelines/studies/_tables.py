@@ -181,7 +181,7 @@ def _text(study: Study, number: Number | None, *, wide: bool) -> str:
     else:
         text = str(number.estimate)
     own = published(study, number)
-    return text if own is None else f"{text} (paper {own:.2f})"
+    return text if own is None else f"{text} (paper {own:.2f})".replace(" 0.", " .")
 
 
 def long(study: Study, cells: Sequence[Done], found: Sequence[Number]) -> "pd.DataFrame":

@@ -5,10 +5,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fsd import benchmarks, embedded
+from fsd import embedded
+from fsd.config import DataConfig, ModelConfig
 from fsd.documents import Document, Split, split
 from fsd.errors import UsageError
-from fsd.rows import parse_columns, read_files
+from pipelines import _assembly
 from pipelines.studies._plan import Cell
 
 EMBEDDED = "embedded"
@@ -24,16 +25,10 @@ def documents(entries: tuple[str, ...], columns: str = "") -> tuple[Document, ..
     """
     if not entries:
         raise UsageError("a study must have texts: give --data FILE or the name of a benchmark")
-    found: list[Document] = []
-    for entry in entries:
-        name, _, part = entry.partition(":")
-        if name == EMBEDDED:
-            found += _embedded(part)
-        elif benchmarks.is_name(entry):
-            found += benchmarks.load(entry).documents
-        else:
-            found += read_files([entry], parse_columns(columns), labelled=True)
-    return tuple(found)
+    own = [entry for entry in entries if entry.partition(":")[0] == EMBEDDED]
+    given = tuple(entry for entry in entries if entry not in own)
+    found = _assembly.gather(DataConfig(data=given, columns=columns), ModelConfig()).documents if given else []
+    return (*found, *(document for entry in own for document in _embedded(entry.partition(":")[2])))
 
 
 def _embedded(part: str) -> list[Document]:
@@ -95,5 +90,10 @@ def prepare(cell: Cell, *, trained: bool) -> Split:
         foreign = [d for d in documents(texts.other, data.columns) if d.member is False]
         parts = mix(parts, foreign, texts.foreign, seed=seed)
     if texts.unseen_count is not None:
+        if texts.unseen_count > len(parts.unseen):
+            raise UsageError(
+                f"unseen texts must be at least {texts.unseen_count}; the share {data.unseen} set aside "
+                f"holds {len(parts.unseen)}: give more texts by --data"
+            )
         parts = take_unseen(parts, texts.unseen_count, seed=seed)
     return parts

@@ -12,5 +12,5 @@ STUDY = Study(
     detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
     rows=("data",),
     columns=("detector", "state"),
-    note="In the small form the subsets are fields of the embedded corpus, of about 80 texts each.",
+    note="In the small form the subsets are fields of the embedded corpus, of about 80 to 130 texts each.",
 )

@@ -12,5 +12,5 @@ STUDY = Study(
     detectors=plain("loss", "lowercase", "zlib", "min_k", "min_k_pp", "surp"),
     columns=("data",),
     states=("base",),
-    note="In the small form the domains are fields of the embedded corpus, of about 80 texts each.",
+    note="In the small form the domains are fields of the embedded corpus, of about 80 to 130 texts each.",
 )

@@ -3,6 +3,8 @@
 import json
 import math
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -199,6 +201,42 @@ def test_the_penalty_keeps_adaloras_directions_more_orthogonal(
         assert kept < float(orthogonal_penalty(model.model))
 
 
+# Several processes
+
+WORKER = """
+import sys, torch
+from fsd.config import AdapterConfig
+from fsd.finetuning import finetune
+from fsd.models import load
+model, logs = load(sys.argv[1], device="cpu"), []
+texts = [f"the score of an unseen text {word} moves more than a member" for word in "abcdefgh"]
+config = AdapterConfig(rank=4, epochs=3, batch_size=4, learning_rate=0.02, dropout=0.0)
+finetune(model, texts, config, seed=0, log=lambda n, step: logs.append(n["lm_loss"]), shown=False)
+weights = {n: p.detach() for n, p in model.model.named_parameters() if "lora" in n}
+if torch.distributed.is_initialized() and torch.distributed.get_rank():
+    assert logs == []
+else:
+    torch.save({"weights": weights, "logs": logs}, sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_adapter_of_one(tiny: Path, tmp_path: Path) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    results = []
+    for name, start in (("one", []), ("two", launch)):
+        command = [sys.executable, *start, str(script), str(tiny), str(tmp_path / name)]
+        subprocess.run(command, check=True, capture_output=True, timeout=240)
+        results.append(torch.load(tmp_path / name))
+    one, two = results
+    assert two["logs"] == pytest.approx(one["logs"], abs=1e-5)
+    assert len(one["weights"]) == 4
+    for name, weight in one["weights"].items():
+        assert torch.allclose(weight, two["weights"][name], atol=2e-6)
+
+
 # Targets
 
 
@@ -315,3 +353,29 @@ def test_a_step_that_exceeds_memory_names_the_batch_size(model: LanguageModel, m
     with pytest.raises(UsageError, match="must fit the memory; batch-size 4 does not"):
         train(model, settings())
     assert not model.adapted
+
+
+def test_scoring_after_every_epoch_leaves_the_training_as_it_is(model: LanguageModel) -> None:
+    train(model, settings())
+    expected, final = adapter_fingerprint(model), next(ModelScorer(model, tuned=True)([Prompt("a member")]))
+    seen = []
+
+    def look(epoch: int) -> None:
+        seen.append((epoch, next(ModelScorer(model, tuned=True)([Prompt("a member")])).logp))
+
+    finetune(model, TEXTS, settings(), seed=0, after_epoch=look, shown=False)
+    assert adapter_fingerprint(model) == expected
+    assert [epoch for epoch, _ in seen] == [1, 2, 3, 4, 5]
+    assert not np.array_equal(seen[0][1], final.logp)
+    assert np.array_equal(seen[-1][1], final.logp)
+
+
+def test_what_is_raised_after_an_epoch_ends_the_training_and_leaves_the_base(model: LanguageModel) -> None:
+    def stop(_: int) -> None:
+        raise StopIteration
+
+    with pytest.raises(StopIteration):
+        finetune(model, TEXTS, settings(), seed=0, after_epoch=stop, shown=False)
+    assert not model.adapted
+    assert "forward" not in vars(model.base)
+    assert not any("lora" in name for name, _ in model.base.named_modules())

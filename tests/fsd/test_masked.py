@@ -9,7 +9,8 @@ import torch
 from fsd.errors import UsageError
 from fsd.masked import MaskedModel, mask_proposals
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "a", "mat", "dog", "ran", "##s", "paris", ",", ".", "!", "old"]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "a", "mat", "dog", "ran"]
+WORDS += ["##s", "paris", ",", ".", "!", "old"]
 TEXT = "The  cat,\tsat on a mat!\n\nParis DOG cats  ran. " * 3
 
 

@@ -84,3 +84,12 @@ def test_same_scores_everywhere_can_be_drawn():
 )
 def test_twelve_detectors_can_be_drawn(figure):
     _pixels(figure)
+
+
+def test_verdicts_are_drawn_with_and_without_a_threshold():
+    known, new = np.linspace(-2, 1, 40), np.linspace(-1, 3, 9)
+    for threshold, lines in ((0.9, 1), (np.inf, 0)):
+        figure = plots.verdicts(known, new, np.linspace(0.05, 1, 9), threshold=threshold, fpr=0.05)
+        assert len(figure.axes[0].lines) == lines
+        assert plots.png(figure).startswith(b"\x89PNG")
+    assert plots.png(plots.verdicts([0.0], [0.0], [1.0], threshold=0.0, fpr=0.5))

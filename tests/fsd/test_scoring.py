@@ -105,7 +105,9 @@ def test_mean_log_probability_is_minus_the_models_own_loss(make_model: Callable[
 def test_statistics_equal_a_slow_float64_loop(make_model: Callable[..., Path], architecture: str) -> None:
     model = load(str(make_model(architecture)), device="cpu")
     for stats in score(model, TEXTS):
-        np.testing.assert_allclose(arrays(stats), slow_text(model, stats.text), atol=3e-6)
+        expected = slow_text(model, stats.text)
+        np.testing.assert_allclose(arrays(stats), expected, atol=3e-6)
+        np.testing.assert_allclose(arrays(stats).mean(axis=1), expected.mean(axis=1), atol=1e-6)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -119,9 +121,9 @@ def test_a_padded_row_equals_the_row_alone(
         np.testing.assert_allclose(arrays(stats), arrays(score(model, [stats.text])[0]), atol=5e-6)
 
 
-def test_a_text_scores_bitwise_the_same_in_any_company_on_a_cpu(model: LanguageModel) -> None:
-    for stats in score(model, TEXTS):
-        assert np.array_equal(arrays(stats), arrays(score(model, [stats.text])[0]))
+def test_two_readings_are_bitwise_the_same(model: LanguageModel) -> None:
+    for one, other in zip(score(model, TEXTS), score(model, TEXTS), strict=True):
+        assert np.array_equal(arrays(one), arrays(other))
 
 
 def test_a_model_that_caps_its_logits_is_scored_by_its_own_logits(make_model: Callable[..., Path]) -> None:
@@ -131,6 +133,15 @@ def test_a_model_that_caps_its_logits_is_scored_by_its_own_logits(make_model: Ca
     np.testing.assert_allclose(arrays(stats), slow_text(model, stats.text), atol=3e-6)
     model.split_head = True
     assert abs(score(model, TEXTS[1:2])[0].logp - stats.logp).max() > 0.01
+
+
+def test_a_model_that_makes_all_its_logits_gets_smaller_batches(
+    make_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(scoring.BATCH_TOKENS, "cpu", 10_000)
+    monkeypatch.setattr(scoring, "WHOLE_LOGITS_BYTES", 50 * 4 * 300)
+    budgets = [ModelScorer(load(str(make_model(a)), device="cpu")).max_batch_tokens for a in ("gemma2", "llama")]
+    assert budgets == [50, 10_000]
 
 
 def test_weak_capping_of_small_logits_is_noticed_too(make_model: Callable[..., Path]) -> None:

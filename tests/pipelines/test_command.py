@@ -59,7 +59,7 @@ def test_help_comes_in_half_a_second(root: Path) -> None:
         (["--settings", "surp.k=much"], "must be of the type of its default"),
         (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--unseen", "1.5"], "unseen must be a share"),
-        (["--model", "./nowhere"], "there is no folder ./nowhere"),
+        (["--model", "./nowhere"], "there is no folder"),
         (["--adapter", "models:/none@champion"], "models:/none@champion"),
         (["--device", "abacus"], "device must be"),
         (["--domain", "wikipedia"], "--data FILE"),

@@ -21,7 +21,7 @@ CHAMPION = "models:/fsd-arxiv@champion"
 RUSSIAN = "Измерения были проведены на двенадцати образцах и сравнены с расчётами. " * 2
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def here(finished_run):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(finished_run.folder)

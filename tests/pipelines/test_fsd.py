@@ -22,7 +22,7 @@ def write_benchmark(path: Path, texts: int = 60) -> None:
     rng = np.random.default_rng(0)
     rows = [
         {
-            "text": " ".join(rng.choice(WORDS, 14)) + f" {i}.",
+            "text": " ".join(rng.choice(WORDS.split(), 14)) + f" {i}.",
             "label": i % 2,
             "date": f"20{20 + i % 2}-01-01",
             "group": f"g{i}",
@@ -173,3 +173,16 @@ def test_paper_split_says_what_it_leaks(finished: Finished, capsys: pytest.Captu
     told = capsys.readouterr().out
     assert "no validation texts" in told
     assert runs(finished.folder)[-1].data.metrics["accuracy/loss.fsd"] > 0.5  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"target_modules": "nothing"}, {"batch_size": 0}, {"method": "adalora", "epochs": 1, "batch_size": 64}],
+)
+def test_an_impossible_training_leaves_no_run_behind(finished: Finished, change: dict[str, object]) -> None:
+    before = len(runs(finished.folder))
+
+    with pytest.raises(UsageError):
+        main(replace(finished.config, training=replace(finished.config.training, **change)))  # type: ignore[arg-type]
+
+    assert len(runs(finished.folder)) == before

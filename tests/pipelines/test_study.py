@@ -14,7 +14,7 @@ from pipelines.studies._cells import work
 from pipelines.studies._plan import Request, plan
 from pipelines.study import StudyConfig, main
 
-TRAINING = AdapterConfig(epochs=1, batch_size=4)
+TRAINING = AdapterConfig(epochs=2, batch_size=2)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_the_key_is_of_all_that_the_numbers_depend_on_and_of_nothing_else(key, o
 def test_a_cell_that_trains_nothing_does_not_depend_on_the_training(key):
     assert key("surp-t3", at=0) == key("surp-t3", at=0, training=TRAINING)
     assert key("fsd-fig4", at=0) == key("fsd-fig4", at=0, training=TRAINING)
-    assert key("fsd-fig4", at=1) != key("fsd-fig4", at=1, training=TRAINING)
+    assert key("fsd-t6", at=2) != key("fsd-t6", at=2, training=TRAINING)
 
 
 def test_no_model_is_loaded_when_all_cells_are_known(here, ask, ran, monkeypatch):
@@ -174,7 +174,7 @@ def test_the_numbers_are_those_of_the_scores(here, ask, capsys):
     frames = {}
     for cell in cells_in():
         frame = pd.read_parquet(tracking.fetch_artifact(cell.id, "scores.parquet"))
-        frames[cell.params["method"]] = frame[frame["split"] == "test"]
+        frames[cell.params["cell.method"]] = frame[frame["split"] == "test"]
     for method, frame in frames.items():
         for row in table.to_dict("records"):
             name = row["detector"]

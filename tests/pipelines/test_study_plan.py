@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 
 from fsd.errors import UsageError
@@ -72,7 +74,7 @@ def test_a_missing_flag_is_named(name, request_, message):
 
 
 def test_an_unknown_study_lists_those_that_there_are():
-    with pytest.raises(UsageError, match="study must be one of dcpdd-fig2, .*surp-t3; got 'fsd-t99'"):
+    with pytest.raises(UsageError, match=r"study must be one of dcpdd-fig2, .*surp-t3; got 'fsd-t99'"):
         studies.load("fsd-t99")
 
 
@@ -82,7 +84,7 @@ def test_fields_and_dates_of_the_embedded_corpus():
     assert 0 < len(documents(("embedded:math",))) < len(documents(("embedded:math,stat",))) < 420
     dated = documents(("embedded:dated",))
     assert dated[0].text == f"16 January 2023. {everything[0].text}"
-    with pytest.raises(UsageError, match="fields must be out of astro-ph, .*; got 'alchemy'"):
+    with pytest.raises(UsageError, match=r"fields must be out of astro-ph, .*; got 'alchemy'"):
         documents(("embedded:alchemy",))
     with pytest.raises(UsageError, match="a study must have texts"):
         documents(())
@@ -108,7 +110,7 @@ def test_what_is_trained_on():
     assert (len(own & half), len(own & foreign)) == (pytest.approx(len(own) / 2, abs=1), 0)
     sizes = [set(prepare(cell, trained=True).unseen) for cell in cells_of("fsd-fig4")]
     assert [len(size) for size in sizes] == [0, 10, 20, 40, 60]
-    assert all(few < more for few, more in zip(sizes, sizes[1:], strict=False))
+    assert all(few < more for few, more in pairwise(sizes))
 
 
 def test_timestamps_and_lengths():
@@ -126,3 +128,12 @@ def test_timestamps_and_lengths():
     assert whole.endswith(tail)
     assert middle in whole
     assert head != middle != tail
+
+
+def test_too_few_unseen_texts_are_told_with_what_gives_more(tmp_path):
+    file = tmp_path / "few.jsonl"
+    words = [" ".join(f"{chr(97 + k)}{n}" for k in range(9)) for n in range(40)]
+    file.write_text("".join(f'{{"text": "{text}", "label": {n % 2}}}\n' for n, text in enumerate(words)))
+    cells = plan("fsd-fig4", studies.read("fsd-fig4"), Request(data=(str(file),)))
+    with pytest.raises(UsageError, match=r"unseen texts must be at least 10; .* holds 6: give more texts by --data"):
+        prepare(cells[1], trained=True)

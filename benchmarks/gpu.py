@@ -1,0 +1,149 @@
+"""Scoring and the paper's whole experiment on a GPU: python -m benchmarks.gpu --help.
+
+Random weights of 1.4B and 6.9B shapes in bfloat16. Printed are, for each shape: tokens a second and the share of the
+measured matmul peak, for the bare forward pass and for ours, with the statistics as they are and compiled; and what
+memory they take above the weights. Then the experiment of the FSD paper, three epochs of LoRA on 231 texts and four
+passes over 1,157 texts, by stage, beside its floor: the multiplications alone at the measured peak.
+
+It needs torch, transformers and numpy; for the experiment's training also trl, peft and datasets.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import torch
+
+from benchmarks.scoring import SHAPES, VOCABULARY, RandomModel, bare, hardware, inputs, measure, ours, random_model
+from fsd import scoring
+from fsd.models import DTYPES, torch_device
+
+TRAINED, SCORED, EPOCHS, PASSES = 231, 1157, 3, 4
+"""Size of the paper's experiment on WikiMIA."""
+
+
+def matmul_peak(device: torch.device, dtype: torch.dtype, size: int, rounds: int) -> float:
+    """Measured multiply-add operations a second, each counted as two."""
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    taken = measure({"matmul": lambda: a @ b}, rounds, device)
+    return 2 * size**3 / taken["matmul"][0]
+
+
+def operations(shape: str, tokens: int) -> float:
+    """Operations of a forward pass without its attention scores: two per weight and token."""
+    layers, width, _ = SHAPES[shape]
+    return 2.0 * tokens * (12 * layers * width**2 + width * VOCABULARY)
+
+
+def above_weights(way: Callable[[], Any], device: torch.device) -> float:
+    """Most bytes that a way takes above what is held before it."""
+    if device.type != "cuda":
+        return float("nan")
+    torch.cuda.reset_peak_memory_stats(device)
+    held = torch.cuda.memory_allocated(device)
+    way()
+    return torch.cuda.max_memory_allocated(device) - held
+
+
+def speed(model: RandomModel, shape: str, rounds: int, peak: float) -> None:
+    """Rows of the table: bare, ours, ours with compiled statistics."""
+    budget = scoring.ModelScorer(model).max_batch_tokens
+    batches = inputs(model, budget)
+    tokens = sum(map(len, model.rows))
+    plain, fused = scoring.token_statistics, torch.compile(scoring.token_statistics, dynamic=True)
+
+    def compiled() -> None:
+        scoring.token_statistics = fused
+        try:
+            ours(model, None)
+        finally:
+            scoring.token_statistics = plain
+
+    ways: dict[str, Callable[[], Any]] = {"bare": lambda: bare(model, batches), "ours": lambda: ours(model, None)}
+    try:
+        compiled()
+        ways["compiled"] = compiled
+    except Exception as error:  # whatever the compiler misses on this machine, the other rows are wanted
+        print(f"compiled statistics left out: {type(error).__name__}")
+    taken = measure(ways, rounds, model.device)
+    padding = 1 - tokens / sum(x.numel() for x in batches)
+    print(f"\n{shape}: {tokens} tokens in {len(batches)} batches of at most {budget}, padding {padding:.1%}")
+    print(f"{'':10}{'tok/s':>10}{'over bare':>11}{'of peak':>9}{'memory above weights':>22}")
+    for name, (wall, _) in taken.items():
+        share = operations(shape, tokens) / wall / peak
+        memory = above_weights(ways[name], model.device) / 2**30
+        print(f"{name:10}{tokens / wall:10.0f}{wall / taken['bare'][0]:11.3f}{share:9.1%}{memory:18.2f} GiB")
+
+
+def placeholder_tokenizer() -> Any:
+    """The trainer wants a tokenizer, though it is given token ids."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({"<end>": 0}, unk_token="<end>"))
+    return PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<end>", eos_token="<end>", pad_token="<end>")
+
+
+def experiment(model: RandomModel, shape: str, peak: float, *, trained: int, scored: int) -> None:
+    """The paper's experiment by stage, beside its floor."""
+    from fsd.config import AdapterConfig
+
+    rows = model.rows
+    seconds: dict[str, float] = {}
+    try:
+        from fsd.finetuning import finetune
+
+        model.tokenizer = placeholder_tokenizer()
+        begin = time.perf_counter()
+        texts = [str(i) for i in range(trained)]
+        finetune(model, texts, AdapterConfig(epochs=EPOCHS), seed=0, shown=False)
+        seconds["fine-tuning"] = time.perf_counter() - begin
+    except ImportError as error:
+        print(f"fine-tuning left out: {error}")
+    model.rows = rows[trained : trained + scored]
+    begin = time.perf_counter()
+    for tuned in [model.adapted and bool(i % 2) for i in range(PASSES)]:
+        prompts = [scoring.Prompt(str(i)) for i in range(len(model.rows))]
+        list(scoring.ModelScorer(model, tuned=tuned)(prompts))
+    seconds["scoring"] = time.perf_counter() - begin
+    # Backward through frozen weights costs one forward pass more: gradients of inputs, not of weights.
+    floor = operations(shape, 2 * EPOCHS * sum(map(len, rows[:trained])) + PASSES * sum(map(len, model.rows))) / peak
+    stages = ", ".join(f"{stage} {taken:.1f} s" for stage, taken in seconds.items())
+    print(f"\nexperiment, {shape}: {stages}; together {sum(seconds.values()):.1f} s, floor {floor:.1f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="+", default=["1.4b", "6.9b"], choices=SHAPES)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--dtype", default="bfloat16", choices=DTYPES)
+    parser.add_argument("--texts", type=int, default=512, help="texts of the speed table")
+    parser.add_argument("--trained", type=int, default=TRAINED)
+    parser.add_argument("--scored", type=int, default=SCORED)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--matmul", type=int, default=8192, help="side of the matrices that measure the peak")
+    options = parser.parse_args()
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        print("no GPU here: this benchmark needs one that torch can use", file=sys.stderr)
+        sys.exit(2)
+    device, dtype = torch_device(options.device), DTYPES[options.dtype]
+    peak = matmul_peak(device, dtype, options.matmul, options.rounds)
+    print(f"{date.today()}, {hardware(device)}, torch {torch.__version__}, {options.dtype}")
+    print(f"matmul peak {peak / 1e12:.1f} TFLOP/s")
+    for shape in options.shapes:
+        model = random_model(shape, max(options.texts, options.trained + options.scored), device=device, dtype=dtype)
+        rows = model.rows
+        model.rows = rows[: options.texts]
+        speed(model, shape, options.rounds, peak)
+        model.rows = rows
+        experiment(model, shape, peak, trained=options.trained, scored=options.scored)
+        del model
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Tuning end to end on a tiny random model."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
+from fsd.errors import UsageError
+from pipelines import _assembly
+from pipelines.tune import main
+
+
+@pytest.fixture
+def job(tiny, tmp_path, monkeypatch, make_rows):
+    monkeypatch.chdir(tmp_path)
+    Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in make_rows(120, 1)))
+    return FSDConfig(
+        data=DataConfig(data=("data.jsonl",), validation=0.3),
+        model=ModelConfig(model=str(tiny), device="cpu"),
+        training=AdapterConfig(batch_size=8, epochs=1),
+        detection=DetectorConfig(detectors="min_k,min_k_deviation"),
+        placebo="none",
+    )
+
+
+@pytest.fixture
+def config(job, tmp_path):
+    return TuneConfig(job=job, storage=f"journal:{tmp_path}/trials.log", study="s", trials=20, folds=3, repeats=2)
+
+
+@pytest.mark.slow
+def test_winners_are_compared_registered_and_used(config, capsys):
+    from mlflow import MlflowClient
+
+    main(config)
+    said = capsys.readouterr().out
+    assert "Tuned for auc on validation; the test texts were opened once" in said
+    assert "validation promised" in said
+
+    client = MlflowClient("sqlite:///mlruns/mlflow.db")
+    (run,) = client.search_runs(["1"])
+    names = {a.path for a in client.list_artifacts(run.info.run_id)}
+    expected = {
+        "trials.parquet",
+        "trials.csv",
+        "tuning.csv",
+        "settings.json",
+        "setup.json",
+        "history.png",
+        "scores.parquet",
+    }
+    assert expected | {"curve_min_k.png", "curve_min_k_deviation.png", "report.html"} <= names
+    folder = Path(client.download_artifacts(run.info.run_id, "", "got"))
+    trials = pd.read_csv(folder / "trials.csv")
+    assert trials.groupby("study").size().to_dict() == {"min_k.base": 20, "min_k.fsd": 20, "min_k_deviation.fsd": 20}
+
+    settings = json.loads((folder / "settings.json").read_text())["detectors"]
+    table = pd.read_csv(folder / "tuning.csv").set_index("task")
+    assert json.loads(table.loc["min_k.fsd", "tuned"]) == settings["min_k"]["fsd"]
+    best = trials[trials.study == "min_k.fsd"].value.max()
+    assert table.loc["min_k.fsd", "validation_tuned"] == pytest.approx(best)
+    gap = table.loc["min_k.fsd", "validation_tuned"] - table.loc["min_k.fsd", "test_tuned"]
+    assert run.data.metrics["tuning_gap/min_k.fsd"] == pytest.approx(gap)
+
+    # the main job takes the settings over, and its test scores are those that were compared here
+    detection = replace(config.job.detection, settings_from="models:/fsd-arxiv/1")
+    used = {d.name: dict(d.settings) for d in _assembly.chosen(detection)}
+    assert used == {name: found["fsd"] for name, found in settings.items()}
+    by_hand = _assembly.chosen(replace(detection, settings=("min_k.k=0.15",)))
+    assert by_hand[0].settings["k"] == 0.15
+    scores = pd.read_parquet(folder / "scores.parquet").query("split == 'test'")
+    from fsd.metrics import auc
+
+    assert auc(scores.label == 1, scores["min_k.fsd"]) == pytest.approx(table.loc["min_k.fsd", "test_tuned"])
+
+
+def studies(config: TuneConfig) -> dict[str, list[object]]:
+    """What the tuner saw and did: every trial of every study, without the test."""
+    from fsd import models
+    from pipelines import _tuning_detectors
+    from pipelines._tuned import field_of
+    from pipelines.fsd import tune
+
+    job = config.job
+    documents = _assembly.gather(job.data, job.model).documents
+    parts, _ = _assembly.divide(documents, job.data, job.seed)
+    labels = np.random.default_rng(0).permutation([bool(d.member) for d in parts.test])
+    if config.study == "shuffled":
+        parts = parts._replace(test=tuple(replace(d, member=bool(m)) for d, m in zip(parts.test, labels, strict=True)))
+    model = models.load(job.model.model, device="cpu")
+    tune(model, parts.unseen, job, None)
+    tuned = _tuning_detectors.tune(config, field_of(config, parts, "f"), model)
+    plain = field_of(replace(config, study=None), parts, "f").name
+    trials = {label: [(t.settings, t.folds) for t in tried] for label, tried in tuned.trials.items()}
+    return {"name": [plain], "winners": list(tuned.winners), **trials}
+
+
+@pytest.mark.slow
+def test_no_test_label_reaches_the_tuner(config):
+    config = replace(config, sampler="tpe", trials=8)
+    assert studies(config) == studies(replace(config, study="shuffled"))
+
+
+@pytest.mark.slow
+def test_an_adapter_is_tuned_by_training(config):
+    from mlflow import MlflowClient
+
+    main(replace(config, tune="adapter", trials=3, job=replace(config.job, detection=DetectorConfig(detectors="loss"))))
+    client = MlflowClient("sqlite:///mlruns/mlflow.db")
+    runs = client.search_runs(["1"])
+    parent = next(r for r in runs if "mlflow.parentRunId" not in r.data.tags)
+    nested = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+    done = [r for r in nested if r.info.status == "FINISHED"]
+    assert len(done) == 3  # settings that were refused, such as AdaLoRA in too few steps, end as FAILED
+    assert all("validation_auc/loss.fsd" in r.data.metrics for r in done)
+    assert "tuning_test_gain/loss.fsd" in parent.data.metrics
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"trials": 0}, "trials must be at least 1; got 0"),
+        ({"workers": 0}, "workers must be at least 1"),
+        ({"timeout": 0.0}, "timeout must be above 0"),
+        ({"folds": 50}, "validation must have at least 50 families"),
+    ],
+)
+def test_impossible_numbers_are_refused_before_the_model_is_loaded(config, changes, message):
+    job = replace(config.job, model=ModelConfig(model="/no/such/model"))
+    with pytest.raises(UsageError, match=message):
+        main(replace(config, job=job, **changes))
+
+
+@pytest.mark.parametrize(
+    ("detection", "message"),
+    [
+        (DetectorConfig(detectors="zlib"), "detectors to tune must have settings to search, as .*surp do; got 'zlib'"),
+        (
+            DetectorConfig(detectors="surp", settings=("surp.q=1",)),
+            "setting of surp must be one of entropy, k; got 'q'",
+        ),
+        (DetectorConfig(detectors="mink"), "detector must be one of"),
+        (DetectorConfig(settings_from="nowhere"), "no such folder"),
+    ],
+)
+def test_unknown_detectors_and_settings_are_refused(config, detection, message):
+    with pytest.raises(UsageError, match=message):
+        main(replace(config, job=replace(config.job, detection=detection)))
+
+
+def test_validation_texts_are_needed(config):
+    data = replace(config.job.data, validation=0.0)
+    with pytest.raises(UsageError, match="validation must hold texts to tune on; got none"):
+        main(replace(config, job=replace(config.job, data=data)))
+
+
+def test_an_adapter_is_not_tuned_and_given(config):
+    with pytest.raises(UsageError, match="adapter must not be given where it is to be tuned"):
+        main(replace(config, tune="adapter", job=replace(config.job, adapter="somewhere")))
