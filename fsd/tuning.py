@@ -176,7 +176,7 @@ def grid(search: Search) -> list[Any]:
     if search.log:
         points = round(math.log10(search.high / search.low) * PER_DECADE) + 1
         values = np.geomspace(search.low, search.high, points)
-        return list(dict.fromkeys(round(v) if whole else float(f"{v:.6g}") for v in values))
+        return list(dict.fromkeys(round(v) if whole else float(f"{v:.2g}") for v in values))
     step = search.step or (1 if whole else (search.high - search.low) / STEPS)
     count = int((search.high - search.low) / step + 1e-9) + 1
     return [tidy(search, search.low + i * step) for i in range(count)]

@@ -44,7 +44,6 @@ def page(study: Study, cells: Sequence[Done], table: tables.Layout) -> str:
 def _notes(study: Study, cells: Sequence[Done], *, bracketed: bool) -> list[str]:
     models = dict.fromkeys(_short(done.cell.config.model.model) for done in cells)
     data = dict.fromkeys(", ".join(map(_short, done.cell.config.data.data)) for done in cells)
-    first = cells[0].metrics
     tested = sorted({int(done.metrics["texts/test"]) for done in cells})
     notes = [
         f"Model: {', '.join(models)}. Texts: {'; '.join(data)}; {_span(tested)} tested, "
@@ -52,8 +51,8 @@ def _notes(study: Study, cells: Sequence[Done], *, bracketed: bool) -> list[str]
     ]
     if bracketed:
         notes.append("In brackets: 95 % intervals, resampled by groups of texts.")
-    if "audit/blind_auc" in first:
-        found = sorted({round(d.metrics["audit/blind_auc"], 2) for d in cells if "audit/blind_auc" in d.metrics})
+    found = sorted({round(d.metrics["audit/blind_auc"], 2) for d in cells if "audit/blind_auc" in d.metrics})
+    if found:
         notes.append(f"A bag of words that asks no model reaches AUC {_span(found)} on the same texts.")
     notes += [study.note] if study.note else []
     notes += _fallbacks(study, cells)
