@@ -2,8 +2,9 @@
 
 A detector is a pure function of the same name as its file: positional parameters are the views it reads (see
 `fsd.views.VIEWS`), keyword-only parameters are its settings with the paper's defaults; it returns S(x),
-higher = more likely a member. Beside it the file may hold `SEARCH`, the ranges for tuning, and `fallback`, a
-function of the same parameters that names the fallback the score had to take, or gives None.
+higher = more likely a member. Beside it the file may hold `SEARCH`, the ranges for tuning, `NEEDS`, what it reads of
+`TokenStats` besides logp and the text (token, mean, std), and `fallback`, a function of the same parameters that
+names the fallback the score had to take, or gives None.
 """
 
 import importlib
@@ -30,6 +31,7 @@ class Detector:
         settings: every keyword-only parameter and its value.
         search: the settings that can be tuned, and where.
         fallback: names the fallback taken for a text, if any.
+        needs: what it reads of a reading besides logp and the text; an API gives none of it.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Detector:
     settings: Mapping[str, Any]
     search: Mapping[str, Search]
     fallback: Callable[..., str | None] | None = None
+    needs: tuple[str, ...] = ()
 
     @property
     def paired(self) -> bool:
@@ -110,5 +113,6 @@ def load(name: str, **settings: Any) -> Detector:
         settings={p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
         search=getattr(module, "SEARCH", {}),
         fallback=getattr(module, "fallback", None),
+        needs=getattr(module, "NEEDS", ()),
     )
     return detector.having(**settings)

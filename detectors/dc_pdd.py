@@ -7,6 +7,7 @@ from fsd.settings import Choice, Range
 from fsd.stats import IntArray, TokenStats, check_same_tokens
 
 SEARCH = {"cap": Range(1e-3, 10.0, log=True), "limit": Choice((True, False)), "first": Choice((True, False))}
+NEEDS = ("token",)
 
 
 def dc_pdd(

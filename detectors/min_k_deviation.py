@@ -4,6 +4,7 @@ from fsd.settings import Range
 from fsd.stats import TokenStats, check_same_tokens, lowest_mean
 
 SEARCH = {"k": Range(0.05, 1.0, step=0.05)}
+NEEDS = ("token",)
 
 
 def min_k_deviation(text: TokenStats, tuned: TokenStats, *, k: float = 0.1) -> float:

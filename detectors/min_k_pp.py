@@ -4,6 +4,7 @@ from fsd.settings import Range
 from fsd.stats import TokenStats, lowest_mean
 
 SEARCH = {"k": Range(0.05, 1.0, step=0.05)}
+NEEDS = ("mean", "std")
 
 
 def min_k_pp(text: TokenStats, *, k: float = 0.2) -> float:

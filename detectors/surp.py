@@ -7,6 +7,7 @@ from fsd.settings import Range
 from fsd.stats import FloatArray, TokenStats
 
 SEARCH = {"entropy": Range(0.5, 10.0, step=0.5), "k": Range(10.0, 100.0, step=10.0)}
+NEEDS = ("mean",)
 
 
 def surp(text: TokenStats, *, entropy: float = 2.0, k: float = 40.0) -> float:

@@ -234,3 +234,20 @@ def _linear_modules(base: Any) -> set[str]:
     head = base.get_output_embeddings()
     layers = [(n, m) for n, m in base.named_modules() if isinstance(m, torch.nn.Linear | Conv1D) and m is not head]
     return {name.rsplit(".", 1)[-1] for name, _ in layers}
+
+
+def orthogonal_penalty(model: Any) -> torch.Tensor | float:
+    """AdaLoRA's γ · mean over P and Q of ‖PᵀP − I‖_F (Zhang et al. 2023, eq. 4); 0 for other adapters.
+
+    trl computes its loss from log-probabilities and so drops what peft adds to the model's own loss.
+    """
+    config = model.peft_config["default"]
+    if not getattr(config, "orth_reg_weight", 0):
+        return 0.0
+    norms = []
+    for name, weight in model.named_parameters():
+        if "lora_A" in name or "lora_B" in name:
+            gram = weight @ weight.T if "lora_A" in name else weight.T @ weight
+            norms.append(torch.linalg.matrix_norm(gram - torch.eye(len(gram), device=gram.device, dtype=gram.dtype)))
+    penalty: torch.Tensor = config.orth_reg_weight * torch.stack(norms).mean()
+    return penalty

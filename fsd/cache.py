@@ -2,8 +2,7 @@
 
 A key names everything but the prompt that the numbers depend on (see `model_key`); its folder holds shards, files that
 are written once, whole, under a name of their own, and never changed. So any number of processes may write at the
-same time, and a shard that is being read may be deleted. A shard holds columns (hash of the prompt, end of its row,
-token, logp, mean, std) behind a header with a checksum, and is mapped into memory, not read.
+same time, and a shard that is being read may be deleted. `fsd.shards` is their format.
 """
 
 import contextlib
@@ -13,14 +12,13 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-import numpy as np
 import xxhash
 
 from fsd.errors import UsageError
+from fsd.shards import Shard, halves, opened, packed, prompt_hash
 from fsd.stats import Prompt, Scorer, TokenStats
 
 if TYPE_CHECKING:
@@ -32,8 +30,8 @@ LIMIT = 2 * 2**30
 """Bytes of all shards together; the ones that were used longest ago go first."""
 ROWS = 4096
 """Most prompts in a shard."""
-MAGIC = b"FSDSTAT1"
-ALIGNMENT = 64
+SECONDS = 60
+"""Most time whose work a killed process loses."""
 LEFTOVER_SECONDS = 3600
 """Age at which an unfinished file has no writer any more."""
 
@@ -75,70 +73,6 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
 
 
-def prompt_hash(prompt: Prompt) -> bytes:
-    """16 bytes that stand for a text and its context."""
-    text, context = (part.encode("utf-8", "surrogatepass") for part in prompt)
-    return xxhash.xxh3_128_digest(len(text).to_bytes(8, "little") + text + context)
-
-
-@dataclass(frozen=True)
-class _Shard:
-    """Mapped columns of a shard; row i's tokens are those from ends[i − 1] to ends[i]."""
-
-    hashes: np.ndarray[Any, Any]
-    ends: np.ndarray[Any, Any]
-    token: np.ndarray[Any, Any]
-    values: np.ndarray[Any, Any]
-
-    def row(self, i: int, text: str) -> TokenStats:
-        span = slice(int(self.ends[i - 1]) if i else 0, int(self.ends[i]))
-        return TokenStats(text, self.token[span].astype(np.int64), *self.values[:, span].astype(np.float64))
-
-
-def _packed(results: Sequence[tuple[Prompt, TokenStats]]) -> bytes:
-    """A shard's bytes; numbers are kept as float32 where that loses nothing, as with our own engine, else float64."""
-    hashes = b"".join(prompt_hash(prompt) for prompt, _ in results)
-    ends = np.cumsum([stats.token.size for _, stats in results]).astype("<i8")
-    token = np.concatenate([stats.token for _, stats in results]).astype("<i4")
-    values = np.concatenate([[stats.logp, stats.mean, stats.std] for _, stats in results], axis=1)
-    kind = "<f4" if np.array_equal(values.astype("<f4"), values, equal_nan=True) else "<f8"
-    body = hashes + ends.tobytes() + token.tobytes() + values.astype(kind).tobytes()
-    header: dict[str, Any] = {"rows": len(results), "tokens": int(ends[-1]), "kind": kind}
-    header["sum"] = _checksum(header, body)
-    line = json.dumps(header).encode()
-    line += b" " * (-(len(MAGIC) + 8 + len(line)) % ALIGNMENT)
-    return MAGIC + len(line).to_bytes(8, "little") + line + body
-
-
-def _checksum(header: dict[str, Any], body: bytes | memoryview) -> str:
-    digest = xxhash.xxh3_128(f"{header['rows']} {header['tokens']} {header['kind']} ".encode())
-    digest.update(body)
-    return digest.hexdigest()
-
-
-def _opened(file: Path) -> _Shard:
-    """Map a shard.
-
-    Raises:
-        ValueError: if it is damaged.
-        OSError: if it cannot be read.
-    """
-    raw = np.memmap(file, np.uint8, mode="r")
-    begin = len(MAGIC) + 8
-    if bytes(raw[: len(MAGIC)]) != MAGIC:
-        raise ValueError("it is no shard")
-    begin += int.from_bytes(bytes(raw[len(MAGIC) : begin]), "little")
-    header = json.loads(bytes(raw[len(MAGIC) + 8 : begin]))
-    body = raw[begin:]
-    if _checksum(header, body.data) != header["sum"]:
-        raise ValueError("its checksum is wrong")
-    rows, tokens = header["rows"], header["tokens"]
-    hashes, ends, token, values = np.split(body, np.cumsum([16 * rows, 8 * rows, 4 * tokens]))
-    return _Shard(
-        hashes.view("V16"), ends.view("<i8"), token.view("<i4"), values.view(header["kind"]).reshape(3, tokens)
-    )
-
-
 def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
@@ -164,35 +98,38 @@ class StatsCache:
         self.limit = limit
         self.say = say
         self.writing = True
-        self._shards: dict[Path, _Shard | None] = {}
-        self._places: dict[tuple[str, bytes], tuple[_Shard, int]] = {}
+        self._shards: dict[str, dict[Path, Shard | None]] = {}
 
     def find(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
         """The statistics of those prompts that are known under a key."""
-        self._look(key)
-        found = {}
-        for prompt in prompts:
-            place = self._places.get((key, prompt_hash(prompt)))
-            if place is not None:
-                shard, i = place
-                found[prompt] = shard.row(i, prompt.text)
+        missing = dict.fromkeys(prompts)
+        found: dict[Prompt, TokenStats] = {}
+        for shard in self._look(key):
+            if not missing:
+                break
+            listed = list(missing)
+            places = shard.find(halves(b"".join(map(prompt_hash, listed))))
+            with contextlib.suppress(OSError):  # dropped by another process
+                there = dict(shard.read([(listed[i], row) for i, row in places])) if places else {}
+                found |= there
+                missing = {prompt: None for prompt in listed if prompt not in there}
         return found
 
-    def _look(self, key: str) -> None:
-        """Map the shards of a key that are new since the last look."""
+    def _look(self, key: str) -> list[Shard]:
+        """The shards of a key, with those that are new since the last look."""
+        known = self._shards.setdefault(key, {})
         try:
             files = sorted((self.folder / key).glob("*.stats"))
         except OSError:
-            return
+            files = []
         for file in files:
-            if file not in self._shards:
-                shard = self._shards[file] = self._open(file)
-                if shard is not None:
-                    self._places |= {(key, bytes(h)): (shard, i) for i, h in enumerate(shard.hashes)}
+            if file not in known:
+                known[file] = self._open(file)
+        return [shard for shard in known.values() if shard]
 
-    def _open(self, file: Path) -> _Shard | None:
+    def _open(self, file: Path) -> Shard | None:
         try:
-            shard = _opened(file)
+            shard = opened(file)
             with contextlib.suppress(OSError):
                 os.utime(file)  # used now: the last to be dropped
         except FileNotFoundError:
@@ -211,7 +148,7 @@ class StatsCache:
         """Store statistics under a key, and drop the oldest shards beyond the limit."""
         if not self.writing or not results:
             return
-        content = _packed(results)
+        content = packed(results)
         if len(content) > self.limit:
             return
         file = self.folder / key / f"{uuid.uuid4().hex}.stats"
@@ -245,6 +182,13 @@ class StatsCache:
                 excess -= size
 
 
+@runtime_checkable
+class Reader(Protocol):
+    """A scorer that hands prompts on when they are ready, as `fsd.scoring.ModelScorer` does."""
+
+    def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]: ...  # noqa: D102 - see above
+
+
 class CachedScorer:
     """A scorer whose answers are kept: only prompts that are not known yet are read.
 
@@ -253,10 +197,19 @@ class CachedScorer:
         cache: where answers are kept.
         key: what the scorer's numbers are made of; a function is asked anew at every call, for a model whose
             adapter may change.
+        clock: seconds, to keep what is there from time to time.
     """
 
-    def __init__(self, scorer: Scorer, cache: StatsCache, key: str | Callable[[], str]) -> None:
+    def __init__(
+        self,
+        scorer: Scorer,
+        cache: StatsCache,
+        key: str | Callable[[], str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.scorer = scorer
+        self.clock = clock
         self.cache = cache
         self.key = key
 
@@ -266,13 +219,26 @@ class CachedScorer:
         known = self.cache.find(key, dict.fromkeys(prompts))
         unknown = [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]
         if unknown:
-            fresh: list[tuple[Prompt, TokenStats]] = []
-            try:
-                for pair in zip(unknown, self.scorer(unknown), strict=True):
-                    fresh.append(pair)
-                    if len(fresh) % ROWS == 0:
-                        self.cache.keep(key, fresh[-ROWS:])
-            finally:  # what an interrupted scorer has given is not lost
-                self.cache.keep(key, fresh[len(fresh) - len(fresh) % ROWS :])
-            known |= fresh
+            known |= self._kept(key, unknown)
         yield from (known[prompt] for prompt in prompts)
+
+    def _kept(self, key: str, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
+        """The prompts as they are read, kept from time to time, and at the end or at an interruption."""
+        fresh: list[tuple[Prompt, TokenStats]] = []
+        begun = self.clock()
+        try:
+            for pair in self._read(prompts):
+                fresh.append(pair)
+                yield pair
+                if len(fresh) >= ROWS or self.clock() - begun >= SECONDS:
+                    ready, fresh = fresh, []
+                    self.cache.keep(key, ready)
+                    begun = self.clock()
+        finally:
+            self.cache.keep(key, fresh)
+
+    def _read(self, prompts: Sequence[Prompt]) -> Iterable[tuple[Prompt, TokenStats]]:
+        """Prompts with their statistics, as soon as they are there where the scorer can say so."""
+        if isinstance(self.scorer, Reader):
+            return self.scorer.as_read(prompts)
+        return zip(prompts, self.scorer(prompts), strict=True)

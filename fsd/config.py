@@ -48,6 +48,9 @@ class ModelConfig:
     """Precision of training and scoring; auto is bfloat16 on cuda, else float32."""
     max_batch_tokens: int | None = None
     """Padded tokens per forward pass; by default what suits the device."""
+    cache: str | None = None
+    """Folder for what models say about texts, so that it is asked once, or none; default $FSD_CACHE, else
+    ~/.cache/fsd."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,44 @@ class FSDConfig:
     """Model that saw neither side and gets the same job: auto (one that is embedded), none, a folder or a hub id."""
     seed: int = 42
     """Of the split, the adapter and the intervals."""
+
+
+@dataclass(frozen=True)
+class APIConfig:
+    """How a model behind a completions API is asked; its key is read from FSD_API_KEY, and from nowhere else but
+    OPENAI_API_KEY for OpenAI itself."""
+
+    base_url: str | None = None
+    """Address of the API up to /v1, e.g. http://localhost:8000/v1, for --model api:NAME."""
+    start_token: str = ""
+    """Start token to put before every text, e.g. <|endoftext|>, where the server puts none: the first token counts."""
+    concurrency: int = 8
+    """Requests open at once."""
+    requests_per_minute: float | None = None
+    """Most requests that begin in a minute."""
+    price: float | None = None
+    """Of a million prompt tokens; adds the cost to the estimate before the start."""
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    """Base scores of any texts, by a model or through an API."""
+
+    data: tuple[str, ...]
+    """JSONL, CSV or Parquet files: text, optional label (1 member, 0 non-member), group and date."""
+    out: str
+    """File for the scores: .parquet, .csv or .jsonl. Beside it FILE.partial keeps an API's answers until it is whole."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    api: APIConfig = field(default_factory=APIConfig)
+    detection: DetectorConfig = field(default_factory=DetectorConfig)
+    columns: str = ""
+    """Other column names, e.g. text=Example_A,label=Label,group=ID."""
+    unseen: str | None = None
+    """File of texts that the model cannot have seen, for the prefix of recall and the words of neighbour."""
+    domain: str = "arxiv"
+    """Names the experiment fsd-<domain>."""
+    seed: int = 42
+    """Of the prefix, the neighbours and the intervals."""
 
 
 @dataclass(frozen=True)

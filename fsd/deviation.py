@@ -66,12 +66,19 @@ def usable(
     kept, left_out = [], {}
     for detector in detectors:
         reasons = (unavailable(view, texts, list(scorers), material) for view in detector.views)
-        reason = next((r for r in reasons if r), None)
+        reason = next((r for r in reasons if r), None) or _lacking(detector, scorers)
         if reason:
             left_out[detector.name] = reason
         else:
             kept.append(detector)
     return kept, left_out
+
+
+def _lacking(detector: Detector, scorers: Mapping[str, Scorer]) -> str | None:
+    """Why the target's readings are not enough for the detector: an API's hold log-probabilities alone."""
+    lacks: frozenset[str] = getattr(scorers.get("target"), "lacks", frozenset())
+    absent = [name for name in getattr(detector, "needs", ()) if name in lacks]
+    return f"the API does not give what it reads: {', '.join(absent)}" if absent else None
 
 
 def evaluate(

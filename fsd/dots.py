@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from matplotlib.figure import Figure  # noqa: TID251 - draws like fsd.plots, which has no room for one more kind
+from matplotlib.figure import Figure
 
 from fsd.intervals import Estimate
 from fsd.plots import BASE, FSD, GREY, _plain

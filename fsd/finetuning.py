@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fsd.adapters import peft_config, quiet_peft, strip
+from fsd.adapters import orthogonal_penalty, peft_config, quiet_peft, strip
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
 from fsd.hub import first_line
@@ -243,23 +243,6 @@ def _trainer_class() -> Any:
             return (loss, *answer[1:]) if isinstance(answer, tuple) else loss
 
     return FSDTrainer
-
-
-def orthogonal_penalty(model: Any) -> torch.Tensor | float:
-    """AdaLoRA's γ · mean over P and Q of ‖PᵀP − I‖_F (Zhang et al. 2023, eq. 4); 0 for other adapters.
-
-    trl computes its loss from log-probabilities and so drops what peft adds to the model's own loss.
-    """
-    config = model.peft_config["default"]
-    if not getattr(config, "orth_reg_weight", 0):
-        return 0.0
-    norms = []
-    for name, weight in model.named_parameters():
-        if "lora_A" in name or "lora_B" in name:
-            gram = weight @ weight.T if "lora_A" in name else weight.T @ weight
-            norms.append(torch.linalg.matrix_norm(gram - torch.eye(len(gram), device=gram.device, dtype=gram.dtype)))
-    penalty: torch.Tensor = config.orth_reg_weight * torch.stack(norms).mean()
-    return penalty
 
 
 def _steps_callback(trainer: Any, log: StepLog | None, bar: Any) -> Any:

@@ -36,6 +36,8 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
     """
     if model in EMBEDDED:
         return EMBEDDED[model], ""
+    if model.startswith("api:"):
+        raise UsageError(f"model must be one whose weights are at hand; {model} can only be scored: pipelines.score")
     folder = Path(model).expanduser()
     if model.strip() and folder.is_dir():
         _check_folder(model, folder)

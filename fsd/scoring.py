@@ -6,12 +6,13 @@ a time, and mean and standard deviation of log p come out of one exponential per
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fsd.batches import Plan, Window, windows
 from fsd.errors import UsageError
 from fsd.models import LanguageModel
 from fsd.progress import progress
@@ -28,39 +29,8 @@ WHOLE_LOGITS_BYTES = 2**30
 """Most float32 logits of a batch where a model insists on making them all at once."""
 PADDING = 0.03
 """Largest share of padding in a batch."""
-
-
-class Window(NamedTuple):
-    """Input ids[begin:end] of one prompt; positions from `first` on predict a token that is to be scored."""
-
-    prompt: int
-    begin: int
-    end: int
-    first: int
-
-    @property
-    def size(self) -> int:
-        """Positions that are read."""
-        return self.end - self.begin
-
-
-def windows(prompt: int, length: int, first: int, context: int) -> Iterator[Window]:
-    """Windows that score every position from `first` to `length` once, each with at least half a context before it.
-
-    Args:
-        prompt: index of the prompt.
-        length: number of input positions; position t predicts token t + 1.
-        first: first position whose prediction is scored.
-        context: most positions that one forward pass may read.
-
-    Yields:
-        A single window where the prompt fits; else windows that overlap by at least half a context.
-    """
-    step = max(1, context // 2)
-    done, end = first, min(length, max(context, first + step))
-    while done < length:
-        yield Window(prompt, max(0, end - context), end, done)
-        done, end = end, min(length, end + step)
+ROUND = 32
+"""Batches after which finished texts are handed on."""
 
 
 def fitting(order: Sequence[Window], begin: int, max_tokens: int) -> int:
@@ -196,10 +166,22 @@ class ModelScorer:
         """
         distinct = list(dict.fromkeys(prompts))
         if distinct:
-            answers = dict(zip(distinct, self._read(distinct), strict=True))
+            answers = dict(self.as_read(distinct))
             yield from (answers[prompt] for prompt in prompts)
 
-    def _read(self, prompts: Sequence[Prompt]) -> list[TokenStats]:
+    def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
+        """Each of N ≥ 1 distinct prompts with its statistics, in the order in which they are ready.
+
+        Raises:
+            UsageError: as above.
+        """
+        plan = self.plan(prompts)
+        rounds = (plan.batches[i : i + ROUND] for i in range(0, len(plan.batches), ROUND))
+        with self.bar(plan) as bar:
+            yield from plan.finished(pair for some in rounds for pair in self.columns(plan, some, bar))
+
+    def plan(self, prompts: Sequence[Prompt]) -> Plan:
+        """The forward passes that N ≥ 1 distinct prompts take."""
         ids, firsts = self._tokens(prompts)
         context = self.language_model.context
         places = enumerate(zip(ids, firsts, strict=True))
@@ -209,25 +191,35 @@ class ModelScorer:
             raise UsageError(
                 f"max-batch-tokens must be at least {order[0].size}, the length of the longest text; got {self.limit}"
             )
-        sums = [np.empty((3, len(row) - 1 - first)) for row, first in zip(ids, firsts, strict=True)]
-        tokens = sum(span.size for span in spans)
-        bar = progress(tokens, self.description, "tok", shown=bool(self.description))
-        with bar, self.language_model.state(tuned=self.tuned) as network:
-            for span, columns in self._windows(network, order, ids):
-                start = span.first - firsts[span.prompt]
-                sums[span.prompt][:, start : start + columns.shape[1]] = columns
-                bar.update(span.size)
-        return [
-            TokenStats(prompt.text, np.asarray(row[first + 1 :], dtype=np.int64), logp, mean, std)
-            for prompt, row, first, (logp, mean, std) in zip(prompts, ids, firsts, sums, strict=True)
-        ]
+        batches, begin = [], 0
+        while begin < len(order):
+            end = fitting(order, begin, self.max_batch_tokens)
+            batches.append(order[begin:end])
+            begin = end
+        return Plan(prompts, ids, firsts, batches)
+
+    def bar(self, plan: Plan) -> Any:
+        """Progress over the tokens of a plan."""
+        return progress(plan.tokens, self.description, "tok", shown=bool(self.description))
+
+    def columns(
+        self, plan: Plan, batches: Sequence[Sequence[Window]], bar: Any
+    ) -> list[tuple[Window, NDArray[np.float64]]]:
+        """The windows of some of a plan's batches, each with the (3, n) statistics of its scored positions."""
+        found = []
+        with self.language_model.state(tuned=self.tuned) as network:
+            reduction = Reduction(network.get_output_embeddings() if self.language_model.split_head else None)
+            for batch in batches:
+                for span, values in self._windows(network, reduction, batch, plan.ids):
+                    found.append((span, values))
+                    bar.update(span.size)
+        return found
 
     def _windows(
-        self, network: Any, order: Sequence[Window], ids: Sequence[list[int]]
+        self, network: Any, reduction: Reduction, order: Sequence[Window], ids: Sequence[list[int]]
     ) -> Iterator[tuple[Window, NDArray[np.float64]]]:
-        """Each window with its statistics; a batch that is too much for the memory is done again in halves."""
+        """Each window of a batch with its statistics; what is too much for the memory is done again in halves."""
         begin = 0
-        reduction = Reduction(network.get_output_embeddings() if self.language_model.split_head else None)
         while begin < len(order):
             end = fitting(order, begin, self.max_batch_tokens)
             batch = order[begin:end]

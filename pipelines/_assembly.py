@@ -3,24 +3,25 @@
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import detectors
 from detectors import Detector
-from fsd import benchmarks, domains, embedded
+from fsd import benchmarks, domains, embedded, processes
 from fsd.config import DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.documents import Document, Split, refuse_shared, split, split_with
 from fsd.errors import UsageError
 from fsd.hub import EMBEDDED, locate
 from fsd.rows import parse_columns, read_files
-from fsd.stats import Prompt, Scorer, TokenStats
+from fsd.stats import Scorer
 from fsd.views import Material
 
 if TYPE_CHECKING:
+    from fsd.cache import StatsCache
     from fsd.models import LanguageModel
 
 TABLE = "frequencies.npz"
@@ -122,7 +123,7 @@ def _found(uri: str) -> dict[str, dict[str, Any]]:
     from fsd import tracking
     from pipelines._detective import SETUP
 
-    file = tracking.fetch_model_file(uri, SETUP)
+    file = processes.from_main(lambda: tracking.fetch_model_file(uri, SETUP))
     if file is None:
         raise UsageError(f"settings-from must be a model, run or folder with {SETUP}; {uri} has none")
     known: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["detectors"]
@@ -154,16 +155,15 @@ def _settings(entries: Sequence[str]) -> dict[str, dict[str, Any]]:
 def scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
     """What can read a text: the model with its adapter off and on, and what is given beside it."""
     from fsd.frequencies import FrequencyTable, unigram_scorer
-    from fsd.scoring import ModelScorer
 
-    size = config.max_batch_tokens
+    keep = _keeper(config)
     found: dict[str, Scorer] = {
-        "target": ModelScorer(language_model, max_batch_tokens=size, description="base model"),
-        "tuned": ModelScorer(language_model, tuned=True, max_batch_tokens=size, description="tuned model"),
+        "target": _scorer("target", lambda: language_model, config, keep),
+        "tuned": _scorer("tuned", lambda: language_model, config, keep),
     }
     reference = config.reference_model or ("embedded-twin" if config.model == "embedded" else None)
     if reference:
-        found["reference"] = _reference(reference, config)
+        found["reference"] = _reference(reference, config, keep)
     table = frequency_file(config)
     if table:
         frequencies = FrequencyTable.load(table).matching(
@@ -173,21 +173,49 @@ def scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[str, S
     return found
 
 
-def _reference(name: str, config: ModelConfig) -> Scorer:
+def _keeper(config: ModelConfig) -> "StatsCache | None":
+    """What keeps statistics on disk, in the main process and if it is wanted."""
+    from fsd.cache import StatsCache
+
+    if config.cache == "none" or not processes.is_main():
+        return None
+    return StatsCache(Path(config.cache).expanduser() if config.cache else None)
+
+
+def _scorer(name: str, loaded: "Callable[[], LanguageModel]", config: ModelConfig, keep: "StatsCache | None") -> Scorer:
+    """Reads with a model, in all processes of the job, and only what is not kept on disk."""
+    from fsd.cache import CachedScorer, model_key
+    from fsd.scoring import ModelScorer
+
+    tuned, team = name == "tuned", processes.team()
+    size = config.max_batch_tokens
+    told = (f"{name} model" if name != "target" else "base model") if processes.is_main() else ""
+
+    def make() -> ModelScorer:
+        return ModelScorer(loaded(), tuned=tuned, max_batch_tokens=size, description=told)
+
+    scorer: Scorer = processes.Divided(name, make, team) if team else make()
+    if keep is None or not loaded().identity.fingerprint:
+        return scorer
+    # The weights of the base stay what they are; the adapter may be trained between two calls.
+    key = partial(model_key, loaded(), tuned=tuned)
+    return CachedScorer(scorer, keep, key if tuned else cache(key))
+
+
+def _reference(name: str, config: ModelConfig, keep: "StatsCache | None") -> Scorer:
     """The reference model, which is loaded when a detector asks for it; that it is there is checked at once."""
     locate(name)
-    loaded: list[Scorer] = []
 
-    def read(prompts: Sequence[Prompt]) -> Iterable[TokenStats]:
+    @cache
+    def loaded() -> "LanguageModel":
         from fsd.models import load
-        from fsd.scoring import ModelScorer
 
-        if not loaded:
-            smaller = load(name, device=config.device, dtype=config.dtype)
-            loaded.append(ModelScorer(smaller, max_batch_tokens=config.max_batch_tokens, description="reference model"))
-        return loaded[0](prompts)
+        return load(name, device=config.device, dtype=config.dtype)
 
-    return read
+    if processes.team() and not processes.is_main():
+        return _scorer("reference", loaded, config, None)
+    scorer = cache(lambda: _scorer("reference", loaded, config, keep))
+    return lambda prompts: scorer()(prompts)
 
 
 def frequency_file(config: ModelConfig) -> Path | None:
@@ -238,7 +266,7 @@ def trained_on(parts: Split, adapter: str | None) -> Split:
     """
     from fsd import tracking
 
-    file = tracking.fetch_model_file(adapter, UNSEEN) if adapter else None
+    file = processes.from_main(lambda: tracking.fetch_model_file(adapter, UNSEEN)) if adapter else None
     return (
         parts._replace(unseen=tuple(replace(document, member=False) for document in read_files([file])))
         if file

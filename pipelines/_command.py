@@ -1,31 +1,77 @@
 """What every pipeline's command line has in common."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import NoReturn, TypeVar
 
+from fsd import processes
 from fsd.errors import UsageError
 
 Config = TypeVar("Config")
 
 
-def command(config: type[Config], main: Callable[[Config], object], description: str) -> None:
+def command(
+    config: type[Config], main: Callable[[Config], object], description: str, *, parallel: bool = False
+) -> None:
     """Read the command line into `config` and run `main` with it.
 
     A user's mistake ends with exit code 2 and one line on stderr, an interruption with 130; anything else is a
-    fault of ours and keeps its traceback.
-    """
-    import tyro
+    fault of ours and keeps its traceback. Of several processes only the main one prints, and an error in one of
+    them ends them all.
 
+    Args:
+        config: a dataclass of all settings.
+        main: does the work.
+        description: shown by --help.
+        parallel: whether torchrun may start it in several processes.
+    """
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    settings = tyro.cli(config, description=description, config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands))
+    team = None
     try:
-        main(settings)
+        if processes.size() > 1:
+            if not parallel:
+                raise UsageError(f"this pipeline must run as one process; got {processes.size()}")
+            team = processes.team()
+        main(_read(config, description, team))
     except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        _end(f"error: {error}", 2, team)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        _end("interrupted", 130, team)
+    except BaseException:
+        if team and team.failed:  # what breaks because another process has ended
+            team.leave()
+        raise
+    if team:
+        team.close()
+
+
+def _read(config: type[Config], description: str, team: "processes.Team | None") -> Config:
+    import tyro
+
+    with contextlib.ExitStack() as stack:
+        if team and not team.main:
+            nowhere = stack.enter_context(Path(os.devnull).open("w"))
+            stack.enter_context(contextlib.redirect_stderr(nowhere))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+        try:
+            return tyro.cli(
+                config, description=description, config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
+            )
+        except SystemExit as left:
+            if team and left.code:
+                team.leave()
+            raise
+
+
+def _end(line: str, code: int, team: "processes.Team | None") -> NoReturn:
+    if team and team.failed:
+        team.leave()
+    if team:
+        team.fail(line, code)
+    if processes.is_main():
+        print(line, file=sys.stderr)
+    sys.exit(code)

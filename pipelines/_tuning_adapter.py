@@ -1,6 +1,7 @@
 """How the adapter is trained, tuned by training one a trial; the base model reads the validation texts once."""
 
 import contextlib
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,7 +18,7 @@ from fsd.documents import Document
 from fsd.errors import UsageError
 from fsd.readings import Readings, Remembered
 from fsd.settings import Choice, Range, Search
-from fsd.stats import FloatArray, Scorer, Scores
+from fsd.stats import FloatArray, Scorer
 from fsd.tracking import Run
 from fsd.tuning import Bench, Settings, Winner, winner
 from fsd.views import Material
@@ -213,10 +214,14 @@ def _task(config: TuneConfig, given: Field, model: "LanguageModel", run: Run) ->
     return task, [f"{name} left out: {reason}" for name, reason in left_out.items()]
 
 
-def _by_detector(best: Winner, validation: Sequence[Scores] | Sequence[dict[str, float]]) -> list[Winner]:
-    """The winner once for each detector, with its own values on validation."""
+def _by_detector(best: Winner, validation: Sequence[Mapping[str, float]]) -> list[Winner]:
+    """The winner once for each detector, with its own values on validation.
+
+    What is chosen elsewhere is known of the mean over the detectors, so of a detector only where it is alone.
+    """
     before, after = validation
+    elsewhere = best.elsewhere if len(before) == 1 else math.nan
     return [
-        replace(best, label=f"{name}.fsd", default_value=float(before[name]), value=float(after[name]))
+        replace(best, label=f"{name}.fsd", default_value=before[name], value=after[name], elsewhere=elsewhere)
         for name in before
     ]

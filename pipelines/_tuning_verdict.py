@@ -1,6 +1,7 @@
 """What tuning was worth: winners against defaults, on validation and once on the test texts."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -144,7 +145,7 @@ def show(gains: Sequence[Gain], objective: str, notes: Sequence[str]) -> None:
             w.label,
             "default" if w.settings == w.default else shown(w.settings),
             f"{w.default_value:.3f} → {w.value:.3f}",
-            f"{w.elsewhere:.3f}",
+            "–" if math.isnan(w.elsewhere) else f"{w.elsewhere:.3f}",
             str(g.default),
             str(g.tuned),
             f"{g.gain.value:+.3f} [{g.gain.low:+.3f}, {g.gain.high:+.3f}]",
@@ -161,13 +162,17 @@ def remarks(gains: Sequence[Gain]) -> list[str]:
     real = [g.winner.label for g in gains if g.gain.low > 0]
     worse = [g.winner.label for g in gains if g.gain.high < 0]
     gap = float(np.mean([g.gap for g in gains]))
-    bonus = float(np.mean([g.winner.value - g.winner.elsewhere for g in gains]))
-    return [
+    leads = [g.winner.value - g.winner.elsewhere for g in gains if not math.isnan(g.winner.elsewhere)]
+    lines = [
         f"gain on test texts with an interval above 0: {', '.join(real) or 'none'}"
         + (f"; below 0: {', '.join(worse)}" if worse else ""),
-        f"validation promised {gap:+.3f} more than the test texts gave, on average; "
-        f"{bonus:+.3f} of that shows within validation, as the winner's lead over settings chosen on other folds",
+        f"winners have {gap:+.3f} more on validation than on the test texts, on average",
     ]
+    if leads:
+        lines.append(
+            f"they lead settings chosen on other folds by {np.mean(leads):+.3f}: that much is luck of the choice"
+        )
+    return lines
 
 
 def shown(settings: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """What every test needs: two cores shared without spinning, no network, no tracking outside a temporary folder."""
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ.pop("MLFLOW_TRACKING_URI", None)
+_CACHE = tempfile.TemporaryDirectory(prefix="fsd-cache-")
+os.environ["FSD_CACHE"] = _CACHE.name
 
 import pytest
 

@@ -19,6 +19,7 @@ HOMES = {
         "fsd/scoring.py",
         "fsd/finetuning.py",
         "fsd/pretraining.py",
+        "fsd/processes.py",
         "fsd/kernels.py",
         "benchmarks",
         "tests",
@@ -37,10 +38,10 @@ HOMES = {
     ),
     "mlflow": ("fsd/tracking", "pipelines/_serving.py", "tests"),
     "optuna": ("pipelines/tune.py", "pipelines/_tuning", "benchmarks", "tests"),
-    "matplotlib": ("fsd/plots.py", "tests"),
+    "matplotlib": ("fsd/plots.py", "fsd/dots.py", "tests"),
     "sklearn": ("fsd/metrics.py", "fsd/audit.py", "tests"),
     "datasets": ("fsd/domains", "fsd/benchmarks", "fsd/finetuning.py", "tests"),
-    "requests": ("fsd/domains", "fsd/collecting", "fsd/hub.py", "tests"),
+    "requests": ("fsd/domains", "fsd/completions", "fsd/collecting", "fsd/hub.py", "tests"),
     "detectors": ("detectors", "pipelines", "benchmarks", "tests"),
     "pipelines": ("pipelines", "benchmarks", "tests"),
 }
@@ -49,7 +50,11 @@ HOMES = {
 def imported(path: Path) -> set[str]:
     """Top-level packages that a file imports, wherever in the file."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []  # names for the type checker cost nothing at run time
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -45,7 +45,8 @@ def load_mlflow() -> ModuleType:
         os.environ.setdefault(name, value)
     import mlflow
 
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for chatty in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     return mlflow  # type: ignore[no-any-return]  # mlflow's imports are skipped by mypy
 
 

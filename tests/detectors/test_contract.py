@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import detectors
@@ -119,6 +120,19 @@ def test_gives_the_same_finite_float_twice_and_leaves_its_readings_alone(name, s
     assert score == detector.function(*positional, **detector.settings) == detector(reads)
     assert all((now == then).all() for now, then in zip(arrays(reads), before, strict=True))
     assert detector.fallback_of(reads) is None or isinstance(detector.fallback_of(reads), str)
+
+
+@every_detector
+@pytest.mark.parametrize("size", [1, 2, 5, 40])
+def test_a_detector_reads_no_more_of_a_text_than_it_says(name, size, readings):
+    detector = detectors.load(name)
+    assert set(detector.needs) <= {"token", "mean", "std"}
+    for seed in range(10):
+        reads = readings(seed, size)
+        unknown = {"token": np.full(size, -1), "mean": np.full(size, math.nan), "std": np.full(size, math.nan)}
+        hidden = {field: array for field, array in unknown.items() if field not in detector.needs}
+        views = {**reads, "text": replace(reads["text"], **hidden)}
+        assert detector(views) == detector(reads)
 
 
 @every_detector

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from fsd import cache as module
-from fsd.cache import CachedScorer, StatsCache, default_folder, model_key, prompt_hash
+from fsd.cache import CachedScorer, StatsCache, default_folder, model_key
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
 from fsd.finetuning import finetune
 from fsd.models import BaseIdentity, LanguageModel, load
 from fsd.scoring import ModelScorer
+from fsd.shards import prompt_hash
 from fsd.stats import Prompt, TokenStats
 
 PROMPTS = [Prompt("a member"), Prompt("unseen text", "a member"), Prompt("x"), Prompt("a member")]
