@@ -31,7 +31,7 @@ class ModelConfig:
     """Which model is asked, and how it is run."""
 
     model: str = "embedded"
-    """embedded, a folder or a hub id."""
+    """embedded, a folder or a hub id; for pipelines.score also api:NAME, a model behind an API."""
     revision: str | None = None
     """Branch, tag or commit of a hub id."""
     reference_model: str | None = None
@@ -111,8 +111,7 @@ class FSDConfig:
 
 @dataclass(frozen=True)
 class APIConfig:
-    """How a model behind a completions API is asked; its key is read from FSD_API_KEY, and from nowhere else but
-    OPENAI_API_KEY for OpenAI itself."""
+    """How a model behind a completions API is asked; the key is read from $FSD_API_KEY."""
 
     base_url: str | None = None
     """Address of the API up to /v1, e.g. http://localhost:8000/v1, for --model api:NAME."""
@@ -133,7 +132,7 @@ class ScoreConfig:
     data: tuple[str, ...]
     """JSONL, CSV or Parquet files: text, optional label (1 member, 0 non-member), group and date."""
     out: str
-    """File for the scores: .parquet, .csv or .jsonl. Beside it FILE.partial keeps an API's answers until it is whole."""
+    """File for the scores: .parquet, .csv or .jsonl. FILE.partial keeps an API's answers until it is written."""
     model: ModelConfig = field(default_factory=ModelConfig)
     api: APIConfig = field(default_factory=APIConfig)
     detection: DetectorConfig = field(default_factory=DetectorConfig)

@@ -60,7 +60,7 @@ def count(
     tokens: int | None = None,
     advance: Callable[[], object] = lambda: None,
 ) -> FrequencyTable:
-    """Count the content tokens (none added at start or end) of a corpus.
+    """Count the content tokens of a corpus: none added at start or end, none read out of quoted special tokens.
 
     Args:
         passages: the corpus, e.g. `fsd.corpora.Corpus`.
@@ -148,7 +148,7 @@ class Tally:
         self.backend = type(backend).from_str(backend.to_str())
         self.backend.no_truncation()
         self.backend.no_padding()
-        self.backend.encode_special_tokens = backend.encode_special_tokens
+        self.backend.encode_special_tokens = True  # a text that quotes "<|endoftext|>" is text, as where it is scored
         self.counts: IntArray = np.zeros(vocabulary, dtype=np.int64)
         self.separable = separable(backend)
         self._words: Counter[str] = Counter()

@@ -3,6 +3,7 @@
 import json
 import mmap
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,8 @@ EMBEDDED = {
     "embedded-twin": Path(__file__).parent / "embedded" / "twin",
 }
 """Models that come with the package: the target with known members, and its twin that never saw them."""
+PATIENCE = 3.0
+"""Seconds in which a server must accept a connection."""
 
 SMALL_FILES = ("*.json", "*.model", "*.txt")
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -85,25 +88,43 @@ def _download(model: str, revision: str | None, *, weights: bool) -> Path:
         raise UsageError(f"model {model!r} must be a folder or a hub id; {first_line(error)}") from error
 
 
-def hub_reachable(seconds: float = 3.0) -> bool:
-    """Whether the model hub, or the proxy before it, takes a TCP connection.
+def hub_reachable() -> bool:
+    """Whether the hub may be asked (HF_HUB_OFFLINE is not set) and answers.
 
     The hub library itself would try for most of a minute.
     """
     from huggingface_hub import constants
 
-    if constants.HF_HUB_OFFLINE:
-        return False
-    url = urlsplit(constants.ENDPOINT)
-    proxy = getproxies().get(url.scheme)
+    return not constants.HF_HUB_OFFLINE and reachable(constants.ENDPOINT)
+
+
+def reachable(endpoint: str, patience: float = PATIENCE) -> bool:
+    """Whether the server of a URL, or the proxy that the environment sets before it, accepts a connection.
+
+    Args:
+        endpoint: URL.
+        patience: seconds to wait for it, the look-up of its name included.
+    """
+    url = urlsplit(endpoint)
+    proxies = getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all")
     if proxy and not proxy_bypass(url.hostname or ""):
-        url = urlsplit(proxy if "//" in proxy else f"//{proxy}")
-    port = url.port or (443 if url.scheme == "https" else 80)
-    try:
-        with socket.create_connection((url.hostname or "", port), timeout=seconds):
-            return True
-    except OSError:
-        return False
+        url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    address = url.hostname or "", url.port or {"https": 443}.get(url.scheme, 80)
+    answered = threading.Event()
+
+    def connect() -> None:
+        try:
+            with socket.create_connection(address, timeout=patience):
+                answered.set()
+        except OSError:
+            pass
+
+    # looking up a name cannot be given a time limit, so a thread is left behind with it
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(patience)
+    return answered.is_set()
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -163,7 +163,7 @@ def scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[str, S
     }
     reference = config.reference_model or ("embedded-twin" if config.model == "embedded" else None)
     if reference:
-        found["reference"] = _reference(reference, config, keep)
+        found["reference"] = reference_scorer(reference, config, keep)
     table = frequency_file(config)
     if table:
         frequencies = FrequencyTable.load(table).matching(
@@ -185,6 +185,7 @@ def _keeper(config: ModelConfig) -> "StatsCache | None":
 def _scorer(name: str, loaded: "Callable[[], LanguageModel]", config: ModelConfig, keep: "StatsCache | None") -> Scorer:
     """Reads with a model, in all processes of the job, and only what is not kept on disk."""
     from fsd.cache import CachedScorer, model_key
+    from fsd.dividing import Divided
     from fsd.scoring import ModelScorer
 
     tuned, team = name == "tuned", processes.team()
@@ -194,7 +195,7 @@ def _scorer(name: str, loaded: "Callable[[], LanguageModel]", config: ModelConfi
     def make() -> ModelScorer:
         return ModelScorer(loaded(), tuned=tuned, max_batch_tokens=size, description=told)
 
-    scorer: Scorer = processes.Divided(name, make, team) if team else make()
+    scorer: Scorer = Divided(name, make, team) if team else make()
     if keep is None or not loaded().identity.fingerprint:
         return scorer
     # The weights of the base stay what they are; the adapter may be trained between two calls.
@@ -202,7 +203,7 @@ def _scorer(name: str, loaded: "Callable[[], LanguageModel]", config: ModelConfi
     return CachedScorer(scorer, keep, key if tuned else cache(key))
 
 
-def _reference(name: str, config: ModelConfig, keep: "StatsCache | None") -> Scorer:
+def reference_scorer(name: str, config: ModelConfig, keep: "StatsCache | None") -> Scorer:
     """The reference model, which is loaded when a detector asks for it; that it is there is checked at once."""
     locate(name)
 
@@ -222,7 +223,7 @@ def frequency_file(config: ModelConfig) -> Path | None:
     """The token-frequency table that is given, or lies in the model's folder."""
     if config.frequencies:
         return Path(config.frequencies)
-    beside = (embedded.HERE / "target" if config.model == "embedded" else Path(config.model)) / TABLE
+    beside = EMBEDDED.get(config.model, Path(config.model)) / TABLE
     return beside if beside.is_file() else None
 
 

@@ -59,7 +59,7 @@ def track(
 
 def travelling(outcome: Outcome, config: FSDConfig) -> dict[str, str | Path]:
     """Files that a registered adapter needs to give verdicts."""
-    model = replace(config.model, frequencies=None)
+    model = replace(config.model, frequencies=None, cache=None)
     scored = outcome.deviation.fsd
     files: dict[str, str | Path] = {
         _assembly.UNSEEN: unseen_lines(outcome.parts.unseen),

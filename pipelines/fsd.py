@@ -7,7 +7,7 @@ model of your own, with --data it reads texts of your own. Runs, figures and ada
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -42,7 +42,7 @@ class Stages:
 
 def main(config: FSDConfig) -> None:
     """Split, fine-tune or reuse, score before and after, judge, and keep everything."""
-    from fsd import models, tracking
+    from fsd import models, processes, tracking
     from pipelines import _assembly, _outcome, _record, _terminal
 
     stages = Stages()
@@ -50,7 +50,8 @@ def main(config: FSDConfig) -> None:
     with stages("data"):
         gathered = _assembly.gather(config.data, config.model)
         parts, remarks = _assembly.divide(gathered.documents, config.data, config.seed)
-    adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
+    source = config.adapter
+    adapter = processes.from_main(lambda: tracking.fetch_adapter(source)) if source else None
     with stages("model"):
         model = models.load(
             config.model.model, revision=config.model.revision, device=config.model.device, dtype=config.model.dtype
@@ -60,6 +61,9 @@ def main(config: FSDConfig) -> None:
             parts = _assembly.trained_on(parts, config.adapter)
         config = replace(config, model=replace(config.model, dtype=cast("Dtype", model.precision)))
         work = prepare(model, parts, detectors, config)
+    if not processes.is_main():
+        help_main(work, parts, detectors, config, model)
+        return
     with tracking.run(
         f"fsd-{config.data.domain}",
         _name(config),
@@ -92,13 +96,25 @@ def main(config: FSDConfig) -> None:
 
 def tune(model: "LanguageModel", unseen: "Sequence[Document]", config: FSDConfig, run: "Run | None") -> None:
     """Train a fresh adapter on the unseen texts, logging every step."""
+    from fsd import processes
     from fsd.finetuning import finetune
 
     def log(numbers: Mapping[str, float], step: int) -> None:
         if run:
             run.log_metrics({f"train/{name}": value for name, value in numbers.items()}, step=step)
 
-    finetune(model, [document.text for document in unseen], config.training, seed=config.seed, log=log)
+    texts = [document.text for document in unseen]
+    finetune(model, texts, config.training, seed=config.seed, log=log, shown=processes.is_main())
+
+
+def help_main(
+    work: "Work", parts: "Split", detectors: "Sequence[Detector]", config: FSDConfig, model: "LanguageModel"
+) -> None:
+    """What a process beside the main one does: train with it and read for it, and leave everything else to it."""
+    if not config.adapter:
+        tune(model, parts.unseen, config, None)
+    work.score()
+    placebo_of(config, parts, detectors)
 
 
 @dataclass(frozen=True)
@@ -112,10 +128,16 @@ class Work:
     material: "Material"
 
     def score(self) -> "Deviation":
-        """Base, tuned and FSD scores of the validation and test texts, in that order."""
-        from fsd.deviation import evaluate
+        """Base, tuned and FSD scores of the validation and test texts, in that order; none but in the main process."""
+        from fsd import processes
+        from fsd.deviation import Deviation, evaluate
 
-        return evaluate(self.texts, self.detectors, self.scorers, self.material)
+        team = processes.team()
+        if team and not team.main:
+            team.serve(self.scorers)
+            return Deviation()
+        with team.leading() if team else nullcontext():
+            return evaluate(self.texts, self.detectors, self.scorers, self.material)
 
 
 def prepare(
@@ -200,4 +222,4 @@ def _tags(config: FSDConfig, model: "LanguageModel", sources: Mapping[str, str])
 
 
 if __name__ == "__main__":
-    command(FSDConfig, main, __doc__ or "")
+    command(FSDConfig, main, __doc__ or "", parallel=True)

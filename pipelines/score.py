@@ -1,14 +1,14 @@
 """Score texts by a model as it is, without fine-tuning: the base detectors, also through a completions API.
 
-`python -m pipelines.score --model api:NAME --base-url http://localhost:8000/v1 --data FILE --out scores.parquet`. An API
-gives log-probabilities of the text's own tokens and no more; detectors that need more are left out, with a line. Without
-`api:` it scores a model whose weights are at hand. Where texts are labelled, AUCs follow.
+`python -m pipelines.score --model api:NAME --base-url http://localhost:8000/v1 --data FILE --out scores.parquet`. An
+API gives log-probabilities of the text's own tokens and no more; detectors that need more are left out, with a line.
+Without `api:` it scores a model whose weights are at hand. Where texts are labelled, AUCs follow.
 """
 
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +18,11 @@ from pipelines._command import command
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fsd.completions import CompletionsScorer
+    from fsd.audit import Control
     from fsd.deviation import Detector
     from fsd.documents import Document
     from fsd.metrics import Evaluation
-    from fsd.stats import Prompt, Scorer, Scores
+    from fsd.stats import Scorer, Scores
     from fsd.views import Material
 
 API = "api:"
@@ -36,49 +36,152 @@ def main(config: ScoreConfig) -> None:
     from fsd.rows import parse_columns, read_files
     from pipelines import _assembly, _case
 
-    out = Path(config.out)
+    out, partial = Path(config.out), Path(f"{config.out}.partial")
     _case.check_out(out)
     documents = read_files(config.data, parse_columns(config.columns))
     unseen = read_files([config.unseen]) if config.unseen else []
     texts = [document.text for document in documents]
     chosen = _assembly.chosen(config.detection)
-    scorers = readers(config, Path(f"{out}.partial"))
+    scorers = readers(config, partial)
     material = _assembly.material(config.model, unseen, shots=config.detection.shots, seed=config.seed)
     detectors, left_out = usable(chosen, texts, scorers, material)
     if left_out and (config.detection.detectors != "all" or not detectors):
         name, reason = next(iter(left_out.items()))
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
-    if config.model.model.startswith(API):
-        announce(prompts_of(texts, detectors, material), config)
+    announce(texts, detectors, scorers["target"], material, price=config.api.price)
+    scores = evaluate(texts, detectors, scorers, material).base
+    table = frame(documents, scores)
+    _case.write(table, out)
+    shutil.rmtree(partial, ignore_errors=True)
+    found, blind = judge(documents, scores, seed=config.seed)
+    # What was paid for is safe before a run is opened, and a key that is refused leaves no failed run.
     with tracking.run(f"fsd-{config.domain}", "score", params=params(config), tags={"task": "score"}) as run:
-        scores = evaluate(texts, detectors, scorers, material).base
-        table = frame(documents, scores)
-        _case.write(table, out)
         run.log_dataset("scored", texts, source=", ".join(config.data), context="score")
         run.log_table("scores.parquet", table)
-        found, blind = judge(documents, scores, seed=config.seed)
-        run.log_metrics(numbers(found))
-    shutil.rmtree(f"{out}.partial", ignore_errors=True)
+        run.log_metrics(numbers(found, blind))
     show(found, blind, [f"{name} left out: {reason}" for name, reason in left_out.items()])
     print(f"wrote {out}: {len(texts)} texts, {len(detectors)} detectors")
 
 
 def readers(config: ScoreConfig, partial: Path) -> "dict[str, Scorer]":
-    """What can read a text: the model as it is, or an API whose answers are kept in `partial`."""
-    from fsd import models
-    from fsd.cache import CachedScorer, StatsCache
+    """What can read a text: the model as it is, or an API whose answers are kept in `partial`.
+
+    Raises:
+        UsageError: if the model cannot be loaded, or an API's settings are wrong.
+    """
+    from fsd.errors import UsageError
     from pipelines import _assembly
 
-    if not config.model.model.startswith(API):
-        settings = config.model
-        model = models.load(
-            settings.model, revision=settings.revision, device=settings.device, dtype=settings.dtype
-        )
-        found = _assembly.scorers(model, settings)
+    asked = config.model
+    if not asked.model.startswith(API):
+        from fsd import models
+
+        model = models.load(asked.model, revision=asked.revision, device=asked.device, dtype=asked.dtype)
+        found = _assembly.scorers(model, asked)
         return {name: scorer for name, scorer in found.items() if name != "tuned"}
-    remote = _remote(config)
-    kept = KeptAPI(remote, StatsCache(partial), remote.key)
-    answer: dict[str, Scorer] = {"target": kept}
-    if config.model.reference_model:
-        answer["reference"] = _assembly.reference_scorer(config.model.reference_model, config.model)
+    from fsd.completions import Client, CompletionsScorer, KeptCompletions, key_for
+
+    api = config.api
+    if api.base_url is None:
+        raise UsageError(f"model {asked.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none")
+    client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
+    scorer = CompletionsScorer(
+        client, asked.model.removeprefix(API), start=api.start_token, concurrency=api.concurrency, description="API"
+    )
+    answer: dict[str, Scorer] = {"target": KeptCompletions(scorer, partial)}
+    if asked.reference_model:
+        answer["reference"] = _assembly.reference_scorer(asked.reference_model, asked, None)
     return answer
+
+
+def announce(
+    texts: Sequence[str],
+    detectors: "Sequence[Detector]",
+    target: "Scorer",
+    material: "Material",
+    *,
+    price: float | None,
+) -> None:
+    """Say on stderr what an API will be asked for, before it is; nothing for a model at hand."""
+    from fsd.completions import KeptCompletions, estimate
+    from fsd.views import FORMS, VIEWS
+
+    if not isinstance(target, KeptCompletions):
+        return
+    views = [VIEWS[view] for detector in detectors for view in detector.views]
+    forms = {view.form for view in views if view.reader == "target"}
+    prompts = {prompt: None for text in texts for form in sorted(forms) for prompt in FORMS[form](text, material)}
+    unknown = target.unknown(list(prompts))
+    kept = len(prompts) - len(unknown)
+    before = f"; {kept:,} are kept from before" if kept else ""
+    print(f"{len(texts):,} texts: {estimate(unknown, price)}{before}", file=sys.stderr)
+
+
+def frame(documents: "Sequence[Document]", scores: "Scores") -> "pd.DataFrame":
+    """A row a text: where it is from, the text, its label, its group, and `<detector>.base`."""
+    import pandas as pd
+
+    table = pd.DataFrame({"source": [d.source for d in documents], "text": [d.text for d in documents]})
+    labels = [None if d.member is None else int(d.member) for d in documents]
+    table["label"] = pd.array(labels, dtype="Int64")
+    table["group"] = [d.group for d in documents]
+    return table.assign(**{f"{name}.base": column for name, column in scores.items()})
+
+
+def judge(
+    documents: "Sequence[Document]", scores: "Scores", *, seed: int
+) -> "tuple[dict[str, Evaluation], Control | None]":
+    """AUCs on the labelled texts, and what a classifier of words reaches without the model; nothing without labels."""
+    import numpy as np
+
+    from fsd.audit import blind
+    from fsd.duplicates import families
+    from fsd.metrics import evaluate
+
+    labelled = np.array([document.member is not None for document in documents])
+    known = [document for document in documents if document.member is not None]
+    member = [bool(document.member) for document in known]
+    if len(set(member)) < 2:
+        return {}, None
+    texts = [document.text for document in known]
+    groups = [str(family) for family in families([document.group for document in known], texts)]
+    if min(len({g for g, m in zip(groups, member, strict=True) if m is side}) for side in (True, False)) < 2:
+        return {}, None  # no interval without two groups on either side
+    found = evaluate(member, {name: column[labelled] for name, column in scores.items()}, groups, seed=seed)
+    return found, blind(texts, member, groups, seed=seed)
+
+
+def numbers(found: "Mapping[str, Evaluation]", blind: "Control | None") -> dict[str, float]:
+    """What is found by the names it is tracked under."""
+    named = {f"auc/{name}.base": row.auc.value for name, row in found.items()}
+    named |= {f"tpr_at_5fpr/{name}.base": row.tpr_at_5fpr.value for name, row in found.items()}
+    named |= {f"tpr_at_1fpr/{name}.base": row.tpr_at_1fpr.value for name, row in found.items()}
+    return named | ({"audit/blind_auc": blind.auc.value} if blind and blind.auc else {})
+
+
+def params(config: ScoreConfig) -> dict[str, object]:
+    """Every setting under its flag's name."""
+    values = asdict(config)
+    groups = [values.pop(group) for group in ("model", "api", "detection")]
+    return {key: value for group in (*groups, values) for key, value in group.items()}
+
+
+def show(found: "Mapping[str, Evaluation]", blind: "Control | None", remarks: Sequence[str]) -> None:
+    """A table of AUCs where there are labels, and what else there is to say."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=max(110, Console().width))
+    if found:
+        table = Table("detector", "base AUC [95 % CI]", "TPR@5%FPR", "TPR@1%FPR")
+        for name, row in found.items():
+            table.add_row(name, str(row.auc), f"{row.tpr_at_5fpr.value:.2f}", f"{row.tpr_at_1fpr.value:.2f}")
+        console.print(table)
+    if blind and blind.auc:
+        remarks = [f"blind: a classifier of words that never asks the model reaches AUC {blind.auc}", *remarks]
+    for line in remarks:
+        console.print(f"• {line}", highlight=False, soft_wrap=True, markup=False)
+
+
+if __name__ == "__main__":
+    command(ScoreConfig, main, __doc__ or "")

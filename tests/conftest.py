@@ -1,6 +1,8 @@
 """What every test needs: two cores shared without spinning, no network, no tracking outside a temporary folder."""
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +15,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ.pop("MLFLOW_TRACKING_URI", None)
-_CACHE = tempfile.TemporaryDirectory(prefix="fsd-cache-")
-os.environ["FSD_CACHE"] = _CACHE.name
+os.environ["FSD_CACHE"] = tempfile.mkdtemp(prefix="fsd-cache-")
 
 import pytest
 
+atexit.register(shutil.rmtree, os.environ["FSD_CACHE"], ignore_errors=True)
 ROOT = Path(__file__).parents[1]
 
 

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 import requests
 
 from fsd.domains._http import AGAIN, UnfinishedError
-from fsd.domains._hub import reachable
 from fsd.domains._sources import Clock
 from fsd.errors import UsageError
+from fsd.hub import reachable
 
 KEY, OPENAI_KEY = "FSD_API_KEY", "OPENAI_API_KEY"
 OPENAI = "api.openai.com"

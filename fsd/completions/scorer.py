@@ -4,9 +4,11 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from pathlib import Path
 
 import xxhash
 
+from fsd.cache import CachedScorer, StatsCache
 from fsd.completions.client import Client
 from fsd.completions.reading import reading
 from fsd.errors import UsageError
@@ -126,7 +128,7 @@ class CompletionsScorer:
                         continue
                     bar.update()
                     yield asked[done], found
-            except KeyboardInterrupt:
+            except BaseException:  # also if nobody asks for more
                 self.client.stop()
                 raise
             finally:
@@ -145,3 +147,24 @@ class CompletionsScorer:
             "top_p": 1.0,
         }
         return reading(self.client.post(body), prompt, self.start)
+
+
+class KeptCompletions(CachedScorer):
+    """A completions API whose answers are kept in a folder until the job is done: no text is paid for twice.
+
+    The folder belongs to one job. A model behind a name may change any day, so answers are not kept beyond it.
+
+    Args:
+        scorer: the API.
+        folder: where answers are kept.
+    """
+
+    lacks = CompletionsScorer.lacks
+
+    def __init__(self, scorer: CompletionsScorer, folder: Path) -> None:
+        super().__init__(scorer, StatsCache(folder, limit=2**62), scorer.key)
+
+    def unknown(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        """The distinct prompts that were not answered yet."""
+        known = self.cache.find(str(self.key), prompts)
+        return [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import requests
 
-from fsd.domains._hub import reachable
 from fsd.domains._sources import Clock
 from fsd.errors import UsageError
+from fsd.hub import reachable
 
 ATTEMPTS = 6
 BACKOFF = 2.0

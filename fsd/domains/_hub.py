@@ -4,21 +4,15 @@ Without a network the library tries for half a minute before it gives up, so the
 connection. If it does not answer, a dataset in the local cache still loads and any other is refused at once.
 """
 
-import socket
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from fsd.documents import Document
 from fsd.errors import UsageError
+from fsd.hub import hub_reachable
 from fsd.rows import document
-
-PATIENCE = 3.0
-"""Seconds in which the hub must accept a connection."""
 
 
 class Loaded(NamedTuple):
@@ -106,7 +100,7 @@ def files(name: str, paths: Sequence[str], *, revision: str | None = None) -> tu
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import GatedRepoError, RemoteEntryNotFoundError
 
-    online = not constants.HF_HUB_OFFLINE and reachable(constants.ENDPOINT)
+    online = hub_reachable()
     found = []
     for path in paths:
         try:
@@ -136,7 +130,7 @@ def _tables(name: str, config: str | None, revision: str | None) -> Mapping[str,
     import datasets
     from huggingface_hub import constants
 
-    online = not constants.HF_HUB_OFFLINE and reachable(constants.ENDPOINT)
+    online = hub_reachable()
     try:
         with _offline(not online):
             loaded = None if online or revision is None else _cached(name, config, revision)
@@ -198,31 +192,3 @@ def _offline(active: bool) -> Iterator[None]:
         yield
     finally:
         datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before
-
-
-def reachable(endpoint: str, patience: float = PATIENCE) -> bool:
-    """Whether the server of a URL, or the proxy that the environment sets before it, accepts a connection.
-
-    Args:
-        endpoint: URL.
-        patience: seconds to wait for it, the look-up of its name included.
-    """
-    url = urlsplit(endpoint)
-    proxy = getproxies().get(url.scheme)
-    if proxy and not proxy_bypass(url.hostname or ""):
-        url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    address = url.hostname or "", url.port or {"https": 443}.get(url.scheme, 80)
-    answered = threading.Event()
-
-    def connect() -> None:
-        try:
-            with socket.create_connection(address, timeout=patience):
-                answered.set()
-        except OSError:
-            pass
-
-    # looking up a name cannot be given a time limit, so a thread is left behind with it
-    thread = threading.Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(patience)
-    return answered.is_set()

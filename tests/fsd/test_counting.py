@@ -13,6 +13,7 @@ from fsd.corpora import Corpus, Passage
 from fsd.counting import SEPARATING, Tally, count, separable
 from fsd.errors import UsageError
 from fsd.frequencies import fingerprint
+from fsd.models import load
 
 ENGLISH = "It wasn't the first time, in 1984, that they'd seen foo.bar(x)!\n\nBut a second (or third?) one: no.  "
 LETTERS = ["a", "b", "B", "é", "e\u0301", "\u0301", "字", "1", "23", "'s", "'", ".", "/", "_", "(", "”", "¨", "<e>"]
@@ -49,12 +50,24 @@ def tokenizer(splitter: pre_tokenizers.PreTokenizer | None = None, nfc: bool = T
 def slowly(made: PreTrainedTokenizerFast, texts: list[str], vocabulary: int) -> list[int]:
     counter: Counter[int] = Counter()
     for text in texts:
-        counter.update(made(text, add_special_tokens=False)["input_ids"])
+        counter.update(made(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
     return [counter[i] for i in range(vocabulary)]
 
 
 def counted(made: PreTrainedTokenizerFast, texts: list[str], **limits):
     return count([Passage(text) for text in texts], made, 800, model="m", corpus="c", **limits)
+
+
+def test_a_quoted_special_token_is_counted_as_the_text_that_is_scored(tiny):
+    model = load(str(tiny), device="cpu")
+    texts = ["the end is written <|endoftext|> and", "<|endoftext|>"]
+
+    table = count(map(Passage, texts), model.tokenizer, 300, model="m", corpus="c")
+
+    ids = [i for row in model.tokens(texts) for i in row]
+    assert model.start == model.tokenizer("<|endoftext|>")["input_ids"][0]
+    assert table.counts[model.start] == 0
+    assert table.counts.tolist() == np.bincount(ids, minlength=300).tolist()
 
 
 @pytest.mark.parametrize("pattern", [None, *sorted(SEPARATING)])

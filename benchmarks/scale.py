@@ -1,0 +1,107 @@
+"""Time and memory against the number of texts: python -m benchmarks.scale --help.
+
+Each size is measured in a process of its own, on a random model that is so small that everything but the forward
+pass shows: reading texts, batches, detectors, the cache on disk. Memory is the peak of the whole process; what the
+libraries take before the first text is shown beside it. With --cached each size is scored twice with an empty cache
+folder: the second time makes no forward pass.
+"""
+
+import argparse
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+
+# Before torch starts its threads: spinning ones stall two processes on the same cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+WORDS = 30
+DETECTORS = ("loss", "zlib", "lowercase", "min_k", "min_k_pp", "surp")
+
+
+def peak() -> float:
+    """Peak memory of this process in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+def texts(count: int, seed: int = 0) -> list[str]:
+    import numpy as np
+
+    from fsd import embedded
+
+    vocabulary = sorted({word for document in embedded.corpus() for word in document.text.split()})
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(vocabulary, WORDS)) for _ in range(count)]
+
+
+def load(seed: int = 0):  # noqa: ANN201 - a LanguageModel, which is heavy to import
+    import torch
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    from fsd.adapters import BaseIdentity
+    from fsd.models import assemble, load_tokenizer
+
+    tokenizer, vocabulary = load_tokenizer("embedded")
+    torch.manual_seed(seed)
+    config = GPTNeoXConfig(
+        vocab_size=vocabulary,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=512,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return assemble(GPTNeoXForCausalLM(config).eval(), tokenizer, BaseIdentity("random", "", f"seed {seed}"))
+
+
+def one(count: int, cached: bool) -> None:
+    """Score `count` texts by the detectors of one model, and print what it took."""
+    import detectors
+    from fsd.cache import CachedScorer, StatsCache, model_key
+    from fsd.deviation import evaluate
+    from fsd.scoring import ModelScorer
+
+    model, given = load(), texts(count)
+    chosen = [detectors.load(name) for name in DETECTORS]
+    evaluate(given[:10], chosen, {"target": ModelScorer(model)})
+    before = peak()
+    seconds = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2 if cached else 1):
+            scorer = ModelScorer(model)
+            key = model_key(model, tuned=False)
+            reader = CachedScorer(scorer, StatsCache(Path(folder)), key) if cached else scorer
+            begun = time.perf_counter(), time.process_time()
+            evaluate(given, chosen, {"target": reader})
+            seconds.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
+    after = peak()
+    row = f"{count:>9,}{before:>12.0f}{after:>10.0f}{after - before:>9.0f}"
+    print(row + "".join(f"{wall:>10.1f}{used:>10.1f}{1e3 * used / count:>12.2f}" for wall, used in seconds), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000], help="add 100000 for the large one")
+    parser.add_argument("--cached", action="store_true", help="with a cache, twice")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        one(options.one, options.cached)
+        return
+    print(f"{date.today()}, {platform.processor() or platform.machine()}, {', '.join(DETECTORS)}, {WORDS} words a text")
+    head = f"{'texts':>9}{'MiB before':>12}{'peak MiB':>10}{'growth':>9}"
+    print(head + f"{'wall s':>10}{'cpu s':>10}{'cpu ms/text':>12}" * (2 if options.cached else 1), flush=True)
+    for count in options.sizes:
+        arguments = [sys.executable, "-m", "benchmarks.scale", "--one", str(count), *["--cached"] * options.cached]
+        subprocess.run(arguments, check=True)
+
+
+if __name__ == "__main__":
+    main()
