@@ -16,6 +16,7 @@ import tempfile
 import time
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 # Before torch starts its threads: spinning ones stall two processes on the same cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -39,7 +40,7 @@ def texts(count: int, seed: int = 0) -> list[str]:
     return [" ".join(rng.choice(vocabulary, WORDS)) for _ in range(count)]
 
 
-def load(seed: int = 0):  # noqa: ANN201 - a LanguageModel, which is heavy to import
+def load(seed: int = 0) -> Any:
     import torch
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 

@@ -29,6 +29,8 @@ TABLE = "frequencies.npz"
 EMBEDDED_DOMAIN = "arxiv"
 WORD_SWAPS = 5
 """Neighbours by word swaps, which need no model and cost a forward pass each."""
+SETUP = "setup.json"
+"""Name of the file that says how an adapter's run scored, which travels with it."""
 UNSEEN = "unseen.jsonl"
 """Name of the file of texts that an adapter was trained on, which travels with it."""
 
@@ -121,7 +123,6 @@ def chosen(config: DetectorConfig) -> list[Detector]:
 def _found(uri: str) -> dict[str, dict[str, Any]]:
     """The settings that the detectors of a run had, which travel with its adapter."""
     from fsd import tracking
-    from pipelines._detective import SETUP
 
     file = processes.from_main(lambda: tracking.fetch_model_file(uri, SETUP))
     if file is None:

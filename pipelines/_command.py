@@ -41,6 +41,9 @@ def command(
         _end(f"error: {error}", 2, team)
     except KeyboardInterrupt:
         _end("interrupted", 130, team)
+    except BrokenPipeError:  # whoever read our output, `head` say, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except BaseException:
         if team and team.failed:  # what breaks because another process has ended
             team.leave()

@@ -22,8 +22,7 @@ from fsd.stats import FloatArray, Scores
 from pipelines import _assembly
 
 CALIBRATION = "calibration.json"
-SETUP = "setup.json"
-FILES = (CALIBRATION, SETUP, _assembly.UNSEEN, _assembly.TABLE)
+FILES = (CALIBRATION, _assembly.SETUP, _assembly.UNSEEN, _assembly.TABLE)
 """What travels with an adapter; the table of token frequencies may be absent."""
 MEMBER, NOT_SHOWN, OUTSIDE = "member", "not shown", "outside the calibrated domain"
 TRAINED = 0.2
@@ -66,7 +65,7 @@ class Detective:
                     f"validation texts; this one has no {name}"
                 )
         self.calibration = Calibration.from_json(files[CALIBRATION].read_text(encoding="utf-8"))
-        self.known = json.loads(files[SETUP].read_text(encoding="utf-8"))
+        self.known = json.loads(files[_assembly.SETUP].read_text(encoding="utf-8"))
         self.config = _config(self.known, files.get(_assembly.TABLE), model)
         self.detector = detectors.load(self.calibration.detector, **self.calibration.settings)
         self.unseen = read_files([files[_assembly.UNSEEN]])

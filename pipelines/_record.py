@@ -63,7 +63,7 @@ def travelling(outcome: Outcome, config: FSDConfig) -> dict[str, str | Path]:
     scored = outcome.deviation.fsd
     files: dict[str, str | Path] = {
         _assembly.UNSEEN: unseen_lines(outcome.parts.unseen),
-        _detective.SETUP: _detective.setup(
+        _assembly.SETUP: _detective.setup(
             model,
             domain=config.data.domain,
             detectors={d.name: dict(d.settings) for d in _assembly.chosen(config.detection) if d.name in scored},
@@ -155,9 +155,22 @@ def facts(outcome: Outcome, config: FSDConfig, identity: BaseIdentity) -> list[t
             f"{training.epochs} epochs, batch {training.batch_size}",
         ),
         ("Placebo", outcome.placebo[0] if outcome.placebo else "none"),
+        ("Calibration", _calibrated(outcome)),
         ("Seed", str(config.seed)),
         ("Date", date.today().isoformat()),
     ]
+
+
+def _calibrated(outcome: Outcome) -> str:
+    if outcome.calibration is None:
+        return "none: there are no validation texts"
+    many = len(outcome.deviation.fsd)
+    note = (
+        f"; it is the best of {many} on the same validation texts, which makes its error rates run a little higher "
+        "than promised (about a tenth in simulation)"
+    )
+    groups = outcome.calibration.groups
+    return f"{outcome.best}, on {groups} groups of held-out non-members{note if many > 1 else ''}"
 
 
 def leak_row(leak: Any) -> dict[str, str]:

@@ -126,8 +126,11 @@ class Partial(Journal):
         super().drop(reason)
 
     def close(self) -> None:
-        """Leave the files for another run."""
+        """Leave the files for another run, if there is a place in them to go on from."""
         self._file.close()
+        if self.cursor is None:
+            self._rows.unlink(missing_ok=True)
+            self._state.unlink(missing_ok=True)
         _unlock(self._lock)
 
     def remove(self) -> None:

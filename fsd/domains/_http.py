@@ -10,6 +10,8 @@
 import json
 import os
 from collections.abc import Callable, Mapping
+from datetime import date as Date  # noqa: N812 - the same name as in fsd.documents
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib import metadata
 from typing import Any, TypeVar
@@ -157,16 +159,48 @@ def _line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-def field(record: Mapping[str, Any], name: str, service: str) -> Any:
+KINDS: dict[type, str] = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
+
+
+def field(record: object, name: str, service: str, kind: type | None = None) -> Any:
     """What a record of a reply must have.
+
+    Args:
+        record: an object of the reply.
+        name: of the field.
+        service: whose reply it is.
+        kind: what its value must be, one of `KINDS`; None for anything.
 
     Raises:
         UsageError: if it has not, which names the field.
     """
+    if not isinstance(record, Mapping):
+        raise changed(service, f"{name!r} in an object", record)
     if name not in record:
         there = ", ".join(map(str, record)) or "nothing"
         raise UsageError(f"{service} must give {name!r} here; it gives {there}: its format may have changed")
+    if kind and not isinstance(record[name], kind):
+        raise changed(service, f"{name!r} as {KINDS[kind]}", record[name])
     return record[name]
+
+
+def iso_day(stamp: str, name: str, service: str) -> Date:
+    """The day of a field that holds an ISO date or time.
+
+    Raises:
+        UsageError: if it holds something else, which names the field.
+    """
+    try:
+        return datetime.fromisoformat(stamp.strip()).date()
+    except ValueError as error:
+        raise changed(service, f"{name!r} as an ISO date", stamp) from error
+
+
+def changed(service: str, wanted: str, got: object) -> UsageError:
+    """The error of a reply in a format that is not known."""
+    shown = repr(got)
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return UsageError(f"{service} must give {wanted} here; it gives {shown}: its format may have changed")
 
 
 def json_object(body: bytes) -> dict[str, Any]:

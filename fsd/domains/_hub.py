@@ -128,7 +128,6 @@ def _beside(name: str, path: str, revision: str | None) -> str:
 
 def _tables(name: str, config: str | None, revision: str | None) -> Mapping[str, Any]:
     import datasets
-    from huggingface_hub import constants
 
     online = hub_reachable()
     try:

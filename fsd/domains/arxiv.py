@@ -7,7 +7,6 @@ what matters here is what such clients hide, the offset to resume from and how l
 import re
 from collections.abc import Iterator
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.documents
-from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from xml.etree import ElementTree
 
 from fsd import benchmarks
 from fsd.documents import Document
-from fsd.domains._http import Service
+from fsd.domains._http import Service, changed, iso_day
 from fsd.domains._sources import Journal, Window, sides
 from fsd.errors import UsageError
 
@@ -104,7 +103,9 @@ def _query(categories: tuple[str, ...], query: str, at: dict[str, Any]) -> str:
 
 def _page(body: bytes, start: int) -> _Page:
     feed = ElementTree.fromstring(body)
-    total = _need(feed, f"{SEARCH}totalResults", "feed")
+    total = _need(feed, f"{SEARCH}totalResults", "feed").strip()
+    if not total.isdecimal():
+        raise changed("arxiv", "<totalResults> as a whole number", total)
     papers = [_paper(entry) for entry in feed.iter(f"{ATOM}entry")]
     if not papers and start < int(total):  # the API now and then sends an empty page in the middle of a result
         raise ValueError(f"no papers at {start} of {total}")
@@ -117,7 +118,7 @@ def _paper(entry: ElementTree.Element) -> _Paper:
     if "/api/errors" in link:
         raise UsageError(f"arxiv must understand the query; it says: {abstract}")
     number = re.sub(r"v\d+$", "", link.rpartition("/abs/")[2])
-    published, updated = (_day(entry.findtext(f"{ATOM}{name}")) for name in ("published", "updated"))
+    published, updated = (_day(entry, name) for name in ("published", "updated"))
     return _Paper(Document(f"{title}\n{abstract}", None, published, f"arxiv:{number}", link), updated)
 
 
@@ -129,5 +130,6 @@ def _need(element: ElementTree.Element, path: str, where: str) -> str:
     return text
 
 
-def _day(stamp: str | None) -> Date | None:
-    return datetime.fromisoformat(stamp.strip()).date() if stamp and stamp.strip() else None
+def _day(entry: ElementTree.Element, name: str) -> Date | None:
+    stamp = entry.findtext(f"{ATOM}{name}")
+    return iso_day(stamp, name, "arxiv") if stamp and stamp.strip() else None

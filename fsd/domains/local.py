@@ -12,8 +12,9 @@ from pathlib import Path
 from fsd.documents import Document
 from fsd.domains._sources import Journal, Window, cut, sides
 from fsd.errors import UsageError
-from fsd.rows import parse_columns, read_files
+from fsd.rows import SYNTAX, parse_columns, read_files
 
+HERE = "--options columns=text=NAME,date=NAME,group=NAME"
 DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
 
 
@@ -40,7 +41,7 @@ def dated(path: str, columns: str, window: Window) -> list[Document]:
     Raises:
         UsageError: if it cannot be read or no text has a date.
     """
-    found = _folder(Path(path)) if Path(path).is_dir() else read_files([path], parse_columns(columns))
+    found = _folder(Path(path)) if Path(path).is_dir() else _table(path, columns)
     if not any(document.date for document in found):
         raise UsageError(
             f"{path} must say when each text was published; none of its {len(found)} texts has a date: name the column "
@@ -52,6 +53,13 @@ def dated(path: str, columns: str, window: Window) -> list[Document]:
         reverse=window.newest_first,
     )
     return known + [document for document in found if not document.date]
+
+
+def _table(path: str, columns: str) -> list[Document]:
+    try:
+        return read_files([path], parse_columns(columns))
+    except UsageError as error:  # the other jobs have a flag for what is an option of a source here
+        raise UsageError(str(error).replace(SYNTAX, HERE)) from error
 
 
 def _folder(folder: Path) -> list[Document]:

@@ -56,16 +56,16 @@ def texts(
         page = service.get("/2.3/questions", json_object, query | dates)
         items = [
             item
-            for item in field(page, "items", service.name)
+            for item in field(page, "items", service.name, list)
             if field(item, "question_id", service.name) not in at["seen"]
         ]
         for item in items:
-            edited = item.get("last_edit_date")
+            edited = field({"last_edit_date": 0} | item, "last_edit_date", service.name, int)
             if window.before and edited and edited >= _seconds(window.before):
                 journal.drop("edited after the window")
             else:
                 yield _question(item, service.name)
-        service.pause(page.get("backoff", 0))
+        service.pause(field({"backoff": 0} | page, "backoff", service.name, int))
         if not field(page, "has_more", service.name) or not items:
             return
         edge = items[-1].get("creation_date")
@@ -82,8 +82,8 @@ def _seconds(day: Date) -> int:
 
 
 def _question(item: Mapping[str, Any], service: str) -> Document:
-    title, body, link = (field(item, name, service) for name in ("title", "body", "link"))
-    asked = item.get("creation_date")
+    title, body, link = (field(item, name, service, str) for name in ("title", "body", "link"))
+    asked = field(item, "creation_date", service, int) if "creation_date" in item else None
     day = datetime.fromtimestamp(asked, UTC).date() if asked is not None else None
     return Document(f"{unescape(title)}\n{plain(body)}", None, day, f"{service}:{link}", link)
 

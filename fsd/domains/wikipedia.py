@@ -8,13 +8,12 @@ made; the date that decides is that of the article's first revision, asked for t
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.documents
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from fsd import benchmarks
 from fsd.documents import Document
-from fsd.domains._http import Service, UnfinishedError, field, json_object
+from fsd.domains._http import Service, UnfinishedError, field, iso_day, json_object
 from fsd.domains._sources import Journal, Window, cut, sides
 from fsd.errors import UsageError
 
@@ -71,8 +70,8 @@ def texts(
     }  # fmt: skip
     while True:
         page = _ask(service, log | (journal.cursor or {}))
-        for event in field(field(page, "query", service.name), "logevents", service.name):
-            article = _article(service, int(field(event, "pageid", service.name)))
+        for event in field(field(page, "query", service.name), "logevents", service.name, list):
+            article = _article(service, field(event, "pageid", service.name, int))
             reason = _unfit(article, kind)
             if reason:
                 journal.drop(reason)
@@ -80,7 +79,7 @@ def texts(
                 yield _lead(article, words)
         if "continue" not in page:
             return
-        journal.save(page["continue"])
+        journal.save(field(page, "continue", service.name, dict))
 
 
 nonmembers, members = sides(texts)
@@ -109,11 +108,11 @@ def _article(service: Service, number: int) -> dict[str, Any]:
         "rvdir": "newer", "rvlimit": 1, "rvprop": "timestamp", "inprop": "url", "cllimit": "max", "clshow": "!hidden",
         "ppprop": "disambiguation",
     }  # fmt: skip
-    pages = field(field(_ask(service, params), "query", service.name), "pages", service.name)
-    if not pages or pages[0].get("missing"):
+    pages = field(field(_ask(service, params), "query", service.name), "pages", service.name, list)
+    if not pages or "missing" in pages[0]:
         return {"missing": True}
     for name in ("extract", "fullurl", "title"):
-        field(pages[0], name, service.name)
+        field(pages[0], name, service.name, str)
     found: dict[str, Any] = pages[0]
     return found
 
@@ -129,13 +128,14 @@ def _unfit(article: Mapping[str, Any], kind: str) -> str:
         return "no lead"
     day = _created(article)
     years = {str(year) for year in (day.year, day.year - 1)} if day else set()
-    named = {year for entry in article.get("categories", ()) for year in re.findall(r"\d{4}", entry["title"])}
+    titles = [field(entry, "title", "wikipedia", str) for entry in article.get("categories", ())]
+    named = {year for title in titles for year in re.findall(r"\d{4}", title)}
     return "" if kind == "all" or day is None or years & named else "not about an event"
 
 
 def _created(article: Mapping[str, Any]) -> Date | None:
-    stamps = [revision.get("timestamp") for revision in article.get("revisions", ())]
-    return datetime.fromisoformat(stamps[0]).date() if stamps and stamps[0] else None
+    stamps = [field(revision, "timestamp", "wikipedia", str) for revision in article.get("revisions", ())]
+    return iso_day(stamps[0], "timestamp", "wikipedia") if stamps else None
 
 
 def _lead(article: Mapping[str, Any], words: int) -> Document:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fsd.errors import UsageError
-from fsd.hub import fingerprint, hub_reachable, locate, weight_files
+from fsd.hub import fingerprint, hub_reachable, locate, reachable, weight_files
 
 COMMIT = "c" * 40
 
@@ -115,18 +116,48 @@ def test_a_hub_id_without_network_fails_at_once_and_says_what_to_do(monkeypatch:
     assert time.monotonic() - begin < 5
 
 
-def test_a_proxy_stands_for_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Address of a server that accepts connections, in an environment without proxies."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_reachable_is_what_accepts_a_connection(listening: str) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    assert reachable(listening)
+    assert not reachable(nobody)
+
+
+@pytest.mark.parametrize("variable", ["https_proxy", "all_proxy"])
+def test_a_proxy_stands_for_what_is_behind_it(listening: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, listening)
+    assert reachable("https://hub.invalid")
+    monkeypatch.setenv("no_proxy", "hub.invalid")
+    assert not reachable("https://hub.invalid")
+
+
+def test_reachable_does_not_wait_for_a_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: nullcontext(time.sleep(1)))
+    begin = time.perf_counter()
+    assert not reachable("https://hub.invalid", patience=0.1)
+    assert time.perf_counter() - begin < 0.5
+
+
+def test_the_hub_is_not_asked_where_that_is_forbidden(listening: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "ENDPOINT", "http://hub.invalid")
-    monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    with socket.socket() as proxy:
-        proxy.bind(("127.0.0.1", 0))
-        proxy.listen()
-        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        assert hub_reachable()
+    monkeypatch.setattr(constants, "ENDPOINT", listening)
+    for offline in (True, False):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        assert hub_reachable() is not offline
 
 
 # A hub of our own

@@ -144,3 +144,12 @@ def test_an_interruption_is_exit_130(monkeypatch: pytest.MonkeyPatch, capsys: py
 
     assert ended.value.code == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_reader_that_has_had_enough_is_no_fault(root: Path) -> None:
+    shell = f"{sys.executable} -m pipelines.tune --help | head -1"
+
+    answer = subprocess.run(shell, shell=True, capture_output=True, text=True, cwd=root, timeout=60, check=False)
+
+    assert answer.stdout.startswith("usage:")
+    assert answer.stderr == ""

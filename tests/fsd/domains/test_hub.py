@@ -1,16 +1,11 @@
 import csv
 import io
 import socket
-import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
-
-from fsd.domains._hub import reachable
 
 Serve = Callable[[dict[str, dict[str, bytes]]], tuple[str, list[str]]]
 
@@ -103,22 +98,3 @@ def free_port() -> int:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         return int(server.getsockname()[1])
-
-
-def test_reachable(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    url, _ = serve({})
-    nobody = f"http://127.0.0.1:{free_port()}"
-    assert reachable(url)
-    assert not reachable(nobody)
-    monkeypatch.setenv("https_proxy", url)
-    assert reachable("https://hub.invalid")  # the proxy is what has to answer
-
-
-def test_reachable_does_not_wait_for_a_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: nullcontext(time.sleep(1)))
-    begin = time.perf_counter()
-    assert not reachable("https://hub.invalid", patience=0.1)
-    assert time.perf_counter() - begin < 0.5

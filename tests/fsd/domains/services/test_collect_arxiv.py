@@ -1,3 +1,4 @@
+import re
 from datetime import date
 from xml.sax.saxutils import escape
 
@@ -25,19 +26,26 @@ def entry(number, day, *, revised="", title="On\n  scores", abstract="We study m
     )
 
 
+def day_of(entry):
+    return re.findall(r"<(?:updated|published)>([\d-]{10})", entry)[-1].replace("-", "")
+
+
 def feed(entries, count, start=0, total="totalResults"):
     return (HEAD.format(total=total, count=count, start=start) + "".join(entries) + "</feed>\n").encode()
 
 
 @pytest.fixture
 def archive(service, monkeypatch):
-    """Serves entries by start and max_results, as the API does."""
+    """Serves the entries of the days asked for by date, start and max_results, as the API does."""
 
     def start(entries):
         def answer(path, query):
             assert path == "/api/query"
+            low, high = re.search(r"submittedDate:\[(\d{8})0000 TO (\d{8})2359\]", query["search_query"]).groups()
+            fit = [e for e in entries if low <= day_of(e) <= high]
+            fit.sort(key=day_of, reverse=query["sortOrder"] == "descending")
             at, most = int(query["start"]), int(query["max_results"])
-            return feed(entries[at : at + most], len(entries), at)
+            return feed(fit[at : at + most], len(fit), at)
 
         fake = service(answer)
         monkeypatch.setenv("FSD_ARXIV_URL", fake.url)
@@ -110,6 +118,8 @@ def test_nothing_found_and_withdrawn(archive, fake_time):
     [
         (feed([entry("a", "2023-03-01")], 1, total="itemsFound"), "arxiv must give <totalResults> in each feed"),
         (feed([entry("a", "2023-03-01").replace("summary", "abstract")], 1), "arxiv must give <summary> in each entry"),
+        (feed([entry("a", "2023-03-01")], "one"), "arxiv must give <totalResults> as a whole number here; it gives 'o"),
+        (feed([entry("a", "1 March 2023")], 1), "arxiv must give 'published' as an ISO date here; it gives '1 March"),
         (
             feed([entry("a", "2023-03-01", link="http://arxiv.org/api/errors#bad", abstract="malformed query")], 1),
             "arxiv must understand the query; it says: malformed query",

@@ -75,6 +75,12 @@ def test_bad_tables(tmp_path, content, message):
         list(local.texts(AFTER, Journal(), path=str(file)))
 
 
+def test_a_missing_column_is_named_by_the_option_of_this_command(tmp_path):
+    file = rows(tmp_path / "a.jsonl", [{"text": "a", "date": "2023-05-01"}])
+    with pytest.raises(UsageError, match="column 'priority_date'; columns are text, date; name it by --options col"):
+        list(patents.texts(AFTER, Journal(), path=file))
+
+
 def test_snippets_of_chinese_patents(tmp_path):
     jieba = pytest.importorskip("jieba", exc_type=ImportError)
     record = {"text": CHINESE, "priority_date": "2023-05-01", "publication_number": "CN116000001A"}

@@ -1,8 +1,9 @@
+from datetime import date
 from email.utils import formatdate
 
 import pytest
 
-from fsd.domains._http import Service, field, json_object
+from fsd.domains._http import Service, field, iso_day, json_object
 from fsd.errors import UsageError
 
 
@@ -87,3 +88,23 @@ def test_a_missing_field_is_named():
     assert field({"a": None}, "a", "arxiv") is None
     with pytest.raises(UsageError, match="arxiv must give 'b' here; it gives a: its format may have changed"):
         field({"a": 1}, "b", "arxiv")
+
+
+@pytest.mark.parametrize(
+    ("record", "kind", "message"),
+    [
+        ({"a": None}, str, "arxiv must give 'a' as a string here; it gives None: its format may have changed"),
+        ({"a": "7"}, int, "arxiv must give 'a' as a whole number here; it gives '7'"),
+        ({"a": {"b": "c" * 90}}, list, r"arxiv must give 'a' as a list here; it gives {'b': 'c+\.\.\.: its"),
+        (["a"], str, r"arxiv must give 'a' in an object here; it gives \['a'\]"),
+    ],
+)
+def test_a_field_of_another_kind_is_named(record, kind, message):
+    with pytest.raises(UsageError, match=message):
+        field(record, "a", "arxiv", kind)
+
+
+def test_days_of_stamps():
+    assert iso_day(" 2023-03-01T23:59:59Z\n", "published", "arxiv") == date(2023, 3, 1)
+    with pytest.raises(UsageError, match="arxiv must give 'published' as an ISO date here; it gives '1 March 2023'"):
+        iso_day("1 March 2023", "published", "arxiv")

@@ -84,6 +84,22 @@ def test_no_date_nothing_and_a_changed_format(site, service, fake_time):
         collected(site([bare]), fake_time, window)
 
 
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        ({"items": None}, "'items' as a list here; it gives None"),
+        ({"items": ["x"]}, "'question_id' in an object here; it gives 'x'"),
+        ({"items": [question(1, date(2023, 3, 1), body=None)]}, "'body' as a string here; it gives None"),
+        ({"items": [question(1, date(2023, 3, 1), creation_date="1 March")]}, "'creation_date' as a whole number"),
+        ({"items": [], "backoff": "7"}, "'backoff' as a whole number here; it gives '7'"),
+    ],
+)
+def test_a_field_that_holds_something_else(service, fake_time, reply, message):
+    fake = service(lambda *_: json.dumps({"has_more": False, **reply}).encode())
+    with pytest.raises(UsageError, match=f"stackexchange must give {message}"):
+        collected(fake, fake_time, Window(after=date(2023, 2, 28)))
+
+
 def test_a_used_up_quota_says_what_the_service_says(service, fake_time, reply):
     body = (
         b'{"error_id":502,"error_message":"too many requests from this IP, more requests available in 79043 seconds"}'

@@ -25,10 +25,15 @@ def page(number, day="2023-03-03", *, category="2023 floods", extract=LEAD, **mo
 
 @pytest.fixture
 def wiki(service):
-    """Serves a log of creations, two a page, and the pages that still exist."""
+    """Serves the log of creations between two times, two a page, and the pages that still exist."""
 
     def start(pages, log=None):
         numbers = log if log is not None else list(pages)
+
+        def created(number):
+            revisions = pages.get(number, {}).get("revisions")
+            stamp = revisions[0].get("timestamp", "") if revisions else ""
+            return stamp if stamp.startswith("2") else "2023-03-03T08:00:00Z"
 
         def answer(path, query):
             assert path == "/w/api.php"
@@ -38,13 +43,16 @@ def wiki(service):
                 found = pages.get(int(query["pageids"]), {"pageid": int(query["pageids"]), "missing": True})
                 return json.dumps({"batchcomplete": True, "query": {"pages": [found]}}).encode()
             assert (query["list"], query["letype"], query["lenamespace"]) == ("logevents", "create", "0")
+            low, high = sorted((query["lestart"], query["leend"]))
+            fit = sorted((n for n in numbers if low <= created(n) <= high), key=created)
+            fit = fit if query["ledir"] == "newer" else fit[::-1]
             at = int(query.get("lecontinue", "0|0").split("|")[1])
             events = [
-                {"logid": n, "ns": 0, "title": f"Flood {n}", "pageid": n, "timestamp": "2023-03-03T08:00:00Z"}
-                for n in numbers[at : at + 2]
+                {"logid": n, "ns": 0, "title": f"Flood {n}", "pageid": n, "timestamp": created(n)}
+                for n in fit[at : at + 2]
             ]
             reply = {"query": {"logevents": events}}
-            if at + 2 < len(numbers):
+            if at + 2 < len(fit):
                 reply["continue"] = {"lecontinue": f"20230303|{at + 2}", "continue": "-||"}
             return json.dumps(reply).encode()
 
@@ -113,6 +121,21 @@ def test_a_lagging_wiki_is_asked_again_and_a_wrong_query_is_not(wiki, fake_time,
     fake.faults = [reply(b'{"error": {"code": "badvalue", "info": "Unrecognized value"}}')]
     with pytest.raises(UsageError, match="wikipedia must understand the query; it says: Unrecognized value"):
         collected(fake, fake_time)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"extract": None}, "'extract' as a string here; it gives None"),
+        ({"revisions": [{"timestamp": "3 March"}]}, "'timestamp' as an ISO date here; it gives '3 March'"),
+        ({"revisions": [{"date": "x"}]}, "'timestamp' here; it gives date"),
+        ({"categories": ["2023 floods"]}, "'title' in an object here; it gives '2023 floods'"),
+    ],
+)
+def test_a_field_that_holds_something_else(wiki, fake_time, change, message):
+    answers = wiki({1: page(1) | change}, log=[0, 1])
+    with pytest.raises(UsageError, match=f"wikipedia must give {message}: its format may have changed"):
+        collected(answers, fake_time)
 
 
 def test_nothing_new_and_a_changed_format(wiki, service, fake_time):
