@@ -184,6 +184,15 @@ def test_a_kill_at_the_very_end_is_made_good(source, tmp_path, monkeypatch):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl", "a.manifest.json"]
 
 
+def test_a_failure_before_anything_is_settled_leaves_nothing_that_binds_the_next_run(source, tmp_path):
+    source([made(1), None])
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "a.jsonl")
+    assert list(tmp_path.iterdir()) == []
+    source([made(1)])
+    assert run(tmp_path / "a.jsonl", options={"taste": "another"}).manifest["kept"] == 1
+
+
 def test_two_runs_at_once_are_refused(source, tmp_path):
     source([made(1)])
     first = Partial(tmp_path / "a.jsonl", {}, CLOCK)

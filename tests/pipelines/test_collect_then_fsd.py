@@ -33,11 +33,7 @@ def fakes(name):
 
 
 services = fakes("conftest")
-papers, articles, novels, questions = (
-    fakes(f"test_collect_{name}") for name in ("arxiv", "wikipedia", "books", "stackexchange")
-)
 service, reply, fake_time = services.service, services.reply, services.fake_time
-archive, wiki, library, site = papers.archive, articles.wiki, novels.library, questions.site
 
 
 def prose(seed, count=40):
@@ -45,10 +41,18 @@ def prose(seed, count=40):
     return " ".join(rng.choice(COMMON) if rng.random() < 0.4 else f"w{rng.randrange(10**6)}" for _ in range(count))
 
 
+papers = fakes("test_collect_arxiv")
+archive = papers.archive
+
+
 @pytest.fixture
 def arxiv(archive):
     archive([papers.entry(f"{n:04}", str(day), abstract=prose(n)) for n, day in enumerate(DAYS)])
     return ()
+
+
+articles = fakes("test_collect_wikipedia")
+wiki = articles.wiki
 
 
 @pytest.fixture
@@ -59,11 +63,19 @@ def wikipedia(wiki):
     return (f"mirror={wiki(pages).url}",)
 
 
+novels = fakes("test_collect_books")
+library = novels.library
+
+
 @pytest.fixture
 def books(library):
     rows = [novels.book(n, str(day)) for n, day in enumerate(DAYS)]
     files = {novels.path(n): novels.file_of(prose(n, 120).split()) for n in range(len(DAYS))}
     return (f"mirror={library(rows, files).url}", "words=40")
+
+
+questions = fakes("test_collect_stackexchange")
+site = questions.site
 
 
 @pytest.fixture

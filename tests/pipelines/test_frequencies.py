@@ -7,8 +7,11 @@ from collections import Counter
 import pytest
 from transformers import AutoTokenizer
 
+from fsd.config import ModelConfig
 from fsd.errors import UsageError
 from fsd.frequencies import FrequencyTable
+from fsd.hub import EMBEDDED
+from pipelines._assembly import frequency_file
 from pipelines.frequencies import Frequencies, main
 
 TEXTS = ["the score of a text\nmoves", "a member  moves more", "unseen"]
@@ -61,3 +64,12 @@ def test_the_command_line(corpus, root, tmp_path):
     failed = subprocess.run([*command, *arguments], cwd=root, capture_output=True, text=True, check=False)
     assert failed.returncode == 2
     assert failed.stderr.strip() == f"error: out must be a file that ends in .npz; got {tmp_path / 'table.csv'}"
+
+
+def test_a_table_is_found_beside_its_model(tmp_path):
+    for name, folder in EMBEDDED.items():
+        assert frequency_file(ModelConfig(model=name)) == folder / "frequencies.npz"
+    assert frequency_file(ModelConfig(model=str(tmp_path))) is None
+    (tmp_path / "frequencies.npz").touch()
+    assert frequency_file(ModelConfig(model=str(tmp_path))) == tmp_path / "frequencies.npz"
+    assert str(frequency_file(ModelConfig(model="embedded", frequencies="given.npz"))) == "given.npz"
