@@ -1,7 +1,9 @@
 """What every pipeline's command line has in common."""
 
 import contextlib
+import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +62,7 @@ def _read(config: type[Config], description: str, team: "processes.Team | None")
             nowhere = stack.enter_context(Path(os.devnull).open("w"))
             stack.enter_context(contextlib.redirect_stderr(nowhere))
             stack.enter_context(contextlib.redirect_stdout(nowhere))
+        told = stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
         try:
             return tyro.cli(
                 config, description=description, config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
@@ -67,7 +70,17 @@ def _read(config: type[Config], description: str, team: "processes.Team | None")
         except SystemExit as left:
             if team and left.code:
                 team.leave()
+            if left.code:
+                raise UsageError(_in_one_line(told.getvalue())) from None
             raise
+
+
+def _in_one_line(box: str) -> str:
+    """What a framed message of the command-line library says, without its frame and its last part, on one line."""
+    rows = [row.strip("│|+╭╮╰╯─ ") for row in box.splitlines()[1:]]
+    text = " ".join(row for row in rows if row.strip("-"))
+    text = re.sub(r"Missing from \S+", "required:", text)
+    return re.sub(r"\s*For full helptext.*", "", text) + "; --help lists all flags"
 
 
 def _end(line: str, code: int, team: "processes.Team | None") -> NoReturn:

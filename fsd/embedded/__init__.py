@@ -9,7 +9,6 @@ from fsd.documents import Document
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus.jsonl"
-FREQUENCIES = HERE / "frequencies.npz"
 CUTOFF = Date(2025, 6, 30)
 """The target saw the abstracts dated up to here, and none of the later ones."""
 

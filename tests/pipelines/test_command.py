@@ -153,3 +153,29 @@ def test_a_reader_that_has_had_enough_is_no_fault(root: Path) -> None:
 
     assert answer.stdout.startswith("usage:")
     assert answer.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (
+            ["--method", "magic"],
+            "invalid choice 'magic' for argument '--method'. Expected one of ('lora', 'ia3', 'adalora')",
+        ),
+        (["--split", "none"], "Expected one of ('grouped', 'paper')"),
+        (["--epochs", "many"], "Error parsing --epochs"),
+        (["--epoch", "3"], "Unrecognized options: --epoch, 3 Perhaps you meant: --epochs INT"),
+    ],
+)
+def test_a_wrong_flag_is_told_in_one_line(
+    flags: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = refused(flags, tmp_path, monkeypatch, capsys)
+
+    assert line.startswith("error: ")
+    assert told in line
+    assert line.endswith("; --help lists all flags\n")
