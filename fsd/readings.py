@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fsd import deviation as engine
 from fsd.deviation import read
 from fsd.stats import FloatArray, Prompt, Scorer, TokenStats
 from fsd.views import VIEWS, Material, View
@@ -13,17 +14,11 @@ from fsd.views import VIEWS, Material, View
 STATES = {"base": "target", "tuned": "tuned"}
 
 
-class Detector(Protocol):
-    """What is needed of a detector here; `detectors.Detector` is one."""
+class Detector(engine.Detector, Protocol):
+    """What is needed of a detector here beyond what the engine knows; `detectors.Detector` is one."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102 - see detectors.Detector
-    @property
-    def views(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def paired(self) -> bool: ...  # noqa: D102
-    @property
-    def function(self) -> Any: ...  # noqa: D102
+    def function(self) -> Any: ...  # noqa: D102 - see detectors.Detector
     @property
     def settings(self) -> Mapping[str, Any]: ...  # noqa: D102
 
