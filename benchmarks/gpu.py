@@ -1,9 +1,10 @@
 """Scoring and the paper's whole experiment on a GPU: python -m benchmarks.gpu --help.
 
-Random weights of 1.4B and 6.9B shapes in bfloat16. Printed are, for each shape: tokens a second and the share of the
-measured matmul peak, for the bare forward pass and for ours, with the statistics as they are and compiled; and what
-memory they take above the weights. Then the experiment of the FSD paper, three epochs of LoRA on 231 texts and four
-passes over 1,157 texts, by stage, beside its floor: the multiplications alone at the measured peak.
+Random weights of 1.4B and 6.9B shapes in bfloat16. Printed are the statistics of a chunk of logits beside a copy of it;
+then, for each shape, tokens a second and the share of the measured matmul peak, for the bare forward pass and for ours,
+with the statistics as they are, by torch and by compiled torch, and what memory they take above the weights. Last the
+experiment of the FSD paper, three epochs of LoRA on 231 texts and four passes over 1,157 texts, by stage, beside its
+floor: the multiplications alone at the measured peak.
 
 It needs torch, transformers and numpy; for the experiment's training also trl, peft and datasets.
 """
@@ -18,8 +19,9 @@ from typing import Any
 import torch
 
 from benchmarks.scoring import SHAPES, VOCABULARY, RandomModel, bare, hardware, inputs, measure, ours, random_model
-from fsd import scoring
+from fsd import reduction, scoring
 from fsd.models import DTYPES, torch_device
+from fsd.reduction import Statistics
 
 TRAINED, SCORED, EPOCHS, PASSES = 231, 1157, 3, 4
 """Size of the paper's experiment on WikiMIA."""
@@ -48,34 +50,62 @@ def above_weights(way: Callable[[], Any], device: torch.device) -> float:
     return torch.cuda.max_memory_allocated(device) - held
 
 
+def made_by(statistics: Statistics | None, model: RandomModel) -> Callable[[], Any]:
+    """Our way, with the statistics made by this function; None for what the engine takes by itself."""
+
+    def way() -> Any:
+        chosen = reduction.statistics_for
+        if statistics is not None:
+            reduction.statistics_for = lambda *_: statistics  # type: ignore[assignment]
+        try:
+            return ours(model, None)
+        finally:
+            reduction.statistics_for = chosen
+
+    return way
+
+
 def speed(model: RandomModel, shape: str, rounds: int, peak: float) -> None:
-    """Rows of the table: bare, ours, ours with compiled statistics."""
+    """Rows of the table: bare, and ours as it is, by torch and by compiled torch."""
     budget = scoring.ModelScorer(model).max_batch_tokens
     batches = inputs(model, budget)
     tokens = sum(map(len, model.rows))
-    plain, fused = scoring.token_statistics, torch.compile(scoring.token_statistics, dynamic=True)
-
-    def compiled() -> None:
-        scoring.token_statistics = fused
-        try:
-            ours(model, None)
-        finally:
-            scoring.token_statistics = plain
-
-    ways: dict[str, Callable[[], Any]] = {"bare": lambda: bare(model, batches), "ours": lambda: ours(model, None)}
+    ways: dict[str, Callable[[], Any]] = {"bare": lambda: bare(model, batches), "ours": made_by(None, model)}
+    ways["by torch"] = made_by(reduction.token_statistics, model)
+    compiled = made_by(torch.compile(reduction.token_statistics, dynamic=True), model)
     try:
         compiled()
         ways["compiled"] = compiled
     except Exception as error:  # whatever the compiler misses on this machine, the other rows are wanted
         print(f"compiled statistics left out: {type(error).__name__}")
+    apart = {name: abs(way() - ways["by torch"]()).max() for name, way in ways.items() if name != "bare"}
     taken = measure(ways, rounds, model.device)
     padding = 1 - tokens / sum(x.numel() for x in batches)
     print(f"\n{shape}: {tokens} tokens in {len(batches)} batches of at most {budget}, padding {padding:.1%}")
-    print(f"{'':10}{'tok/s':>10}{'over bare':>11}{'of peak':>9}{'memory above weights':>22}")
+    print(f"{'':10}{'tok/s':>10}{'over bare':>11}{'of peak':>9}{'memory above weights':>22}{'nats from torch':>17}")
     for name, (wall, _) in taken.items():
         share = operations(shape, tokens) / wall / peak
         memory = above_weights(ways[name], model.device) / 2**30
-        print(f"{name:10}{tokens / wall:10.0f}{wall / taken['bare'][0]:11.3f}{share:9.1%}{memory:18.2f} GiB")
+        far = f"{apart[name]:17.1e}" if name in apart else ""
+        ratio = wall / taken["bare"][0]
+        print(f"{name:10}{tokens / wall:10.0f}{ratio:11.3f}{share:9.1%}{memory:18.2f} GiB{far}")
+
+
+def statistics_alone(dtype: torch.dtype, device: torch.device, rounds: int) -> None:
+    """The statistics of a chunk of logits by themselves, beside a plain copy of it: memory's speed is their floor."""
+    logits = torch.randn(2048, VOCABULARY, device=device).to(dtype)
+    target = torch.zeros(len(logits), dtype=torch.long, device=device)
+    out = torch.empty_like(logits)
+    fused = reduction.statistics_for(device, dtype, VOCABULARY)
+    ways: dict[str, Callable[[], Any]] = {
+        "copy": lambda: out.copy_(logits),
+        "ours": lambda: fused(logits, target),
+        "by torch": lambda: reduction.token_statistics(logits, target),
+    }
+    size = logits.numel() * logits.element_size()
+    for name, (wall, _) in measure(ways, 10 * rounds, device).items():
+        moved = size * (2 if name == "copy" else 1)
+        print(f"statistics of {len(logits)} tokens, {name}: {wall * 1e6:.0f} µs, {moved / wall / 1e9:.0f} GB/s")
 
 
 def placeholder_tokenizer() -> Any:
@@ -133,6 +163,7 @@ def main() -> None:
     peak = matmul_peak(device, dtype, options.matmul, options.rounds)
     print(f"{date.today()}, {hardware(device)}, torch {torch.__version__}, {options.dtype}")
     print(f"matmul peak {peak / 1e12:.1f} TFLOP/s")
+    statistics_alone(dtype, device, options.rounds)
     for shape in options.shapes:
         model = random_model(shape, max(options.texts, options.trained + options.scored), device=device, dtype=dtype)
         rows = model.rows

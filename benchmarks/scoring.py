@@ -27,7 +27,8 @@ import numpy as np
 import torch
 
 from fsd.models import DTYPES, BaseIdentity, LanguageModel, torch_device
-from fsd.scoring import ModelScorer, fitting, token_statistics, windows
+from fsd.reduction import token_statistics
+from fsd.scoring import ModelScorer, fitting, windows
 from fsd.stats import Prompt
 
 VOCABULARY = 50304

@@ -1,12 +1,7 @@
-"""Prompts → token statistics: one forward pass per prompt, shared by all detectors.
+"""Prompts → token statistics: one forward pass per prompt, shared by all detectors."""
 
-The vocabulary never stands in memory for a whole batch: the output embedding is applied to a chunk of tokens at
-a time, and mean and standard deviation of log p come out of one exponential per logit.
-"""
-
-import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,13 +11,11 @@ from fsd.batches import Plan, Window, windows
 from fsd.errors import UsageError
 from fsd.models import LanguageModel
 from fsd.progress import progress
-from fsd.stats import STD_FLOOR, Prompt, TokenStats
+from fsd.reduction import Reduction
+from fsd.stats import Prompt, TokenStats
 
-CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**27}
-"""Size of float32 logits made at once: enough rows for one reading of the output embedding to pay."""
-BLOCK_BYTES = {"cpu": 2**20, "cuda": 2**27}
-"""Size of float32 logits reduced at once: what stays in a core's cache."""
-LOG2_E = 1 / math.log(2)
+T = TypeVar("T")
+
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Padded tokens per forward pass unless told otherwise; on a CPU, more gains nothing (see docs/performance.md)."""
 WHOLE_LOGITS_BYTES = 2**30
@@ -51,75 +44,20 @@ def fitting(order: Sequence[Window], begin: int, max_tokens: int) -> int:
     return end
 
 
-def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """logp, mean and std of each row, float32, from one exponential per logit.
-
-    With l = (logits − max) log₂ e and Z = Σ 2^l: log₂ p_v = l_v − log₂ Z, so that mean = (Σ l 2^l)/Z − log₂ Z, and the
-    variance, which no shift changes, is (Σ l² 2^l)/Z − ((Σ l 2^l)/Z)²; all in bits until the end, since 2^l is the
-    cheapest exponential. A second pass around the mean would cost as much again; l is relative to the maximum, so
-    what cancels is of the size of the spread itself.
-
-    Args:
-        logits: (n, V) of any float type; overwritten if it is float32.
-        target: (n,) token ids.
-
-    Returns:
-        (3, n) logp, mean, std in nats; std ≥ `STD_FLOOR`.
-    """
-    logits = logits.float()
-    bits = torch.add(logits.amax(-1, keepdim=True) * -LOG2_E, logits, alpha=LOG2_E, out=logits)
-    hit = bits.gather(-1, target[:, None]).squeeze(-1)
-    weight = bits.exp2()
-    total = weight.sum(-1)
-    weight *= bits
-    first = weight.sum(-1) / total
-    weight *= bits
-    second = weight.sum(-1) / total
-    log_total = total.log2()
-    std = (second - first.square()).clamp_min(0).sqrt()
-    nats = torch.stack([hit - log_total, first - log_total, std]) / LOG2_E
-    nats[2].clamp_min_(STD_FLOOR)
-    return nats
+def one_ahead(begun: Iterable[T]) -> Iterator[T]:
+    """The same items, each once the next one has been begun: a device works on while the last result is fetched."""
+    last: list[T] = []
+    for item in begun:
+        yield from last
+        last = [item]
+    yield from last
 
 
-class Reduction:
-    """Hidden states → statistics, a chunk of tokens at a time, in one piece of memory used again and again.
-
-    Fresh memory for every chunk of logits would cost as much as the statistics themselves.
-
-    Args:
-        head: the output embedding; None if the states are logits already.
-    """
-
-    def __init__(self, head: Any) -> None:
-        self.head = head
-        self.buffer: torch.Tensor | None = None
-
-    def __call__(self, states: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """(3, N) statistics of (N, D) hidden states or (N, V) logits and their (N,) targets."""
-        kind = states.device.type
-        width = 4 * (states.shape[-1] if self.head is None else self.head.weight.shape[0])
-        most = max(1, CHUNK_BYTES.get(kind, CHUNK_BYTES["cuda"]) // width)
-        rows = -(-len(states) // -(-len(states) // most))  # chunks of one size
-        block = max(1, BLOCK_BYTES.get(kind, BLOCK_BYTES["cuda"]) // width)
-        parts = []
-        for piece, wanted in zip(states.split(rows), target.split(rows), strict=True):
-            logits = self._logits(piece)
-            pairs = zip(logits.split(block), wanted.to(logits.device).split(block), strict=True)
-            parts += [token_statistics(some, ids) for some, ids in pairs]
-        return torch.cat(parts, dim=1)
-
-    def _logits(self, states: torch.Tensor) -> torch.Tensor:
-        head = self.head
-        if head is None:
-            return states
-        if type(head) is not torch.nn.Linear or head.bias is not None or hasattr(head, "_hf_hook"):
-            logits: torch.Tensor = head(states)
-            return logits
-        shape = len(states), head.weight.shape[0]
-        if self.buffer is None or len(self.buffer) < shape[0]:
-            self.buffer = states.new_empty(shape)
-        return torch.mm(states, head.weight.t(), out=self.buffer[: shape[0]])
+def _sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The tensor on a device; to a card without waiting for what it is still at work on."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
@@ -209,16 +147,19 @@ class ModelScorer:
         found = []
         with self.language_model.state(tuned=self.tuned) as network:
             reduction = Reduction(network.get_output_embeddings() if self.language_model.split_head else None)
-            for batch in batches:
-                for span, values in self._windows(network, reduction, batch, plan.ids):
-                    found.append((span, values))
-                    bar.update(span.size)
+            begun = (pair for batch in batches for pair in self._begun(network, reduction, batch, plan.ids))
+            for windows_, values in one_ahead(begun):
+                found += self._fetched(windows_, values)
+                bar.update(sum(span.size for span in windows_))
         return found
 
-    def _windows(
+    def _begun(
         self, network: Any, reduction: Reduction, order: Sequence[Window], ids: Sequence[list[int]]
-    ) -> Iterator[tuple[Window, NDArray[np.float64]]]:
-        """Each window of a batch with its statistics; what is too much for the memory is done again in halves."""
+    ) -> Iterator[tuple[Sequence[Window], torch.Tensor]]:
+        """Windows of a batch with their statistics, (3, n) on a device that may still be at work on them.
+
+        What is too much for the memory is done again in halves.
+        """
         begin = 0
         while begin < len(order):
             end = fitting(order, begin, self.max_batch_tokens)
@@ -232,8 +173,19 @@ class ModelScorer:
             if values is None:
                 self._back_off(batch)
                 continue
-            yield from zip(batch, values, strict=True)
+            yield batch, values
             begin = end
+
+    def _fetched(self, batch: Sequence[Window], statistics: torch.Tensor) -> list[tuple[Window, NDArray[np.float64]]]:
+        """Windows with their statistics, off the device."""
+        values = statistics.double().cpu().numpy()
+        if not np.isfinite(values).all():
+            raise UsageError(
+                f"model {self.language_model.identity.id!r} must give finite log-probabilities; it does not in "
+                f"{self.language_model.precision}: take another dtype"
+            )
+        parts = np.split(values, np.cumsum([span.end - span.first for span in batch])[:-1], axis=1)
+        return list(zip(batch, parts, strict=True))
 
     def _back_off(self, batch: Sequence[Window]) -> None:
         if len(batch) == 1:
@@ -259,27 +211,22 @@ class ModelScorer:
 
     def _forward(
         self, network: Any, reduction: Reduction, batch: Sequence[Window], ids: Sequence[list[int]]
-    ) -> list[NDArray[np.float64]]:
-        """(3, n) statistics of the scored positions of each window of a batch."""
+    ) -> torch.Tensor:
+        """(3, n) statistics of the scored positions of the windows of a batch, one window after the other."""
         device = self.language_model.device
-        x = torch.full((len(batch), batch[0].size), self.language_model.start, dtype=torch.long)
-        scored = torch.zeros(x.shape, dtype=torch.bool)
+        width = batch[0].size
+        x = torch.full((len(batch), width), self.language_model.start, dtype=torch.long)
+        scored: list[int] = []
         targets: list[int] = []
         for r, span in enumerate(batch):
             row = ids[span.prompt]
             x[r, : span.size] = torch.tensor(row[span.begin : span.end])
-            scored[r, span.first - span.begin : span.size] = True
+            scored += range(r * width + span.first - span.begin, r * width + span.size)
             targets += row[span.first + 1 : span.end + 1]
         # Padding stands on the right, where a causal model cannot look, so no attention mask is needed.
-        x, target = x.to(device), torch.tensor(targets, device=device)
+        x, places, target = (_sent(part, device) for part in (x, torch.tensor(scored), torch.tensor(targets)))
         if self.language_model.split_head:
             states = network.get_decoder()(input_ids=x, use_cache=False).last_hidden_state
         else:
             states = network(input_ids=x, use_cache=False).logits
-        values = reduction(states[scored.to(states.device)], target).double().cpu().numpy()
-        if not np.isfinite(values).all():
-            raise UsageError(
-                f"model {self.language_model.identity.id!r} must give finite log-probabilities; it does not in "
-                f"{self.language_model.precision}: take another dtype"
-            )
-        return np.split(values, np.cumsum([span.end - span.first for span in batch])[:-1], axis=1)
+        return reduction(states.flatten(0, 1).index_select(0, places.to(states.device)), target)

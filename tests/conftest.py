@@ -11,6 +11,7 @@ from typing import Any
 # Before torch starts its threads: spinning ones stall two processes on two cores.
 os.environ["OMP_WAIT_POLICY"] = "passive"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["TRITON_INTERPRET"] = "1"  # kernels run on the CPU; settled when Triton is first imported
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"

@@ -20,10 +20,12 @@ HOMES = {
         "fsd/finetuning.py",
         "fsd/pretraining.py",
         "fsd/processes.py",
-        "fsd/kernels.py",
+        "fsd/reduction.py",
+        "fsd/fused.py",
         "benchmarks",
         "tests",
     ),
+    "triton": ("fsd/fused.py", "tests"),
     "trl": ("fsd/finetuning.py", "tests"),
     "peft": ("fsd/models.py", "fsd/adapters.py", "fsd/finetuning.py", "benchmarks", "tests"),
     "transformers": (

@@ -1,7 +1,7 @@
 """The engine against transformers' own loss, slow float64 loops, and itself read another way."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import torch
 from fsd import scoring
 from fsd.errors import UsageError
 from fsd.models import LanguageModel, load
-from fsd.scoring import ModelScorer, fitting, token_statistics, windows
-from fsd.stats import STD_FLOOR, Prompt, TokenStats
+from fsd.scoring import ModelScorer, fitting, one_ahead, windows
+from fsd.stats import Prompt, TokenStats
 
 TEXTS = [
     "a member",
@@ -55,41 +55,6 @@ def slow_text(model: LanguageModel, text: str, context: str = "") -> np.ndarray:
     ids = [model.start, *(model.tokens([context])[0] if context else []), *tokens]
     first = len(ids) - len(tokens)
     return np.array([slow(model, ids[:i], ids[i]) for i in range(first, len(ids))]).T
-
-
-def test_statistics_of_four_logits_by_hand() -> None:
-    # p = 1/2, 1/4, 1/8, 1/8: E[log p] = -(1/2 + 2/4 + 3/8 + 3/8) ln 2 = -1.75 ln 2, and
-    # E[(log2 p)^2] = 1/2 + 4/4 + 9/8 + 9/8 = 3.75, so that the variance is 3.75 - 3.0625 = 0.6875 (ln 2)^2.
-    logits = torch.tensor([[1 / 2, 1 / 4, 1 / 8, 1 / 8]]).log() + 7.0
-    logp, mean, std = token_statistics(logits, torch.tensor([1]))[:, 0].tolist()
-    ln2 = math.log(2)
-    assert (logp, mean, std) == pytest.approx((-2 * ln2, -1.75 * ln2, math.sqrt(0.6875) * ln2), rel=1e-6)
-
-
-def test_uniform_logits_have_no_deviation_but_a_floor() -> None:
-    logp, mean, std = token_statistics(torch.full((1, 5), 3.0), torch.tensor([4]))[:, 0].tolist()
-    assert (logp, mean) == pytest.approx((-math.log(5), -math.log(5)), rel=1e-6)
-    assert std == pytest.approx(STD_FLOOR)
-
-
-@pytest.mark.parametrize("offset", [-1000.0, 0.0, 1000.0])
-@pytest.mark.parametrize("spread", [0.1, 3.0, 30.0])
-def test_statistics_equal_float64_at_any_offset_and_spread(offset: float, spread: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits = (torch.randn(16, 5000, generator=generator) * spread + offset).float()
-    target = torch.randint(5000, (16,), generator=generator)
-    log = logits.double().log_softmax(-1)
-    mean = (log.exp() * log).sum(-1)
-    std = (log.exp() * (log - mean[:, None]) ** 2).sum(-1).sqrt()
-    expected = torch.stack([log[torch.arange(16), target], mean, std])
-    got = token_statistics(logits.clone(), target).double()
-    assert torch.allclose(got, expected, rtol=2e-6, atol=2e-5 if spread > 3 else 2e-6)
-
-
-def test_half_precision_logits_are_reduced_in_float32() -> None:
-    logits = torch.randn(4, 5000, generator=torch.Generator().manual_seed(0)).bfloat16()
-    target = torch.arange(4)
-    assert torch.equal(token_statistics(logits, target), token_statistics(logits.float(), target))
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -316,9 +281,15 @@ def test_a_budget_below_one_text_is_refused(model: LanguageModel, budget: int, m
         score(model, ["a member of the text"], max_batch_tokens=budget)
 
 
-def test_chunks_of_any_size_give_the_same_statistics(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = score(model, TEXTS)
-    monkeypatch.setitem(scoring.CHUNK_BYTES, "cpu", 5 * 4 * 300)
-    monkeypatch.setitem(scoring.BLOCK_BYTES, "cpu", 2 * 4 * 300)
-    for one, other in zip(score(model, TEXTS), expected, strict=True):
-        np.testing.assert_allclose(arrays(one), arrays(other), atol=5e-6)
+def test_results_are_fetched_one_behind() -> None:
+    seen: list[str] = []
+
+    def begun() -> Iterator[int]:
+        for i in range(3):
+            seen.append(f"begin {i}")
+            yield i
+
+    for i in one_ahead(begun()):
+        seen += [f"fetch {i}"]
+    assert seen == ["begin 0", "begin 1", "fetch 0", "begin 2", "fetch 1", "fetch 2"]
+    assert list(one_ahead([])) == []
