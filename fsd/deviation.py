@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fsd.errors import UsageError
+from fsd.progress import progress
 from fsd.stats import Scorer, Scores, TokenStats
 from fsd.views import FORMS, LISTS, VIEWS, Material, View, unavailable
 
@@ -86,6 +87,8 @@ def evaluate(
     detectors: Sequence[Detector],
     scorers: Mapping[str, Scorer],
     material: Material | None = None,
+    *,
+    shown: bool = False,
 ) -> Deviation:
     """Base, tuned and FSD score of every text by every detector.
 
@@ -97,6 +100,7 @@ def evaluate(
         detectors: those to compute; see `usable`.
         scorers: `target`, and `tuned` for deviations, and what else the detectors read.
         material: what forms need besides the text.
+        shown: whether progress over more than `CHUNK` texts is shown.
 
     Raises:
         UsageError: for no texts, or a detector that needs a scorer or material that is not given.
@@ -111,9 +115,11 @@ def evaluate(
     states = ("target", "tuned") if "tuned" in scorers else ("target",)
     answer = Deviation()
     columns: dict[tuple[str, str], list[float]] = {}
-    for chunk in (texts[i : i + CHUNK] for i in range(0, len(texts), CHUNK)):
-        for readings in read(chunk, _needed(detectors, states), scorers, material):
-            _score(detectors, states, readings, columns, answer.fallbacks)
+    with progress(len(texts), "all texts", "text", shown=shown and len(texts) > CHUNK) as bar:
+        for chunk in (texts[i : i + CHUNK] for i in range(0, len(texts), CHUNK)):
+            for readings in read(chunk, _needed(detectors, states), scorers, material):
+                _score(detectors, states, readings, columns, answer.fallbacks)
+            bar.update(len(chunk))
     scores = {key: np.asarray(values) for key, values in columns.items()}
     answer.base = {name: column for (name, state), column in scores.items() if state == "target"}
     answer.tuned = {name: column for (name, state), column in scores.items() if state == "tuned"}

@@ -8,6 +8,7 @@ import pytest
 import detectors
 from fsd import deviation as engine
 from fsd.errors import UsageError
+from fsd.progress import progress
 from fsd.stats import Prompt, Scorer, TokenStats
 from fsd.views import VIEWS, Material
 
@@ -162,3 +163,18 @@ def test_lowercase_is_left_out_where_the_script_has_no_case() -> None:
 def test_mistakes_are_refused(texts: list[str], names: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         engine.evaluate(texts, [detectors.load(name) for name in names], readers())
+
+
+def test_progress_is_shown_for_many_texts_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, bool]] = []
+    real = progress
+
+    def recorded(total: int, *args: str, shown: bool) -> object:
+        seen.append((total, shown))
+        return real(total, *args, shown=False)
+
+    monkeypatch.setattr(engine, "progress", recorded)
+    monkeypatch.setattr(engine, "CHUNK", 2)
+    for texts in (["a", "b"], ["a", "b", "c"]):
+        engine.evaluate(texts, [detectors.load("loss")], readers(), shown=True)
+    assert seen == [(2, False), (3, True)]
