@@ -5,9 +5,11 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast, get_origin
 
 from fsd import processes
 from fsd.errors import UsageError
@@ -62,6 +64,7 @@ def _read(config: type[Config], description: str, team: "processes.Team | None")
             nowhere = stack.enter_context(Path(os.devnull).open("w"))
             stack.enter_context(contextlib.redirect_stderr(nowhere))
             stack.enter_context(contextlib.redirect_stdout(nowhere))
+        _refuse_empty(config, sys.argv[1:])
         told = stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
         try:
             return tyro.cli(
@@ -73,6 +76,22 @@ def _read(config: type[Config], description: str, team: "processes.Team | None")
             if left.code:
                 raise UsageError(_in_one_line(told.getvalue())) from None
             raise
+
+
+def _refuse_empty(config: type[Any], arguments: Sequence[str]) -> None:
+    """A list without an entry, as `--data $FILES` gives where FILES is not set, is a mistake and no default."""
+    lists = {f"--{name.replace('_', '-')}" for name in _list_fields(config)}
+    for flag, following in pairwise([*arguments, "--"]):
+        if flag.replace("_", "-") in lists and following.startswith("--"):
+            raise UsageError(f"{flag.removeprefix('--')} must be followed by at least one value; got none")
+
+
+def _list_fields(config: type[Any]) -> Iterator[str]:
+    for entry in fields(config):
+        if is_dataclass(entry.type):
+            yield from _list_fields(cast("type[Any]", entry.type))
+        elif get_origin(entry.type) is tuple:
+            yield entry.name
 
 
 def _in_one_line(box: str) -> str:

@@ -58,6 +58,8 @@ def test_help_comes_in_half_a_second(root: Path) -> None:
         (["--settings", "surp.q=3"], "setting of surp must be one of entropy, k"),
         (["--settings", "surp.k=much"], "must be of the type of its default"),
         (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--data"], "data must be followed by at least one value"),
+        (["--settings", "--seed", "3"], "settings must be followed by at least one value"),
         (["--unseen", "1.5"], "unseen must be a share"),
         (["--model", "./nowhere"], "there is no folder"),
         (["--adapter", "models:/none@champion"], "models:/none@champion"),
