@@ -239,9 +239,10 @@ def importance(name: str, plan: Plan) -> dict[str, float]:
     """Setting → its share of the variance of the value over the trials; empty where there is nothing to tell."""
     with _quietly():
         study = _load(name, plan)
+        warnings.simplefilter("error", UserWarning)  # Optuna's word for trials that are too few or too much alike
         try:
             return dict(optuna.importance.get_param_importances(study))
-        except (RuntimeError, ValueError):  # too few trials, one setting only, or all of one value
+        except (RuntimeError, ValueError, UserWarning):  # or one setting only
             return {}
 
 

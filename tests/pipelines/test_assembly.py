@@ -14,12 +14,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
+from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
 from fsd.models import LanguageModel, load
 from fsd.scoring import ModelScorer
 from fsd.stats import Prompt
 from pipelines import _assembly
 from pipelines.fsd import main
+from pipelines.study import StudyConfig
+from pipelines.study import main as study
+from pipelines.tune import main as tune
 
 NAMES = "loss,lowercase,min_k_deviation,recall"
 
@@ -75,6 +78,30 @@ def test_a_second_run_and_one_that_reuses_the_adapter_make_no_forward_pass(job, 
     main(replace(job, training=replace(job.training, learning_rate=2e-3), detection=DetectorConfig(detectors="loss")))
     assert passes  # by the tuned model, which is another now
     assert shards() == files + 1
+
+
+def test_tuning_on_the_same_texts_makes_no_forward_pass(job, passes, tmp_path) -> None:
+    job = replace(job, detection=DetectorConfig(detectors="min_k,min_k_deviation"))
+    config = TuneConfig(job=job, storage=f"journal:{tmp_path}/trials.log", study="s", trials=12, folds=2, repeats=1)
+    main(job)
+    assert passes
+    passes.clear()
+    tune(config)
+    assert passes == []
+
+
+def test_a_study_on_texts_that_were_read_makes_no_forward_pass(job, passes, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("FSD_CACHE", str(tmp_path / "kept"))
+    config = StudyConfig(
+        "fsd-fig2", model=(job.model.model,), data=(str(tmp_path / "data.jsonl"),), training=job.training
+    )
+    study(config)
+    assert passes
+    passes.clear()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # where no cell is finished
+    study(config)
+    assert passes == []
 
 
 def test_scores_with_a_cache_are_bitwise_those_without(job, passes, tmp_path) -> None:
