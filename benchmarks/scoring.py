@@ -169,6 +169,22 @@ def reduction_alone(model: RandomModel, rounds: int) -> None:
     print(f"statistics alone: {taken['statistics'][1] / 20 * 1e6:.0f} µs of processor time per token")
 
 
+def profile(model: RandomModel, budget: int | None) -> None:
+    """Where the time of ours goes, by torch's operations."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiler
+
+    on_card = model.device.type == "cuda"
+    with profiler(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_card], acc_events=True) as seen:
+        ours(model, budget)
+    column = "self_device_time_total" if on_card else "self_cpu_time_total"
+    times = {event.key: getattr(event, column) for event in seen.key_averages()}
+    total = sum(times.values())
+    largest = sorted(times.items(), key=lambda pair: -pair[1])[:12]
+    print("share of the time of ours, by operation: ", end="")
+    print(", ".join(f"{name.removeprefix('aten::')} {taken / total:.1%}" for name, taken in largest))
+
+
 def hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -185,6 +201,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--profile", action="store_true", help="also say where the time of ours goes")
     parser.add_argument("--no-textbook", action="store_true")
     parser.add_argument("--budgets", type=int, nargs="+", default=[0], help="tokens per batch; 0 is what FSD takes")
     options = parser.parse_args()
@@ -198,6 +215,8 @@ def main() -> None:
             report(model, budget or None, options.rounds, with_textbook=not options.no_textbook)
         if device.type == "cpu":
             reduction_alone(model, options.rounds)
+        if options.profile:
+            profile(model, options.budgets[0] or None)
     print(f"\npeak memory of the process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
 
 
