@@ -41,13 +41,13 @@ def attach(language_model: "LanguageModel", folder: Path) -> None:
     """Attach a saved adapter, refusing one that was trained on another base.
 
     Raises:
-        UsageError: if the folder holds no adapter, one of a kind that cannot be switched off bitwise, or one
-            whose base is another than the loaded one.
+        UsageError: if the folder holds no adapter, one of a kind that cannot be switched off bitwise or does not
+            work on weights rounded like these, or one whose base is another than the loaded one.
     """
     from peft import PeftModel  # noqa: TID251 - see above
     from safetensors import SafetensorError
 
-    _check_adapter(folder)
+    _check_precision(language_model, _kind(folder))
     check_base(language_model.identity, folder)
     detach(language_model)
     device = str(language_model.device)
@@ -64,7 +64,10 @@ def attach(language_model: "LanguageModel", folder: Path) -> None:
 
 def detach(language_model: "LanguageModel") -> None:
     """Take the adapter off, if there is one; the base is as it was before."""
-    if language_model.adapted:
+    if language_model.adapted and language_model.bits:  # peft takes no ia3 off rounded weights
+        language_model.model = language_model.base
+        strip(language_model)
+    elif language_model.adapted:
         language_model.model = language_model.model.unload()
 
 
@@ -92,7 +95,17 @@ def quiet_peft() -> Iterator[None]:
         yield
 
 
-def _check_adapter(folder: Path) -> None:
+def _check_precision(language_model: "LanguageModel", method: str) -> None:
+    """On rounded weights, peft's other methods give the next layer float32, which it does not take elsewhere."""
+    if language_model.bits and language_model.dtype != "float32" and method != "lora":
+        raise UsageError(
+            f"{method} on {language_model.bits}-bit weights must be computed in float32; got dtype "
+            f"{language_model.dtype}: take lora or dtype float32"
+        )
+
+
+def _kind(folder: Path) -> str:
+    """The method of an adapter, which must be one that can be switched off."""
     file = folder / "adapter_config.json"
     if not file.exists():
         raise UsageError(f"adapter must be a folder with adapter_config.json; {folder} has none")
@@ -106,6 +119,7 @@ def _check_adapter(folder: Path) -> None:
             f"adapter must be one of {', '.join(ADAPTERS)} without trained biases, so that it can be switched off; "
             f"got {kind} with bias {bias!r}"
         )
+    return kind.lower()
 
 
 def check_base(identity: BaseIdentity, folder: Path) -> None:
@@ -176,12 +190,14 @@ def peft_config(language_model: "LanguageModel", config: AdapterConfig, *, steps
         steps: optimiser steps to come; AdaLoRA plans its budget over them.
 
     Raises:
-        UsageError: if peft knows no targets for the architecture, if named targets do not exist, or if the
-            training is too short for AdaLoRA to reallocate anything.
+        UsageError: if peft knows no targets for the architecture, if named targets do not exist, if the method
+            does not work on weights rounded like these, or if the training is too short for AdaLoRA to reallocate
+            anything.
     """
     from peft import AdaLoraConfig, IA3Config, LoraConfig  # noqa: TID251 - see above
     from peft.utils import constants  # noqa: TID251 - see above
 
+    _check_precision(language_model, config.method)
     architecture = language_model.base.config.model_type
     mapping = getattr(constants, f"TRANSFORMERS_MODELS_TO_{config.method.upper()}_TARGET_MODULES_MAPPING")
     targets = _targets(language_model, config, mapping, architecture)

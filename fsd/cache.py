@@ -69,6 +69,7 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
         language_model.device.type,
         version("torch"),
         version("transformers"),
+        *([version("bitsandbytes")] if language_model.bits else []),
     )
     return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
 

@@ -43,9 +43,11 @@ class ModelConfig:
     frequencies: str | None = None
     """Token-frequency table for dc_pdd, made by pipelines.frequencies; embedded has its own."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or spread: over all cards, then memory, for a model larger than a card."""
     dtype: Dtype = "auto"
     """Precision of training and scoring; auto is bfloat16 on cuda, else float32."""
+    bits: Literal[4, 8] | None = None
+    """Bits to round the weights to, for a model larger than the memory; needs bitsandbytes."""
     max_batch_tokens: int | None = None
     """Padded tokens per forward pass; by default what suits the device."""
     cache: str | None = None
@@ -117,8 +119,10 @@ class APIConfig:
     """Address of the API up to /v1, e.g. http://localhost:8000/v1, for --model api:NAME."""
     start_token: str = ""
     """Start token to put before every text, e.g. <|endoftext|>, where the server puts none: the first token counts."""
+    tokenizer: str | None = None
+    """The model's own tokenizer (embedded, a folder or a hub id): token ids are sent, and dc_pdd can be computed."""
     concurrency: int = 8
-    """Requests open at once."""
+    """Texts, and so requests, under way at once."""
     requests_per_minute: float | None = None
     """Most requests that begin in a minute."""
     price: float | None = None

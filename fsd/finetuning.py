@@ -13,12 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from fsd.adapters import orthogonal_penalty, peft_config, quiet_peft, strip
+from fsd import processes
+from fsd.adapters import orthogonal_penalty, quiet_peft, strip
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
 from fsd.hub import first_line
 from fsd.models import LanguageModel, detach
 from fsd.progress import progress
+from fsd.training_plan import plan
+
+__all__ = ["StepLog", "finetune", "orthogonal_penalty", "plan"]
 
 StepLog = Callable[[Mapping[str, float], int], None]
 """Takes the numbers of a training step (loss, lm_loss, learning_rate, grad_norm) and the step, from 1."""
@@ -39,7 +43,8 @@ def finetune(
     Texts are given as they are scored: one start token before, no end token after, never packed, never cut (a
     text longer than the context is trained on in pieces). Base weights keep their precision and place, so that
     with the adapter off the scores stay the base's bitwise. An adapter that is already attached is replaced; after
-    an error there is none. Random states outside are left as they were.
+    an error there is none. Random states outside are left as they were. A step's loss is the mean over the tokens of
+    its batch, however many processes share it, so without dropout they train the adapter of one, to rounding.
 
     Args:
         language_model: the base; gets the adapter.
@@ -57,6 +62,7 @@ def finetune(
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)
     forward = vars(language_model.base).get("forward")
+    padding = language_model.base.config.pad_token_id
     with _own_randomness(), _quiet(), _place(language_model), tempfile.TemporaryDirectory() as folder:
         try:
             trainer = _trainer(language_model, pieces, adapter, config, seed, folder)
@@ -74,23 +80,8 @@ def finetune(
             raise
         finally:
             _restore_forward(language_model.base, forward)
+            language_model.base.config.pad_token_id = padding  # the trainer's; with it gpt2 would warn at every text
     language_model.model.eval()
-
-
-def plan(
-    language_model: LanguageModel, texts: Sequence[str], config: AdapterConfig
-) -> tuple[list[list[int]], int, Any]:
-    """What a training would do, without doing it: token ids of its pieces of text, optimiser steps, peft configuration.
-
-    Raises:
-        UsageError: for no texts, impossible hyperparameters, or an architecture without known targets.
-    """
-    if not texts:
-        raise UsageError("fine-tuning must have at least one unseen text; got none")
-    _check(config)
-    pieces = _pieces(language_model, texts)
-    steps = math.ceil(len(pieces) / config.batch_size) * config.epochs
-    return pieces, steps, peft_config(language_model, config, steps=steps)
 
 
 def _restore_forward(base: Any, forward: Any) -> None:
@@ -135,33 +126,6 @@ def _place(language_model: LanguageModel) -> contextlib.AbstractContextManager[A
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
-def _check(config: AdapterConfig) -> None:
-    positive = {
-        "rank": config.rank,
-        "alpha": config.alpha,
-        "learning-rate": config.learning_rate,
-        "epochs": config.epochs,
-        "batch-size": config.batch_size,
-    }
-    for name, value in positive.items():
-        if not 0 < value < math.inf:
-            raise UsageError(f"{name} must be greater than 0; got {value}")
-    if not 0 <= config.dropout < 1:
-        raise UsageError(f"dropout must be at least 0 and below 1; got {config.dropout}")
-    if config.warmup_steps < 0 or config.weight_decay < 0:
-        raise UsageError("warmup-steps and weight-decay must be at least 0; got a negative value")
-
-
-def _pieces(language_model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
-    """Start token + tokens of each text, in pieces of at most one context.
-
-    A piece begins with the last token of the one before, so that every token is predicted once.
-    """
-    size = language_model.context
-    rows = [[language_model.start, *ids] for ids in language_model.tokens(texts)]
-    return [row[i : i + size] for row in rows for i in range(0, len(row) - 1, size - 1)]
-
-
 def _trainer(
     language_model: LanguageModel,
     pieces: list[list[int]],
@@ -177,7 +141,7 @@ def _trainer(
         trainer = _trainer_class()(
             model=language_model.model,
             args=_arguments(language_model.device, config, seed, folder, pieces=len(pieces)),
-            train_dataset=Dataset.from_dict({"input_ids": pieces}),
+            train_dataset=Dataset.from_dict({"input_ids": [*pieces, *_blank(language_model)]}),
             peft_config=adapter,
             processing_class=copy.deepcopy(language_model.tokenizer),  # trl gives it a padding token
         )
@@ -186,15 +150,23 @@ def _trainer(
             f"target-modules {config.target_modules!r} must suit {config.method} and the model; {first_line(error)}"
         ) from error
     trainer.remove_callback(PrinterCallback)
+    for weight in trainer.model.parameters():
+        if weight.requires_grad:  # on rounded weights trl makes it bfloat16, in which it would not be read again
+            weight.data = weight.data.float()
     return trainer
+
+
+def _blank(language_model: LanguageModel) -> list[list[int]]:
+    """Where several processes share the batches, a row that predicts nothing and so weighs nothing."""
+    return [[language_model.start]] if processes.size() > 1 else []
 
 
 def _arguments(device: torch.device, config: AdapterConfig, seed: int, folder: str, *, pieces: int) -> Any:
     from trl import SFTConfig
 
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if config.batch_size % processes:
-        raise UsageError(f"batch-size must be a multiple of the {processes} processes; got {config.batch_size}")
+    count = processes.size()
+    if config.batch_size % count:
+        raise UsageError(f"batch-size must be a multiple of the {count} processes; got {config.batch_size}")
     steps = math.ceil(pieces / config.batch_size) * config.epochs
     arguments = SFTConfig(
         output_dir=folder,
@@ -206,7 +178,7 @@ def _arguments(device: torch.device, config: AdapterConfig, seed: int, folder: s
         packing=False,
         dataset_kwargs={"skip_prepare_dataset": True},  # it is prepared: token ids, and nothing put after them
         num_train_epochs=config.epochs,
-        per_device_train_batch_size=config.batch_size // processes,
+        per_device_train_batch_size=config.batch_size // count,
         learning_rate=config.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=min(config.warmup_steps, steps // 2),
@@ -227,13 +199,48 @@ def _arguments(device: torch.device, config: AdapterConfig, seed: int, folder: s
     return arguments
 
 
+class _Filled(torch.utils.data.Sampler[int]):
+    """The order of one process, whose last batch is filled up with the blank row, so that all get a share of it.
+
+    accelerate would fill it up with texts that come again.
+
+    Args:
+        rows: of the data, the blank one included, which stands last.
+        batch: rows of a step, over all processes.
+        seed: of the order.
+    """
+
+    def __init__(self, rows: int, batch: int, seed: int) -> None:
+        from accelerate.data_loader import SeedableRandomSampler  # accelerate's own order in one process
+
+        texts = rows - 1
+        self.order = SeedableRandomSampler(range(texts), data_seed=seed)
+        self.blanks = [texts] * (-texts % batch)
+
+    def __len__(self) -> int:
+        return len(self.order) + len(self.blanks)
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self.order
+        yield from self.blanks
+
+    def set_epoch(self, epoch: int) -> None:
+        self.order.set_epoch(epoch)
+
+
 def _trainer_class() -> Any:
-    """SFTTrainer with what AdaLoRA needs and nobody else does for it: the penalty and the reallocation."""
+    """SFTTrainer with AdaLoRA's penalty, and with each step's batch shared among all processes."""
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     from trl import SFTTrainer
 
     class FSDTrainer(SFTTrainer):  # type: ignore[misc]
         lm_loss = 0.0
+
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            if processes.size() == 1:
+                return super()._get_train_sampler(train_dataset)
+            batch = self.args.per_device_train_batch_size * processes.size()
+            return _Filled(len(self.train_dataset), batch, self.args.data_seed)
 
         def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             answer = super().compute_loss(model, inputs, *args, **kwargs)

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from fsd import processes, rounding
 from fsd.adapters import BaseIdentity, adapter_fingerprint, attach, check_base, detach, save_adapter
 from fsd.errors import UsageError
 from fsd.hub import fingerprint, first_line, locate
+from fsd.rounding import bits_of
 
 __all__ = [
     "BaseIdentity",
@@ -74,12 +76,19 @@ class LanguageModel:
         return device
 
     @property
-    def precision(self) -> str:
-        """What the weights are computed with: a dtype, or the number of bits they were rounded to."""
-        for bits in (4, 8):
-            if getattr(self.base, f"is_loaded_in_{bits}bit", False):
-                return f"{bits}bit"
+    def dtype(self) -> str:
+        """What is computed with, and what weights that are not rounded are kept in."""
         return str(self.base.dtype).removeprefix("torch.")
+
+    @property
+    def bits(self) -> int | None:
+        """The bits that the weights were rounded to; None if they were not."""
+        return bits_of(self.base)
+
+    @property
+    def precision(self) -> str:
+        """All that rounds the numbers: the dtype, and before it the bits of the weights, if they were rounded."""
+        return f"{self.bits}bit-{self.dtype}" if self.bits else self.dtype
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text, no special tokens added and none read out of the text's characters.
@@ -127,7 +136,7 @@ def load(
         model: "embedded", "embedded-twin", a local folder or a hub id.
         revision: branch, tag or commit of a hub id.
         device: "auto" (cuda if there is one, else cpu), "spread" (over all cards, then memory, for a model larger
-            than one card) or a torch device.
+            than one card; in one process only) or a torch device.
         dtype: "auto" (bfloat16 on cuda, else float32), "float32", "bfloat16" or "float16".
         bits: 8 or 4 to round the weights to so many bits (needs bitsandbytes); None leaves them.
 
@@ -137,12 +146,16 @@ def load(
     """
     from transformers import AutoModelForCausalLM
 
+    if device == "spread" and processes.size() > 1:
+        raise UsageError(f"device spread must be used in one process, which takes all cards; got {processes.size()}")
     where = torch_device("auto" if device == "spread" else device)
-    options: dict[str, Any] = {"dtype": _dtype(dtype, where), **_rounding(bits)}
+    kind = _dtype(dtype, where)
+    options: dict[str, Any] = {"dtype": kind, **rounding.options(bits, kind)}
     if device == "spread":
         options["device_map"] = "auto"
-    elif bits is not None:
-        options["device_map"] = {"": where}
+    elif bits is not None:  # accelerate compares numbers of cards
+        alone = where.type == "cuda" and where.index is None
+        options["device_map"] = {"": torch.cuda.current_device() if alone else where}
     folder, commit = locate(model, revision)
     identity = BaseIdentity(id=model, revision=commit, fingerprint=fingerprint(folder))
     with _quiet_loading(), _loading(model):
@@ -155,21 +168,8 @@ def load(
         raise UsageError(f"model {model!r} must have all its weights; {len(missing)} missing, e.g. {missing[0]}")
     if "device_map" not in options:
         network.to(where)
+    rounding.keep_trainable(network)
     return assemble(network.eval(), tokenizer, identity)
-
-
-def _rounding(bits: int | None) -> dict[str, Any]:
-    if bits is None:
-        return {}
-    if bits not in (4, 8):
-        raise UsageError(f"bits must be 4 or 8; got {bits}")
-    from importlib.util import find_spec
-
-    if find_spec("bitsandbytes") is None:
-        raise UsageError(f"{bits}-bit weights must have the package bitsandbytes; it is not installed")
-    from transformers import BitsAndBytesConfig
-
-    return {"quantization_config": BitsAndBytesConfig(**{f"load_in_{bits}bit": True})}
 
 
 @contextlib.contextmanager

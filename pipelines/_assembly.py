@@ -212,7 +212,7 @@ def reference_scorer(name: str, config: ModelConfig, keep: "StatsCache | None") 
     def loaded() -> "LanguageModel":
         from fsd.models import load
 
-        return load(name, device=config.device, dtype=config.dtype)
+        return load(name, device=config.device, dtype=config.dtype, bits=config.bits)
 
     if processes.team() and not processes.is_main():
         return _scorer("reference", loaded, config, None)
@@ -258,7 +258,8 @@ def _neighbours(kind: str, config: ModelConfig, texts: Sequence[str], seed: int)
         return partial(word_swaps, vocabulary=build_vocabulary(texts), count=swaps, seed=seed)
     from fsd.masked import NEIGHBOURS, MaskedModel
 
-    return MaskedModel(kind, count=count or NEIGHBOURS, device=config.device, seed=seed)
+    device = "auto" if config.device == "spread" else config.device
+    return MaskedModel(kind, count=count or NEIGHBOURS, device=device, seed=seed)
 
 
 def trained_on(parts: Split, adapter: str | None) -> Split:

@@ -72,7 +72,7 @@ class Detective:
         self._trained = {run for document in self.unseen for run in _runs(document.text)}
         config = self.config
         self.language_model = models.load(
-            config.model, revision=config.revision, device=config.device, dtype=config.dtype
+            config.model, revision=config.revision, device=config.device, dtype=config.dtype, bits=config.bits
         )
         models.attach(self.language_model, adapter)
         self.scorers = _assembly.scorers(self.language_model, config)

@@ -117,6 +117,7 @@ def setup_of(config: TuneConfig, parts: Split, fingerprint: str) -> dict[str, An
         "neighbour_model": job.model.neighbour_model,
         "frequencies": job.model.frequencies,
         "dtype": job.model.dtype,
+        **({"bits": job.model.bits} if job.model.bits else {}),
         "shots": job.detection.shots,
         "detectors": job.detection.detectors if config.tune == "adapter" else "one a study",
         "settings": list(job.detection.settings),

@@ -150,7 +150,7 @@ class AdapterTask:
             from fsd import models
 
             c = self.config.model
-            model = models.load(c.model, revision=c.revision, device=c.device, dtype=c.dtype)
+            model = models.load(c.model, revision=c.revision, device=c.device, dtype=c.dtype, bits=c.bits)
             self._loaded = model, lasting(_assembly.scorers(model, c))
         return self._loaded
 

@@ -41,7 +41,7 @@ class DetectConfig:
     model: str | None = None
     """Where the base model is, if not where it was when the adapter was trained."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or spread: over all cards, then memory, for a model larger than a card."""
     seed: int = 42
     """Of the test of the corpus as a whole."""
 

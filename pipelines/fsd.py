@@ -53,13 +53,14 @@ def main(config: FSDConfig) -> None:
     source = config.adapter
     adapter = processes.from_main(lambda: tracking.fetch_adapter(source)) if source else None
     with stages("model"):
+        asked = config.model
         model = models.load(
-            config.model.model, revision=config.model.revision, device=config.model.device, dtype=config.model.dtype
+            asked.model, revision=asked.revision, device=asked.device, dtype=asked.dtype, bits=asked.bits
         )
         if adapter:
             models.attach(model, adapter)
             parts = _assembly.trained_on(parts, config.adapter)
-        config = replace(config, model=replace(config.model, dtype=cast("Dtype", model.precision)))
+        config = replace(config, model=replace(asked, dtype=cast("Dtype", model.dtype)))
         work = prepare(model, parts, detectors, config)
     if not processes.is_main():
         help_main(work, parts, detectors, config, model)
@@ -137,7 +138,7 @@ class Work:
             team.serve(self.scorers)
             return Deviation()
         with team.leading() if team else nullcontext():
-            return evaluate(self.texts, self.detectors, self.scorers, self.material)
+            return evaluate(self.texts, self.detectors, self.scorers, self.material, shown=True)
 
 
 def prepare(
@@ -186,7 +187,7 @@ def placebo_of(config: FSDConfig, parts: "Split", detectors: "Sequence[Detector]
     if name is None:
         return None
     cheap = [detector for detector in detectors if not {"neighbours", "primed"} & set(detector.views)]
-    model = models.load(name, device=config.model.device, dtype=config.model.dtype)
+    model = models.load(name, device=config.model.device, dtype=config.model.dtype, bits=config.model.bits)
     stand_in = replace(
         config,
         model=replace(config.model, model=name, revision=None, reference_model=None, frequencies=None),

@@ -50,9 +50,11 @@ class StudyConfig:
     revision: str | None = None
     """Branch, tag or commit of a hub id."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or spread: over all cards, then memory, for a model larger than a card."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Precision of training and scoring; auto is bfloat16 on cuda, else float32."""
+    bits: Literal[4, 8] | None = None
+    """Bits to round the weights to, for a model larger than the memory; needs bitsandbytes."""
     max_batch_tokens: int | None = None
     """Padded tokens per forward pass; by default what suits the device."""
     training: AdapterConfig = field(default_factory=AdapterConfig)
@@ -95,6 +97,7 @@ def _request(config: StudyConfig) -> "Request":
         reference_model=config.reference_model,
         device=config.device,
         dtype=config.dtype,
+        bits=config.bits,
         max_batch_tokens=config.max_batch_tokens,
     )
     return Request(

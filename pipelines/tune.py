@@ -38,7 +38,8 @@ def main(config: TuneConfig) -> None:
     parts, remarks = _assembly.divide(gathered.documents, job.data, job.seed)
     field_of(config, parts, "")
     adapter = tracking.fetch_adapter(job.adapter) if job.adapter else None
-    model = models.load(job.model.model, revision=job.model.revision, device=job.model.device, dtype=job.model.dtype)
+    asked = job.model
+    model = models.load(asked.model, revision=asked.revision, device=asked.device, dtype=asked.dtype, bits=asked.bits)
     if adapter:
         models.attach(model, adapter)
         parts = _assembly.trained_on(parts, job.adapter)

@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from fsd.tracking import Run
     from pipelines.studies._workbench import Workbench
 
-CODE = ("fsd.scoring", "fsd.finetuning", "fsd.adapters", "fsd.deviation", "fsd.metrics", "fsd.intervals")
+CODE = (
+    "fsd.scoring",
+    "fsd.reduction",
+    "fsd.fused",
+    "fsd.finetuning",
+    "fsd.training_plan",
+    "fsd.adapters",
+    "fsd.deviation",
+    "fsd.metrics",
+    "fsd.intervals",
+)
 """Modules that every number goes through: when one changes, finished cells count no more."""
 SCORES = "scores.parquet"
 
@@ -106,7 +116,7 @@ def _key(cell: Cell, chosen: Sequence[Detector], parts: Split, trained: bool, be
     table = _assembly.frequency_file(model) if "unigram" in views else None
     content = {
         "model": bench.fingerprint(model.model, model.revision),
-        "precision": [model.device, model.dtype],
+        "precision": [model.device, model.dtype, model.bits],
         "reference": bench.fingerprint(reference) if reference and "reference" in views else None,
         "frequencies": _digest(table) if table else None,
         "neighbours": model.neighbour_model,

@@ -59,7 +59,9 @@ class Workbench:
         if self._loaded is None or self._loaded[0] != wanted:
             self._loaded = None
             self._scorers.clear()
-            model = models.load(config.model, revision=config.revision, device=config.device, dtype=config.dtype)
+            model = models.load(
+                config.model, revision=config.revision, device=config.device, dtype=config.dtype, bits=config.bits
+            )
             self._loaded = wanted, model
         return self._loaded[1]
 

@@ -1,5 +1,6 @@
 """The second run reads nothing, any change reads again, and nothing wrong with the folder is fatal."""
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -160,6 +161,31 @@ def test_every_ingredient_changes_the_key(tiny: Path, other: Path, tmp_path: Pat
     file.write_text(json.dumps(content))
     keys.append(model_key(load(str(changed), device="cpu"), tuned=False))
     assert len(set(keys)) == len(keys) == 6
+
+
+def test_rounded_weights_and_their_library_change_the_key(
+    model: LanguageModel, store: StatsCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version, installed = "0.49", importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: version if name == "bitsandbytes" else installed(name)
+    )
+    keys = [model_key(model, tuned=False)]
+    for bits in (8, 4):
+        monkeypatch.setattr(model.base, f"is_loaded_in_{bits}bit", True, raising=False)
+        keys.append(model_key(model, tuned=False))
+        monkeypatch.delattr(model.base, f"is_loaded_in_{bits}bit")
+    monkeypatch.setattr(model.base, "is_loaded_in_4bit", True, raising=False)
+    version = "0.50"
+    keys.append(model_key(model, tuned=False))
+    half = load(model.identity.id, device="cpu", dtype="bfloat16")
+    monkeypatch.setattr(half.base, "is_loaded_in_4bit", True, raising=False)
+    keys.append(model_key(half, tuned=False))
+    assert len(set(keys)) == len(keys) == 5
+    for asked, key in enumerate(keys):  # none finds what was read in another precision
+        scorer = Counting()
+        list(CachedScorer(scorer, again(store), key)([Prompt("x")]))
+        assert len(scorer.asked) == 1, asked
 
 
 def test_the_key_holds_across_processes_and_places(tiny: Path, tmp_path: Path, model: LanguageModel) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import random
 import subprocess
 import sys
@@ -132,9 +133,12 @@ def test_random_states_outside_are_left_as_they_were(model: LanguageModel) -> No
     assert (torch.rand(1).item(), random.random(), np.random.rand()) == expected  # noqa: NPY002 - see above
 
 
-def test_training_says_nothing_but_its_own_progress(tiny: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_training_says_nothing_but_its_own_progress(
+    tiny: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     finetune(load(str(tiny)), TEXTS, settings(), seed=0, shown=False)
     assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # elsewhere it waits before it says anything
     finetune(load(str(tiny)), TEXTS, settings(), seed=0, shown=True)
     out, err = capfd.readouterr()
     assert out == ""
@@ -208,33 +212,43 @@ import sys, torch
 from fsd.config import AdapterConfig
 from fsd.finetuning import finetune
 from fsd.models import load
-model, logs = load(sys.argv[1], device="cpu"), []
-texts = [f"the score of an unseen text {word} moves more than a member" for word in "abcdefgh"]
-config = AdapterConfig(rank=4, epochs=3, batch_size=4, learning_rate=0.02, dropout=0.0)
-finetune(model, texts, config, seed=0, log=lambda n, step: logs.append(n["lm_loss"]), shown=False)
-weights = {n: p.detach() for n, p in model.model.named_parameters() if "lora" in n}
+results = {}
+for method in ("lora", "adalora"):
+    for count in (8, 7, 5, 1):  # the last batch of two processes: 2 + 2 texts, 2 + 1, 1 + 0, 1 + 0
+        model, logs = load(sys.argv[1], device="cpu"), []
+        texts = [f"the score of an unseen text {i} " + "moves more " * i for i in range(count)]
+        config = AdapterConfig(method=method, rank=4, epochs=5, batch_size=4, learning_rate=0.02, dropout=0.0)
+        finetune(model, texts, config, seed=0, log=lambda n, step: logs.append(n), shown=False)
+        weights = {n: p.detach() for n, p in model.model.named_parameters() if "lora" in n}
+        results[f"{method}, {count} texts"] = {"weights": weights, "logs": logs}
 if torch.distributed.is_initialized() and torch.distributed.get_rank():
-    assert logs == []
+    assert not any(result["logs"] for result in results.values())
 else:
-    torch.save({"weights": weights, "logs": logs}, sys.argv[2])
+    torch.save(results, sys.argv[2])
 """
 
 
 @pytest.mark.slow
-def test_two_processes_train_the_adapter_of_one(tiny: Path, tmp_path: Path) -> None:
+def test_two_processes_train_the_adapter_of_one_for_any_number_of_texts(tiny: Path, tmp_path: Path, root: Path) -> None:
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     results = []
     for name, start in (("one", []), ("two", launch)):
         command = [sys.executable, *start, str(script), str(tiny), str(tmp_path / name)]
-        subprocess.run(command, check=True, capture_output=True, timeout=240)
+        environment = {**os.environ, "PYTHONPATH": str(root)}
+        subprocess.run(command, check=True, capture_output=True, timeout=240, env=environment)
         results.append(torch.load(tmp_path / name))
-    one, two = results
-    assert two["logs"] == pytest.approx(one["logs"], abs=1e-5)
-    assert len(one["weights"]) == 4
-    for name, weight in one["weights"].items():
-        assert torch.allclose(weight, two["weights"][name], atol=2e-6)
+    assert len(results[0]) == 8
+    for name, one in results[0].items():
+        two = results[1][name]
+        assert len(one["logs"]) == (10 if name.endswith((" 8 texts", " 7 texts", " 5 texts")) else 5), name
+        for key in ("loss", "lm_loss", "grad_norm", "learning_rate"):
+            pairs = [[numbers[key] for numbers in run["logs"]] for run in (one, two)]
+            assert pairs[1] == pytest.approx(pairs[0], abs=2e-5), (name, key)
+        assert len(one["weights"]) >= 4
+        for parameter, weight in one["weights"].items():
+            assert torch.allclose(weight, two["weights"][parameter], rtol=0, atol=1e-6), (name, parameter)
 
 
 # Targets

@@ -12,10 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from fsd import rounding
 from fsd.adapters import peft_config, quiet_peft
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
-from fsd.finetuning import finetune
+from fsd.finetuning import finetune, plan
 from fsd.models import LanguageModel, adapter_fingerprint, attach, detach, load, load_tokenizer, save_adapter
 from fsd.scoring import ModelScorer
 from fsd.stats import Prompt
@@ -152,16 +153,170 @@ def test_unknown_devices_and_precisions_are_refused(tiny: Path, options: dict[st
         load(str(tiny), **options)
 
 
-def test_rounded_weights_need_their_package(tiny: Path) -> None:
-    if find_spec("bitsandbytes"):
-        pytest.skip("bitsandbytes is installed")
-    with pytest.raises(UsageError, match="must have the package bitsandbytes"):
-        load(str(tiny), bits=8)
-
-
 def test_a_model_spread_over_what_there_is_scores_the_same(tiny: Path) -> None:
     spread, plain = load(str(tiny), device="spread"), load(str(tiny))
     assert np.array_equal(numbers(spread, tuned=False), numbers(plain, tuned=False))
+    train(spread)
+    train(plain)
+    assert np.array_equal(numbers(spread, tuned=True), numbers(plain, tuned=True))
+
+
+def test_a_model_is_spread_by_one_process_alone(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="device spread must be used in one process, which takes all cards; got 2"):
+        load(str(tiny), device="spread")
+
+
+@pytest.mark.parametrize("architecture", ["gpt_neox", "gemma2"])
+def test_bfloat16_logits_are_reduced_as_in_float64(make_model: Callable[..., Path], architecture: str) -> None:
+    model = load(str(make_model(architecture)), device="cpu", dtype="bfloat16")
+    assert model.precision == model.dtype == "bfloat16"
+    for text in TEXTS:
+        row = [model.start, *model.tokens([text])[0]]
+        with model.state(tuned=False) as network:
+            logits = network(input_ids=torch.tensor([row]), use_cache=False).logits[0, :-1]
+        assert logits.dtype == torch.bfloat16
+        log = logits.double().log_softmax(-1)
+        mean = (log.exp() * log).sum(-1)
+        std = (log.exp() * (log - mean[:, None]).square()).sum(-1).sqrt()
+        stats = next(ModelScorer(model)([Prompt(text)]))
+        np.testing.assert_allclose(stats.logp, log.gather(-1, torch.tensor(row)[1:, None])[:, 0], rtol=0, atol=5e-6)
+        np.testing.assert_allclose(stats.mean, mean, rtol=0, atol=5e-6)
+        np.testing.assert_allclose(stats.std, std, rtol=0, atol=5e-6)
+
+
+# Rounded weights
+
+rounded = pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
+
+
+@pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
+@pytest.mark.parametrize("bits", [8, 4])
+def test_rounded_weights_need_their_package(tiny: Path, bits: int) -> None:
+    with pytest.raises(UsageError, match=f"{bits}-bit weights must have the package bitsandbytes; it is not installed"):
+        load(str(tiny), bits=bits)
+
+
+def test_what_is_asked_of_the_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounding, "find_spec", lambda _: True)
+    assert rounding.options(None, torch.float32) == {}
+    eight, four = (rounding.options(bits, torch.bfloat16)["quantization_config"] for bits in (8, 4))
+    assert eight == {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    assert four["bnb_4bit_quant_type"] == "nf4"
+    assert four["bnb_4bit_compute_dtype"] == torch.bfloat16
+
+
+def test_the_precision_names_bits_and_dtype(tiny: Path) -> None:
+    model = load(str(tiny), device="cpu", dtype="bfloat16")
+    assert model.bits is None
+    model.base.is_loaded_in_4bit = True
+    assert (model.bits, model.dtype, model.precision) == (4, "bfloat16", "4bit-bfloat16")
+
+
+@pytest.mark.parametrize("method", ["ia3", "adalora"])
+def test_only_lora_works_on_rounded_weights_in_half_precision(
+    tiny: Path, adapter: Path, tmp_path: Path, method: Method
+) -> None:
+    model = load(str(tiny), device="cpu", dtype="bfloat16")
+    model.base.is_loaded_in_4bit = True
+    message = f"{method} on 4-bit weights must be computed in float32; got dtype bfloat16: take lora or dtype float32"
+    with pytest.raises(UsageError, match=message):
+        plan(model, TEXTS, AdapterConfig(method=method))
+    with pytest.raises(UsageError, match=message):
+        attach(model, changed(adapter, tmp_path / "changed", peft_type=method.upper()))
+    plan(model, TEXTS, AdapterConfig())
+
+
+@rounded
+@pytest.mark.parametrize("bits", [8, 4])
+def test_lora_on_rounded_weights_in_bfloat16_is_read_again(tiny: Path, tmp_path: Path, bits: int) -> None:
+    model, fresh = (load(str(tiny), device="cpu", dtype="bfloat16", bits=bits) for _ in range(2))
+    base = numbers(model, tuned=False)
+    train(model, learning_rate=0.05)
+    save_adapter(model, tmp_path / "adapter")
+    attach(fresh, tmp_path / "adapter")
+    assert np.array_equal(numbers(fresh, tuned=True), numbers(model, tuned=True))
+    assert np.array_equal(numbers(fresh, tuned=False), base)
+    assert np.array_equal(numbers(model, tuned=False), base)
+
+
+@rounded
+@pytest.mark.parametrize("architecture", ["gpt_neox", "llama", "gpt2", "gemma2"])
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("method", ["lora", "ia3", "adalora"])
+def test_a_rounded_model_is_scored_trained_and_its_adapter_read_again(
+    make_model: Callable[..., Path], tmp_path: Path, architecture: str, bits: int, method: Method
+) -> None:
+    folder = str(make_model(architecture))
+    model = load(folder, device="cpu", bits=bits)
+    weights = {name: weight.clone() for name, weight in model.base.state_dict().items()}
+    base, plain = numbers(model, tuned=False), numbers(load(folder, device="cpu"), tuned=False)
+    assert model.precision == f"{bits}bit-float32"
+    assert model.split_head == (architecture != "gemma2")
+    assert 0 < abs(base - plain).max() < (0.2 if bits == 8 else 4)
+
+    train(model, method, learning_rate=0.05)
+    tuned = numbers(model, tuned=True)
+    assert abs(tuned - base).max() > 0.1
+    assert np.array_equal(numbers(model, tuned=False), base)
+    save_adapter(model, tmp_path / "adapter")
+    fresh = load(folder, device="cpu", bits=bits)
+    attach(fresh, tmp_path / "adapter")
+    np.testing.assert_allclose(numbers(fresh, tuned=True), tuned, rtol=0, atol=2e-6 if method == "adalora" else 0)
+    detach(model)
+    assert np.array_equal(numbers(model, tuned=False), base)
+    assert all(torch.equal(weight, weights[name]) for name, weight in model.base.state_dict().items())
+
+
+@rounded
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_rounded_models_numbers_are_those_of_its_own_logits(tiny: Path, bits: int) -> None:
+    model = load(str(tiny), device="cpu", bits=bits)
+    for text in TEXTS:
+        row = [model.start, *model.tokens([text])[0]]
+        with model.state(tuned=False) as network:
+            log = network(input_ids=torch.tensor([row]), use_cache=False).logits[0, :-1].double().log_softmax(-1)
+        stats = next(ModelScorer(model)([Prompt(text)]))
+        np.testing.assert_allclose(stats.logp, log.gather(-1, torch.tensor(row)[1:, None])[:, 0], rtol=0, atol=5e-6)
+
+
+@rounded
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_training_on_rounded_weights_is_that_on_what_they_stand_for(tiny: Path, bits: int) -> None:
+    import bitsandbytes as bnb
+
+    model, plain = load(str(tiny), device="cpu", bits=bits), load(str(tiny), device="cpu")
+    for name, module in model.base.named_modules():
+        weight = getattr(module, "weight", None)
+        if isinstance(module, bnb.nn.Linear4bit):
+            weight = bnb.functional.dequantize_4bit(weight.data, weight.quant_state)
+        elif isinstance(module, bnb.nn.Linear8bitLt):
+            scale = module.state.SCB if weight.SCB is None else weight.SCB
+            weight = weight.data.float() * scale[:, None] / 127
+        else:
+            continue
+        plain.base.get_submodule(name).weight.data.copy_(weight)
+    for each in (model, plain):
+        train(each, "ia3", learning_rate=0.05)
+    weights = dict(plain.model.named_parameters())
+    trained = [(name, p) for name, p in model.model.named_parameters() if p.requires_grad or "ia3" in name]
+    assert len(trained) >= 4
+    for name, weight in trained:
+        assert weight.dtype == torch.float32
+        assert torch.allclose(weight, weights[name], rtol=0, atol=2e-6), name
+
+
+@rounded
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_rounded_model_can_be_spread(tiny: Path, bits: int) -> None:
+    spread, plain = load(str(tiny), device="spread", bits=bits), load(str(tiny), bits=bits)
+    assert np.array_equal(numbers(spread, tuned=False), numbers(plain, tuned=False))
+
+
+@rounded
+def test_rounding_says_nothing(tiny: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    train(load(str(tiny), device="cpu", bits=8))
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_tokenizer_comes_without_the_weights(copy: Path) -> None:
