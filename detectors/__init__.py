@@ -31,7 +31,7 @@ class Detector:
         settings: every keyword-only parameter and its value.
         search: the settings that can be tuned, and where.
         fallback: names the fallback taken for a text, if any.
-        needs: what it reads of a reading besides logp and the text; an API gives none of it.
+        needs: what it reads of a reading besides logp and the text, which an API may not give.
     """
 
     name: str

@@ -27,8 +27,8 @@ class Prompt(NamedTuple):
 class TokenStats:
     """Statistics of the T ≥ 1 tokens of `text`, all in nats.
 
-    A start token precedes the first one, so that the first token counts too (DC-PDD §3.2). From a completions API,
-    which tells neither ids nor the whole distribution, `token` is −1 and `mean` and `std` are NaN.
+    A start token precedes the first one, so that the first token counts too (DC-PDD §3.2). A completions API does not
+    tell the whole distribution, so `mean` and `std` are NaN, and where it does not tell ids, `token` is −1.
 
     Attributes:
         text: the text itself, without its context.

@@ -8,7 +8,7 @@ Without `api:` it scores a model whose weights are at hand. Where texts are labe
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,11 +45,12 @@ def main(config: ScoreConfig) -> None:
     scorers = readers(config, partial)
     material = _assembly.material(config.model, unseen, shots=config.detection.shots, seed=config.seed)
     detectors, left_out = usable(chosen, texts, scorers, material)
+    left_out |= without_ids([d.name for d in chosen if "token" in d.needs and d.name in left_out], config)
     if left_out and (config.detection.detectors != "all" or not detectors):
         name, reason = next(iter(left_out.items()))
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
     announce(texts, detectors, scorers["target"], material, price=config.api.price)
-    scores = evaluate(texts, detectors, scorers, material).base
+    scores = evaluate(texts, detectors, scorers, material, shown=True).base
     table = frame(documents, scores)
     _case.write(table, out)
     shutil.rmtree(partial, ignore_errors=True)
@@ -69,29 +70,60 @@ def readers(config: ScoreConfig, partial: Path) -> "dict[str, Scorer]":
     Raises:
         UsageError: if the model cannot be loaded, or an API's settings are wrong.
     """
-    from fsd.errors import UsageError
     from pipelines import _assembly
 
     asked = config.model
     if not asked.model.startswith(API):
         from fsd import models
 
-        model = models.load(asked.model, revision=asked.revision, device=asked.device, dtype=asked.dtype)
+        model = models.load(
+            asked.model, revision=asked.revision, device=asked.device, dtype=asked.dtype, bits=asked.bits
+        )
         found = _assembly.scorers(model, asked)
         return {name: scorer for name, scorer in found.items() if name != "tuned"}
-    from fsd.completions import Client, CompletionsScorer, KeptCompletions, key_for
-
-    api = config.api
-    if api.base_url is None:
-        raise UsageError(f"model {asked.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none")
-    client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
-    scorer = CompletionsScorer(
-        client, asked.model.removeprefix(API), start=api.start_token, concurrency=api.concurrency, description="API"
-    )
-    answer: dict[str, Scorer] = {"target": KeptCompletions(scorer, partial)}
+    answer = by_api(asked.model.removeprefix(API), config, partial)
     if asked.reference_model:
         answer["reference"] = _assembly.reference_scorer(asked.reference_model, asked, None)
     return answer
+
+
+def by_api(name: str, config: ScoreConfig, partial: Path) -> "dict[str, Scorer]":
+    """An API's model whose answers are kept in `partial`, and token frequencies where its tokenizer is at hand.
+
+    Raises:
+        UsageError: if there is no address, a setting is wrong, or the tokenizer or its table cannot be loaded.
+    """
+    from fsd.completions import Client, CompletionsScorer, KeptCompletions, PromptTokens, key_for
+    from fsd.errors import UsageError
+    from pipelines import _assembly
+
+    api, asked = config.api, config.model
+    if api.base_url is None:
+        raise UsageError(f"model {asked.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none")
+    client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
+    answer: dict[str, Scorer] = {}
+    tokens = None
+    if api.tokenizer is not None:
+        from fsd.frequencies import FrequencyTable, unigram_scorer
+        from fsd.models import load_tokenizer
+
+        tokenizer, vocabulary = load_tokenizer(api.tokenizer, revision=asked.revision)
+        tokens = PromptTokens(tokenizer, api.tokenizer)
+        table = _assembly.frequency_file(replace(asked, model=api.tokenizer))
+        if table:
+            frequencies = FrequencyTable.load(table).matching(tokenizer, vocabulary, api.tokenizer)
+            answer["unigram"] = unigram_scorer(frequencies, tokens.tokens)
+    scorer = CompletionsScorer(
+        client, name, start=api.start_token, tokens=tokens, concurrency=api.concurrency, description="API"
+    )
+    return answer | {"target": KeptCompletions(scorer, partial)}
+
+
+def without_ids(names: Sequence[str], config: ScoreConfig) -> dict[str, str]:
+    """The reason for detectors that read token ids, where an API does not tell these and a tokenizer would."""
+    if not config.model.model.startswith(API) or config.api.tokenizer is not None:
+        return {}
+    return dict.fromkeys(names, "it reads token ids, which --tokenizer MODEL gives")
 
 
 def announce(
@@ -103,7 +135,7 @@ def announce(
     price: float | None,
 ) -> None:
     """Say on stderr what an API will be asked for, before it is; nothing for a model at hand."""
-    from fsd.completions import KeptCompletions, estimate
+    from fsd.completions import KeptCompletions
     from fsd.views import FORMS, VIEWS
 
     if not isinstance(target, KeptCompletions):
@@ -114,7 +146,7 @@ def announce(
     unknown = target.unknown(list(prompts))
     kept = len(prompts) - len(unknown)
     before = f"; {kept:,} are kept from before" if kept else ""
-    print(f"{len(texts):,} texts: {estimate(unknown, price)}{before}", file=sys.stderr)
+    print(f"{len(texts):,} texts: {target.completions.estimate(unknown, price)}{before}", file=sys.stderr)
 
 
 def frame(documents: "Sequence[Document]", scores: "Scores") -> "pd.DataFrame":

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,6 +33,8 @@ PATIENCE = 900.0
 """Most seconds to wait when the service asks for it; beyond that the user is told to come back."""
 TIMEOUT = (10.0, 600.0)
 """Seconds for the connection, and for an answer that may stand in the server's queue."""
+BUSY = frozenset({429, 503})
+"""What a service answers that has an address, but no time for it."""
 RESUME = "what was scored is kept: run the same command again to go on from there"
 REFUSALS = {
     401: "the key is missing or wrong",
@@ -80,6 +82,7 @@ class Client:
         if per_minute is not None and not per_minute > 0:
             raise UsageError(f"requests-per-minute must be above 0; got {per_minute}")
         self.base_url = base_url.rstrip("/")
+        self.root = self.base_url.removesuffix("/v1")
         self.url = f"{self.base_url}/completions"
         self._key = key
         self._interval = 60 / per_minute if per_minute else 0.0
@@ -94,16 +97,35 @@ class Client:
         """Let threads that wait for their turn give up: the job has failed or was interrupted."""
         self._stopped.set()
 
-    def post(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask, and give the JSON object that is answered.
+    def post(self, body: Mapping[str, Any], url: str = "") -> dict[str, Any]:
+        """Ask for a completion, or another address of the service, and give the JSON object that is answered.
 
         Raises:
             UsageError: if the service refuses, answers no JSON, or fails in `ATTEMPTS` attempts.
         """
+        url = url or self.url
+        return self._patiently(lambda: self._answer(self._send("POST", url, body), url), url)
+
+    def look(self, url: str) -> dict[str, Any]:
+        """The JSON object at an address that a service need not have; {} where it has none.
+
+        Raises:
+            UsageError: if the service is out of reach, or too busy in `ATTEMPTS` attempts.
+        """
+
+        def once() -> dict[str, Any]:
+            reply = self._send("GET", url)
+            if reply.status_code in BUSY:
+                raise UnfinishedError(f"HTTP {reply.status_code}: {self._said(reply)}", self._retry_after(reply))
+            return (_json(reply) or {}) if reply.status_code == 200 else {}
+
+        return self._patiently(once, url)
+
+    def _patiently(self, ask: Callable[[], dict[str, Any]], url: str) -> dict[str, Any]:
         why = ""
         for attempt in range(ATTEMPTS):
             try:
-                return self._ask(body)
+                return ask()
             except UnfinishedError as fault:
                 why = str(fault)
                 if fault.wait > PATIENCE:
@@ -111,7 +133,7 @@ class Client:
                         f"the API must be asked again in {fault.wait:.0f} s ({why}), not now; {RESUME}"
                     ) from fault
                 self._pause(max(fault.wait, BACKOFF * 2**attempt))
-        raise UsageError(f"the API must answer; {ATTEMPTS} attempts at {self.url} failed: {why}; {RESUME}")
+        raise UsageError(f"the API must answer; {ATTEMPTS} attempts at {url} failed: {why}; {RESUME}")
 
     def _pause(self, seconds: float) -> None:
         with self._lock:
@@ -127,31 +149,31 @@ class Client:
             self._clock.sleep(min(wait, 1.0))  # a pause may be made longer, or the job stopped, meanwhile
         raise UsageError(f"the job was stopped; {RESUME}")
 
-    def _ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _send(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> requests.Response:
         self._wait_for_turn()
         try:
-            reply = self._session().post(
-                self.url, json=body, auth=self._authorise, timeout=TIMEOUT, allow_redirects=False
+            reply = self._session().request(
+                method, url, json=body, auth=self._authorise, timeout=TIMEOUT, allow_redirects=False
             )
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-            if not self._reached and not reachable(self.url):
+            if not self._reached and not reachable(url):
                 raise UsageError(f"the API must be within reach; {self.base_url} does not answer") from None
             raise UnfinishedError(f"no whole reply ({type(error).__name__})") from None  # its text may hold the header
         except requests.RequestException as error:
-            raise UsageError(f"a request to {self.url} must be possible; {type(error).__name__}") from None
+            raise UsageError(f"a request to {url} must be possible; {type(error).__name__}") from None
         self._reached = True
+        return reply
+
+    def _answer(self, reply: requests.Response, url: str) -> dict[str, Any]:
         if reply.status_code in AGAIN or reply.status_code == 529:
             raise UnfinishedError(f"HTTP {reply.status_code}: {self._said(reply)}", self._retry_after(reply))
         if reply.status_code != 200:
             hint = REFUSALS.get(reply.status_code, "")
             told = f"{hint}: {self._said(reply)}" if hint else self._said(reply)
-            raise UsageError(f"the API must give a completion; {self.url} answered HTTP {reply.status_code}: {told}")
-        try:
-            found = json.loads(reply.content)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise UsageError(f"the API must answer with a JSON object; {self.url} answered {self._said(reply)!r}")
+            raise UsageError(f"the API must give a completion; {url} answered HTTP {reply.status_code}: {told}")
+        found = _json(reply)
+        if found is None:
+            raise UsageError(f"the API must answer with a JSON object; {url} answered {self._said(reply)!r}")
         return found
 
     def _session(self) -> requests.Session:
@@ -187,3 +209,11 @@ class Client:
             return max(0.0, parsedate_to_datetime(value).timestamp() - self._clock.wall())
         except ValueError:
             return 0.0
+
+
+def _json(reply: requests.Response) -> dict[str, Any] | None:
+    try:
+        found = json.loads(reply.content)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

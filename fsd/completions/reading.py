@@ -2,8 +2,8 @@
 
 The format is that of OpenAI's completions with `echo`: `choices[0].logprobs` holds `tokens` and `token_logprobs` of
 equal length, those of the prompt and then of what was generated. vLLM gives it; a start token of the server's own
-comes first, and the first entry has no log-probability. llama.cpp's llama-server gives `logprobs.content`, of generated
-tokens alone.
+comes first, and the first entry has no log-probability. A character that is torn between tokens stands with the last
+of them (vLLM, OpenAI), the others being empty, or comes as U+FFFD.
 """
 
 import math
@@ -50,7 +50,40 @@ def reading(reply: Mapping[str, Any], prompt: Prompt, start: str = "") -> TokenS
             f"{prompt.text[:40]!r}: it may cut long texts, or change them"
         )
     kept = [value for place, value in zip(places, logp, strict=False) if place >= len(prompt.context)]
-    return _stats(prompt.text, kept)
+    return statistics(prompt.text, kept)
+
+
+def reading_of_ids(
+    reply: Mapping[str, Any], text: str, head: Sequence[int], ids: Sequence[int], body: str
+) -> TokenStats:
+    """Log-probabilities of a text whose token ids were sent, so that each of its tokens has one.
+
+    Args:
+        reply: the JSON of the reply to head + ids.
+        text: what the ids stand for.
+        head: start token and context.
+        ids: (T,) the text.
+        body: what the tokenizer makes of the ids, after the start token.
+
+    Raises:
+        UsageError: if the reply holds no log-probabilities of the prompt, breaks the format, or its tokens are not as
+            many, or not the ones that the tokenizer knows by these ids.
+    """
+    tokens, logp = _columns(reply)
+    sent, read = len(head) + len(ids), len(tokens) - _generated(reply)
+    if sent != read:
+        raise UsageError(f"the API must read token ids as they are; of {sent} sent it read {read} in {text[:40]!r}")
+    if _places(body, tokens[1:], _generated(reply)) is None:
+        raise UsageError(foreign(text))
+    return statistics(text, logp[len(head) : sent], ids)
+
+
+def foreign(text: str) -> str:
+    """What to say if the server knows other tokens by the ids."""
+    return (
+        "tokenizer must be that of the model behind the API; the API reads other tokens by the ids of the text "
+        f"{text[:40]!r}"
+    )
 
 
 def _columns(reply: Mapping[str, Any]) -> tuple[list[str], list[float | None]]:
@@ -63,7 +96,7 @@ def _columns(reply: Mapping[str, Any]) -> tuple[list[str], list[float | None]]:
     if isinstance(logprobs, dict) and "content" in logprobs and "tokens" not in logprobs:
         raise UsageError(
             "the API must give log-probabilities of the prompt's own tokens (echo); this one gives those of generated "
-            "tokens only, as llama.cpp's llama-server does: serve the model by vLLM"
+            "tokens only, as llama.cpp's llama-server does: base-url must be its own, where /v1/models tells it apart"
         )
     if not isinstance(logprobs, dict) or not logprobs.get("tokens"):
         raise UsageError(
@@ -141,8 +174,18 @@ def _loose_places(body: str, tokens: Sequence[str]) -> list[int] | None:
     return places if len("".join(body[at:].split())) <= lost else None
 
 
-def _stats(text: str, values: Sequence[float | None]) -> TokenStats:
-    logp = values[1:] if values and values[0] is None else values
+def statistics(text: str, values: Sequence[float | None], ids: Sequence[int] | None = None) -> TokenStats:
+    """The statistics of a text from the log-probabilities of its tokens, checked.
+
+    Args:
+        text: the text.
+        values: one per token, in nats; the first may be missing where the ids are not known.
+        ids: (T,) vocabulary indices, where they are known.
+
+    Raises:
+        UsageError: for no value, or one that is no log-probability.
+    """
+    logp = values[1:] if ids is None and values and values[0] is None else values
     if not logp:
         raise UsageError(
             "a text must have at least two tokens where the API gives no log-probability of the first (or give a "
@@ -153,4 +196,5 @@ def _stats(text: str, values: Sequence[float | None]) -> TokenStats:
         wrong = next(v for v, number in zip(logp, numbers, strict=True) if not -math.inf < number <= SLACK)
         raise UsageError(f"the API must give finite log-probabilities of at most 0; got {wrong} in {text[:40]!r}")
     unknown = np.full(numbers.size, math.nan)
-    return TokenStats(text, np.full(numbers.size, UNKNOWN, dtype=np.int64), numbers, unknown, unknown)
+    token = np.full(numbers.size, UNKNOWN, np.int64) if ids is None else np.asarray(ids, dtype=np.int64)
+    return TokenStats(text, token, numbers, unknown, unknown)

@@ -1,102 +1,92 @@
 """Prompts → token statistics by a completions API, several requests at a time."""
 
-import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import xxhash
 
 from fsd.cache import CachedScorer, StatsCache
 from fsd.completions.client import Client
-from fsd.completions.reading import reading
+from fsd.completions.echo import Echo
+from fsd.completions.estimate import Estimate, estimate
+from fsd.completions.llamacpp import LlamaServer, is_llama_server
+from fsd.completions.tokens import PromptTokens
 from fsd.errors import UsageError
 from fsd.progress import progress
 from fsd.stats import Prompt, TokenStats
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever a reading's numbers change; older numbers are not found then."""
-BYTES_PER_TOKEN = 4
-"""UTF-8 bytes of a token, about, for an estimate before anything is sent."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a job will ask for, about.
-
-    Attributes:
-        requests: one per distinct prompt.
-        tokens: UTF-8 bytes over four, and one generated token per request.
-        cost: at the price given, in its currency; None without one.
-    """
-
-    requests: int
-    tokens: int
-    cost: float | None
-
-    def __str__(self) -> str:
-        """One line for the user."""
-        line = f"{self.requests:,} requests, about {self.tokens:,} tokens"
-        return line if self.cost is None else f"{line}, about {self.cost:,.2f} at the price given"
-
-
-def estimate(prompts: Sequence[Prompt], price: float | None = None) -> Estimate:
-    """Requests, tokens and cost of scoring the prompts, each distinct one once.
-
-    Args:
-        prompts: what will be asked about.
-        price: of a million prompt tokens.
-
-    Raises:
-        UsageError: for a price below 0.
-    """
-    if price is not None and not price >= 0:
-        raise UsageError(f"price must be at least 0; got {price}")
-    distinct = set(prompts)
-    tokens = sum(
-        1 + math.ceil(len((prompt.context + prompt.text).encode("utf-8")) / BYTES_PER_TOKEN) for prompt in distinct
-    )
-    return Estimate(len(distinct), tokens, None if price is None else tokens * price / 1e6)
 
 
 class CompletionsScorer:
     """Reads prompts through a completions API.
 
-    It gives log-probabilities of the text's tokens alone: `lacks` names what else `TokenStats` has, and detectors
-    that need it are left out.
+    It gives log-probabilities of the text's tokens, and their ids with a tokenizer: `lacks` names what else
+    `TokenStats` has, and detectors that need it are left out.
 
     Args:
         client: the API.
         model: the model's name there.
         start: start token to put before every prompt, so that the first token counts; "" where the server puts one.
-        concurrency: requests open at once.
+        tokens: the model's own tokenizer, to send token ids with its start token; None sends strings.
+        concurrency: prompts, and so requests, under way at once.
         description: what the progress bar says; empty for none.
 
     Raises:
-        UsageError: for no name, or a concurrency below 1.
+        UsageError: for no name, a concurrency below 1, or a start token beside a tokenizer.
     """
 
-    lacks = frozenset({"token", "mean", "std"})
-
     def __init__(
-        self, client: Client, model: str, *, start: str = "", concurrency: int = 8, description: str = ""
+        self,
+        client: Client,
+        model: str,
+        *,
+        start: str = "",
+        tokens: PromptTokens | None = None,
+        concurrency: int = 8,
+        description: str = "",
     ) -> None:
         if not model:
             raise UsageError("the model behind an API must be named, as api:NAME; got api:")
         if concurrency < 1:
             raise UsageError(f"concurrency must be at least 1; got {concurrency}")
+        if start and tokens:
+            raise UsageError(f"start-token must not come with a tokenizer, which has its own; got {start!r}")
         self.client = client
         self.model = model
         self.start = start
+        self.tokens = tokens
+        self.lacks = frozenset({"mean", "std"} if tokens else {"token", "mean", "std"})
         self.concurrency = concurrency
         self.description = description
 
     @property
     def key(self) -> str:
-        """What the numbers are made of, as far as an API lets one know: address, model, start token."""
-        parts = (FORMAT, self.client.base_url, self.model, self.start)
+        """What the numbers are made of, as far as an API lets one know: address, model, start, tokenizer."""
+        tokenizer = self.tokens.fingerprint if self.tokens else ""
+        parts = (FORMAT, self.client.base_url, self.model, self.start, tokenizer)
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
+
+    @cached_property
+    def reader(self) -> Echo | LlamaServer:
+        """What reads a prompt, by the kind of server, which is asked for it once.
+
+        Raises:
+            UsageError: if the server does not answer.
+        """
+        kind = LlamaServer if is_llama_server(self.client) else Echo
+        return kind(self.client, self.model, start=self.start, tokens=self.tokens)
+
+    def estimate(self, prompts: Sequence[Prompt], price: float | None = None) -> Estimate:
+        """What scoring the prompts will ask for; the server is asked what it is.
+
+        Raises:
+            UsageError: for a price below 0, a text of no tokens, or a server that does not answer.
+        """
+        return estimate(prompts, price, tokens=self.tokens, a_token=bool(prompts) and self.reader.a_token)
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order; a prompt that comes twice is sent once.
@@ -114,11 +104,14 @@ class CompletionsScorer:
             UsageError: as above.
         """
         distinct = list(dict.fromkeys(prompts))
+        if not distinct:
+            return
+        read = self.reader
         pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="completions")
         failure: UsageError | None = None
         with progress(len(distinct), self.description, "text", shown=bool(self.description)) as bar:
             try:
-                asked = {pool.submit(self._one, prompt): prompt for prompt in distinct}
+                asked = {pool.submit(read, prompt): prompt for prompt in distinct}
                 for done in as_completed(asked):
                     try:
                         found = done.result()
@@ -136,18 +129,6 @@ class CompletionsScorer:
         if failure:
             raise failure
 
-    def _one(self, prompt: Prompt) -> TokenStats:
-        body = {
-            "model": self.model,
-            "prompt": self.start + prompt.context + prompt.text,
-            "echo": True,
-            "logprobs": 1,
-            "max_tokens": 1,  # not every server takes 0
-            "temperature": 1.0,  # the model's own distribution, whatever the server's default
-            "top_p": 1.0,
-        }
-        return reading(self.client.post(body), prompt, self.start)
-
 
 class KeptCompletions(CachedScorer):
     """A completions API whose answers are kept in a folder until the job is done: no text is paid for twice.
@@ -159,9 +140,9 @@ class KeptCompletions(CachedScorer):
         folder: where answers are kept.
     """
 
-    lacks = CompletionsScorer.lacks
-
     def __init__(self, scorer: CompletionsScorer, folder: Path) -> None:
+        self.completions = scorer
+        self.lacks = scorer.lacks
         super().__init__(scorer, StatsCache(folder, limit=2**62), scorer.key)
 
     def unknown(self, prompts: Sequence[Prompt]) -> list[Prompt]:
