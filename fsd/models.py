@@ -15,6 +15,7 @@ from fsd.adapters import BaseIdentity, adapter_fingerprint, attach, check_base, 
 from fsd.errors import UsageError
 from fsd.hub import fingerprint, first_line, locate
 from fsd.rounding import bits_of
+from fsd.tokens import token_ids
 
 __all__ = [
     "BaseIdentity",
@@ -91,19 +92,12 @@ class LanguageModel:
         return f"{self.bits}bit-{self.dtype}" if self.bits else self.dtype
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, no special tokens added and none read out of the text's characters.
-
-        A text that quotes "<|endoftext|>" is text: taken for the token itself it would start a new document.
+        """Token ids of each text, see `fsd.tokens.token_ids`.
 
         Raises:
             UsageError: for a text of no tokens.
         """
-        rows = self.tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False)
-        ids: list[list[int]] = rows["input_ids"]
-        for text, row in zip(texts, ids, strict=True):
-            if not row:
-                raise UsageError(f"a text must have at least one token; got {text[:40]!r}")
-        return ids
+        return token_ids(self.tokenizer, texts)
 
     @contextlib.contextmanager
     def state(self, *, tuned: bool) -> Iterator[Any]:

@@ -17,9 +17,10 @@ from fsd.collecting import languages
 from fsd.collecting.partial import Partial, as_json, from_row, keyed, line, write_atomically
 from fsd.documents import Document, content_hash
 from fsd.domains import Domain
-from fsd.domains._sources import Clock, Window
+from fsd.domains._sources import Window
 from fsd.duplicates import families, words
 from fsd.errors import UsageError
+from fsd.patience import Clock
 from fsd.progress import progress
 from fsd.rows import read_files
 

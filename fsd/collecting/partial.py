@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fsd.documents import Document, content_hash
-from fsd.domains._sources import Clock, Journal
+from fsd.domains._sources import Journal
 from fsd.errors import UsageError
+from fsd.patience import Clock
 
 if TYPE_CHECKING:
     from filelock import FileLock

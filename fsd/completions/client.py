@@ -9,28 +9,22 @@
 """
 
 import json
-import math
 import os
 import threading
 from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 import requests
 
-from fsd.domains._http import AGAIN, UnfinishedError
-from fsd.domains._sources import Clock
 from fsd.errors import UsageError
 from fsd.hub import reachable
+from fsd.patience import AGAIN, Clock, Patience, UnfinishedError, retry_after
 
 KEY, OPENAI_KEY = "FSD_API_KEY", "OPENAI_API_KEY"
 OPENAI = "api.openai.com"
 ATTEMPTS = 7
 BACKOFF = 1.0
-"""Seconds before the second attempt; they double with each further one."""
-PATIENCE = 900.0
-"""Most seconds to wait when the service asks for it; beyond that the user is told to come back."""
 TIMEOUT = (10.0, 600.0)
 """Seconds for the connection, and for an answer that may stand in the server's queue."""
 BUSY = frozenset({429, 503})
@@ -116,24 +110,16 @@ class Client:
         def once() -> dict[str, Any]:
             reply = self._send("GET", url)
             if reply.status_code in BUSY:
-                raise UnfinishedError(f"HTTP {reply.status_code}: {self._said(reply)}", self._retry_after(reply))
+                raise UnfinishedError(
+                    f"HTTP {reply.status_code}: {self._said(reply)}",
+                    retry_after(reply.headers.get("Retry-After", ""), self._clock),
+                )
             return (_json(reply) or {}) if reply.status_code == 200 else {}
 
         return self._patiently(once, url)
 
     def _patiently(self, ask: Callable[[], dict[str, Any]], url: str) -> dict[str, Any]:
-        why = ""
-        for attempt in range(ATTEMPTS):
-            try:
-                return ask()
-            except UnfinishedError as fault:
-                why = str(fault)
-                if fault.wait > PATIENCE:
-                    raise UsageError(
-                        f"the API must be asked again in {fault.wait:.0f} s ({why}), not now; {RESUME}"
-                    ) from fault
-                self._pause(max(fault.wait, BACKOFF * 2**attempt))
-        raise UsageError(f"the API must answer; {ATTEMPTS} attempts at {url} failed: {why}; {RESUME}")
+        return Patience("the API", ATTEMPTS, BACKOFF, RESUME).asked(ask, self._pause, url)
 
     def _pause(self, seconds: float) -> None:
         with self._lock:
@@ -166,7 +152,10 @@ class Client:
 
     def _answer(self, reply: requests.Response, url: str) -> dict[str, Any]:
         if reply.status_code in AGAIN or reply.status_code == 529:
-            raise UnfinishedError(f"HTTP {reply.status_code}: {self._said(reply)}", self._retry_after(reply))
+            raise UnfinishedError(
+                f"HTTP {reply.status_code}: {self._said(reply)}",
+                retry_after(reply.headers.get("Retry-After", ""), self._clock),
+            )
         if reply.status_code != 200:
             hint = REFUSALS.get(reply.status_code, "")
             told = f"{hint}: {self._said(reply)}" if hint else self._said(reply)
@@ -175,6 +164,9 @@ class Client:
         if found is None:
             raise UsageError(f"the API must answer with a JSON object; {url} answered {self._said(reply)!r}")
         return found
+
+    def _wait_of(self, reply: requests.Response) -> float:
+        return retry_after(reply.headers.get("Retry-After", ""), self._clock)
 
     def _session(self) -> requests.Session:
         if not hasattr(self._local, "session"):  # a session of requests belongs to one thread
@@ -198,17 +190,6 @@ class Client:
             pass
         line = " ".join(str(text).split())
         return (line.replace(self._key, "[key]") if self._key else line)[:300]
-
-    def _retry_after(self, reply: requests.Response) -> float:
-        value = reply.headers.get("Retry-After", "").strip()
-        try:
-            return float(value) if math.isfinite(float(value)) and float(value) > 0 else 0.0
-        except ValueError:
-            pass
-        try:
-            return max(0.0, parsedate_to_datetime(value).timestamp() - self._clock.wall())
-        except ValueError:
-            return 0.0
 
 
 def _json(reply: requests.Response) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from fsd.errors import UsageError
 from fsd.frequencies import fingerprint
 from fsd.stats import Prompt
+from fsd.tokens import token_ids
 
 
 class Ids(NamedTuple):
@@ -46,12 +47,7 @@ class PromptTokens:
             UsageError: for a text of no tokens.
         """
         with self._lock:
-            rows = self._tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False)
-        ids: list[list[int]] = rows["input_ids"]
-        for text, row in zip(texts, ids, strict=True):
-            if not row:
-                raise UsageError(f"a text must have at least one token; got {text[:40]!r}")
-        return ids
+            return token_ids(self._tokenizer, texts)
 
     def ids(self, prompt: Prompt) -> Ids:
         """The ids of a prompt.

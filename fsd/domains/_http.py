@@ -12,24 +12,19 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.documents
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from importlib import metadata
 from typing import Any, TypeVar
 
 import requests
 
-from fsd.domains._sources import Clock
 from fsd.errors import UsageError
 from fsd.hub import reachable
+from fsd.patience import AGAIN, Clock, Patience, UnfinishedError, retry_after
 
 ATTEMPTS = 6
 BACKOFF = 2.0
-"""Seconds before the second attempt; they double with each further one."""
-PATIENCE = 900.0
-"""Most seconds to wait when a service asks for it; beyond that the user is told to come back."""
 TIMEOUT = (10.0, 60.0)
 """Seconds for the connection and for each part of a reply."""
-AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 RESUME = "what was collected is kept: run the same command again to go on from there"
 
 Parsed = TypeVar("Parsed")
@@ -41,14 +36,6 @@ class RefusedError(UsageError):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
-
-
-class UnfinishedError(Exception):
-    """A reply that is worth asking for again, after at least `wait` seconds."""
-
-    def __init__(self, why: str, wait: float = 0.0) -> None:
-        super().__init__(why)
-        self.wait = wait
 
 
 def user_agent() -> str:
@@ -90,18 +77,10 @@ class Service:
             RefusedError: if the service will not give this, for a reason that another attempt does not cure.
             UsageError: if it cannot be reached, or not within `ATTEMPTS`.
         """
-        why = ""
-        for attempt in range(ATTEMPTS):
-            try:
-                return self._parsed(parse, self._ask(path, params or {}))
-            except UnfinishedError as fault:
-                why = str(fault)
-                if fault.wait > PATIENCE:
-                    raise UsageError(
-                        f"{self.name} must be asked again in {fault.wait:.0f} s ({why}), not now; {RESUME}"
-                    ) from fault
-                self.pause(max(fault.wait, BACKOFF * 2**attempt))
-        raise UsageError(f"{self.name} must answer; {ATTEMPTS} attempts at {self.url}{path} failed: {why}; {RESUME}")
+        patience = Patience(self.name, ATTEMPTS, BACKOFF, RESUME)
+        return patience.asked(
+            lambda: self._parsed(parse, self._ask(path, params or {})), self.pause, f"{self.url}{path}"
+        )
 
     def pause(self, seconds: float) -> None:
         """Ask nothing for so long."""
@@ -126,7 +105,7 @@ class Service:
         except requests.RequestException as error:
             raise UnfinishedError(f"no whole reply ({_line(error)})") from error
         if reply.status_code in AGAIN:
-            wait = self._retry_after(reply.headers.get("Retry-After", ""))
+            wait = retry_after(reply.headers.get("Retry-After", ""), self._clock)
             raise UnfinishedError(f"HTTP {reply.status_code}", wait)
         if not reply.ok:
             said = " ".join(reply.text.split())[:200]
@@ -145,14 +124,6 @@ class Service:
             self._session = requests.Session()
             self._session.headers["User-Agent"] = user_agent()
         return self._session
-
-    def _retry_after(self, value: str) -> float:
-        if value.strip().isdigit():
-            return float(value)
-        try:
-            return max(0.0, parsedate_to_datetime(value).timestamp() - self._clock.wall())
-        except ValueError:
-            return 0.0
 
 
 def _line(error: Exception) -> str:

@@ -5,7 +5,6 @@ first published within a window, the day nearest to the cutoff first: the nearer
 in time, the less they differ in anything but membership. `sides` makes `nonmembers` and `members` of it.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 
 from fsd.documents import Document
 from fsd.errors import UsageError
+from fsd.patience import Clock
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,6 @@ class Window:
     def last(self, default: Date) -> Date:
         """The last day that is wanted; `default` where nothing bounds it."""
         return default if self.before is None else self.before - timedelta(days=1)
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Time as an argument: seconds that only grow, seconds since 1970, and a way to wait."""
-
-    monotonic: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time
-    sleep: Callable[[float], None] = time.sleep
-
-    @property
-    def today(self) -> Date:
-        """The day now, in universal time."""
-        return Date(1970, 1, 1) + timedelta(days=int(self.wall() // 86400))
 
 
 @dataclass

@@ -13,9 +13,10 @@ from typing import Any
 
 from fsd import benchmarks
 from fsd.documents import Document
-from fsd.domains._http import Service, UnfinishedError, field, iso_day, json_object
+from fsd.domains._http import Service, field, iso_day, json_object
 from fsd.domains._sources import Journal, Window, cut, sides
 from fsd.errors import UsageError
+from fsd.patience import UnfinishedError
 
 URL = "https://{language}.wikipedia.org"
 FIRST = Date(2018, 6, 27)

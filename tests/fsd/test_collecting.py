@@ -16,8 +16,9 @@ from fsd.collecting.languages import known, speaks
 from fsd.collecting.partial import Partial
 from fsd.documents import Document
 from fsd.domains import Domain
-from fsd.domains._sources import Clock, Window, cut
+from fsd.domains._sources import Window, cut
 from fsd.errors import UsageError
+from fsd.patience import Clock
 from fsd.rows import read_files
 
 CLOCK = Clock(wall=lambda: 1_790_000_000.0)  # 21 September 2026

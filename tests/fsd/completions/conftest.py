@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from fsd.completions import Client, CompletionsScorer, PromptTokens
-from fsd.domains._sources import Clock
 from fsd.models import LanguageModel, load
+from fsd.patience import Clock
 
 END = "<|endoftext|>"
 Reply = tuple[int, bytes, dict[str, str]]

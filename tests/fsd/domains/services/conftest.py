@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from fsd.domains._sources import Clock
+from fsd.patience import Clock
 
 
 @dataclass
