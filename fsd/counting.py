@@ -1,52 +1,32 @@
 """Count the tokens of a corpus, at constant memory and at a multiple of the speed of tokenising it.
 
-A corpus repeats its words. A tokenizer that cuts text by the GPT-2 pattern or its successors gives the same tokens
-when the text is cut before whitespace: so each distinct word, with the whitespace before it, is tokenised once in a
-while and counts as often as it occurred. Any other tokenizer reads the whole text, in Rust and on all cores.
+A corpus repeats its words. Where a tokenizer gives the same tokens for a text and for its words (see `fsd.cuts`), each
+distinct word is tokenised once in a while and counts as often as it occurred. Any other tokenizer reads the whole
+text. Words are found and counted as bytes, in numpy and Arrow; tokenising is done in Rust and on all cores.
 """
 
-import json
-import re
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fsd.corpora import Passage
+from fsd.cuts import PIECE, Cuts, cuts
 from fsd.errors import UsageError
 from fsd.frequencies import FrequencyTable, fingerprint
 from fsd.stats import IntArray
 
 BATCH = 2**21
 """Characters read before they are counted."""
-DISTINCT = 2**20
-"""Distinct words kept before they are tokenised."""
-DISTINCT_CHARACTERS = 2**26
-BLOCK = 2**15
-"""Characters of words tokenised in one call, so that there is work for all cores."""
-
-_SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # Unicode White_Space
-WORDS = re.compile(rf"[{_SPACE}]*+[^{_SPACE}]++(?:(?<=[\W_])[\r\n][{_SPACE}]*+[^{_SPACE}]*+)*+|[{_SPACE}]+")
-"""Words with the whitespace before them; a line break right after punctuation stays with it, as Llama 3 has it."""
-JOINED = re.compile(rf"[^{_SPACE}][{_SPACE}]")
-
-_LLAMA_3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-    r"|\s+(?!\S)|\s+"
-)
-SEPARATING = frozenset(
-    {
-        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-        _LLAMA_3,
-        _LLAMA_3.replace(r"\p{N}{1,3}", r"\p{N}"),
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    }
-)
-"""Patterns (GPT-2 and NeoX, Llama 3, Qwen, GPT-4o) of which no match holds whitespace after something else, but for
-line breaks after punctuation, and whose only look-ahead is for whitespace: a cut between `WORDS` changes no match."""
+KEPT = 2**26
+"""Bytes of distinct words and their numbers that are kept before some are tokenised."""
+WORDS = 2**17
+"""Words tokenised before they are counted."""
+BLOCK = 2**12
+"""Words or texts tokenised in one call, so that there is work for all cores."""
 
 
 def count(
@@ -100,14 +80,15 @@ def _add(tally: "Tally", batch: Sequence[Passage], tokens: int | None) -> tuple[
         return len(batch), False
     before = tally.total().copy()
     tally.add(passage.text for passage in batch)
-    if tally.total().sum() < tokens:
-        return len(batch), False
+    if tally.total().sum() < tokens or len(batch) == 1:
+        return len(batch), bool(tally.counts.sum() >= tokens)
     tally.counts[:] = before
-    for read, passage in enumerate(batch, 1):
-        tally.add([passage.text])
-        if tally.total().sum() >= tokens:
-            return read, True
-    raise AssertionError("a batch must count the same whole and in parts")
+    half = len(batch) // 2
+    read, full = _add(tally, batch[:half], tokens)
+    if not full:
+        more, full = _add(tally, batch[half:], tokens)
+        read += more
+    return read, full
 
 
 def _first(passages: Iterable[Passage], documents: int | None) -> Iterator[Passage]:
@@ -141,6 +122,7 @@ class Tally:
 
     Attributes:
         counts: (V,) of what has been tokenised; `total()` tokenises what waits.
+        cuts: how texts are cut into words; None to read whole texts.
     """
 
     def __init__(self, backend: Any, vocabulary: int) -> None:
@@ -150,106 +132,93 @@ class Tally:
         self.backend.no_padding()
         self.backend.encode_special_tokens = True  # a text that quotes "<|endoftext|>" is text, as where it is scored
         self.counts: IntArray = np.zeros(vocabulary, dtype=np.int64)
-        self.separable = separable(backend)
-        self._words: Counter[str] = Counter()
-        self._ends: Counter[str] = Counter()
-        self._bound = 0  # on the characters of both
+        self.cuts = cuts(backend)
+        self._words: list[pa.Table] = []
 
     def add(self, texts: Iterable[str]) -> None:
         """Count the tokens of some texts."""
-        if not self.separable:
-            self._encode([text for text in texts if text], 1)
+        kept = [text for text in texts if text]
+        if not kept:
             return
-        for text in texts:
-            words = WORDS.findall(text)
-            # The first has nothing before it, and what becomes of whitespace at the end depends on that being the end.
-            for at in (-1, 0):
-                if words and (at == 0 or words[-1][-1].isspace()):
-                    self._ends[words.pop(at)] += 1
-            self._words.update(words)
-            self._bound += len(text)
-        if len(self._words) + len(self._ends) > DISTINCT or self._kept() > DISTINCT_CHARACTERS:
-            self.total()
-
-    def _kept(self) -> int:
-        """Characters of the waiting words, or less than allowed: the sum is made only when it may be too much."""
-        if self._bound > DISTINCT_CHARACTERS:
-            kept = sum(map(len, self._words)) + sum(map(len, self._ends))
-            if kept > DISTINCT_CHARACTERS // 2:
-                return self._bound
-            self._bound = kept
-        return self._bound
+        if self.cuts is None:
+            for begin in range(0, len(kept), BLOCK):
+                some = kept[begin : begin + BLOCK]
+                self._encode(self.backend, some, [1] * len(some))
+            return
+        self._words.append(_counted(kept, self.cuts))
+        if _size(self._words) > KEPT:
+            self._words = [_merged(self._words)]
+            if _size(self._words) > KEPT // 2:
+                # The common words wait to be tokenised once; the rest may come again, and then are tokenised again.
+                number = self._words[0]["number"]
+                rare = pc.less_equal(number, pc.quantile(number, interpolation="lower")[0])
+                self._tokenise(self.cuts, self._words[0].filter(rare))
+                self._words = [self._words[0].filter(pc.invert(rare))]
+            if _size(self._words) > KEPT // 2:
+                self.total()
 
     def total(self) -> IntArray:
         """(V,) counts of all texts so far."""
-        for ends, kept in ((False, self._words), (True, self._ends)):
-            times: dict[int, list[str]] = defaultdict(list)
-            for word, number in kept.items():
-                times[number].append(word)
-            kept.clear()
-            for number, words in times.items():
-                self._encode(words if ends else list(_joined(words)), number)
-        self._bound = 0
+        if self._words and self.cuts is not None:
+            self._tokenise(self.cuts, _merged(self._words))
+        self._words = []
         return self.counts
 
-    def _encode(self, texts: list[str], times: int) -> None:
-        """Count the tokens of `texts`, each text standing for `times` of them."""
-        for begin in range(0, len(texts), 1024):
-            encodings = self.backend.encode_batch_fast(texts[begin : begin + 1024], add_special_tokens=False)
-            ids = np.concatenate([np.asarray(encoding.ids, dtype=np.int64) for encoding in encodings])
-            found = np.bincount(ids, minlength=self.counts.size)
-            if found.size > self.counts.size:
-                largest = found.size - 1
-                raise UsageError(
-                    f"the model's vocabulary must hold every token; {largest} is not below {self.counts.size}"
-                )
-            self.counts += times * found
+    def _tokenise(self, cuts: Cuts, words: pa.Table) -> None:
+        """Count the tokens of words, each as often as it occurred; words of the same number share a text."""
+        words = words.sort_by("number")
+        for begin in range(0, len(words), WORDS):
+            some = words.slice(begin, WORDS)
+            piece = pc.match_substring_regex(some["word"], PIECE)
+            if cuts.pieces is None:
+                piece = pc.and_(piece, False)
+            blocks = _blocks(some.filter(piece))
+            texts = [b"\n".join(block).decode().replace(" ", "Ġ") for block, _ in blocks]
+            self._encode(cuts.pieces, texts, [number for _, number in blocks])
+            blocks = _blocks(some.filter(pc.invert(piece)))
+            apart = [[word.decode() for word in block] for block, _ in blocks]
+            self._encode(self.backend, apart, [number for _, number in blocks], is_pretokenized=True)
+
+    def _encode(self, backend: Any, texts: Sequence[Any], times: list[int], **options: bool) -> None:
+        """Count the tokens of each text so many times."""
+        if not texts:
+            return
+        encodings = backend.encode_batch_fast(texts, add_special_tokens=False, **options)
+        ids = [encoding.ids for encoding in encodings]
+        weights = np.repeat(np.array(times, dtype=np.float64), [len(some) for some in ids])
+        tokens = np.concatenate([np.asarray(some, dtype=np.int64) for some in ids])
+        found = np.bincount(tokens, weights, minlength=self.counts.size)
+        if found.size > self.counts.size:
+            largest = found.size - 1
+            raise UsageError(f"the model's vocabulary must hold every token; {largest} is not below {self.counts.size}")
+        self.counts += found.astype(np.int64)  # exact: whole numbers far below 2^53
 
 
-def _joined(words: Iterable[str]) -> Iterator[str]:
-    """The words, each with the whitespace before it, in texts of about `BLOCK` characters that keep them apart.
-
-    A word that begins with a line break must not come after punctuation, which would take the break.
-    """
-    kinds: dict[tuple[bool, bool], list[str]] = {(a, b): [] for a in (False, True) for b in (False, True)}
-    for word in words:
-        kinds[word[0] in "\r\n", word[-1].isalnum()].append(word)
-    after, spaced = kinds[True, False], kinds[False, True]
-    pairs = min(len(after), len(spaced))
-    order = kinds[True, True] + [word for pair in zip(after, spaced, strict=False) for word in pair]
-    order += spaced[pairs:] + kinds[False, False]
-    begin = characters = 0
-    for end, word in enumerate(order, 1):
-        characters += len(word)
-        if characters >= BLOCK or end == len(order):
-            yield "".join(order[begin:end])
-            begin, characters = end, 0
-    yield from after[pairs:]
+def _counted(texts: Sequence[str], cuts: Cuts) -> pa.Table:
+    """The distinct words of texts, and how often each occurs."""
+    data, begins = cuts.words([text.encode() for text in texts])
+    buffers = [None, pa.py_buffer(begins), pa.py_buffer(data)]
+    words = pa.LargeBinaryArray.from_buffers(pa.large_binary(), begins.size - 1, buffers)
+    distinct = pc.value_counts(words)
+    return pa.table({"word": distinct.field("values"), "number": distinct.field("counts")})
 
 
-def separable(backend: Any) -> bool:
-    """Whether a tokenizer gives the same tokens when a text is cut into `WORDS`; false where that is not known.
-
-    It needs a cut into words that agrees (see `SEPARATING`), a normaliser that composes no whitespace with its
-    neighbours, and added tokens that neither hold whitespace after something else nor look at what follows them.
-    """
-    state = json.loads(backend.to_str())
-    normalizer, splitter = state["normalizer"], state["pre_tokenizer"]
-    forms = normalizer.get("normalizers", [normalizer]) if normalizer else []
-    plain = all(form["type"] in ("NFC", "NFD") for form in forms)
-    steps = splitter.get("pretokenizers", [splitter]) if splitter else []
-    cuts = any(_separates(step) for step in steps)
-    harmless = all(_separates(step) or step["type"] in ("ByteLevel", "Digits") for step in steps)
-    added = all(
-        not (token["rstrip"] or token["single_word"] or JOINED.search(token["content"]))
-        for token in state["added_tokens"]
-    )
-    return plain and cuts and harmless and added and not state["model"].get("dropout")
+def _merged(words: Sequence[pa.Table]) -> pa.Table:
+    table = pa.concat_tables(words)
+    distinct = table["word"].combine_chunks().dictionary_encode()
+    sums = np.bincount(np.from_dlpack(distinct.indices), np.from_dlpack(table["number"].combine_chunks()))
+    number = pa.Int64Array.from_buffers(pa.int64(), sums.size, [None, pa.py_buffer(sums.astype(np.int64))])
+    return pa.table({"word": distinct.dictionary, "number": number})
 
 
-def _separates(step: dict[str, Any]) -> bool:
-    if step["type"] == "ByteLevel":
-        return bool(step["use_regex"])
-    if step["type"] != "Split" or step["pattern"].get("Regex") not in SEPARATING:
-        return False
-    return (step["behavior"], step["invert"]) in (("Isolated", False), ("Removed", True))
+def _size(words: Sequence[pa.Table]) -> int:
+    return sum(table.nbytes for table in words)
+
+
+def _blocks(words: pa.Table) -> list[tuple[list[bytes], int]]:
+    """The words, of which each number stands together, in blocks of one number."""
+    numbers = np.from_dlpack(words["number"].combine_chunks())
+    spelt = words["word"].to_pylist()
+    changes = np.flatnonzero(np.diff(numbers)) + 1
+    bounds = np.unique(np.concatenate([changes, np.arange(0, len(spelt), BLOCK), [len(spelt)]]))
+    return [(spelt[begin:end], int(numbers[begin])) for begin, end in pairwise(bounds)]

@@ -4,13 +4,16 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers, trainers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 import fsd.counting as counting
 from fsd.corpora import Corpus, Passage
-from fsd.counting import SEPARATING, Tally, count, separable
+from fsd.counting import Tally, count
+from fsd.cuts import SEPARATING, cuts
 from fsd.errors import UsageError
 from fsd.frequencies import fingerprint
 from fsd.models import load
@@ -74,7 +77,7 @@ def test_a_quoted_special_token_is_counted_as_the_text_that_is_scored(tiny):
 @pytest.mark.parametrize("nfc", [True, False])
 def test_counts_equal_a_slow_counter_on_any_mixture(pattern, nfc):
     made = tokenizer(splitting(pattern), nfc)
-    assert separable(made.backend_tokenizer)
+    assert cuts(made.backend_tokenizer)
     texts = [ENGLISH * 3, *SOUPS]
     table = counted(made, texts)
     assert table.counts.tolist() == slowly(made, texts, 800)
@@ -91,24 +94,23 @@ def test_each_text_alone_counts_as_it_should():
 
 def test_any_other_tokenizer_reads_the_whole_text():
     made = tokenizer(pre_tokenizers.ByteLevel(use_regex=False, add_prefix_space=False))
-    assert not separable(made.backend_tokenizer)
+    assert cuts(made.backend_tokenizer) is None
     assert counted(made, SOUPS).counts.tolist() == slowly(made, SOUPS, 800)
 
 
-@pytest.mark.parametrize(
-    "token", [AddedToken("x y"), AddedToken("x "), AddedToken("x", rstrip=True), AddedToken("x", single_word=True)]
-)
-def test_added_tokens_that_look_across_a_space_are_noticed(token):
-    made = tokenizer()
-    made.backend_tokenizer.add_tokens([token])
-    assert not separable(made.backend_tokenizer)
+@pytest.mark.parametrize("pattern", [None, *sorted(SEPARATING)])
+def test_counts_of_anything_drawn_equal_a_slow_counter(pattern):
+    made = tokenizer(splitting(pattern))
 
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.lists(st.sampled_from([*LETTERS, *SPACES, "foo", "don't"]) | st.characters(codec="utf-8"))))
+    def equal(parts: list[list[str]]) -> None:
+        texts = ["".join(text) for text in parts] * 2
+        tally = Tally(made.backend_tokenizer, 800)
+        tally.add(texts)
+        assert tally.total().tolist() == slowly(made, texts, 800)
 
-def test_a_lowercasing_normalizer_or_unknown_pattern_is_not_trusted():
-    made = tokenizer()
-    made.backend_tokenizer.normalizer = normalizers.NFKC()
-    assert not separable(made.backend_tokenizer)
-    assert not separable(tokenizer(splitting(r"\s+")).backend_tokenizer)
+    equal()
 
 
 @pytest.mark.parametrize("separates", [True, False])
@@ -117,10 +119,10 @@ def test_memory_is_bounded_without_changing_counts(monkeypatch, separates):
     texts = [f"word{i} " * 3 + "common " + "a" * (i % 90) for i in range(400)]
     expected = slowly(made, texts, 800)
     monkeypatch.setattr(counting, "BATCH", 200)
-    monkeypatch.setattr(counting, "BLOCK", 100)
-    for distinct, characters in ((50, 10**9), (10**9, 500), (1, 1)):
-        monkeypatch.setattr(counting, "DISTINCT", distinct)
-        monkeypatch.setattr(counting, "DISTINCT_CHARACTERS", characters)
+    monkeypatch.setattr(counting, "BLOCK", 10)
+    monkeypatch.setattr(counting, "WORDS", 50)
+    for kept in (1, 1000, 3000, 10**9):
+        monkeypatch.setattr(counting, "KEPT", kept)
         assert counted(made, texts).counts.tolist() == expected
 
 
