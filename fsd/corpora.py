@@ -1,4 +1,4 @@
-"""Stream the texts of a large corpus from files, at constant memory.
+"""Stream the texts of a large corpus from files, on disk or on the hub, at constant memory.
 
 A file is JSON lines, CSV, Parquet or plain text, the first three with the text in one column; all but Parquet may
 be compressed. A plain text file is one document and comes in passages, so that a file of any size streams.
@@ -8,13 +8,24 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from fsd.errors import UsageError
+from fsd.hub import first_line
+from fsd.hub_files import HubFile, hub_files
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
-FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet", ".txt": "text", ".text": "text"}
+FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",  # as C4 names its files
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".txt": "text",
+    ".text": "text",
+}
 PASSAGE = 2**17
 """Characters of a passage of a plain text file."""
 CSV_BLOCK = 2**24
@@ -28,15 +39,31 @@ class Passage(NamedTuple):
     opens: bool = True
 
 
+@dataclass(frozen=True)
+class LocalFile:
+    """A file on disk, by the side of `fsd.hub_files.HubFile`."""
+
+    url: str
+    size: int
+
+    def open(self, *, whole: bool) -> Any:
+        """The file for reading."""
+        return Path(self.url).open("rb")
+
+
+File = LocalFile | HubFile
+
+
 class Corpus:
     """The documents of some files, in order; empty ones are left out.
 
     Args:
-        files: JSON lines, CSV, Parquet or text, by their endings.
+        files: JSON lines, CSV, Parquet or text, by their endings; of those on the hub, what `fsd.hub_files` takes.
         column: where the text stands.
 
     Attributes:
-        size: bytes of all files on disk.
+        files: what is read, of the hub each file at its commit.
+        size: bytes of all files.
         done: of these, how many have been read, for progress.
 
     Raises:
@@ -44,16 +71,15 @@ class Corpus:
             file, a missing column or a value that is no text.
     """
 
-    def __init__(self, files: Sequence[Path], column: str = "text") -> None:
+    def __init__(self, files: Sequence[Path | str], column: str = "text") -> None:
         if not files:
             raise UsageError("corpus must be at least one file; got none")
-        for file in files:
-            if not file.is_file():
-                raise UsageError(f"corpus must be files that exist; there is no file {file}")
-        self.formats = [_format(file) for file in files]
-        self.files = list(files)
+        for place in files:
+            _format(str(place))
+        self.files: list[File] = [file for place in files for file in _files(str(place))]
+        self.formats = [_format(file.url) for file in self.files]
         self.column = column
-        self.size = sum(file.stat().st_size for file in files)
+        self.size = sum(file.size for file in self.files)
         self.done = 0
 
     def __iter__(self) -> Iterator[Passage]:
@@ -63,21 +89,24 @@ class Corpus:
         finished = 0
         for file, (form, compression) in zip(self.files, self.formats, strict=True):
             try:
-                with _opened(file, compression) as (raw, stream):
-                    for passage in readers[form](file, stream):
+                with _opened(file, form, compression) as (raw, stream):
+                    for passage in readers[form](file.url, stream):
                         self.done = finished + (0 if raw.closed else raw.tell())
                         if passage.text:
                             yield passage
             except UsageError:
                 raise
-            except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+            except Exception as error:  # over the network, whatever its libraries raise
+                if isinstance(file, LocalFile) and not isinstance(
+                    error, OSError | UnicodeDecodeError | pa.ArrowException
+                ):
+                    raise
                 what = (f"{compression} of " if compression else "") + f"{form} in UTF-8"
-                reason = str(error).splitlines()[0]
-                raise UsageError(f"{file} must be a whole file of {what}; {reason}") from error
-            finished += file.stat().st_size
+                raise UsageError(f"{file.url} must be a whole file of {what}; {first_line(error)}") from error
+            finished += file.size
             self.done = finished
 
-    def _jsonl(self, file: Path, stream: Any) -> Iterator[Passage]:
+    def _jsonl(self, file: str, stream: Any) -> Iterator[Passage]:
         with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n") as lines:
             for number, line in enumerate(lines, 1):
                 if not line.isspace():
@@ -96,7 +125,7 @@ class Corpus:
         # An escaped half of a surrogate pair is valid JSON and no valid text.
         return _mended(text) if "\\ud" in line or "\\uD" in line else text
 
-    def _csv(self, file: Path, stream: Any) -> Iterator[Passage]:
+    def _csv(self, file: str, stream: Any) -> Iterator[Passage]:
         import pyarrow as pa
         from pyarrow import csv
 
@@ -107,20 +136,20 @@ class Corpus:
             convert_options=csv.ConvertOptions(column_types={self.column: pa.string()}, strings_can_be_null=False),
         )
         if self.column not in reader.schema.names:
-            raise self._no_column(str(file), reader.schema.names)
+            raise self._no_column(file, reader.schema.names)
         for batch in reader:
             yield from (Passage(text) for text in batch.column(self.column).to_pylist())
 
-    def _parquet(self, file: Path, stream: Any) -> Iterator[Passage]:
+    def _parquet(self, file: str, stream: Any) -> Iterator[Passage]:
         from pyarrow import parquet
 
         table = parquet.ParquetFile(stream)
         if self.column not in table.schema_arrow.names:
-            raise self._no_column(str(file), table.schema_arrow.names)
+            raise self._no_column(file, table.schema_arrow.names)
         for batch in table.iter_batches(batch_size=1024, columns=[self.column], use_threads=False):
-            yield from (Passage(self._checked(str(file), value)) for value in batch.column(0).to_pylist())
+            yield from (Passage(self._checked(file, value)) for value in batch.column(0).to_pylist())
 
-    def _text(self, _: Path, stream: Any) -> Iterator[Passage]:
+    def _text(self, _: str, stream: Any) -> Iterator[Passage]:
         rest, opens = "", True
         with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as reader:
             while block := reader.read(PASSAGE):
@@ -155,25 +184,34 @@ def last_cut(text: str) -> int:
     return text.rfind("\n") + 1 or len(text)
 
 
-def _format(file: Path) -> tuple[str, str | None]:
+def _files(place: str) -> Sequence[File]:
+    if place.startswith("hf:"):
+        return hub_files(place)
+    if not Path(place).is_file():
+        raise UsageError(f"corpus must be files that exist; there is no file {place}")
+    return [LocalFile(place, Path(place).stat().st_size)]
+
+
+def _format(place: str) -> tuple[str, str | None]:
     """Format and compression by the endings of a file's name."""
-    endings = [ending.lower() for ending in file.suffixes]
+    name = PurePosixPath(place).name
+    endings = [ending.lower() for ending in PurePosixPath(name).suffixes]
     compression = COMPRESSIONS.get(endings[-1]) if endings else None
     if compression:
         endings.pop()
     form = FORMATS.get(endings[-1]) if endings else None
     if form is None or (form == "parquet" and compression):
         allowed = f"{', '.join(FORMATS)}, all but .parquet also with {', '.join(COMPRESSIONS)}"
-        raise UsageError(f"corpus files must end in {allowed}; got {file.name!r}")
+        raise UsageError(f"corpus files must end in {allowed}; got {name!r}")
     return form, compression
 
 
 @contextmanager
-def _opened(file: Path, compression: str | None) -> Iterator[tuple[Any, Any]]:
-    """The file on disk, whose position tells the progress, and the stream of its content."""
+def _opened(file: File, form: str, compression: str | None) -> Iterator[tuple[Any, Any]]:
+    """The file, whose position tells the progress, and the stream of its content."""
     import pyarrow as pa
 
-    with file.open("rb") as raw:
+    with file.open(whole=form != "parquet") as raw:
         yield raw, pa.CompressedInputStream(pa.PythonFile(raw), compression) if compression else raw
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 class Frequencies:
     """Count how often each token of a model's vocabulary occurs in a corpus."""
 
-    corpus: tuple[Path, ...]
-    """Files: .jsonl, .csv, .txt (each also .gz, .zst, .bz2) or .parquet; a .txt file is one document."""
+    corpus: tuple[str, ...]
+    """Files: .jsonl, .csv, .txt (each also .gz, .zst, .bz2) or .parquet; a .txt file is one document. Of a dataset on
+    the hub: hf://datasets/OWNER/NAME[@REVISION]/PATH, with * in PATH for several; they are streamed, not kept."""
     out: Path
     """The table to write, .npz; it is small and can be shared."""
     model: str = "embedded"
@@ -46,7 +47,7 @@ def main(config: Frequencies) -> None:
             tokenizer,
             vocabulary,
             model=config.model,
-            corpus=", ".join(file.name for file in config.corpus),
+            corpus=", ".join(_name(file.url) for file in corpus.files),
             documents=config.limit,
             tokens=config.tokens,
             advance=lambda: bar.update(corpus.done - bar.n),
@@ -55,6 +56,11 @@ def main(config: Frequencies) -> None:
     seen = int((table.counts > 0).sum())
     print(f"{table.tokens:,} tokens of {table.documents:,} documents; {seen:,} of {vocabulary:,} tokens occur")
     print(f"table: {config.out} ({config.out.stat().st_size / 1e3:.0f} kB), for the tokenizer of {config.model}")
+
+
+def _name(url: str) -> str:
+    """A file's name for the record: of one on the hub its address, with the commit; of one on disk no folders."""
+    return url if url.startswith("hf:") else Path(url).name
 
 
 if __name__ == "__main__":

@@ -100,9 +100,19 @@ class Hub(BaseHTTPRequestHandler):
         elif not api and verb == "resolve" and "/".join(rest) in files:
             content = files["/".join(rest)]
             tag = hashlib.sha1(content).hexdigest()
-            self._send(200, content, ETag=f'"{tag}"', X_Repo_Commit=commit, Content_Type="application/octet-stream")
+            self._resolved(content, ETag=f'"{tag}"', X_Repo_Commit=commit, Content_Type="application/octet-stream")
         else:
             self._missing("EntryNotFound")
+
+    def _resolved(self, content: bytes, **headers: str) -> None:
+        """A file, or the part of it that is asked for."""
+        part = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if not part:
+            self._send(200, content, **headers)
+            return
+        begin, end = int(part[1]), min(int(part[2] or len(content)), len(content) - 1)
+        headers["Content_Range"] = f"bytes {begin}-{end}/{len(content)}"
+        self._send(206, content[begin : end + 1], **headers)
 
     def do_GET(self) -> None:
         self._answer()
