@@ -5,6 +5,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -129,9 +130,12 @@ for capability in (80, 90):
 
 
 @pytest.mark.slow
-def test_compiles_for_cards_with_one_exponential_a_logit() -> None:
+def test_compiles_for_cards_with_one_exponential_a_logit(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", COMPILE], env=os.environ | {"TRITON_INTERPRET": "0"}, capture_output=True, text=True
+        [sys.executable, "-c", COMPILE],
+        env=os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("compiled") == 6
