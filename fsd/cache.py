@@ -103,17 +103,17 @@ class StatsCache:
 
     def find(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
         """The statistics of those prompts that are known under a key."""
-        missing = dict.fromkeys(prompts)
+        missing = {prompt: prompt_hash(prompt) for prompt in prompts}
         found: dict[Prompt, TokenStats] = {}
         for shard in self._look(key):
             if not missing:
                 break
             listed = list(missing)
-            places = shard.find(halves(b"".join(map(prompt_hash, listed))))
+            places = shard.find(halves(b"".join(missing.values())))
             with contextlib.suppress(OSError):  # dropped by another process
-                there = dict(shard.read([(listed[i], row) for i, row in places])) if places else {}
-                found |= there
-                missing = {prompt: None for prompt in listed if prompt not in there}
+                for prompt, stats in shard.read([(listed[i], row) for i, row in places]) if places else ():
+                    found[prompt] = stats
+                    del missing[prompt]
         return found
 
     def _look(self, key: str) -> list[Shard]:

@@ -1,8 +1,8 @@
 """Rows of a user's files → documents, each row checked.
 
-JSONL (.jsonl, .json; a JSON list of objects too), CSV (.csv), TSV (.tsv) and Parquet (.parquet). Every format
-is read here rather than by a general loader, because a general loader turns mixed types and missing values into
-something else without a word.
+JSONL (.jsonl, .json; a JSON list of objects too), CSV (.csv), TSV (.tsv), these also compressed (.gz, .zst, .bz2), and
+Parquet (.parquet). Every format is read here rather than by a general loader, because a general loader turns mixed
+types and missing values into something else without a word.
 """
 
 import csv
@@ -14,8 +14,10 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from fsd.corpora import COMPRESSIONS
 from fsd.documents import Document
 from fsd.errors import UsageError
+from fsd.hub import first_line
 
 NAMES: dict[str, tuple[str, ...]] = {
     "text": ("text", "input", "snippet"),
@@ -172,15 +174,39 @@ def _reader(path: Path) -> Callable[[Path], Iterator[tuple[int, Row]]]:
         raise UsageError(f"data must be files; {path} is a folder")
     if not path.is_file():
         raise UsageError(f"data file must exist; there is no {path}")
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise UsageError(f"data file must end in {', '.join(_READERS)}; got {path}")
+    form, packed = _ending(path)
+    reader = _READERS.get(form)
+    if reader is None or (packed and reader is _parquet_rows):
+        raise UsageError(
+            f"data file must end in {', '.join(_READERS)}, all but .parquet also in {', '.join(COMPRESSIONS)} after "
+            f"that; got {path}"
+        )
     return reader
+
+
+def _ending(path: Path) -> tuple[str, str]:
+    """The ending that tells the format, and that of its compression, if any."""
+    packed = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
+    return (Path(path.stem).suffix.lower() if packed else path.suffix.lower()), packed
+
+
+def _content(path: Path) -> bytes:
+    packed = _ending(path)[1]
+    if not packed:
+        return path.read_bytes()
+    import pyarrow as pa
+
+    try:
+        with pa.CompressedInputStream(pa.OSFile(str(path)), COMPRESSIONS[packed]) as stream:
+            content: bytes = stream.read()
+    except OSError as error:
+        raise UsageError(f"{path} must be a whole {COMPRESSIONS[packed]} file; {first_line(error)}") from error
+    return content
 
 
 def _decoded(path: Path) -> str:
     try:
-        content = path.read_bytes()
+        content = _content(path)
     except OSError as error:
         raise UsageError(f"{path} must be readable; {error.strerror}") from error
     try:
@@ -214,9 +240,12 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def _table_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    content = _decoded(path)
+    head = content.partition("\n")[0]
+    # Where the comma is the decimal sign, spreadsheets part columns by semicolons.
+    delimiter = "\t" if _ending(path)[0] == ".tsv" else ";" if ";" in head and "," not in head else ","
     csv.field_size_limit(2**31 - 1)  # of the whole process; the default refuses texts over 131,072 characters
-    reader = csv.reader(StringIO(_decoded(path), newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(StringIO(content, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     line = 1
     try:

@@ -1,4 +1,6 @@
+import bz2
 import csv
+import gzip
 import io
 import json
 from datetime import date, datetime
@@ -8,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from fsd.documents import Document
 from fsd.errors import UsageError
@@ -47,6 +50,10 @@ CONTENTS: dict[str, str | bytes] = {
     "bom.CSV": b"\xef\xbb\xbf" + table(ROWS).encode(),
     "a.tsv": table(ROWS, "\t"),
     "a.parquet": parquet(ROWS),
+    "semicolons.csv": table(ROWS, ";"),
+    "a.jsonl.gz": gzip.compress("\n".join(json.dumps(row) for row in ROWS).encode()),
+    "a.csv.zst": zstandard.ZstdCompressor().compress(table(ROWS).encode()),
+    "a.tsv.BZ2": bz2.compress(table(ROWS, "\t").encode()),
 }
 
 
@@ -65,7 +72,8 @@ def test_source_is_the_line_where_the_row_begins(tmp_path: Path) -> None:
     }
     assert lines == {
         "a.jsonl": ["1", "3"], "a.json": ["1", "2"], "b.json": ["1", "2"], "a.csv": ["2", "4"],
-        "bom.CSV": ["2", "4"], "a.tsv": ["2", "4"], "a.parquet": ["1", "2"],
+        "bom.CSV": ["2", "4"], "a.tsv": ["2", "4"], "a.parquet": ["1", "2"], "semicolons.csv": ["2", "4"],
+        "a.jsonl.gz": ["1", "2"], "a.csv.zst": ["2", "4"], "a.tsv.BZ2": ["2", "4"],
     }  # fmt: skip
 
 
@@ -148,7 +156,14 @@ BAD: list[tuple[str, str | bytes, str]] = [
     ("a.csv", "text,label\n,1\n", ":2: text must be a string that is not blank"),
     ("a.csv", "text,label\nx,1\ncafé,1\n".encode("latin-1"), ":3: must be encoded in UTF-8; byte 0xe9 at position 18"),
     ("a.parquet", "nothing", "must be a Parquet file"),
-    ("a.txt", "x", "data file must end in .jsonl, .json, .csv, .tsv, .parquet; got"),
+    ("a.parquet.gz", "x", "data file must end in"),
+    ("a.jsonl.gz", "nothing", "a.jsonl.gz must be a whole gzip file; "),
+    ("a.jsonl.gz", gzip.compress(b"{}" * 9999)[:-20], "a.jsonl.gz must be a whole gzip file; "),
+    (
+        "a.txt",
+        "x",
+        "data file must end in .jsonl, .json, .csv, .tsv, .parquet, all but .parquet also in .gz, .zst, .bz2",
+    ),
 ]
 
 
