@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from fsd.audit import Audit
 from fsd.intervals import Estimate
 from fsd.metrics import Result
+from fsd.placebo import Placebo
 
 SIGNIFICANT = 0.05
 
@@ -12,7 +13,7 @@ SIGNIFICANT = 0.05
 def plain_words(
     audit: Audit,
     results: Sequence[Result],
-    placebo: Mapping[str, float] | None = None,
+    placebo: Mapping[str, Placebo] | None = None,
     *,
     never_saw: bool = False,
 ) -> list[str]:
@@ -22,12 +23,13 @@ def plain_words(
     - The blind classifier is at least as good as the lower end of the interval, and better than chance: the benchmark
       cannot show membership.
     - The blind classifier is better than chance but worse than that: part of the result may be its difference.
-    - The placebo reaches the lower end of the interval: the result is not membership.
+    - The lead over the placebo may be none: the result is not evidence of membership.
+    - There is a lead, but the placebo is better than chance: only the lead can be membership.
 
     Args:
         audit: of the same split.
         results: rows of the table; without any, only the benchmark is spoken of.
-        placebo: detector → AUC of the same job on a model that saw neither side.
+        placebo: detector → the same job on a model that saw neither side.
         never_saw: whether the model itself is known to have seen none of the texts.
     """
     lines = []
@@ -76,17 +78,21 @@ def _gains(results: Sequence[Result]) -> str:
     return f"FSD against the base score (p < .05 after Holm): {'; '.join(parts)}" if tested else ""
 
 
-def _placebo(best: Result, placebo: Mapping[str, float] | None) -> str:
-    value = (placebo or {}).get(best.detector)
-    if value is None:
+def _placebo(best: Result, placebo: Mapping[str, Placebo] | None) -> str:
+    found = (placebo or {}).get(best.detector)
+    if found is None:
         return "no placebo: the same job on a model that saw neither side would show how much is not membership"
-    shown = f"{value:.2f}".replace("0.", ".", 1)
-    start = f"placebo: {best.detector} FSD reaches {shown} on a model that saw neither side"
-    if value >= best.fsd.auc.low:
-        return f"{start}, as much as here: this result is not evidence of membership"
-    if value > 0.55:
-        return f"{start}: only what lies above that can be membership"
-    return f"{start}: the result does not come from the texts alone"
+    lead = found.lead.gain
+    value, low, high = (f"{number:+.2f}".replace("0.", ".", 1) for number in lead)
+    start = (
+        f"placebo: {best.detector} FSD reaches {found.auc} on a model that saw neither side; the lead over it, "
+        f"{value} [{low}, {high}],"
+    )
+    if lead.low <= 0:
+        return f"{start} may be none: this result is not evidence of membership"
+    if found.auc.low > 0.5:
+        return f"{start} is all that can be membership"
+    return f"{start} does not come from the texts alone"
 
 
 def _leaks(audit: Audit) -> list[str]:

@@ -14,6 +14,7 @@ from fsd.documents import Document, Split
 from fsd.duplicates import families
 from fsd.findings import plain_words
 from fsd.metrics import Result, auc, best_threshold, table
+from fsd.placebo import Placebo, placebo_effect
 from fsd.stats import FloatArray, Scores
 
 
@@ -29,7 +30,7 @@ class Outcome:
         audit: leaks, blind baseline, shift between the sides.
         findings: what the numbers can support, in plain words.
         remarks: what else there is to say: detectors that were left out, and why.
-        placebo: name of the placebo model and detector → FSD AUC there.
+        placebo: name of the placebo model and detector → FSD there.
         validation: detector → FSD AUC on validation; empty without one.
         best: the detector of the highest AUC on validation, else on test.
         calibration: of the best detector; None where validation has no non-members.
@@ -42,7 +43,7 @@ class Outcome:
     audit: Audit
     findings: list[str]
     remarks: Sequence[str]
-    placebo: tuple[str, dict[str, float]] | None
+    placebo: tuple[str, dict[str, Placebo]] | None
     validation: dict[str, float]
     best: str
     calibration: Calibration | None
@@ -71,17 +72,21 @@ def judge(
     named = {f"{name}.base": column for name, column in deviation.base.items()}
     named |= {f"{name}.fsd": column for name, column in deviation.fsd.items()}
     chosen_on = held if held.any() else ~held
+    tested = [group for group, h in zip(groups, held, strict=True) if not h]
     results = table(
         member[~held],
         _rows(deviation.base, ~held),
         _rows(deviation.fsd, ~held),
-        [group for group, h in zip(groups, held, strict=True) if not h],
+        tested,
         thresholds={name: best_threshold(member[chosen_on], column[chosen_on]) for name, column in named.items()},
         seed=seed,
     )
     validation = {n: auc(member[held], c[held]) for n, c in deviation.fsd.items()} if held.any() else {}
     best = max(validation, key=lambda n: validation[n]) if validation else max(results, key=_fsd_auc).detector
-    seen = _placebo_aucs(placebo, member, held)
+    sham = placebo and (
+        placebo[0],
+        placebo_effect(member[~held], _rows(placebo[1].fsd, ~held), _rows(deviation.fsd, ~held), tested, seed=seed),
+    )
     report = audit(parts, seed=seed)
     settings = {detector.name: detector.settings for detector in detectors}
     return Outcome(
@@ -90,9 +95,9 @@ def judge(
         groups,
         results,
         report,
-        plain_words(report, results, seen[1] if seen else None, never_saw=never_saw),
+        plain_words(report, results, sham[1] if sham else None, never_saw=never_saw),
         tuple(remarks),
-        seen,
+        sham,
         validation,
         best,
         _calibration(best, scored, groups, deviation.fsd[best], settings[best], held) if held.any() else None,
@@ -105,13 +110,6 @@ def _fsd_auc(result: Result) -> float:
 
 def _rows(scores: Scores, keep: Any) -> Scores:
     return {name: column[keep] for name, column in scores.items()}
-
-
-def _placebo_aucs(placebo: tuple[str, Deviation] | None, member: Any, held: Any) -> tuple[str, dict[str, float]] | None:
-    if placebo is None:
-        return None
-    name, deviation = placebo
-    return name, {n: auc(member[~held], column[~held]) for n, column in deviation.fsd.items()}
 
 
 def _calibration(

@@ -1,7 +1,7 @@
 """What a run leaves in MLflow: metrics, tables, figures, the report, and the adapter as a registered model."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -13,6 +13,7 @@ import pandas as pd
 from fsd import plots, report
 from fsd.config import FSDConfig
 from fsd.documents import Document, Split, content_hash
+from fsd.intervals import Estimate
 from fsd.models import BaseIdentity
 from fsd.stats import Scores
 from fsd.tracking import Run, Version, register
@@ -202,8 +203,10 @@ def metrics(outcome: Outcome) -> dict[str, float]:
             found[f"auc_gain_p/{row.detector}"] = row.comparison.p
             found[f"auc_gain_p_holm/{row.detector}"] = row.comparison.p_holm
     found |= {f"validation_auc/{name}.fsd": value for name, value in outcome.validation.items()}
-    if outcome.placebo:
-        found |= {f"placebo_auc/{name}.fsd": value for name, value in outcome.placebo[1].items()}
+    for name, sham in outcome.placebo[1].items() if outcome.placebo else ():
+        found[f"placebo_auc/{name}.fsd"] = sham.auc.value
+        found[f"placebo_lead/{name}.fsd"] = sham.lead.gain.value
+        found[f"placebo_lead_p/{name}.fsd"] = sham.lead.p
     return found
 
 
@@ -225,6 +228,10 @@ def scores_frame(outcome: Outcome) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
+def _ends(estimate: Estimate) -> Iterator[tuple[str, float]]:
+    return zip(("", "_low", "_high"), estimate, strict=True)
+
+
 def summary_frame(outcome: Outcome) -> pd.DataFrame:
     """One row a detector: every number with the ends of its interval."""
     rows = []
@@ -243,8 +250,11 @@ def summary_frame(outcome: Outcome) -> pd.DataFrame:
                 "p": result.comparison.p,
                 "p_holm": result.comparison.p_holm,
             }
-        if outcome.placebo:
-            row["placebo_fsd_auc"] = outcome.placebo[1].get(result.detector)
+        sham = outcome.placebo[1].get(result.detector) if outcome.placebo else None
+        if sham:
+            row |= {f"placebo_fsd_auc{end}": value for end, value in _ends(sham.auc)}
+            row |= {f"placebo_lead{end}": value for end, value in _ends(sham.lead.gain)}
+            row["placebo_lead_p"] = sham.lead.p
         rows.append(row)
     return pd.DataFrame(rows)
 

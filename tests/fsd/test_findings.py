@@ -7,6 +7,7 @@ from fsd.findings import plain_words
 from fsd.intervals import Estimate
 from fsd.metrics import Comparison, Evaluation, Result
 from fsd.overlap import Overlap
+from fsd.placebo import Placebo
 
 NO_LEAKS = Leaks((), 0, 0, 0, 100)
 ALIKE = Control(Estimate(0.5, 0.45, 0.55))
@@ -49,14 +50,23 @@ def test_no_blind_classifier_leaves_the_cause_open():
     assert "(too few): what causes the result is open" in headline
 
 
+def _sham(auc, lead):
+    return Placebo(Estimate(*auc), Comparison(Estimate(*lead), 0.01, 0.01, 0.01))
+
+
 @pytest.mark.parametrize(
     ("placebo", "said"),
     [
         (None, "no placebo"),
-        ({"zlib": 0.9}, "no placebo"),
-        ({"loss": 0.85}, "not evidence of membership"),
-        ({"loss": 0.60}, "only what lies above that"),
-        ({"loss": 0.51}, "does not come from the texts alone"),
+        ({"zlib": _sham((0.9, 0.8, 1.0), (0.0, -0.1, 0.1))}, "no placebo"),
+        (
+            {"loss": _sham((0.85, 0.78, 0.92), (0.05, -0.02, 0.12))},
+            "reaches .85 [.78, .92] on a model that saw neither side; the lead over it, +.05 [-.02, +.12], may be none"
+            ": this result is not evidence of membership",
+        ),
+        ({"loss": _sham((0.6, 0.52, 0.68), (0.3, 0.2, 0.4))}, "+.30 [+.20, +.40], is all that can be membership"),
+        ({"loss": _sham((0.51, 0.44, 0.58), (0.39, 0.3, 0.5))}, "[+.30, +.50], does not come from the texts alone"),
+        ({"loss": _sham((0.95, 0.9, 1.0), (-0.05, -0.1, -0.01))}, "[-.10, -.01], may be none"),
     ],
 )
 def test_the_placebo_is_spoken_of(placebo, said):
