@@ -1,12 +1,13 @@
 """report.html: one file that a reader without the software, the network or the field can follow and print."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from fsd.intervals import Estimate
 from fsd.metrics import Result
+from fsd.placebo import Placebo
 
 STYLE = """
 :root { color-scheme: light; }
@@ -139,6 +140,26 @@ def results_table(results: Sequence[Result]) -> Table:
         rows=rows,
         numeric=frozenset(range(1, len(head))),
         marked=frozenset({best}),
+    )
+
+
+def placebo_table(results: Sequence[Result], placebo: Mapping[str, Placebo]) -> Table:
+    """What the same job reaches on a model that saw neither side, and the lead over it."""
+    head = ["Detector", "FSD AUC", "Placebo", "Lead", "p"]
+    rows = [
+        [row.detector, shown(row.fsd.auc), shown(sham.auc), shown(sham.lead.gain), p_shown(sham.lead.p)]
+        for row in results
+        if (sham := placebo.get(row.detector))
+    ]
+    return Table(
+        caption=(
+            "The placebo is the same fine-tuning and scoring of the same texts, done with a model that saw neither "
+            "side: whatever it tells apart lies in the texts. The lead is the difference of the two AUCs, tested in "
+            "pairs; only the lead can come from the training data."
+        ),
+        head=head,
+        rows=rows,
+        numeric=frozenset(range(1, len(head))),
     )
 
 

@@ -123,6 +123,9 @@ def content_of(
         f"difference is the fine-tuned score deviation (FSD). Thresholds come from {len(parts.validation)} validation "
         "texts; no test text was used to choose anything."
     )
+    tables = [report.results_table(outcome.results)]
+    if outcome.placebo:
+        tables.append(report.placebo_table(outcome.results, outcome.placebo[1]))
     captions = {
         "roc.png": "Share of members found against share of non-members accused, before (base) and after (FSD).",
         "scores.png": "How the scores of members and non-members are spread.",
@@ -134,7 +137,7 @@ def content_of(
         findings=notes(outcome),
         sections=[
             report.Section("What was done", paragraphs=[done]),
-            report.Section("Results", tables=[report.results_table(outcome.results)]),
+            report.Section("Results", tables=tables),
             report.Section("Figures", pictures=[report.Picture(p, captions[name]) for name, p in figures.items()]),
             report.limits(),
         ],

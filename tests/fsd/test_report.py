@@ -6,7 +6,19 @@ import numpy as np
 
 from fsd.intervals import Estimate
 from fsd.metrics import table
-from fsd.report import Picture, ReportContent, Section, Table, html, limits, p_shown, results_table, shown
+from fsd.placebo import placebo_effect
+from fsd.report import (
+    Picture,
+    ReportContent,
+    Section,
+    Table,
+    html,
+    limits,
+    p_shown,
+    placebo_table,
+    results_table,
+    shown,
+)
 
 PNG = b"\x89PNG\r\n\x1a\nnot really"
 VOID = {"meta", "img", "br"}
@@ -109,6 +121,16 @@ def test_table_of_results():
     assert found.marked == {1}
     assert "[" in found.rows[0][1]
     assert results_table([]).rows == []
+
+
+def test_the_placebo_stands_beside_the_detectors_that_it_has():
+    labels = np.arange(40) % 2 == 0
+    noise = np.random.default_rng(0).normal(size=40)
+    results = table(labels, {}, {"loss": noise + labels, "zlib": noise}, resamples=50)
+    found = placebo_table(results, placebo_effect(labels, {"loss": noise}, {"loss": noise + labels}, resamples=50))
+    assert [row[0] for row in found.rows] == ["loss"]
+    assert found.rows[0][1] == shown(results[0].fsd.auc)
+    assert found.rows[0][3].startswith(".")
 
 
 def test_numbers_as_shown():
