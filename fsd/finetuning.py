@@ -168,12 +168,14 @@ def _arguments(device: torch.device, config: AdapterConfig, seed: int, folder: s
     if config.batch_size % count:
         raise UsageError(f"batch-size must be a multiple of the {count} processes; got {config.batch_size}")
     steps = math.ceil(pieces / config.batch_size) * config.epochs
+    known = SFTConfig.__dataclass_fields__  # older transformers have the older name only, newer ones warn at it
+    checkpointing = "activation_checkpointing" if "activation_checkpointing" in known else "gradient_checkpointing"
     arguments = SFTConfig(
         output_dir=folder,
         use_cpu=device.type == "cpu",
         bf16=False,  # autocast would stay on the forward and the base would no longer be the base
         fp16=False,
-        activation_checkpointing=False,
+        **{checkpointing: False},
         max_length=None,
         packing=False,
         dataset_kwargs={"skip_prepare_dataset": True},  # it is prepared: token ids, and nothing put after them
