@@ -135,8 +135,9 @@ def _trainer(
     folder: str,
 ) -> Any:
     from datasets import Dataset
-    from transformers import PrinterCallback
+    from transformers import PrinterCallback, set_seed
 
+    set_seed(seed)  # not every version of the trainer does so before it draws the adapter's first values
     try:
         trainer = _trainer_class()(
             model=language_model.model,
@@ -168,14 +169,13 @@ def _arguments(device: torch.device, config: AdapterConfig, seed: int, folder: s
     if config.batch_size % count:
         raise UsageError(f"batch-size must be a multiple of the {count} processes; got {config.batch_size}")
     steps = math.ceil(pieces / config.batch_size) * config.epochs
-    known = SFTConfig.__dataclass_fields__  # older transformers have the older name only, newer ones warn at it
-    checkpointing = "activation_checkpointing" if "activation_checkpointing" in known else "gradient_checkpointing"
+    newer = "activation_checkpointing" in SFTConfig.__dataclass_fields__  # transformers 5.17 has the older name only
     arguments = SFTConfig(
         output_dir=folder,
         use_cpu=device.type == "cpu",
         bf16=False,  # autocast would stay on the forward and the base would no longer be the base
         fp16=False,
-        **{checkpointing: False},
+        **{"activation_checkpointing" if newer else "gradient_checkpointing": False},
         max_length=None,
         packing=False,
         dataset_kwargs={"skip_prepare_dataset": True},  # it is prepared: token ids, and nothing put after them
