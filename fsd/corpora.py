@@ -192,17 +192,20 @@ def _files(place: str) -> Sequence[File]:
     return [LocalFile(place, Path(place).stat().st_size)]
 
 
+def endings(place: str) -> tuple[str, str]:
+    """The ending of a file's name that tells the format, and that of its compression, if any, in small letters."""
+    path = PurePosixPath(place.lower())
+    packed = path.suffix if path.suffix in COMPRESSIONS else ""
+    return (PurePosixPath(path.stem).suffix if packed else path.suffix), packed
+
+
 def _format(place: str) -> tuple[str, str | None]:
     """Format and compression by the endings of a file's name."""
-    name = PurePosixPath(place).name
-    endings = [ending.lower() for ending in PurePosixPath(name).suffixes]
-    compression = COMPRESSIONS.get(endings[-1]) if endings else None
-    if compression:
-        endings.pop()
-    form = FORMATS.get(endings[-1]) if endings else None
+    ending, packed = endings(place)
+    form, compression = FORMATS.get(ending), COMPRESSIONS.get(packed)
     if form is None or (form == "parquet" and compression):
         allowed = f"{', '.join(FORMATS)}, all but .parquet also with {', '.join(COMPRESSIONS)}"
-        raise UsageError(f"corpus files must end in {allowed}; got {name!r}")
+        raise UsageError(f"corpus files must end in {allowed}; got {PurePosixPath(place).name!r}")
     return form, compression
 
 

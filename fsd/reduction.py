@@ -112,12 +112,10 @@ class Reduction:
 
     Args:
         head: the output embedding; None if the states are logits already.
-        statistics: what reduces logits; None takes what suits them.
     """
 
-    def __init__(self, head: Any, statistics: Statistics | None = None) -> None:
+    def __init__(self, head: Any) -> None:
         self.head = head
-        self.statistics = statistics
         self.buffer: torch.Tensor | None = None
 
     def __call__(self, states: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -133,7 +131,7 @@ class Reduction:
         return torch.cat(parts, dim=1)
 
     def _reduce(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        statistics = self.statistics or statistics_for(logits.device, logits.dtype, logits.shape[-1])
+        statistics = statistics_for(logits.device, logits.dtype, logits.shape[-1])
         if statistics is not token_statistics:
             return statistics(logits, target)
         kind = logits.device.type

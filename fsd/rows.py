@@ -14,7 +14,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from fsd.corpora import COMPRESSIONS
+from fsd.corpora import COMPRESSIONS, endings
 from fsd.documents import Document
 from fsd.errors import UsageError
 from fsd.hub import first_line
@@ -174,7 +174,7 @@ def _reader(path: Path) -> Callable[[Path], Iterator[tuple[int, Row]]]:
         raise UsageError(f"data must be files; {path} is a folder")
     if not path.is_file():
         raise UsageError(f"data file must exist; there is no {path}")
-    form, packed = _ending(path)
+    form, packed = endings(path.name)
     reader = _READERS.get(form)
     if reader is None or (packed and reader is _parquet_rows):
         raise UsageError(
@@ -184,14 +184,8 @@ def _reader(path: Path) -> Callable[[Path], Iterator[tuple[int, Row]]]:
     return reader
 
 
-def _ending(path: Path) -> tuple[str, str]:
-    """The ending that tells the format, and that of its compression, if any."""
-    packed = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
-    return (Path(path.stem).suffix.lower() if packed else path.suffix.lower()), packed
-
-
 def _content(path: Path) -> bytes:
-    packed = _ending(path)[1]
+    packed = endings(path.name)[1]
     if not packed:
         return path.read_bytes()
     import pyarrow as pa
@@ -243,7 +237,7 @@ def _table_rows(path: Path) -> Iterator[tuple[int, Row]]:
     content = _decoded(path)
     head = content.partition("\n")[0]
     # Where the comma is the decimal sign, spreadsheets part columns by semicolons.
-    delimiter = "\t" if _ending(path)[0] == ".tsv" else ";" if ";" in head and "," not in head else ","
+    delimiter = "\t" if endings(path.name)[0] == ".tsv" else ";" if ";" in head and "," not in head else ","
     csv.field_size_limit(2**31 - 1)  # of the whole process; the default refuses texts over 131,072 characters
     reader = csv.reader(StringIO(content, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []

@@ -110,10 +110,7 @@ class Client:
         def once() -> dict[str, Any]:
             reply = self._send("GET", url)
             if reply.status_code in BUSY:
-                raise UnfinishedError(
-                    f"HTTP {reply.status_code}: {self._said(reply)}",
-                    retry_after(reply.headers.get("Retry-After", ""), self._clock),
-                )
+                raise UnfinishedError(f"HTTP {reply.status_code}: {self._said(reply)}", self._wait_of(reply))
             return (_json(reply) or {}) if reply.status_code == 200 else {}
 
         return self._patiently(once, url)
