@@ -17,17 +17,17 @@ from typing import Literal
 import numpy as np
 import tyro
 
-from fsd import models
-from fsd.audit import blind
-from fsd.calibration import observed
 from fsd.config import AdapterConfig, FSDConfig, ModelConfig
-from fsd.corpus import CorpusVerdict, corpus_verdict
-from fsd.deviation import evaluate, usable
-from fsd.documents import Document
-from fsd.finetuning import finetune
-from fsd.rows import read_files
-from fsd.stats import IntArray, Scores
-from pipelines import _assembly
+from fsd.data.documents import Document
+from fsd.data.readers import read_files
+from fsd.evaluation.audit import blind
+from fsd.evaluation.calibration import observed
+from fsd.evaluation.dataset_inference import CorpusVerdict, corpus_verdict
+from fsd.models import language_model as models
+from fsd.models.finetuning import finetune
+from fsd.scoring.deviation import evaluate, usable
+from fsd.token_stats import IntArray, Scores
+from pipelines.common import assembly as _assembly
 
 LEVELS = (0.01, 0.05, 0.10)
 Kind = Literal["random", "field", "uncontrolled", "power"]
@@ -40,7 +40,7 @@ class Settings:
 
     model: str = "embedded"
     """embedded, a folder or a hub id."""
-    data: str = "fsd/embedded/corpus.jsonl"
+    data: str = "fsd/data/embedded/corpus.jsonl"
     """Labelled texts, with a column that names their field."""
     field: str = "field"
     """Column by which the texts are split for the shift."""

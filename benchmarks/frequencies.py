@@ -28,7 +28,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 import numpy as np
 import tyro
 
-from fsd.counting import BATCH, Tally
+from fsd.scoring.token_counting import BATCH, Tally
 
 
 def sources() -> Iterator[str]:
@@ -138,7 +138,7 @@ class Benchmark:
 
 def tokenizer_of(model: str) -> tuple[Any, int]:
     if model != "bpe":
-        from fsd import models
+        from fsd.models import language_model as models
 
         return models.load_tokenizer(model)
     from tokenizers import Tokenizer, pre_tokenizers, trainers

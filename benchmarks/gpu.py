@@ -19,9 +19,10 @@ from typing import Any
 import torch
 
 from benchmarks.scoring import SHAPES, VOCABULARY, RandomModel, bare, hardware, inputs, measure, ours, random_model
-from fsd import reduction, scoring
-from fsd.models import DTYPES, torch_device
-from fsd.reduction import Statistics
+from fsd.models.language_model import DTYPES, torch_device
+from fsd.scoring import logit_statistics as reduction
+from fsd.scoring import model_scorer as scoring
+from fsd.scoring.logit_statistics import Statistics
 
 TRAINED, SCORED, EPOCHS, PASSES = 231, 1157, 3, 4
 """Size of the paper's experiment on WikiMIA."""
@@ -124,7 +125,7 @@ def experiment(model: RandomModel, shape: str, peak: float, *, trained: int, sco
     rows = model.rows
     seconds: dict[str, float] = {}
     try:
-        from fsd.finetuning import finetune
+        from fsd.models.finetuning import finetune
 
         model.tokenizer = placeholder_tokenizer()
         begin = time.perf_counter()

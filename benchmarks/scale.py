@@ -33,7 +33,7 @@ def peak() -> float:
 def texts(count: int, seed: int = 0) -> list[str]:
     import numpy as np
 
-    from fsd import embedded
+    from fsd.data import embedded
 
     vocabulary = sorted({word for document in embedded.corpus() for word in document.text.split()})
     rng = np.random.default_rng(seed)
@@ -44,8 +44,8 @@ def load(seed: int = 0) -> Any:
     import torch
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-    from fsd.adapters import BaseIdentity
-    from fsd.models import assemble, load_tokenizer
+    from fsd.models.adapters import BaseIdentity
+    from fsd.models.language_model import assemble, load_tokenizer
 
     tokenizer, vocabulary = load_tokenizer("embedded")
     torch.manual_seed(seed)
@@ -65,9 +65,9 @@ def load(seed: int = 0) -> Any:
 def one(count: int, cached: bool) -> None:
     """Score `count` texts by the detectors of one model, and print what it took."""
     import detectors
-    from fsd.cache import CachedScorer, StatsCache, model_key
-    from fsd.deviation import evaluate
-    from fsd.scoring import ModelScorer
+    from fsd.scoring.cache import CachedScorer, StatsCache, model_key
+    from fsd.scoring.deviation import evaluate
+    from fsd.scoring.model_scorer import ModelScorer
 
     model, given = load(), texts(count)
     chosen = [detectors.load(name) for name in DETECTORS]

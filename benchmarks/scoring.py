@@ -3,7 +3,7 @@
 Three ways over the same random weights and texts, in turns within one process:
 
 - `bare`: `model(...)` with logits and nothing else, on the very batches that we score;
-- `ours`: `fsd.scoring.ModelScorer`, all of TokenStats;
+- `ours`: `fsd.scoring.model_scorer.ModelScorer`, all of TokenStats;
 - `textbook`: one text at a time, log-softmax and softmax of all logits, mean and deviation as they stand in the paper.
 
 Printed are medians over the rounds. Processor time is what other work on the machine does not stretch; on a GPU only
@@ -26,10 +26,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import numpy as np
 import torch
 
-from fsd.models import DTYPES, BaseIdentity, LanguageModel, torch_device
-from fsd.reduction import token_statistics
-from fsd.scoring import ModelScorer, fitting, windows
-from fsd.stats import Prompt
+from fsd.models.language_model import DTYPES, BaseIdentity, LanguageModel, torch_device
+from fsd.scoring.logit_statistics import token_statistics
+from fsd.scoring.model_scorer import ModelScorer, fitting, windows
+from fsd.token_stats import Prompt
 
 VOCABULARY = 50304
 # layers, width, heads: Pythia's

@@ -13,13 +13,13 @@ import numpy as np
 import tyro
 
 import detectors
-from fsd.folds import grouped_folds
-from fsd.readings import Readings
-from fsd.stats import TokenStats
-from fsd.tuning import Bench, DetectorTask
+from fsd.scoring.readings import Readings
+from fsd.token_stats import TokenStats
+from fsd.tuning.folds import grouped_folds
+from fsd.tuning.objective import Bench, DetectorTask
+from fsd.tuning.optuna_study import search
+from fsd.tuning.tuning_plan import Plan
 from fsd.views import View
-from pipelines._tuning_plan import Plan
-from pipelines._tuning_study import search
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fsd.errors import UsageError
-from fsd.settings import Search
+from fsd.search_space import Search
 from fsd.views import VIEWS
 
 

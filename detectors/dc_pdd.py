@@ -3,8 +3,8 @@
 import numpy as np
 
 from fsd.errors import UsageError
-from fsd.settings import Choice, Range
-from fsd.stats import IntArray, TokenStats, check_same_tokens
+from fsd.search_space import Choice, Range
+from fsd.token_stats import IntArray, TokenStats, check_same_tokens
 
 SEARCH = {"cap": Range(1e-3, 10.0, log=True), "limit": Choice((True, False)), "first": Choice((True, False))}
 NEEDS = ("token",)

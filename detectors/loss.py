@@ -1,6 +1,6 @@
 """Loss: a model that has read a text is less surprised by it."""
 
-from fsd.stats import TokenStats
+from fsd.token_stats import TokenStats
 
 
 def loss(text: TokenStats) -> float:

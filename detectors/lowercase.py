@@ -1,6 +1,6 @@
 """Lowercase: a memorised text is remembered with its capitals."""
 
-from fsd.stats import TokenStats, loss_ratio
+from fsd.token_stats import TokenStats, loss_ratio
 
 
 def lowercase(text: TokenStats, lower: TokenStats) -> float:

@@ -1,7 +1,7 @@
 """Min-K%: an unseen text holds a few tokens that the model finds very unlikely."""
 
-from fsd.settings import Range
-from fsd.stats import TokenStats, lowest_mean
+from fsd.search_space import Range
+from fsd.token_stats import TokenStats, lowest_mean
 
 SEARCH = {"k": Range(0.05, 1.0, step=0.05)}
 

@@ -1,7 +1,7 @@
 """Min-K% deviation: fine-tuning on unseen texts raises some tokens of other unseen texts a lot."""
 
-from fsd.settings import Range
-from fsd.stats import TokenStats, check_same_tokens, lowest_mean
+from fsd.search_space import Range
+from fsd.token_stats import TokenStats, check_same_tokens, lowest_mean
 
 SEARCH = {"k": Range(0.05, 1.0, step=0.05)}
 NEEDS = ("token",)

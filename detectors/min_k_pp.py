@@ -1,7 +1,7 @@
 """Min-K%++: a token of a read text is likely beside what the model could have said instead."""
 
-from fsd.settings import Range
-from fsd.stats import TokenStats, lowest_mean
+from fsd.search_space import Range
+from fsd.token_stats import TokenStats, lowest_mean
 
 SEARCH = {"k": Range(0.05, 1.0, step=0.05)}
 NEEDS = ("mean", "std")

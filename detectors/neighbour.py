@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fsd.stats import TokenStats
+from fsd.token_stats import TokenStats
 
 
 def neighbour(text: TokenStats, neighbours: Sequence[TokenStats]) -> float:

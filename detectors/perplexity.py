@@ -2,7 +2,7 @@
 
 import math
 
-from fsd.stats import TokenStats
+from fsd.token_stats import TokenStats
 
 
 def perplexity(text: TokenStats) -> float:

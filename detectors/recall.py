@@ -1,6 +1,6 @@
 """ReCaLL: foreign text put before it disturbs a memorised text more than a new one."""
 
-from fsd.stats import TokenStats, loss_ratio
+from fsd.token_stats import TokenStats, loss_ratio
 
 
 def recall(text: TokenStats, primed: TokenStats) -> float:

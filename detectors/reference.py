@@ -1,7 +1,7 @@
 """Reference: what a second, weaker model finds hard is no news."""
 
-from fsd.settings import Choice
-from fsd.stats import TokenStats, loss_ratio
+from fsd.search_space import Choice
+from fsd.token_stats import TokenStats, loss_ratio
 
 SEARCH = {"difference": Choice((False, True))}
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from fsd.errors import UsageError
-from fsd.settings import Range
-from fsd.stats import FloatArray, TokenStats
+from fsd.search_space import Range
+from fsd.token_stats import FloatArray, TokenStats
 
 SEARCH = {"entropy": Range(0.5, 10.0, step=0.5), "k": Range(10.0, 100.0, step=10.0)}
 NEEDS = ("mean",)

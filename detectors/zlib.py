@@ -2,7 +2,7 @@
 
 from zlib import compress
 
-from fsd.stats import TokenStats
+from fsd.token_stats import TokenStats
 
 
 def zlib(text: TokenStats) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fsd.stats import Prompt
+from fsd.token_stats import Prompt
 
 
 class View(NamedTuple):

@@ -5,14 +5,14 @@ benchmark with a card that says how fair it is. A killed run goes on where it wa
 """
 
 from dataclasses import dataclass
-from datetime import date as Date  # noqa: N812 - the same name as in fsd.documents
+from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fsd.collecting import Card, Collected, Order
-    from fsd.documents import Document
+    from fsd.collection import Card, Collected, Order
+    from fsd.data.documents import Document
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Collect:
 def main(config: Collect) -> None:
     """One side or two, each into its own file, and the manifests into the tracker."""
     from fsd import tracking
-    from fsd.collecting import collect, log_manifest
+    from fsd.collection import collect, log_manifest
 
     sides = orders(config)
     out = config.out or Path(f"{config.domain}{_dates(sides)}.jsonl")
@@ -66,10 +66,9 @@ def orders(config: Collect) -> "list[Order]":
     Raises:
         UsageError: for no date, dates that contradict each other, or options that the domain has not.
     """
-    from fsd import domains
-    from fsd.collecting import Order
-    from fsd.cutoffs import cutoff
-    from fsd.domains._sources import Window
+    from fsd.collection import Order, domains
+    from fsd.collection.knowledge_cutoffs import cutoff
+    from fsd.collection.source import Window
     from fsd.errors import UsageError
 
     if config.after and config.model:
@@ -99,7 +98,7 @@ def orders(config: Collect) -> "list[Order]":
 def benchmark(config: Collect, sides: "list[Order]", out: Path) -> None:
     """Both sides, kept as files of their own so that neither is collected twice, then the balanced whole."""
     from fsd import tracking
-    from fsd.collecting import build, collect, log_manifest, markdown, reusable, write_benchmark
+    from fsd.collection import build, collect, log_manifest, markdown, reusable, write_benchmark
     from fsd.errors import UsageError
 
     if out.exists():
@@ -164,6 +163,6 @@ def _dates(sides: "list[Order]") -> str:
 
 
 if __name__ == "__main__":
-    from pipelines._command import command
+    from pipelines.common.cli import command
 
     command(Collect, main, "Collect texts of a domain that a model cannot have seen, or a benchmark of both sides.")

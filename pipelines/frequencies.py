@@ -31,11 +31,11 @@ class Frequencies:
 
 def main(config: Frequencies) -> None:
     """Count, save, and say what was counted."""
-    from fsd import models
-    from fsd.corpora import Corpus
-    from fsd.counting import count
+    from fsd.data.streaming import Corpus
     from fsd.errors import UsageError
+    from fsd.models import language_model as models
     from fsd.progress import progress
+    from fsd.scoring.token_counting import count
 
     if config.out.suffix != ".npz":
         raise UsageError(f"out must be a file that ends in .npz; got {config.out}")
@@ -64,6 +64,6 @@ def _name(url: str) -> str:
 
 
 if __name__ == "__main__":
-    from pipelines._command import command
+    from pipelines.common.cli import command
 
     command(Frequencies, main, "Count the tokens of a reference corpus for DC-PDD.")

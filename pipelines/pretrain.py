@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsd.config import Recipe
-from pipelines._command import command
+from pipelines.common.cli import command
 
 if TYPE_CHECKING:
-    from fsd.models import LanguageModel
+    from fsd.models.language_model import LanguageModel
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class PretrainConfig:
 def main(config: PretrainConfig) -> None:
     """Gather the texts, pretrain, and write model, tokenizer, token frequencies and card."""
     from fsd.errors import UsageError
-    from fsd.models import load_tokenizer
-    from fsd.pretraining import pretrain
+    from fsd.models.language_model import load_tokenizer
+    from fsd.models.pretraining import pretrain
 
     out = Path(config.out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -68,16 +68,16 @@ def main(config: PretrainConfig) -> None:
 
 
 def _members(config: PretrainConfig) -> list[str]:
-    from fsd import embedded
-    from fsd.rows import parse_columns, read_files
+    from fsd.data import embedded
+    from fsd.data.readers import parse_columns, read_files
 
     documents = read_files(config.members, parse_columns(config.columns)) if config.members else embedded.corpus()
     return [document.text for document in documents if document.member is not False]
 
 
 def _background(config: PretrainConfig) -> list[str]:
-    from fsd.background import docstring_paragraphs
-    from fsd.rows import parse_columns, read_files
+    from fsd.data.docstrings import docstring_paragraphs
+    from fsd.data.readers import parse_columns, read_files
 
     if config.background:
         return [document.text for document in read_files(config.background, parse_columns(config.columns))]
@@ -96,7 +96,7 @@ def _card(
     losses: list[float],
 ) -> dict[str, Any]:
     """Everything needed to say how the model was made, and to make it again."""
-    from fsd.background import PACKAGES
+    from fsd.data.docstrings import PACKAGES
 
     def mean(values: Sequence[float]) -> float:
         return sum(values) / len(values)
@@ -127,9 +127,9 @@ def _dist(package: str) -> str:
 
 def _write(out: Path, model: "LanguageModel", background: Sequence[str], card: dict[str, Any]) -> None:
     """The folder appears whole or not at all."""
-    from fsd.corpora import Passage
-    from fsd.counting import count
-    from fsd.hub import fingerprint
+    from fsd.data.streaming import Passage
+    from fsd.net.hub import fingerprint
+    from fsd.scoring.token_counting import count
 
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".pretrain-") as scratch:

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd.config import ScoreConfig
-from pipelines._command import command
+from pipelines.common.cli import command
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fsd.audit import Control
-    from fsd.deviation import Detector
-    from fsd.documents import Document
-    from fsd.metrics import Evaluation
-    from fsd.stats import Scorer, Scores
+    from fsd.data.documents import Document
+    from fsd.evaluation.audit import Control
+    from fsd.evaluation.metrics import Evaluation
+    from fsd.scoring.deviation import Detector
+    from fsd.token_stats import Scorer, Scores
     from fsd.views import Material
 
 API = "api:"
@@ -31,10 +31,11 @@ API = "api:"
 def main(config: ScoreConfig) -> None:
     """Read, estimate, score, write, judge what is labelled, and keep everything."""
     from fsd import tracking
-    from fsd.deviation import evaluate, usable
+    from fsd.data.readers import parse_columns, read_files
     from fsd.errors import UsageError
-    from fsd.rows import parse_columns, read_files
-    from pipelines import _assembly, _case
+    from fsd.scoring.deviation import evaluate, usable
+    from pipelines.common import assembly as _assembly
+    from pipelines.detect import verdicts as _case
 
     out, partial = Path(config.out), Path(f"{config.out}.partial")
     _case.check_out(out)
@@ -70,11 +71,11 @@ def readers(config: ScoreConfig, partial: Path) -> "dict[str, Scorer]":
     Raises:
         UsageError: if the model cannot be loaded, or an API's settings are wrong.
     """
-    from pipelines import _assembly
+    from pipelines.common import assembly as _assembly
 
     asked = config.model
     if not asked.model.startswith(API):
-        from fsd import models
+        from fsd.models import language_model as models
 
         model = models.load(
             asked.model, revision=asked.revision, device=asked.device, dtype=asked.dtype, bits=asked.bits
@@ -93,9 +94,9 @@ def by_api(name: str, config: ScoreConfig, partial: Path) -> "dict[str, Scorer]"
     Raises:
         UsageError: if there is no address, a setting is wrong, or the tokenizer or its table cannot be loaded.
     """
-    from fsd.completions import Client, CompletionsScorer, KeptCompletions, PromptTokens, key_for
     from fsd.errors import UsageError
-    from pipelines import _assembly
+    from fsd.scoring.api import Client, CompletionsScorer, KeptCompletions, PromptTokens, key_for
+    from pipelines.common import assembly as _assembly
 
     api, asked = config.api, config.model
     if api.base_url is None:
@@ -104,8 +105,8 @@ def by_api(name: str, config: ScoreConfig, partial: Path) -> "dict[str, Scorer]"
     answer: dict[str, Scorer] = {}
     tokens = None
     if api.tokenizer is not None:
-        from fsd.frequencies import FrequencyTable, unigram_scorer
-        from fsd.models import load_tokenizer
+        from fsd.models.language_model import load_tokenizer
+        from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
 
         tokenizer, vocabulary = load_tokenizer(api.tokenizer, revision=asked.revision)
         tokens = PromptTokens(tokenizer, api.tokenizer)
@@ -135,7 +136,7 @@ def announce(
     price: float | None,
 ) -> None:
     """Say on stderr what an API will be asked for, before it is; nothing for a model at hand."""
-    from fsd.completions import KeptCompletions
+    from fsd.scoring.api import KeptCompletions
     from fsd.views import FORMS, VIEWS
 
     if not isinstance(target, KeptCompletions):
@@ -166,9 +167,9 @@ def judge(
     """AUCs on the labelled texts, and what a classifier of words reaches without the model; nothing without labels."""
     import numpy as np
 
-    from fsd.audit import blind
-    from fsd.duplicates import families
-    from fsd.metrics import evaluate
+    from fsd.data.near_duplicates import families
+    from fsd.evaluation.audit import blind
+    from fsd.evaluation.metrics import evaluate
 
     labelled = np.array([document.member is not None for document in documents])
     known = [document for document in documents if document.member is not None]

@@ -4,7 +4,7 @@ Everything lands in the store that MLFLOW_TRACKING_URI names, else in `mlruns/` 
 a store, starting a run and registering a model are one call each; MLflow itself is imported by the first.
 """
 
-from fsd.tracking.fetching import fetch_adapter, fetch_artifact, fetch_model_file, version_info
+from fsd.tracking.artifacts import fetch_adapter, fetch_artifact, fetch_model_file, version_info
 from fsd.tracking.registry import Version, register
 from fsd.tracking.runs import Run, run
 from fsd.tracking.searching import RunRecord, find_runs

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsd.stats import TokenStats
+from fsd.token_stats import TokenStats
 
 Make = Callable[..., TokenStats]
 Readings = Callable[..., dict[str, Any]]

@@ -13,12 +13,12 @@ import pytest
 
 import detectors
 from fsd.errors import UsageError
-from fsd.settings import Choice, Range
-from fsd.stats import TokenStats
+from fsd.search_space import Choice, Range
+from fsd.token_stats import TokenStats
 from fsd.views import VIEWS
 
 FOLDER = Path(detectors.__file__).parent
-ALLOWED = {"numpy", "fsd.stats", "fsd.settings", "fsd.errors"}
+ALLOWED = {"numpy", "fsd.token_stats", "fsd.search_space", "fsd.errors"}
 RAISE = 0.25  # below the 0.5 nats that random readings keep from 0
 
 every_detector = pytest.mark.parametrize("name", detectors.names())

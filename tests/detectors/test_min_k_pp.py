@@ -3,7 +3,7 @@ import pytest
 from detectors.min_k import min_k
 from detectors.min_k_pp import min_k_pp
 from fsd.errors import UsageError
-from fsd.stats import STD_FLOOR
+from fsd.token_stats import STD_FLOOR
 
 
 def test_by_hand(make):

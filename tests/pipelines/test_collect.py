@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from fsd.data.readers import read_files
 from fsd.errors import UsageError
-from fsd.rows import read_files
 from fsd.tracking import find_runs
 from pipelines.collect import Collect, main, orders
 

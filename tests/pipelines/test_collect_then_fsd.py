@@ -10,14 +10,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fsd import domains, tracking
+from fsd import tracking
+from fsd.collection import domains
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
-from fsd.rows import read_files
+from fsd.data.readers import read_files
 from pipelines import collect, fsd
 
 pytestmark = pytest.mark.slow
 
-SERVICES = Path(__file__).parents[1] / "fsd" / "domains" / "services"
+SERVICES = Path(__file__).parents[1] / "fsd" / "collection" / "domains"
 COMMON = ["the", "of", "and", "to", "in", "is", "that", "for", "it", "was", "on", "with", "as", "by", "at", "from"]
 HAN = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说"
 BEFORE, AFTER = date(2022, 1, 1), date(2024, 1, 1)
@@ -41,7 +42,7 @@ def prose(seed, count=40):
     return " ".join(rng.choice(COMMON) if rng.random() < 0.4 else f"w{rng.randrange(10**6)}" for _ in range(count))
 
 
-papers = fakes("test_collect_arxiv")
+papers = fakes("test_arxiv")
 archive = papers.archive
 
 
@@ -51,7 +52,7 @@ def arxiv(archive):
     return ()
 
 
-articles = fakes("test_collect_wikipedia")
+articles = fakes("test_wikipedia")
 wiki = articles.wiki
 
 
@@ -63,7 +64,7 @@ def wikipedia(wiki):
     return (f"mirror={wiki(pages).url}",)
 
 
-novels = fakes("test_collect_books")
+novels = fakes("test_books")
 library = novels.library
 
 
@@ -74,7 +75,7 @@ def books(library):
     return (f"mirror={library(rows, files).url}", "words=40")
 
 
-questions = fakes("test_collect_stackexchange")
+questions = fakes("test_stackexchange")
 site = questions.site
 
 
@@ -115,7 +116,7 @@ def here(tmp_path, monkeypatch, store, fake_time):
     """A folder to work in, and collectors that need not wait between two requests."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
-    monkeypatch.setattr("fsd.collecting.engine.Clock", lambda: fake_time.clock)
+    monkeypatch.setattr("fsd.collection.engine.Clock", lambda: fake_time.clock)
     return tmp_path
 
 

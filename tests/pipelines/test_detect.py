@@ -14,8 +14,8 @@ import pytest
 
 from fsd import tracking
 from fsd.errors import UsageError
-from pipelines._detective import FILES, MEMBER, OUTSIDE, Detective
-from pipelines.detect import DetectConfig, main
+from pipelines.detect.__main__ import DetectConfig, main
+from pipelines.detect.classifier import FILES, MEMBER, OUTSIDE, Detective
 
 CHAMPION = "models:/fsd-arxiv@champion"
 RUSSIAN = "Измерения были проведены на двенадцати образцах и сравнены с расчётами. " * 2

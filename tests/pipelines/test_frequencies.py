@@ -9,9 +9,9 @@ from transformers import AutoTokenizer
 
 from fsd.config import ModelConfig
 from fsd.errors import UsageError
-from fsd.frequencies import FrequencyTable
-from fsd.hub import EMBEDDED
-from pipelines._assembly import frequency_file
+from fsd.net.hub import EMBEDDED
+from fsd.scoring.token_frequencies import FrequencyTable
+from pipelines.common.assembly import frequency_file
 from pipelines.frequencies import Frequencies, main
 
 TEXTS = ["the score of a text\nmoves", "a member  moves more", "unseen"]

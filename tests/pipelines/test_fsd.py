@@ -120,7 +120,8 @@ def test_pictures_and_report_are_at_the_root(finished: Finished) -> None:
         assert artifact(finished.folder, name).read_bytes().startswith(b"\x89PNG")
     report = artifact(finished.folder, "report.html").read_text()
     assert "min_k_deviation" in report
-    assert "http" not in report.replace("http://www.w3.org", "")
+    assert "http://" not in report.replace("http://www.w3.org", "")
+    assert "https://" not in report
 
 
 def test_reused_adapter_gives_the_same_scores_without_training(finished: Finished) -> None:

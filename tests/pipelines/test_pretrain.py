@@ -9,11 +9,11 @@ import pytest
 
 from fsd.config import Recipe
 from fsd.errors import UsageError
-from fsd.frequencies import FrequencyTable
-from fsd.hub import fingerprint
-from fsd.models import load
-from fsd.scoring import ModelScorer
-from fsd.stats import Prompt
+from fsd.models.language_model import load
+from fsd.net.hub import fingerprint
+from fsd.scoring.model_scorer import ModelScorer
+from fsd.scoring.token_frequencies import FrequencyTable
+from fsd.token_stats import Prompt
 from pipelines.pretrain import PretrainConfig, main
 
 WORDS = "river stone lamp paper quiet seven market glass winter copper orange valley thread signal".split()  # noqa: SIM905

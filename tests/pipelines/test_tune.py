@@ -10,8 +10,8 @@ import pytest
 
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
 from fsd.errors import UsageError
-from pipelines import _assembly
-from pipelines.tune import main
+from pipelines.common import assembly as _assembly
+from pipelines.tune.__main__ import main
 
 
 @pytest.fixture
@@ -73,17 +73,17 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     by_hand = _assembly.chosen(replace(detection, settings=("min_k.k=0.15",)))
     assert by_hand[0].settings["k"] == 0.15
     scores = pd.read_parquet(folder / "scores.parquet").query("split == 'test'")
-    from fsd.metrics import auc
+    from fsd.evaluation.metrics import auc
 
     assert auc(scores.label == 1, scores["min_k.fsd"]) == pytest.approx(table.loc["min_k.fsd", "test_tuned"])
 
 
 def studies(config: TuneConfig) -> dict[str, list[object]]:
     """What the tuner saw and did: every trial of every study, without the test."""
-    from fsd import models
-    from pipelines import _tuning_detectors
-    from pipelines._tuned import field_of
-    from pipelines.fsd import tune
+    from fsd.models import language_model as models
+    from pipelines.common.experiment import tune
+    from pipelines.tune import detectors as _tuning_detectors
+    from pipelines.tune.job import field_of
 
     job = config.job
     documents = _assembly.gather(job.data, job.model).documents

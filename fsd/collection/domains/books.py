@@ -1,0 +1,131 @@
+"""Books released by Project Gutenberg, in segments as Dolma-Book has them.
+
+The catalogue of the project, one CSV file, says when each book was released. A release after the cutoff proves
+that this edition is new, not that the words are: most of these books were printed a century ago, and a famous one
+may have been scanned before by somebody else.
+"""
+
+import csv
+import re
+from collections.abc import Iterator
+from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
+from io import StringIO
+from typing import NamedTuple
+
+from fsd.collection.source import Journal, Window, sides
+from fsd.data.documents import Document
+from fsd.data.segments import PLACES, segments
+from fsd.errors import UsageError
+from fsd.net.http import RefusedError, Service, field
+
+URL = "https://www.gutenberg.org"
+CATALOGUE = "/cache/epub/feeds/pg_catalog.csv"
+FIRST = Date(1971, 12, 1)
+LANGUAGE = "en"
+START = re.compile(r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG EBOOK.*?\*\*\*\s*$", re.M | re.I | re.S)
+END = re.compile(
+    r"^(?:\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG EBOOK|End of (?:the )?Project Gutenberg)", re.M | re.I
+)
+CREDITS = re.compile(r"(?:\[?Transcriber|E-text prepared|(?:This e(?:text|book) was )?Produced by|Credits:)", re.I)
+
+
+class _Book(NamedTuple):
+    issued: Date
+    number: int
+    title: str
+
+
+def texts(
+    window: Window,
+    journal: Journal,
+    *,
+    language: str = LANGUAGE,
+    words: int = 512,
+    places: tuple[str, ...] = PLACES,
+    mirror: str = "",
+) -> Iterator[Document]:
+    """Segments of each book released in the window, without header, licence and credits.
+
+    A book too short for all its segments gives the first of them that do not overlap.
+
+    Args:
+        window: days of release.
+        journal: where to go on.
+        language: code of the catalogue: en, fr, de, ...
+        words: length of a segment; Dolma-Book has 512 and 1,024.
+        places: of head, middle, tail.
+        mirror: another address with the same paths; the project asks for one where many books are wanted.
+    """
+    if words < 1 or not places or not set(places) <= set(PLACES):
+        raise UsageError(
+            f"options must have words of 1 or more and places of {','.join(PLACES)}; got {words}, {places}"
+        )
+    service = Service("gutenberg", URL, interval=2.0, clock=journal.clock, mirror=mirror)
+    done = tuple(journal.cursor or ())
+    for book in _books(service, window, journal, language):
+        key = (book.issued.isoformat(), book.number)
+        if done and (key >= done if window.newest_first else key <= done):
+            continue
+        path = f"/cache/epub/{book.number}/pg{book.number}.txt"
+        try:
+            body = _body(service.get(path, _decoded))
+        except RefusedError as refusal:
+            if refusal.status not in (403, 404, 410):
+                raise
+            body = "", "no plain text"
+        if body[1]:
+            journal.drop(body[1])
+        for text in segments(body[0], words, places):
+            yield Document(text, None, book.issued, f"gutenberg:{book.number}", f"{service.url}/ebooks/{book.number}")
+        journal.save(list(key))
+
+
+nonmembers, members = sides(texts)
+
+
+def _books(service: Service, window: Window, journal: Journal, language: str) -> list[_Book]:
+    found = []
+    for row in service.get(CATALOGUE, _catalogue):
+        if row["Type"] != "Text" or language not in re.split(r"[;,\s]+", row["Language"].strip()):
+            continue
+        if not row["Issued"].strip():
+            if journal.cursor is None:
+                journal.drop("no date")
+            continue
+        try:
+            book = _Book(Date.fromisoformat(row["Issued"].strip()), int(row["Text#"]), row["Title"])
+        except ValueError as error:
+            raise UsageError(f"gutenberg must give 'Issued' as a date and 'Text#' as a number; {error}") from error
+        if book.issued in window:
+            found.append(book)
+    return sorted(found, reverse=window.newest_first)
+
+
+def _catalogue(body: bytes) -> list[dict[str, str]]:
+    rows = list(csv.DictReader(StringIO(body.decode("utf-8-sig"), newline="")))
+    for name in ("Text#", "Type", "Issued", "Title", "Language"):
+        field(rows[0] if rows else {}, name, "gutenberg's catalogue")
+    if None in rows[-1].values():
+        raise ValueError("the catalogue ends inside a row")
+    return rows
+
+
+def _decoded(body: bytes) -> str:
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return ""
+
+
+def _body(text: str) -> tuple[str, str]:
+    """What stands between the markers, or "" and why there is nothing."""
+    if not text:
+        return "", "not UTF-8"
+    text = text.replace("\r\n", "\n")
+    start, end = START.search(text), END.search(text)
+    if not start or not end or end.start() < start.end():
+        return "", "no Gutenberg markers"
+    paragraphs = re.split(r"\n\s*\n", text[start.end() : end.start()].strip())
+    while paragraphs and CREDITS.match(paragraphs[0].strip()):
+        paragraphs.pop(0)
+    return "\n\n".join(paragraphs).strip(), ""

@@ -1,0 +1,114 @@
+"""Questions of Stack Overflow and the other Stack Exchange sites.
+
+Chosen over GitHub because it serves more users with less doubt. The sites are in the Pile, in LLaMA's data,
+RedPajama and Dolma; one unauthenticated request gives 100 whole texts; a question has a date of creation and a
+date of its last edit of its own, and a licence that allows keeping it (CC BY-SA). A README has none of its own
+dates: only the repository has one, and each text costs one of 60 requests an hour.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
+from html import unescape
+from html.parser import HTMLParser
+from typing import Any
+
+from fsd.collection.source import Journal, Window, sides
+from fsd.data.documents import Document
+from fsd.net.http import Service, field, json_object
+
+URL = "https://api.stackexchange.com"
+FIRST = Date(2008, 7, 31)
+LANGUAGE = "en"
+BLOCKS = frozenset({"p", "pre", "li", "br", "blockquote", "h1", "h2", "h3", "tr", "div", "hr"})
+
+
+def texts(
+    window: Window,
+    journal: Journal,
+    *,
+    site: str = "stackoverflow",
+    tags: tuple[str, ...] = (),
+    mirror: str = "",
+) -> Iterator[Document]:
+    """Title and body of each question asked in the window.
+
+    Pages are asked for by the time of the last question, because page numbers end at 25 without a key. For members
+    a question edited after the window is left out: its text may be younger.
+
+    Args:
+        window: days of asking.
+        journal: where to go on.
+        site: as the API names it: stackoverflow, math, ru.stackoverflow, ...
+        tags: all of which a question must have.
+        mirror: another address of the API.
+    """
+    service = Service("stackexchange", URL, interval=0.5, clock=journal.clock, mirror=mirror)
+    at: dict[str, Any] = journal.cursor or {
+        "fromdate": _seconds(window.first(FIRST)),
+        "todate": _seconds(window.last(journal.clock.today) + timedelta(days=1)) - 1,
+        "seen": [],
+    }
+    order = "desc" if window.newest_first else "asc"
+    query = {"sort": "creation", "order": order, "site": site, "filter": "withbody", "pagesize": 100, "page": 1}
+    while True:
+        dates = {"fromdate": at["fromdate"], "todate": at["todate"], "tagged": ";".join(tags)}
+        page = service.get("/2.3/questions", json_object, query | dates)
+        items = [
+            item
+            for item in field(page, "items", service.name, list)
+            if field(item, "question_id", service.name) not in at["seen"]
+        ]
+        for item in items:
+            edited = field({"last_edit_date": 0} | item, "last_edit_date", service.name, int)
+            if window.before and edited and edited >= _seconds(window.before):
+                journal.drop("edited after the window")
+            else:
+                yield _question(item, service.name)
+        service.pause(field({"backoff": 0} | page, "backoff", service.name, int))
+        if not field(page, "has_more", service.name) or not items:
+            return
+        edge = items[-1].get("creation_date")
+        seen = [item["question_id"] for item in items if item.get("creation_date") == edge]
+        at = {**at, "todate" if window.newest_first else "fromdate": edge, "seen": seen}
+        journal.save(at)
+
+
+nonmembers, members = sides(texts)
+
+
+def _seconds(day: Date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+
+
+def _question(item: Mapping[str, Any], service: str) -> Document:
+    title, body, link = (field(item, name, service, str) for name in ("title", "body", "link"))
+    asked = field(item, "creation_date", service, int) if "creation_date" in item else None
+    day = datetime.fromtimestamp(asked, UTC).date() if asked is not None else None
+    return Document(f"{unescape(title)}\n{plain(body)}", None, day, f"{service}:{link}", link)
+
+
+def plain(html: str) -> str:
+    """The text of a piece of HTML, one line for each block; code keeps its lines."""
+    reader = _Reader()
+    reader.feed(html)
+    reader.close()
+    lines = ("".join(reader.parts)).split("\n")
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in BLOCKS:
+            self.parts.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in BLOCKS:
+            self.parts.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)

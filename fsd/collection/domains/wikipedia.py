@@ -1,0 +1,145 @@
+"""Wikipedia articles about events.
+
+New articles come from the MediaWiki API. Its log of page creations (`list=logevents`, `letype=create`) goes back
+to 27 June 2018, while `list=recentchanges` forgets after 30 to 90 days. The log says when a page of that name was
+made; the date that decides is that of the article's first revision, asked for together with its lead.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
+from itertools import islice
+from typing import Any
+
+from fsd.collection.source import Journal, Window, sides
+from fsd.data import benchmarks
+from fsd.data.documents import Document
+from fsd.data.segments import cut
+from fsd.errors import UsageError
+from fsd.net.http import Service, field, iso_day, json_object
+from fsd.net.retry import UnfinishedError
+
+URL = "https://{language}.wikipedia.org"
+FIRST = Date(2018, 6, 27)
+LANGUAGE = "en"
+KINDS = ("events", "all")
+BUSY = frozenset({"maxlag", "ratelimited", "readonly", "internal_api_error_DBQueryError"})
+LISTS = re.compile(r"(Lists?|Timeline|Index|Outline|Glossary) of |\d{4} in ")
+
+
+BENCHMARK = "wikimia"
+"""Name of the published benchmark in `fsd.data.benchmarks`."""
+
+
+def benchmark(*, limit: int | None = None) -> Iterator[Document]:
+    """WikiMIA in all its lengths; see `fsd.data.benchmarks.wikimia`."""
+    return islice(benchmarks.load(BENCHMARK).documents, limit)
+
+
+def texts(
+    window: Window,
+    journal: Journal,
+    *,
+    language: str = LANGUAGE,
+    kind: str = "events",
+    words: int = 0,
+    mirror: str = "",
+) -> Iterator[Document]:
+    """The lead of each article created in the window, as it stands now.
+
+    An article is about an event, as WikiMIA wants it, if a category names the year in which the article was made
+    or the year before ("2024 floods in Europe", "Scheepsramp in 2024"): that works in every language. Redirects,
+    disambiguations and lists are left out.
+
+    Args:
+        window: days of the first revision.
+        journal: where to go on.
+        language: of the edition: en, de, zh, ...
+        kind: events or all.
+        words: length to cut the lead to, WikiMIA's being 32, 64, 128 and 256; 0 keeps all of it.
+        mirror: another address of the wiki.
+    """
+    if kind not in KINDS:
+        raise UsageError(f"option kind must be one of {', '.join(KINDS)}; got {kind!r}")
+    if not re.fullmatch(r"[a-z][a-z-]*", language):
+        raise UsageError(f"language must be that of an edition, like en, de or zh; got {language!r}")
+    service = Service("wikipedia", URL.format(language=language), interval=0.2, clock=journal.clock, mirror=mirror)
+    start, end = f"{window.first(FIRST)}T00:00:00Z", f"{window.last(journal.clock.today)}T23:59:59Z"
+    log: dict[str, Any] = {
+        "list": "logevents", "letype": "create", "lenamespace": 0, "lelimit": 50, "leprop": "ids|title|timestamp",
+        "ledir": "older" if window.newest_first else "newer",
+        "lestart": end if window.newest_first else start, "leend": start if window.newest_first else end,
+    }  # fmt: skip
+    while True:
+        page = _ask(service, log | (journal.cursor or {}))
+        for event in field(field(page, "query", service.name), "logevents", service.name, list):
+            article = _article(service, field(event, "pageid", service.name, int))
+            reason = _unfit(article, kind)
+            if reason:
+                journal.drop(reason)
+            else:
+                yield _lead(article, words)
+        if "continue" not in page:
+            return
+        journal.save(field(page, "continue", service.name, dict))
+
+
+nonmembers, members = sides(texts)
+
+
+def _ask(service: Service, params: Mapping[str, Any]) -> dict[str, Any]:
+    def parse(body: bytes) -> dict[str, Any]:
+        reply = json_object(body)
+        error = reply.get("error")
+        if error and error.get("code") in BUSY:
+            raise UnfinishedError(str(error.get("info")))
+        if error:
+            raise UsageError(f"{service.name} must understand the query; it says: {error.get('info')}")
+        return reply
+
+    common = {"action": "query", "format": "json", "formatversion": 2, "maxlag": 5}
+    return service.get("/w/api.php", parse, {**common, **params})
+
+
+def _article(service: Service, number: int) -> dict[str, Any]:
+    """Lead, first revision and categories of one page; the API gives first revisions of one page at a time only."""
+    if not number:
+        return {"missing": True}
+    params = {
+        "pageids": number, "prop": "extracts|revisions|info|categories|pageprops", "exintro": 1, "explaintext": 1,
+        "rvdir": "newer", "rvlimit": 1, "rvprop": "timestamp", "inprop": "url", "cllimit": "max", "clshow": "!hidden",
+        "ppprop": "disambiguation",
+    }  # fmt: skip
+    pages = field(field(_ask(service, params), "query", service.name), "pages", service.name, list)
+    if not pages or "missing" in pages[0]:
+        return {"missing": True}
+    for name in ("extract", "fullurl", "title"):
+        field(pages[0], name, service.name, str)
+    found: dict[str, Any] = pages[0]
+    return found
+
+
+def _unfit(article: Mapping[str, Any], kind: str) -> str:
+    if article.get("missing"):
+        return "deleted since"
+    if article.get("redirect"):
+        return "redirect"
+    if "disambiguation" in article.get("pageprops", {}) or LISTS.match(article["title"]):
+        return "list or disambiguation"
+    if not article["extract"].strip():
+        return "no lead"
+    day = _created(article)
+    years = {str(year) for year in (day.year, day.year - 1)} if day else set()
+    titles = [field(entry, "title", "wikipedia", str) for entry in article.get("categories", ())]
+    named = {year for title in titles for year in re.findall(r"\d{4}", title)}
+    return "" if kind == "all" or day is None or years & named else "not about an event"
+
+
+def _created(article: Mapping[str, Any]) -> Date | None:
+    stamps = [field(revision, "timestamp", "wikipedia", str) for revision in article.get("revisions", ())]
+    return iso_day(stamps[0], "timestamp", "wikipedia") if stamps else None
+
+
+def _lead(article: Mapping[str, Any], words: int) -> Document:
+    text = cut(article["extract"], words)
+    return Document(text, None, _created(article), f"wikipedia:{article['title']}", article["fullurl"])

@@ -1,0 +1,76 @@
+"""A cheap check that a text is in the language asked for: by its script, and by words that every text needs.
+
+It is meant to catch an article in the wrong language, a table or a page of code; it tells no dialects apart.
+"""
+
+import re
+
+from fsd.data.near_duplicates import words
+
+_STOP = {
+    "en": "the of and to in a is that for it was on with as by at from are this be which",
+    "de": "der die und in den von zu das mit sich des auf für ist im dem nicht ein eine als",
+    "fr": "de la le et les des en un du une que est pour qui dans par au pas sur plus",
+    "es": "de la que el en y los se del las un por con una su para es al lo como",
+    "it": "di e il la che in un del per una con non si da dei sono della le nel alla",
+    "pt": "de a o que e do da em um para com não uma os no se na por mais as",
+    "nl": "de van het een en in is dat op te zijn met voor niet aan er om door als ook",
+    "sv": "och i att det som en på är av för med till den har de inte om ett var från",
+    "pl": "w i na z do się że nie jest o to przez po od za oraz jak dla był jego",
+    "cs": "a v se na je že z s do o to i ve k za pro po jako by od",
+    "ru": "и в на с что по не из он как для к был это от его за до или при",
+    "uk": "і в на з що у до не та за від це як для його він був про або є",
+}
+STOP = {language: frozenset(listed.split()) for language, listed in _STOP.items()}
+"""Language → twenty of its commonest words."""
+
+_HAN, _KANA = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff", "\u3040-\u30ff"
+_SCRIPTS = {
+    "zh": _HAN,
+    "ja": _HAN + _KANA,
+    "ko": "\uac00-\ud7af\u1100-\u11ff",
+    "ar": "\u0600-\u06ff",
+    "fa": "\u0600-\u06ff",
+    "he": "\u0590-\u05ff",
+    "el": "\u0370-\u03ff",
+    "hi": "\u0900-\u097f",
+    "th": "\u0e00-\u0e7f",
+    "ru": "\u0400-\u04ff",
+    "uk": "\u0400-\u04ff",
+}
+SCRIPTS = {language: re.compile(f"[{signs}]") for language, signs in _SCRIPTS.items()}
+LETTER = re.compile(r"[^\W\d_]")
+KANA = re.compile(f"[{_KANA}]")
+LEAST = 0.06
+"""Share of common words in running text; tables of names and numbers have less, prose has 15 to 45 %."""
+
+
+def known(language: str) -> bool:
+    """Whether texts of that language can be checked."""
+    return _base(language) in STOP or _base(language) in SCRIPTS
+
+
+def speaks(text: str, language: str) -> bool:
+    """Whether the text is in the language, as far as a cheap look can tell; True for languages not known here.
+
+    At least half of the letters must be of the language's script (Japanese with kana, Chinese almost without);
+    where its common words are known, at least `LEAST` of the words must be among them, and no other language's
+    common words may be commoner.
+    """
+    base = _base(language)
+    if base in SCRIPTS:
+        letters = LETTER.findall(text)
+        kana = sum(1 for letter in letters if KANA.match(letter))
+        own = sum(1 for letter in letters if SCRIPTS[base].match(letter))
+        if 2 * own <= len(letters) or (base == "zh" and 20 * kana > own) or (base == "ja" and not kana):
+            return False
+    if base not in STOP:
+        return True
+    found = words(text)
+    shares = {name: sum(1 for word in found if word in listed) for name, listed in STOP.items()}
+    return shares[base] >= LEAST * len(found) and shares[base] == max(shares.values())
+
+
+def _base(language: str) -> str:
+    base = language.lower().partition("-")[0]
+    return "en" if base == "simple" else base

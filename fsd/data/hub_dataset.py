@@ -1,0 +1,193 @@
+"""Documents from a dataset on the hub, through `datasets`.
+
+Without a network the library tries for half a minute before it gives up, so the hub is first asked for a
+connection. If it does not answer, a dataset in the local cache still loads and any other is refused at once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fsd.data.documents import Document
+from fsd.data.readers import document
+from fsd.errors import UsageError
+from fsd.net.hub import hub_reachable
+
+
+class Loaded(NamedTuple):
+    """Labelled documents and the commit that they are from."""
+
+    documents: list[Document]
+    revision: str
+
+
+def load(
+    name: str,
+    columns: Mapping[str, str],
+    *,
+    config: str | None = None,
+    splits: Sequence[str] | Mapping[str, bool] = (),
+    only: tuple[str, str] | None = None,
+    revision: str | None = None,
+) -> Loaded:
+    """All labelled documents of a hub dataset, and the commit that was loaded.
+
+    Args:
+        name: id of the dataset, owner/name.
+        columns: what a document is made of → its column, as for `fsd.data.readers.document`.
+        config: name of the configuration, for a dataset that has several.
+        splits: the splits to read, none for a dataset that has just one; a mapping also says whether the
+            texts of a split are members, where that is the label.
+        only: column and value of the rows to keep.
+        revision: commit to load, in full; None is the newest.
+
+    Raises:
+        UsageError: if the dataset cannot be had, lacks a split, column or value, or a row breaks a rule.
+    """
+    tables = _tables(name, config, revision)
+    chosen = _chosen(name, tables, tuple(splits))
+    labels = splits if isinstance(splits, Mapping) else {}
+    found = list(_rows(name, tables, chosen, columns, labels=labels, only=only, config=config))
+    if not found and only:
+        there = sorted({str(value) for split in chosen for value in tables[split].unique(only[0])})
+        raise UsageError(f"dataset {name} must have rows with {only[0]} {only[1]}; it has {', '.join(there)}")
+    if not found:
+        raise UsageError(f"dataset {name} must have rows; split {', '.join(chosen)} has none")
+    return Loaded(found, ", ".join(sorted(_commits(tables))))
+
+
+def _chosen(name: str, tables: Mapping[str, Any], splits: Sequence[str]) -> tuple[str, ...]:
+    if not splits and len(tables) != 1:
+        raise UsageError(f"dataset {name} must have one split; it has {', '.join(tables)}")
+    missing = [split for split in splits if split not in tables]
+    if missing:
+        raise UsageError(f"dataset {name} must have split {missing[0]}; it has {', '.join(tables)}")
+    return tuple(splits or tables)
+
+
+def _rows(
+    name: str,
+    tables: Mapping[str, Any],
+    chosen: Sequence[str],
+    columns: Mapping[str, str],
+    *,
+    labels: Mapping[str, bool] | None = None,
+    only: tuple[str, str] | None = None,
+    config: str | None = None,
+) -> Iterator[Document]:
+    wanted = {*columns.values(), *(only or ())[:1]}
+    for split in chosen:
+        where = f"{name}/{config}/{split}" if config else f"{name}/{split}"
+        missing = sorted(wanted - set(tables[split].column_names))
+        if missing:
+            there = ", ".join(tables[split].column_names)
+            raise UsageError(f"{where} must have column {', '.join(missing)}; it has {there}")
+        for number, row in enumerate(tables[split], 1):
+            if only is None or str(row[only[0]]) == only[1]:
+                label = {"label": labels[split]} if labels else {}
+                yield document({**row, **label}, columns, f"{where}:{number}", labelled=True)
+
+
+def files(name: str, paths: Sequence[str], *, revision: str | None = None) -> tuple[list[Path], str]:
+    """Single files of a hub dataset, downloaded or from the cache, and the commit that they are from.
+
+    For datasets of which the library loads nothing because a loading script lies beside the files.
+
+    Raises:
+        UsageError: if a file cannot be had: which one, and which there are.
+    """
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import GatedRepoError, RemoteEntryNotFoundError
+
+    online = hub_reachable()
+    found = []
+    for path in paths:
+        try:
+            got = hf_hub_download(name, path, repo_type="dataset", revision=revision, local_files_only=not online)
+        except GatedRepoError as error:
+            raise UsageError(
+                f"dataset {name} must be open to you; it is gated: accept its terms at "
+                f"{constants.ENDPOINT}/datasets/{name} and set HF_TOKEN to a token of that account"
+            ) from error
+        except RemoteEntryNotFoundError as error:
+            raise UsageError(f"dataset {name} must have file {path}; it has {_beside(name, path, revision)}") from error
+        except Exception as error:  # as in _tables: no common base class, and all mean: not to be had
+            raise _out_of_reach(name, online, error) from error
+        found.append(Path(got))
+    return found, found[0].parts[found[0].parts.index("snapshots") + 1]
+
+
+def _beside(name: str, path: str, revision: str | None) -> str:
+    from huggingface_hub import HfApi
+
+    folder = path.rpartition("/")[0]
+    there = HfApi().list_repo_files(name, repo_type="dataset", revision=revision)
+    return ", ".join(sorted(file for file in there if file.rpartition("/")[0] == folder)) or f"nothing in {folder}/"
+
+
+def _tables(name: str, config: str | None, revision: str | None) -> Mapping[str, Any]:
+    import datasets
+
+    online = hub_reachable()
+    try:
+        with _offline(not online):
+            loaded = None if online or revision is None else _cached(name, config, revision)
+            loaded = loaded or datasets.load_dataset(name, config, revision=revision)
+    except Exception as error:  # the libraries' own errors share no base class, and all mean: not to be had
+        raise _out_of_reach(name, online, error) from error
+    if revision is not None:
+        _check_revision(name, loaded, revision)
+    return loaded
+
+
+def _cached(name: str, config: str | None, revision: str) -> Mapping[str, Any] | None:
+    """A commit from the cache, if it is there: without the hub, the library itself only looks for the latest."""
+    from datasets.packaged_modules.cache.cache import Cache
+
+    cache = Cache(repo_id=name, dataset_name=name.split("/")[-1], config_name=config or "default", hash=revision)
+    if not Path(cache.cache_dir).is_dir():
+        return None
+    cache.download_and_prepare()
+    tables: Mapping[str, Any] = cache.as_dataset()
+    return tables
+
+
+def _out_of_reach(name: str, online: bool, error: Exception) -> UsageError:
+    from huggingface_hub import constants
+
+    cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if not online:
+        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} does not answer"
+        cause = f"{why}, and from the local cache: {'nothing' if isinstance(error, OSError) else cause}"
+    return UsageError(
+        f"dataset {name} must be on the hub and within reach: {cause}; "
+        "go online, set HF_ENDPOINT to a mirror, or give files by --data FILE"
+    )
+
+
+def _commits(tables: Mapping[str, Any]) -> set[str]:
+    """The folder of a prepared table in the cache is named after the commit."""
+    return {Path(file["filename"]).parent.name for table in tables.values() for file in table.cache_files}
+
+
+def _check_revision(name: str, tables: Mapping[str, Any], revision: str) -> None:
+    """Refuse another commit, which the library takes from the cache where the one asked for is not there."""
+    others = sorted(_commits(tables) - {revision})
+    if others:
+        raise UsageError(f"dataset {name} must be at commit {revision}; the cache holds {', '.join(others)}")
+
+
+@contextmanager
+def _offline(active: bool) -> Iterator[None]:
+    """Have the libraries look only into their caches; they read these flags at each use."""
+    import datasets
+    from huggingface_hub import constants
+
+    before = datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
+    if active:
+        datasets.config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before

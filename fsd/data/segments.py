@@ -1,0 +1,25 @@
+"""Parts of long texts: the first words of a text, or segments of a book as Dolma-Book has them."""
+
+import re
+
+PLACES = ("head", "middle", "tail")
+
+
+def segments(text: str, words: int, places: tuple[str, ...]) -> list[str]:
+    """Segments of `words` words at the head, in the middle and at the tail, as many of them as do not overlap."""
+    spans = [match.span() for match in re.finditer(r"\S+", text)]
+    room = len(spans) // words
+    if not room:
+        return []
+    starts = {"head": 0, "middle": (len(spans) - words) // 2, "tail": len(spans) - words}
+    if room < 3 and len(places) > 1:
+        starts.pop("middle", None)
+    chosen = [place for place in PLACES if place in places and place in starts][:room]
+    return [text[spans[starts[place]][0] : spans[starts[place] + words - 1][1]] for place in chosen]
+
+
+def cut(text: str, words: int) -> str:
+    """The text up to the end of its first `words` words, its own spacing kept; all of it for 0 words."""
+    text = text.strip()
+    kept = text.split(maxsplit=words) if words else []
+    return text[: len(text) - len(kept[-1])].rstrip() if len(kept) > words > 0 else text

@@ -1,0 +1,222 @@
+"""Stream the texts of a large corpus from files, on disk or on the hub, at constant memory.
+
+A file is JSON lines, CSV, Parquet or plain text, the first three with the text in one column; all but Parquet may
+be compressed. A plain text file is one document and comes in passages, so that a file of any size streams.
+"""
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from fsd.errors import UsageError
+from fsd.net.hub import first_line
+from fsd.net.hub_files import HubFile, hub_files
+
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",  # as C4 names its files
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".txt": "text",
+    ".text": "text",
+}
+PASSAGE = 2**17
+"""Characters of a passage of a plain text file."""
+CSV_BLOCK = 2**24
+"""Bytes that a row of a CSV file may have."""
+
+
+class Passage(NamedTuple):
+    """A document, or a piece of a long one: `opens` is false for every piece but the first."""
+
+    text: str
+    opens: bool = True
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file on disk, by the side of `fsd.net.hub_files.HubFile`."""
+
+    url: str
+    size: int
+
+    def open(self, *, whole: bool) -> Any:
+        """The file for reading."""
+        return Path(self.url).open("rb")
+
+
+File = LocalFile | HubFile
+
+
+class Corpus:
+    """The documents of some files, in order; empty ones are left out.
+
+    Args:
+        files: JSON lines, CSV, Parquet or text, by their endings; of those on the hub, what `fsd.net.hub_files` takes.
+        column: where the text stands.
+
+    Attributes:
+        files: what is read, of the hub each file at its commit.
+        size: bytes of all files.
+        done: of these, how many have been read, for progress.
+
+    Raises:
+        UsageError: for no files, a file that is missing or of an unknown ending, on iteration also for a broken
+            file, a missing column or a value that is no text.
+    """
+
+    def __init__(self, files: Sequence[Path | str], column: str = "text") -> None:
+        if not files:
+            raise UsageError("corpus must be at least one file; got none")
+        for place in files:
+            _format(str(place))
+        self.files: list[File] = [file for place in files for file in _files(str(place))]
+        self.formats = [_format(file.url) for file in self.files]
+        self.column = column
+        self.size = sum(file.size for file in self.files)
+        self.done = 0
+
+    def __iter__(self) -> Iterator[Passage]:
+        import pyarrow as pa
+
+        readers = {"jsonl": self._jsonl, "csv": self._csv, "parquet": self._parquet, "text": self._text}
+        finished = 0
+        for file, (form, compression) in zip(self.files, self.formats, strict=True):
+            try:
+                with _opened(file, form, compression) as (raw, stream):
+                    for passage in readers[form](file.url, stream):
+                        self.done = finished + (0 if raw.closed else raw.tell())
+                        if passage.text:
+                            yield passage
+            except UsageError:
+                raise
+            except Exception as error:  # over the network, whatever its libraries raise
+                if isinstance(file, LocalFile) and not isinstance(
+                    error, OSError | UnicodeDecodeError | pa.ArrowException
+                ):
+                    raise
+                what = (f"{compression} of " if compression else "") + f"{form} in UTF-8"
+                raise UsageError(f"{file.url} must be a whole file of {what}; {first_line(error)}") from error
+            finished += file.size
+            self.done = finished
+
+    def _jsonl(self, file: str, stream: Any) -> Iterator[Passage]:
+        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.isspace():
+                    yield Passage(self._parsed(f"{file}:{number}", line))
+
+    def _parsed(self, where: str, line: str) -> str:
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"every line must be a JSON object; {where}: {error.msg}") from error
+        if not isinstance(row, dict):
+            raise UsageError(f"every line must be a JSON object; {where} is {type(row).__name__}")
+        if self.column not in row:
+            raise self._no_column(where, row)
+        text = self._checked(where, row[self.column])
+        # An escaped half of a surrogate pair is valid JSON and no valid text.
+        return _mended(text) if "\\ud" in line or "\\uD" in line else text
+
+    def _csv(self, file: str, stream: Any) -> Iterator[Passage]:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        reader = csv.open_csv(
+            stream,
+            read_options=csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False),
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(column_types={self.column: pa.string()}, strings_can_be_null=False),
+        )
+        if self.column not in reader.schema.names:
+            raise self._no_column(file, reader.schema.names)
+        for batch in reader:
+            yield from (Passage(text) for text in batch.column(self.column).to_pylist())
+
+    def _parquet(self, file: str, stream: Any) -> Iterator[Passage]:
+        from pyarrow import parquet
+
+        table = parquet.ParquetFile(stream)
+        if self.column not in table.schema_arrow.names:
+            raise self._no_column(file, table.schema_arrow.names)
+        for batch in table.iter_batches(batch_size=1024, columns=[self.column], use_threads=False):
+            yield from (Passage(self._checked(file, value)) for value in batch.column(0).to_pylist())
+
+    def _text(self, _: str, stream: Any) -> Iterator[Passage]:
+        rest, opens = "", True
+        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as reader:
+            while block := reader.read(PASSAGE):
+                rest += block
+                end = last_cut(rest)
+                yield Passage(rest[:end], opens)
+                rest, opens = rest[end:], False
+        if rest:
+            yield Passage(rest, opens)
+
+    def _checked(self, where: str, value: object) -> str:
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise UsageError(f"column {self.column!r} must hold text; {where} holds {type(value).__name__}")
+        return value
+
+    def _no_column(self, where: str, columns: Any) -> UsageError:
+        return UsageError(f"column must be one of {', '.join(map(str, columns))}; {where} has no {self.column!r}")
+
+
+def last_cut(text: str) -> int:
+    """Where to cut a text so that its tokens stay whole: before the last single space between two words.
+
+    Where there is none, after the last line break, or at the end.
+    """
+    at = text.rfind(" ")
+    while at > 0:
+        if at + 1 < len(text) and not text[at - 1].isspace() and not text[at + 1].isspace():
+            return at
+        at = text.rfind(" ", 0, at)
+    return text.rfind("\n") + 1 or len(text)
+
+
+def _files(place: str) -> Sequence[File]:
+    if place.startswith("hf:"):
+        return hub_files(place)
+    if not Path(place).is_file():
+        raise UsageError(f"corpus must be files that exist; there is no file {place}")
+    return [LocalFile(place, Path(place).stat().st_size)]
+
+
+def endings(place: str) -> tuple[str, str]:
+    """The ending of a file's name that tells the format, and that of its compression, if any, in small letters."""
+    path = PurePosixPath(place.lower())
+    packed = path.suffix if path.suffix in COMPRESSIONS else ""
+    return (PurePosixPath(path.stem).suffix if packed else path.suffix), packed
+
+
+def _format(place: str) -> tuple[str, str | None]:
+    """Format and compression by the endings of a file's name."""
+    ending, packed = endings(place)
+    form, compression = FORMATS.get(ending), COMPRESSIONS.get(packed)
+    if form is None or (form == "parquet" and compression):
+        allowed = f"{', '.join(FORMATS)}, all but .parquet also with {', '.join(COMPRESSIONS)}"
+        raise UsageError(f"corpus files must end in {allowed}; got {PurePosixPath(place).name!r}")
+    return form, compression
+
+
+@contextmanager
+def _opened(file: File, form: str, compression: str | None) -> Iterator[tuple[Any, Any]]:
+    """The file, whose position tells the progress, and the stream of its content."""
+    import pyarrow as pa
+
+    with file.open(whole=form != "parquet") as raw:
+        yield raw, pa.CompressedInputStream(pa.PythonFile(raw), compression) if compression else raw
+
+
+def _mended(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

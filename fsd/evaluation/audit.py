@@ -1,0 +1,234 @@
+"""What besides membership could explain the numbers: leaks between the parts, and differences that need no model.
+
+Nothing here sees a language model and nothing is fine-tuned. A classifier of words that is as good as a detector shows
+that the two sides of a benchmark differ in what they are about; then no score on it proves membership.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedGroupKFold
+
+from fsd.data.documents import Document, Split
+from fsd.data.near_duplicates import families, near_duplicates, words
+from fsd.errors import UsageError
+from fsd.evaluation.distribution_shift import Overlap, overlaps
+from fsd.evaluation.intervals import BoolArray, Bootstrap, Estimate, checked, percentiles
+from fsd.evaluation.metrics import auc
+from fsd.token_stats import FloatArray
+
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Two texts in different parts that should lie in one.
+
+    Attributes:
+        part: of the first text: unseen or validation.
+        other_part: of the second: validation or test.
+        first: the text in `part`.
+        second: the text in `other_part`.
+        reason: group (same article, paper or book), or the rule of `fsd.data.near_duplicates` that links them.
+    """
+
+    part: str
+    other_part: str
+    first: Document
+    second: Document
+    reason: str
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """What a split tears apart.
+
+    Attributes:
+        pairs: offending pairs, enough of them to show every leak between two parts.
+        groups: families (same group or near-duplicates) that lie in more than one part.
+        tested: test texts whose family was trained on as unseen.
+        calibrated: test texts whose family lies in validation.
+        test: number of test texts.
+    """
+
+    pairs: tuple[Leak, ...]
+    groups: int
+    tested: int
+    calibrated: int
+    test: int
+
+
+@dataclass(frozen=True)
+class Control:
+    """An AUC reached without any language model, or the reason why it cannot be told."""
+
+    auc: Estimate | None
+    reason: str = ""
+    scores: FloatArray | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All findings about one benchmark and its split.
+
+    Attributes:
+        leaks: between unseen, validation and test.
+        blind: bag of words, cross-validated by group.
+        date: AUC of the date alone, turned so that it is at least .5.
+        length: AUC of the number of words alone, turned likewise.
+        overlaps: of date, length and vocabulary between the two sides, where they can be told.
+    """
+
+    leaks: Leaks
+    blind: Control
+    date: Control
+    length: Control
+    overlaps: dict[str, Overlap]
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers by the names they are tracked under; what could not be told is left out."""
+        found = {"audit/leaked_groups": float(self.leaks.groups), "audit/leaked_tests": float(self.leaks.tested)}
+        for name, control in (("blind", self.blind), ("date", self.date), ("length", self.length)):
+            if control.auc is not None:
+                found[f"audit/{name}_auc"] = control.auc.value
+        return found | {f"audit/{name}_overlap": overlap.value for name, overlap in self.overlaps.items()}
+
+
+def leaks(split: Split) -> Leaks:
+    """Families that lie in more than one part, and the pairs of texts that show it."""
+    documents = [document for part in split for document in part]
+    part = np.repeat(np.arange(3), [len(documents) for documents in split])
+    texts = [document.text for document in documents]
+    found = {(i, j): reason for i, j, reason, *_ in near_duplicates(texts) if part[i] != part[j]}
+    found |= dict.fromkeys(_same_group(documents, part), "group")
+    family = np.array(families([document.group for document in documents], texts), dtype=np.int64)
+    holds = np.zeros((3, int(family.max(initial=-1)) + 1), dtype=bool)
+    holds[part, family] = True
+    names = Split._fields
+    return Leaks(
+        pairs=tuple(
+            Leak(names[part[i]], names[part[j]], documents[i], documents[j], reason)
+            for (i, j), reason in sorted(found.items())
+        ),
+        groups=int((holds.sum(axis=0) > 1).sum()),
+        tested=int(holds[0][family[part == 2]].sum()),
+        calibrated=int(holds[1][family[part == 2]].sum()),
+        test=len(split.test),
+    )
+
+
+def _same_group(documents: Sequence[Document], part: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The first text of each group in every part that holds it, in pairs."""
+    firsts: dict[str, dict[int, int]] = {}
+    for at, document in enumerate(documents):
+        if document.group:
+            firsts.setdefault(document.group, {}).setdefault(int(part[at]), at)
+    return [pair for places in firsts.values() for pair in combinations(sorted(places.values()), 2)]
+
+
+def blind(
+    texts: Sequence[str],
+    labels: Sequence[bool],
+    groups: Sequence[str] | None = None,
+    *,
+    seed: int = 0,
+    resamples: int = 1000,
+) -> Control:
+    """AUC of a logistic regression on words and word pairs, each text judged by a model that saw no text of its group.
+
+    Works in every script: signs of scripts without spaces count as words.
+
+    Args:
+        texts: (N,).
+        labels: (N,) True for members, or for whatever two sides are to be told apart.
+        groups: (N,) or None.
+        seed: of the folds and the bootstrap.
+        resamples: of the bootstrap.
+
+    Returns:
+        The AUC with `scores` (N,), higher = more like a member; without an AUC where there are too few groups.
+    """
+    try:
+        member, group = checked(labels, groups)
+    except UsageError as error:
+        return Control(None, str(error))
+    fewest = min(np.unique(group[side]).size for side in (member, ~member))
+    folds = StratifiedGroupKFold(min(FOLDS, fewest), shuffle=True, random_state=seed)
+    hashed = HashingVectorizer(analyzer=_words_and_pairs, n_features=2**18, norm=None, alternate_sign=False)
+    counts = sparse.csr_matrix(hashed.transform(texts))
+    scores = np.zeros(member.size)
+    for train, held in folds.split(counts, member, group):
+        if member[train].all() or not member[train].any():
+            return Control(None, "members and non-members share too few groups to hold some out")
+        scores[held] = _judge(counts[train], member[train], counts[held])
+    return _estimated(member, scores, groups, seed, resamples)
+
+
+def _words_and_pairs(text: str) -> list[str]:
+    found = words(text)
+    return found + [f"{first} {second}" for first, second in pairwise(found)]
+
+
+def _judge(counts: sparse.csr_matrix, member: BoolArray, held: sparse.csr_matrix) -> FloatArray:
+    weigh = TfidfTransformer(sublinear_tf=True)
+    model = LogisticRegression(C=10.0, class_weight="balanced", solver="liblinear", max_iter=1000)
+    model.fit(weigh.fit_transform(counts), member)
+    return np.asarray(model.decision_function(weigh.transform(held)), dtype=np.float64)
+
+
+def _estimated(
+    member: BoolArray, scores: FloatArray, groups: Sequence[str] | None, seed: int, resamples: int
+) -> Control:
+    bootstrap = Bootstrap.draw(member, groups, resamples=resamples, seed=seed)
+    return Control(percentiles(auc(member, scores), bootstrap.ranking(scores)[0]), scores=scores)
+
+
+def alone(
+    values: Sequence[float | None],
+    labels: Sequence[bool],
+    groups: Sequence[str] | None = None,
+    *,
+    seed: int = 0,
+    resamples: int = 1000,
+) -> Control:
+    """AUC of one number of each text, such as its date or length, turned so that it is at least .5.
+
+    Turning makes the AUC of noise lie a little above .5; its interval then still reaches below.
+    """
+    known = [at for at, value in enumerate(values) if value is not None]
+    if not known:
+        return Control(None, "no text has it")
+    numbers = np.array([values[at] for at in known], dtype=np.float64)
+    member = np.array([labels[at] for at in known], dtype=bool)
+    names = None if groups is None else [groups[at] for at in known]
+    try:
+        checked(member, names)
+    except UsageError as error:
+        return Control(None, str(error))
+    turned = numbers if auc(member, numbers) >= 0.5 else -numbers
+    return _estimated(member, turned, names, seed, resamples)
+
+
+def audit(split: Split, *, seed: int = 0, resamples: int = 1000) -> Audit:
+    """Everything that can be said about a benchmark without looking at a model.
+
+    The controls read all labelled texts of the three parts, near-duplicates counted as one group.
+    """
+    documents = [document for part in split for document in part if document.member is not None]
+    texts = [document.text for document in documents]
+    labels = [bool(document.member) for document in documents]
+    groups = [str(number) for number in families([document.group for document in documents], texts)]
+    dates = [document.date.toordinal() if document.date else None for document in documents]
+    return Audit(
+        leaks=leaks(split),
+        blind=blind(texts, labels, groups, seed=seed, resamples=resamples),
+        date=alone(dates, labels, groups, seed=seed, resamples=resamples),
+        length=alone([len(words(text)) for text in texts], labels, groups, seed=seed, resamples=resamples),
+        overlaps=overlaps(documents, seed=seed),
+    )

@@ -1,0 +1,90 @@
+"""How alike members and non-members are in date, length and vocabulary, against what chance would show."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from fsd.data.documents import Document
+from fsd.data.near_duplicates import words
+from fsd.evaluation.intervals import BoolArray, group_index
+from fsd.token_stats import FloatArray
+
+SHUFFLES = 20
+BINS = 10
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How alike members and non-members are in one respect, 0 (nothing in common) to 1.
+
+    Attributes:
+        value: as found.
+        chance: mean over shuffled labels: what a fair benchmark of this size would show.
+    """
+
+    value: float
+    chance: float
+
+
+Likening = Callable[[BoolArray], float]
+
+
+def _overlap(compare: Likening, member: BoolArray, groups: Sequence[str] | None, rng: np.random.Generator) -> Overlap:
+    group = group_index(groups, member.size)
+    first = np.unique(group, return_index=True)[1]
+    chance = [compare(rng.permutation(member[first])[group]) for _ in range(SHUFFLES)]
+    return Overlap(compare(member), float(np.mean(chance)))
+
+
+def _spread(numbers: FloatArray) -> Likening:
+    """Overlap of two histograms with bins that hold a tenth of all texts each."""
+    edges = np.unique(np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1]))
+    place = np.searchsorted(edges, numbers, side="right")
+
+    def compare(member: BoolArray) -> float:
+        sides = [np.bincount(place[side], minlength=BINS + 1) / max(1, side.sum()) for side in (member, ~member)]
+        return float(np.minimum(*sides).sum())
+
+    return compare
+
+
+def _vocabulary(texts: Sequence[str]) -> Likening:
+    """One minus the Jensen-Shannon divergence (bits) of the two sides' word frequencies."""
+    numbers: dict[str, int] = {}
+    rows = [Counter(numbers.setdefault(word, len(numbers)) for word in words(text)) for text in texts]
+    columns = np.array([column for row in rows for column in row], dtype=np.int64)
+    at = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    counts = np.array([count for row in rows for count in row.values()], dtype=np.float64)
+    table = sparse.csr_matrix((counts, (at, columns)), shape=(len(rows), len(numbers)))
+
+    def compare(member: BoolArray) -> float:
+        sides = [table.T @ side.astype(np.float64) for side in (member, ~member)]
+        p, q = (side / max(1.0, side.sum()) for side in sides)
+        return 1 - (_entropy((p + q) / 2) - (_entropy(p) + _entropy(q)) / 2)
+
+    return compare
+
+
+def _entropy(p: FloatArray) -> float:
+    positive = p[p > 0]
+    return float(-(positive * np.log2(positive)).sum())
+
+
+def overlaps(documents: Sequence[Document], *, seed: int = 0) -> dict[str, Overlap]:
+    """Overlap of date, length and vocabulary between members and non-members; of dates where all texts have one."""
+    member = np.array([bool(document.member) for document in documents])
+    if member.all() or not member.any():
+        return {}
+    rng = np.random.default_rng(seed)
+    texts, groups = [document.text for document in documents], [document.group for document in documents]
+    respects = {
+        "length": _spread(np.array([len(words(text)) for text in texts], dtype=np.float64)),
+        "vocabulary": _vocabulary(texts),
+    }
+    dates = [document.date.toordinal() for document in documents if document.date]
+    if len(dates) == len(documents):
+        respects["date"] = _spread(np.array(dates, dtype=np.float64))
+    return {name: _overlap(compare, member, groups, rng) for name, compare in respects.items()}

@@ -1,0 +1,269 @@
+"""Plan an adapter for an architecture, save it with the identity of its base, attach it to that base alone."""
+
+import contextlib
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import xxhash
+
+from fsd.config import AdapterConfig
+from fsd.errors import UsageError
+from fsd.net.hub import first_line
+
+if TYPE_CHECKING:
+    from fsd.models.language_model import LanguageModel
+
+BASE_FILE = "base.json"
+ADALORA_START = 1.5
+"""Initial over final rank budget of AdaLoRA (Zhang et al. 2023, §4.1)."""
+ADALORA_MIN_STEPS = 5
+ADAPTERS = ("LORA", "IA3", "ADALORA")
+"""Adapters whose modules can be bypassed one by one, so that switched off they leave the base bitwise."""
+
+
+@dataclass(frozen=True)
+class BaseIdentity:
+    """Which base model it is: the name it was asked for by, the hub commit, and a hash of its weights."""
+
+    id: str
+    revision: str
+    fingerprint: str
+
+
+def attach(language_model: "LanguageModel", folder: Path) -> None:
+    """Attach a saved adapter, refusing one that was trained on another base.
+
+    Raises:
+        UsageError: if the folder holds no adapter, one of a kind that cannot be switched off bitwise or does not
+            work on weights rounded like these, or one whose base is another than the loaded one.
+    """
+    from peft import PeftModel
+    from safetensors import SafetensorError
+
+    _check_precision(language_model, _kind(folder))
+    check_base(language_model.identity, folder)
+    detach(language_model)
+    device = str(language_model.device)
+    try:
+        with quiet_peft():
+            warnings.filterwarnings("error", message="Found missing adapter keys")
+            language_model.model = PeftModel.from_pretrained(language_model.model, str(folder), torch_device=device)
+    except (ValueError, RuntimeError, OSError, SafetensorError, UserWarning) as error:
+        strip(language_model)
+        base = language_model.identity.id
+        raise UsageError(f"adapter must fit its base {base!r}; {folder} does not: {first_line(error)}") from error
+    language_model.model.eval()
+
+
+def detach(language_model: "LanguageModel") -> None:
+    """Take the adapter off, if there is one; the base is as it was before."""
+    if language_model.adapted and language_model.bits:  # peft takes no ia3 off rounded weights
+        language_model.model = language_model.base
+        strip(language_model)
+    elif language_model.adapted:
+        language_model.model = language_model.model.unload()
+
+
+def strip(language_model: "LanguageModel") -> None:
+    """Put back the modules of the base that a failed training or loading has replaced in place."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    base = language_model.model
+    for name, module in list(base.named_modules()):
+        if isinstance(module, BaseTunerLayer):
+            parent, _, child = name.rpartition(".")
+            setattr(base.get_submodule(parent), child, module.get_base_layer())
+    vars(base).pop("peft_config", None)
+    base.eval()
+
+
+@contextlib.contextmanager
+def quiet_peft() -> Iterator[None]:
+    """Without the warnings of peft about what it does right itself, or about what only its developers can change."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+        warnings.filterwarnings("ignore", message=".*fan_in_fan_out")
+        # It looks for AdaLoRA's rank pattern under other names; the outputs are those of the saved adapter.
+        warnings.filterwarnings("ignore", message=".*rank_pattern")
+        yield
+
+
+def _check_precision(language_model: "LanguageModel", method: str) -> None:
+    """On rounded weights, peft's other methods give the next layer float32, which it does not take elsewhere."""
+    if language_model.bits and language_model.dtype != "float32" and method != "lora":
+        raise UsageError(
+            f"{method} on {language_model.bits}-bit weights must be computed in float32; got dtype "
+            f"{language_model.dtype}: take lora or dtype float32"
+        )
+
+
+def _kind(folder: Path) -> str:
+    """The method of an adapter, which must be one that can be switched off."""
+    file = folder / "adapter_config.json"
+    if not file.exists():
+        raise UsageError(f"adapter must be a folder with adapter_config.json; {folder} has none")
+    try:
+        config = json.loads(file.read_text())
+        kind, bias = str(config["peft_type"]), config.get("bias", "none")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"adapter_config.json must be an adapter's configuration; {file} is damaged") from error
+    if kind not in ADAPTERS or bias != "none":
+        raise UsageError(
+            f"adapter must be one of {', '.join(ADAPTERS)} without trained biases, so that it can be switched off; "
+            f"got {kind} with bias {bias!r}"
+        )
+    return kind.lower()
+
+
+def check_base(identity: BaseIdentity, folder: Path) -> None:
+    """Refuse an adapter whose recorded base has other weights than `identity`.
+
+    Raises:
+        UsageError: if the base is another, or none is recorded.
+    """
+    file = folder / BASE_FILE
+    if not file.exists():
+        raise UsageError(f"adapter must say which base it was trained on; {folder} has no {BASE_FILE}")
+    try:
+        trained = BaseIdentity(**json.loads(file.read_text()))
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{BASE_FILE} must hold id, revision and fingerprint; {file} does not") from error
+    if trained.fingerprint != identity.fingerprint:
+        raise UsageError(
+            f"adapter must be used on its own base model {trained.id!r} (weights {trained.fingerprint[:12]}); "
+            f"got {identity.id!r} (weights {identity.fingerprint[:12]})"
+        )
+
+
+def save_adapter(language_model: "LanguageModel", folder: Path) -> None:
+    """Save the attached adapter: safetensors and config only, with the identity of its base beside it.
+
+    The identity comes last and at once: without it the folder is not accepted as an adapter.
+    """
+    identity = language_model.identity
+    for config in language_model.model.peft_config.values():
+        config.base_model_name_or_path = identity.id  # not the place of its files on this machine
+        config.revision = identity.revision or None
+    # Asked whether embeddings were resized, peft would look for the base on the hub.
+    language_model.model.save_pretrained(str(folder), save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)
+    draft = folder / f".{BASE_FILE}.{os.getpid()}"
+    draft.write_text(json.dumps(asdict(identity), indent=2) + "\n")
+    draft.replace(folder / BASE_FILE)
+
+
+def adapter_fingerprint(language_model: "LanguageModel") -> str:
+    """A hash of the attached adapter as it is in memory, weights and configuration; "" if there is none."""
+    if not language_model.adapted:
+        return ""
+    from peft import get_peft_model_state_dict
+
+    digest = xxhash.xxh3_128()
+    place = {"base_model_name_or_path", "revision", "inference_mode", "auto_mapping", "peft_version"}
+    settings = {k: v for k, v in language_model.model.active_peft_config.to_dict().items() if k not in place}
+    digest.update(json.dumps(settings, sort_keys=True, default=_plain).encode())
+    weights = get_peft_model_state_dict(language_model.model, save_embedding_layers=False)
+    for name, weight in sorted(weights.items()):
+        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Sets and enumerations, for JSON; a set has no order of its own."""
+    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+
+
+def peft_config(language_model: "LanguageModel", config: AdapterConfig, *, steps: int) -> Any:
+    """The peft configuration of a method, with targets found for the architecture.
+
+    Args:
+        language_model: the base.
+        config: method and hyperparameters.
+        steps: optimiser steps to come; AdaLoRA plans its budget over them.
+
+    Raises:
+        UsageError: if peft knows no targets for the architecture, if named targets do not exist, if the method
+            does not work on weights rounded like these, or if the training is too short for AdaLoRA to reallocate
+            anything.
+    """
+    from peft import AdaLoraConfig, IA3Config, LoraConfig
+    from peft.utils import constants
+
+    _check_precision(language_model, config.method)
+    architecture = language_model.base.config.model_type
+    mapping = getattr(constants, f"TRANSFORMERS_MODELS_TO_{config.method.upper()}_TARGET_MODULES_MAPPING")
+    targets = _targets(language_model, config, mapping, architecture)
+    common: dict[str, Any] = {"task_type": "CAUSAL_LM", "target_modules": targets}
+    if config.method == "ia3":
+        known = constants.TRANSFORMERS_MODELS_TO_IA3_FEEDFORWARD_MODULES_MAPPING.get(architecture, [])
+        forward = [] if targets == "all-linear" else [name for name in known if name in targets]
+        return IA3Config(**common, feedforward_modules=forward)
+    scale = {"lora_alpha": config.alpha, "lora_dropout": config.dropout, "bias": "none"}
+    if config.method == "lora":
+        return LoraConfig(**common, **scale, r=config.rank)
+    if steps < ADALORA_MIN_STEPS:
+        raise UsageError(f"adalora must have at least {ADALORA_MIN_STEPS} steps to move its budget; got {steps}")
+    return AdaLoraConfig(
+        **common,
+        **scale,
+        init_r=math.ceil(ADALORA_START * config.rank),
+        target_r=config.rank,
+        total_step=steps,
+        tinit=steps // 10,
+        tfinal=steps // 2,
+        deltaT=1,
+    )
+
+
+def _targets(
+    language_model: "LanguageModel", config: AdapterConfig, mapping: Mapping[str, Any], architecture: str
+) -> str | list[str]:
+    if config.target_modules == "all-linear":
+        return "all-linear"
+    if config.target_modules == "auto":
+        if architecture not in mapping:
+            raise UsageError(
+                f"target-modules must be given for {config.method} on architecture {architecture!r}, which has no "
+                "known targets; allowed: all-linear, or module names separated by commas"
+            )
+        return list(mapping[architecture])
+    wanted = [name.strip() for name in config.target_modules.split(",") if name.strip()]
+    linear = _linear_modules(language_model.base)
+    missing = [name for name in wanted if name not in linear]
+    if missing or not wanted:
+        raise UsageError(f"target-modules must be auto, all-linear or of {', '.join(sorted(linear))}; got {missing}")
+    return wanted
+
+
+def _linear_modules(base: Any) -> set[str]:
+    """Last names of the linear layers, without the output embedding, of which trl reads the bare weights."""
+    from transformers.pytorch_utils import Conv1D
+
+    head = base.get_output_embeddings()
+    layers = [(n, m) for n, m in base.named_modules() if isinstance(m, torch.nn.Linear | Conv1D) and m is not head]
+    return {name.rsplit(".", 1)[-1] for name, _ in layers}
+
+
+def orthogonal_penalty(model: Any) -> torch.Tensor | float:
+    """AdaLoRA's γ · mean over P and Q of ‖PᵀP − I‖_F (Zhang et al. 2023, eq. 4); 0 for other adapters.
+
+    trl computes its loss from log-probabilities and so drops what peft adds to the model's own loss.
+    """
+    config = model.peft_config["default"]
+    if not getattr(config, "orth_reg_weight", 0):
+        return 0.0
+    norms = []
+    for name, weight in model.named_parameters():
+        if "lora_A" in name or "lora_B" in name:
+            gram = weight @ weight.T if "lora_A" in name else weight.T @ weight
+            norms.append(torch.linalg.matrix_norm(gram - torch.eye(len(gram), device=gram.device, dtype=gram.dtype)))
+    penalty: torch.Tensor = config.orth_reg_weight * torch.stack(norms).mean()
+    return penalty

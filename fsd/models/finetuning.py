@@ -1,0 +1,300 @@
+"""Fine-tune a model a little on texts it cannot have seen (FSD paper §3.1, §4.1), with trl on accelerate."""
+
+import contextlib
+import copy
+import logging as stdlib_logging
+import math
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fsd import distributed as processes
+from fsd.config import AdapterConfig
+from fsd.errors import UsageError
+from fsd.models.adapters import orthogonal_penalty, quiet_peft, strip
+from fsd.models.language_model import LanguageModel, detach
+from fsd.models.training_plan import plan
+from fsd.net.hub import first_line
+from fsd.progress import progress
+
+__all__ = ["StepLog", "finetune", "orthogonal_penalty", "plan"]
+
+StepLog = Callable[[Mapping[str, float], int], None]
+"""Takes the numbers of a training step (loss, lm_loss, learning_rate, grad_norm) and the step, from 1."""
+
+
+def finetune(
+    language_model: LanguageModel,
+    texts: Sequence[str],
+    config: AdapterConfig,
+    *,
+    seed: int,
+    log: StepLog | None = None,
+    after_epoch: Callable[[int], None] | None = None,
+    shown: bool = True,
+) -> None:
+    """Attach a fresh adapter and train it on `texts` with the causal language-modelling loss, in place.
+
+    Texts are given as they are scored: one start token before, no end token after, never packed, never cut (a
+    text longer than the context is trained on in pieces). Base weights keep their precision and place, so that
+    with the adapter off the scores stay the base's bitwise. An adapter that is already attached is replaced; after
+    an error there is none. Random states outside are left as they were. A step's loss is the mean over the tokens of
+    its batch, however many processes share it, so without dropout they train the adapter of one, to rounding.
+
+    Args:
+        language_model: the base; gets the adapter.
+        texts: unseen non-members.
+        config: method and hyperparameters.
+        seed: of the adapter's initialisation, dropout and the order of the texts.
+        log: called after every step.
+        after_epoch: called with the number of epochs done, the model ready to score; what it raises ends the training.
+        shown: whether progress is shown.
+
+    Raises:
+        UsageError: for no texts, impossible hyperparameters, an architecture without known targets, a loss that
+            is no number any more, or too little memory.
+    """
+    detach(language_model)
+    pieces, steps, adapter = plan(language_model, texts, config)
+    forward = vars(language_model.base).get("forward")
+    padding = language_model.base.config.pad_token_id
+    with _own_randomness(), _quiet(), _place(language_model), tempfile.TemporaryDirectory() as folder:
+        try:
+            trainer = _trainer(language_model, pieces, adapter, config, seed, folder)
+            with progress(steps, "fine-tuning", "step", shown=shown) as bar:
+                trainer.add_callback(_steps_callback(trainer, log, bar))
+                if after_epoch is not None:
+                    trainer.add_callback(_epochs_callback(trainer, language_model, forward, after_epoch))
+                trainer.train()
+            language_model.model = trainer.accelerator.unwrap_model(trainer.model)
+        except torch.OutOfMemoryError as error:
+            strip(language_model)
+            raise UsageError(f"a step must fit the memory; batch-size {config.batch_size} does not") from error
+        except BaseException:
+            strip(language_model)
+            raise
+        finally:
+            _restore_forward(language_model.base, forward)
+            language_model.base.config.pad_token_id = padding  # the trainer's; with it gpt2 would warn at every text
+    language_model.model.eval()
+
+
+def _restore_forward(base: Any, forward: Any) -> None:
+    """Undo trl's own forward, which would be wrapped once more by every training."""
+    vars(base).pop("forward", None)
+    if forward is not None:
+        base.forward = forward
+
+
+@contextlib.contextmanager
+def _own_randomness() -> Iterator[None]:
+    """The trainer seeds every generator there is; put them back as they were."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that the trainer seeds
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002 - see above
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the notes of transformers, trl and peft on what is done here on purpose."""
+    from transformers.utils import logging
+
+    loggers = [logging.get_logger("transformers"), *(stdlib_logging.getLogger(name) for name in ("trl", "accelerate"))]
+    levels = [logger.level for logger in loggers]
+    with quiet_peft():
+        for logger in loggers:
+            logger.setLevel(stdlib_logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def _place(language_model: LanguageModel) -> contextlib.AbstractContextManager[Any]:
+    """The trainer takes the current card: make it the one that the model is on."""
+    device = language_model.device
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def _trainer(
+    language_model: LanguageModel,
+    pieces: list[list[int]],
+    adapter: Any,
+    config: AdapterConfig,
+    seed: int,
+    folder: str,
+) -> Any:
+    from datasets import Dataset
+    from transformers import PrinterCallback, set_seed
+
+    set_seed(seed)  # not every version of the trainer does so before it draws the adapter's first values
+    try:
+        trainer = _trainer_class()(
+            model=language_model.model,
+            args=_arguments(language_model.device, config, seed, folder, pieces=len(pieces)),
+            train_dataset=Dataset.from_dict({"input_ids": [*pieces, *_blank(language_model)]}),
+            peft_config=adapter,
+            processing_class=copy.deepcopy(language_model.tokenizer),  # trl gives it a padding token
+        )
+    except ValueError as error:
+        raise UsageError(
+            f"target-modules {config.target_modules!r} must suit {config.method} and the model; {first_line(error)}"
+        ) from error
+    trainer.remove_callback(PrinterCallback)
+    for weight in trainer.model.parameters():
+        if weight.requires_grad:  # on rounded weights trl makes it bfloat16, in which it would not be read again
+            weight.data = weight.data.float()
+    return trainer
+
+
+def _blank(language_model: LanguageModel) -> list[list[int]]:
+    """Where several processes share the batches, a row that predicts nothing and so weighs nothing."""
+    return [[language_model.start]] if processes.size() > 1 else []
+
+
+def _arguments(device: torch.device, config: AdapterConfig, seed: int, folder: str, *, pieces: int) -> Any:
+    from trl import SFTConfig
+
+    count = processes.size()
+    if config.batch_size % count:
+        raise UsageError(f"batch-size must be a multiple of the {count} processes; got {config.batch_size}")
+    steps = math.ceil(pieces / config.batch_size) * config.epochs
+    newer = "activation_checkpointing" in SFTConfig.__dataclass_fields__  # transformers 5.17 has the older name only
+    arguments = SFTConfig(
+        output_dir=folder,
+        use_cpu=device.type == "cpu",
+        bf16=False,  # autocast would stay on the forward and the base would no longer be the base
+        fp16=False,
+        **{"activation_checkpointing" if newer else "gradient_checkpointing": False},
+        max_length=None,
+        packing=False,
+        dataset_kwargs={"skip_prepare_dataset": True},  # it is prepared: token ids, and nothing put after them
+        num_train_epochs=config.epochs,
+        per_device_train_batch_size=config.batch_size // count,
+        learning_rate=config.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=min(config.warmup_steps, steps // 2),
+        weight_decay=config.weight_decay,
+        optim="adamw_torch",
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=device.type != "cpu",
+        ddp_find_unused_parameters=False,
+        seed=seed,
+        data_seed=seed,
+    )
+    # Several cards would be used by splitting each batch among them; the model stays where it was loaded.
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
+
+
+class _Filled(torch.utils.data.Sampler[int]):
+    """The order of one process, whose last batch is filled up with the blank row, so that all get a share of it.
+
+    accelerate would fill it up with texts that come again.
+
+    Args:
+        rows: of the data, the blank one included, which stands last.
+        batch: rows of a step, over all processes.
+        seed: of the order.
+    """
+
+    def __init__(self, rows: int, batch: int, seed: int) -> None:
+        from accelerate.data_loader import SeedableRandomSampler  # accelerate's own order in one process
+
+        texts = rows - 1
+        self.order = SeedableRandomSampler(range(texts), data_seed=seed)
+        self.blanks = [texts] * (-texts % batch)
+
+    def __len__(self) -> int:
+        return len(self.order) + len(self.blanks)
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self.order
+        yield from self.blanks
+
+    def set_epoch(self, epoch: int) -> None:
+        self.order.set_epoch(epoch)
+
+
+def _trainer_class() -> Any:
+    """SFTTrainer with AdaLoRA's penalty, and with each step's batch shared among all processes."""
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    from trl import SFTTrainer
+
+    class FSDTrainer(SFTTrainer):  # type: ignore[misc]
+        lm_loss = 0.0
+
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            if processes.size() == 1:
+                return super()._get_train_sampler(train_dataset)
+            batch = self.args.per_device_train_batch_size * processes.size()
+            return _Filled(len(self.train_dataset), batch, self.args.data_seed)
+
+        def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            answer = super().compute_loss(model, inputs, *args, **kwargs)
+            loss = answer[0] if isinstance(answer, tuple) else answer
+            self.lm_loss = float(self.accelerator.reduce(loss.detach().clone(), reduction="mean"))
+            loss = loss + orthogonal_penalty(self.accelerator.unwrap_model(self.model))
+            return (loss, *answer[1:]) if isinstance(answer, tuple) else loss
+
+    return FSDTrainer
+
+
+def _steps_callback(trainer: Any, log: StepLog | None, bar: Any) -> Any:
+    from transformers import TrainerCallback
+
+    class Steps(TrainerCallback):  # type: ignore[misc]
+        def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            base = trainer.accelerator.unwrap_model(trainer.model).base_model
+            if hasattr(base, "update_and_allocate"):  # nobody else moves AdaLoRA's budget
+                base.update_and_allocate(state.global_step + 1)
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if not logs or "loss" not in logs:
+                return
+            if not math.isfinite(float(logs["loss"])):
+                raise UsageError(
+                    f"the training loss must stay finite; at step {state.global_step} it is {logs['loss']}: take a "
+                    "lower learning-rate or another dtype"
+                )
+            bar.update(1)
+            if log is not None and state.is_world_process_zero:
+                numbers = {k: float(logs[k]) for k in ("loss", "learning_rate", "grad_norm") if k in logs}
+                log({**numbers, "lm_loss": trainer.lm_loss}, state.global_step)
+
+    return Steps()
+
+
+def _epochs_callback(
+    trainer: Any, language_model: LanguageModel, forward: Any, after_epoch: Callable[[int], None]
+) -> Any:
+    from transformers import TrainerCallback
+
+    class Epochs(TrainerCallback):  # type: ignore[misc]
+        def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            bare = language_model.model
+            patched = vars(language_model.base).get("forward")
+            language_model.model = trainer.accelerator.unwrap_model(trainer.model)
+            _restore_forward(language_model.base, forward)
+            try:
+                after_epoch(round(state.epoch))
+            finally:
+                trainer.model.train()
+                language_model.model = bare
+                _restore_forward(language_model.base, patched)
+
+    return Epochs()

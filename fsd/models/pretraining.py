@@ -1,0 +1,117 @@
+"""Pretrain a small language model from scratch, so that its members are known: the laboratory of the package."""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fsd.config import Recipe
+from fsd.errors import UsageError
+from fsd.models.language_model import BaseIdentity, LanguageModel, assemble, torch_device
+from fsd.progress import progress
+
+END = "<|endoftext|>"
+WARMUP = 0.05
+"""Share of the steps with rising learning rate."""
+
+
+def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
+    """A byte-level BPE tokenizer; it must not see the members, or its merges would give them away."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    bpe.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=vocabulary,
+            special_tokens=[END],
+            show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=END, eos_token=END, pad_token=END)
+
+
+def pretrain(
+    members: Sequence[str],
+    background: Sequence[str],
+    recipe: Recipe,
+    *,
+    tokenizer: Any = None,
+    device: str = "auto",
+    log: Callable[[float, int], None] | None = None,
+    shown: bool = True,
+) -> LanguageModel:
+    """A GPT-NeoX model that has read each member `exposures` times among `passes` readings of the background.
+
+    Args:
+        members: texts whose membership is to be known; may be empty, for a twin that never saw them.
+        background: everything else that the model learns from.
+        recipe: size and training.
+        tokenizer: None trains one on the background.
+        device: as in `fsd.models.language_model.load`.
+        log: called with the loss (nats per token) and the step, from 1.
+        shown: whether progress is shown.
+
+    Raises:
+        UsageError: if there is nothing to read.
+    """
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, get_cosine_schedule_with_warmup
+
+    if not background:
+        raise UsageError("pretraining must have background text; got none")
+    tokenizer = tokenizer or train_tokenizer(background, recipe.vocabulary)
+    rng = random.Random(recipe.seed)
+    order = [*background] * recipe.passes + [*members] * recipe.exposures
+    rng.shuffle(order)
+    end = tokenizer.eos_token_id
+    torch.manual_seed(recipe.seed)
+    network = GPTNeoXForCausalLM(
+        GPTNeoXConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=recipe.hidden_size,
+            num_hidden_layers=recipe.layers,
+            num_attention_heads=recipe.heads,
+            intermediate_size=4 * recipe.hidden_size,
+            max_position_embeddings=recipe.context,
+            tie_word_embeddings=True,
+            bos_token_id=end,
+            eos_token_id=end,
+        )
+    ).to(torch_device(device))
+    steps = math.ceil(len(order) / recipe.batch_size)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    schedule = get_cosine_schedule_with_warmup(optimizer, round(WARMUP * steps), steps)
+    with progress(steps, "pretraining", "step", shown=shown) as bar:
+        for step in range(steps):
+            batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
+            loss = _step(network, _inputs(tokenizer, batch, recipe.context).to(network.device))
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            if log is not None:
+                log(loss, step + 1)
+            bar.update(1)
+    return assemble(network.eval(), tokenizer, BaseIdentity("pretrained", "", ""))
+
+
+def _inputs(tokenizer: Any, texts: Sequence[str], context: int) -> torch.Tensor:
+    """(B, T) token ids: start token + text, cut at the context, padded with the end token's id on the right."""
+    rows = [[tokenizer.bos_token_id, *ids][:context] for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
+    longest = max(map(len, rows))
+    return torch.tensor([row + [tokenizer.bos_token_id] * (longest - len(row)) for row in rows])
+
+
+def _step(network: Any, x: torch.Tensor) -> float:
+    """Gradients of the mean loss over the tokens of a batch; gives the loss, nats per token."""
+    logits = network(input_ids=x[:, :-1], use_cache=False).logits.float()
+    target = x[:, 1:].masked_fill(x[:, 1:] == x[0, 0], -100)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=-100)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+    return float(loss.detach())

@@ -1,0 +1,284 @@
+"""Figures: ROC curves, score distributions, reliability of p-values, heat maps and curves.
+
+Every function returns a matplotlib `Figure` and touches no global state; `png` turns it into bytes. Colours are from
+Okabe and Ito's palette, which colour-blind readers tell apart; base and FSD also differ by line style.
+"""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import ArrayLike
+
+from fsd.evaluation import metrics
+from fsd.evaluation.intervals import BoolArray, Estimate
+from fsd.token_stats import FloatArray, Scores
+
+BASE, FSD, MEMBER, NONMEMBER, GREY = "#0072B2", "#D55E00", "#D55E00", "#0072B2", "#777777"
+CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLES = ("-", "--", "-.", ":")
+COLUMNS = 4
+LOWEST_FPR = 1e-3
+"""Left end of logarithmic axes, unless fewer than 1,000 non-members cannot even show that."""
+
+
+def png(figure: Figure, dpi: int = 110) -> bytes:
+    """The figure as a PNG file."""
+    target = io.BytesIO()
+    figure.savefig(target, format="png", dpi=dpi)
+    return target.getvalue()
+
+
+def _panels(names: Sequence[str], rows_each: int = 1, height: float = 2.6) -> tuple[Figure, list[list[Axes]]]:
+    """A figure with `rows_each` panels, one above the other, for each name; at most `COLUMNS` side by side."""
+    columns = max(1, min(COLUMNS, len(names)))
+    lines = math.ceil(len(names) / columns) * rows_each
+    figure = Figure(figsize=(max(4.8, 3.0 * columns), height * lines + 0.9), layout="constrained")
+    axes = figure.subplots(lines, columns, squeeze=False)
+    own: list[list[Axes]] = []
+    for at in range(columns * (lines // rows_each)):
+        line, column = divmod(at, columns)
+        stack = [axes[line * rows_each + k, column] for k in range(rows_each)]
+        if at < len(names):
+            own.append(stack)
+        else:
+            for axis in stack:
+                axis.set_axis_off()
+    return figure, own
+
+
+def _plain(axis: Axes) -> None:
+    axis.tick_params(labelsize=8)
+    axis.grid(color="#e5e5e5", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def roc(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
+    """One panel a detector with base and FSD curves, and below it the same with the FPR on a logarithmic axis.
+
+    Args:
+        labels: (N,) True for members.
+        base: detector → (N,); a detector without a base score has no such curve.
+        fsd: detector → (N,).
+    """
+    figure, panels = _panels(list(fsd), rows_each=2, height=2.5)
+    lowest = max(LOWEST_FPR, 1 / int((~np.asarray(labels, dtype=bool)).sum()))
+    chance = np.geomspace(lowest, 1, 50)
+    for (name, scores), (linear, log) in zip(fsd.items(), panels, strict=True):
+        curves = [("base", base[name], BASE, "--")] if name in base else []
+        curves.append(("FSD", scores, FSD, "-"))
+        for label, values, colour, style in curves:
+            fpr, tpr, _ = metrics.roc(labels, values)
+            shown = f"{metrics.auc(labels, values):.3f}"
+            linear.plot(fpr, tpr, style, color=colour, linewidth=1.7, label=f"{label}  AUC {shown}")
+            log.step(np.maximum(fpr, lowest), tpr, style, color=colour, linewidth=1.7, where="post")
+        linear.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
+        log.plot(chance, chance, color=GREY, linewidth=0.8)
+        linear.legend(fontsize=8, loc="lower right", frameon=True, framealpha=0.9, handlelength=1.8)
+        log.set(xscale="log", xlim=(lowest, 1), ylim=(-0.02, 1.02))
+        linear.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+        linear.set_title(name, fontsize=11, fontweight="bold")
+        for axis in (linear, log):
+            axis.set_xlabel("false-positive rate" + (", log scale" if axis is log else ""), fontsize=8)
+            axis.set_ylabel("true-positive rate", fontsize=8)
+            _plain(axis)
+    figure.suptitle("ROC curves of base score and FSD (grey: chance)", fontsize=12)
+    return figure
+
+
+def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
+    """Histograms of members and non-members, one pair of panels a detector: base above, FSD below."""
+    figure, panels = _panels(list(fsd), rows_each=2, height=2.0)
+    member = np.asarray(labels, dtype=bool)
+    for (name, scores), (above, below) in zip(fsd.items(), panels, strict=True):
+        if name in base:
+            _histogram(above, base[name], member, "base score")
+        else:
+            above.text(0.5, 0.5, "reads both models,\nno base score", ha="center", va="center", fontsize=9)
+            above.set_axis_off()
+        _histogram(below, scores, member, "FSD")
+        above.set_title(name, fontsize=11, fontweight="bold")
+    handles, names = panels[0][1].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize=10, frameon=False)
+    figure.suptitle("Scores of members and non-members", fontsize=12)
+    return figure
+
+
+def _histogram(axis: Axes, scores: FloatArray, member: BoolArray, label: str) -> None:
+    """Share of texts a bin; the outermost 1 % on either side are counted in the outermost bins."""
+    low, high = np.quantile(scores, [0.01, 0.99])
+    edges = np.linspace(low, high if high > low else low + 1, 25)
+    sides = (("non-members", ~member, NONMEMBER, "-"), ("members", member, MEMBER, "--"))
+    for name, side, colour, style in sides:
+        share = np.histogram(np.clip(scores[side], edges[0], edges[-1]), edges)[0] / max(1, side.sum())
+        axis.stairs(share, edges, color=colour, fill=True, alpha=0.25)
+        axis.stairs(share, edges, color=colour, linewidth=1.4, linestyle=style, label=name)
+    axis.set_xlabel(label, fontsize=8)
+    axis.set_ylabel("share of texts", fontsize=8)
+    axis.locator_params(axis="x", nbins=4)
+    axis.locator_params(axis="y", nbins=4)
+    _plain(axis)
+
+
+def reliability(p_values: Mapping[str, FloatArray]) -> Figure:
+    """Share of held-out non-members with p at most α, against α: on or below the diagonal the error rate is kept.
+
+    Args:
+        p_values: name (detector) → (n,) p-values of known non-members. The grey band holds 95 % of what sampling alone
+            does around the diagonal, for the smallest n.
+    """
+    figure = Figure(figsize=(5.6, 5.2), layout="constrained")
+    axis = figure.subplots()
+    alpha = np.linspace(0, 1, 201)
+    fewest = min(values.size for values in p_values.values())
+    half = 1.96 * np.sqrt(alpha * (1 - alpha) / fewest)
+    axis.fill_between(alpha, alpha - half, alpha + half, color="#dddddd", label=f"chance, n = {fewest}")
+    axis.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
+    for at, (name, values) in enumerate(p_values.items()):
+        reached = (values[None, :] <= alpha[:, None] + 1e-9).mean(axis=1)
+        colour, style = _look(at)
+        axis.plot(alpha, reached, color=colour, linestyle=style, label=name, linewidth=1.7)
+    axis.set(xlim=(0, 1), ylim=(0, 1))
+    axis.set_xlabel("chosen false-positive rate α", fontsize=10)
+    axis.set_ylabel("held-out non-members called members", fontsize=10)
+    axis.set_title("Are the p-values right?", fontsize=12)
+    _plain(axis)
+    axis.legend(fontsize=9, loc="upper left", frameon=False)
+    return figure
+
+
+def verdicts(calibration: ArrayLike, scores: ArrayLike, p_values: ArrayLike, *, threshold: float, fpr: float) -> Figure:
+    """New texts against known non-members: where their scores lie, and how many are at most as likely as each p.
+
+    Args:
+        calibration: (n,) scores of held-out non-members.
+        scores: (N,) scores of the new texts.
+        p_values: (N,) of the same texts.
+        threshold: from which on a text is called a member; may be infinite.
+        fpr: that the threshold belongs to.
+    """
+    figure = Figure(figsize=(10.0, 4.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    known, new = np.asarray(calibration, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    low, high = np.quantile(np.concatenate([known, new]), [0.005, 0.995])
+    edges = np.linspace(low, high if high > low else low + 1, 25)
+    for name, values, colour, style in (("known non-members", known, NONMEMBER, "-"), ("these texts", new, FSD, "--")):
+        share = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / values.size
+        left.stairs(share, edges, color=colour, fill=True, alpha=0.25)
+        left.stairs(share, edges, color=colour, linewidth=1.5, linestyle=style, label=f"{name} ({values.size})")
+    if edges[0] <= threshold <= edges[-1]:
+        left.axvline(threshold, color="black", linewidth=1.2, label=f"threshold for {fpr:.1%}")
+    left.set_xlabel("score (higher = more likely a member)", fontsize=10)
+    left.set_ylabel("share of texts", fontsize=10)
+    left.set_title("Scores", fontsize=12)
+    alpha = np.linspace(0, 1, 201)
+    reached = (np.asarray(p_values)[None, :] <= alpha[:, None] + 1e-9).mean(axis=1)
+    right.plot(alpha, reached, color=FSD, linewidth=1.7, label="these texts")
+    right.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, label="non-members only")
+    right.axvline(fpr, color="black", linewidth=1.2, label=f"chosen error rate {fpr:.1%}")
+    right.set(xlim=(0, 1), ylim=(0, 1.02))
+    right.set_xlabel("p-value α", fontsize=10)
+    right.set_ylabel("share of texts with p at most α", fontsize=10)
+    right.set_title("p-values", fontsize=12)
+    for axis in (left, right):
+        _plain(axis)
+        axis.legend(fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    return figure
+
+
+def _look(at: int) -> tuple[str, str]:
+    """Colour and line style of the line number `at`; 28 lines differ."""
+    return CYCLE[at % len(CYCLE)], STYLES[at // len(CYCLE) % len(STYLES)]
+
+
+def heat_map(
+    x: Sequence[object],
+    y: Sequence[object],
+    values: FloatArray,
+    *,
+    x_name: str,
+    y_name: str,
+    name: str,
+    title: str = "",
+) -> Figure:
+    """Values (len(y), len(x)) as colours with the numbers written in; the best one is framed.
+
+    Args:
+        x: settings along the columns.
+        y: settings along the rows, the first at the bottom.
+        values: (len(y), len(x)); NaN where a setting was not run.
+        x_name: of the columns' setting.
+        y_name: of the rows' setting.
+        name: of the value, such as AUC.
+        title: above the figure.
+    """
+    figure = Figure(figsize=(1.8 + 0.62 * len(x), 1.5 + 0.42 * len(y)), layout="constrained")
+    axis = figure.subplots()
+    image = axis.imshow(values, origin="lower", aspect="auto", cmap="cividis")
+    axis.set_xticks(range(len(x)), [str(value) for value in x], fontsize=9)
+    axis.set_yticks(range(len(y)), [str(value) for value in y], fontsize=9)
+    axis.set_xlabel(x_name, fontsize=10)
+    axis.set_ylabel(y_name, fontsize=10)
+    middle = (np.nanmin(values) + np.nanmax(values)) / 2
+    for (row, column), value in np.ndenumerate(values):
+        if not math.isnan(value):
+            colour = "white" if value <= middle else "black"
+            axis.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=8, color=colour)
+    row, column = np.unravel_index(np.nanargmax(values), values.shape)
+    axis.add_patch(_frame(float(column), float(row)))
+    figure.colorbar(image, ax=axis, label=name)
+    axis.set_title(title, fontsize=12)
+    return figure
+
+
+def _frame(column: float, row: float) -> Rectangle:
+    return Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, fill=False, edgecolor=FSD, linewidth=2.4)
+
+
+def curve(
+    x: Sequence[float],
+    lines: Mapping[str, Sequence[Estimate | float]],
+    *,
+    x_name: str,
+    y_name: str,
+    title: str = "",
+    chance: float | None = None,
+    x_log: bool = False,
+) -> Figure:
+    """One line a name over a setting, with its interval as a band where there is one.
+
+    Args:
+        x: (K,) values of the setting.
+        lines: name → K estimates or plain numbers.
+        x_name: of the setting.
+        y_name: of the value.
+        title: above the figure.
+        chance: draws a grey line at this height.
+        x_log: put x on a logarithmic axis.
+    """
+    figure = Figure(figsize=(6.8, 4.4), layout="constrained")
+    axis = figure.subplots()
+    marks = "osD^vPX*"
+    for at, (name, points) in enumerate(lines.items()):
+        rows = np.array([p if isinstance(p, Estimate) else (p, p, p) for p in points], dtype=np.float64)
+        colour, style = _look(at)
+        axis.plot(x, rows[:, 0], color=colour, linestyle=style, label=name, marker=marks[at % 8], linewidth=1.7)
+        if (rows[:, 1] < rows[:, 2]).any():
+            axis.fill_between(x, rows[:, 1], rows[:, 2], color=colour, alpha=0.13, linewidth=0)
+    if chance is not None:
+        axis.axhline(chance, color=GREY, linewidth=0.9)
+    if x_log:
+        axis.set_xscale("log")
+        axis.set_xticks(list(x), [f"{value:g}" for value in x])
+        axis.minorticks_off()
+    axis.set_xlabel(x_name, fontsize=10)
+    axis.set_ylabel(y_name, fontsize=10)
+    axis.set_title(title, fontsize=12)
+    _plain(axis)
+    axis.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure

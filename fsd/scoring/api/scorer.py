@@ -1,0 +1,151 @@
+"""Prompts → token statistics by a completions API, several requests at a time."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cached_property
+from pathlib import Path
+
+import xxhash
+
+from fsd.errors import UsageError
+from fsd.progress import progress
+from fsd.scoring.api.client import Client
+from fsd.scoring.api.cost import Estimate, estimate
+from fsd.scoring.api.echo import Echo
+from fsd.scoring.api.llamacpp import LlamaServer, is_llama_server
+from fsd.scoring.api.prompt_ids import PromptTokens
+from fsd.scoring.cache import CachedScorer, StatsCache
+from fsd.token_stats import Prompt, TokenStats
+
+FORMAT = 2
+"""Raised whenever a reading's numbers change; older numbers are not found then."""
+
+
+class CompletionsScorer:
+    """Reads prompts through a completions API.
+
+    It gives log-probabilities of the text's tokens, and their ids with a tokenizer: `lacks` names what else
+    `TokenStats` has, and detectors that need it are left out.
+
+    Args:
+        client: the API.
+        model: the model's name there.
+        start: start token to put before every prompt, so that the first token counts; "" where the server puts one.
+        tokens: the model's own tokenizer, to send token ids with its start token; None sends strings.
+        concurrency: prompts, and so requests, under way at once.
+        description: what the progress bar says; empty for none.
+
+    Raises:
+        UsageError: for no name, a concurrency below 1, or a start token beside a tokenizer.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        model: str,
+        *,
+        start: str = "",
+        tokens: PromptTokens | None = None,
+        concurrency: int = 8,
+        description: str = "",
+    ) -> None:
+        if not model:
+            raise UsageError("the model behind an API must be named, as api:NAME; got api:")
+        if concurrency < 1:
+            raise UsageError(f"concurrency must be at least 1; got {concurrency}")
+        if start and tokens:
+            raise UsageError(f"start-token must not come with a tokenizer, which has its own; got {start!r}")
+        self.client = client
+        self.model = model
+        self.start = start
+        self.tokens = tokens
+        self.lacks = frozenset({"mean", "std"} if tokens else {"token", "mean", "std"})
+        self.concurrency = concurrency
+        self.description = description
+
+    @property
+    def key(self) -> str:
+        """What the numbers are made of, as far as an API lets one know: address, model, start, tokenizer."""
+        tokenizer = self.tokens.fingerprint if self.tokens else ""
+        parts = (FORMAT, self.client.base_url, self.model, self.start, tokenizer)
+        return xxhash.xxh3_128_hexdigest(repr(parts).encode())
+
+    @cached_property
+    def reader(self) -> Echo | LlamaServer:
+        """What reads a prompt, by the kind of server, which is asked for it once.
+
+        Raises:
+            UsageError: if the server does not answer.
+        """
+        kind = LlamaServer if is_llama_server(self.client) else Echo
+        return kind(self.client, self.model, start=self.start, tokens=self.tokens)
+
+    def estimate(self, prompts: Sequence[Prompt], price: float | None = None) -> Estimate:
+        """What scoring the prompts will ask for; the server is asked what it is.
+
+        Raises:
+            UsageError: for a price below 0, a text of no tokens, or a server that does not answer.
+        """
+        return estimate(prompts, price, tokens=self.tokens, a_token=bool(prompts) and self.reader.a_token)
+
+    def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
+        """Statistics of each prompt's text, in order; a prompt that comes twice is sent once.
+
+        Raises:
+            UsageError: at the first text that fails for good; what waits is not sent then.
+        """
+        answers = dict(self.as_read(prompts))
+        yield from (answers[prompt] for prompt in prompts)
+
+    def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
+        """Each distinct prompt with its statistics, as they come in; what was answered is given before a failure.
+
+        Raises:
+            UsageError: as above.
+        """
+        distinct = list(dict.fromkeys(prompts))
+        if not distinct:
+            return
+        read = self.reader
+        pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="completions")
+        failure: UsageError | None = None
+        with progress(len(distinct), self.description, "text", shown=bool(self.description)) as bar:
+            try:
+                asked = {pool.submit(read, prompt): prompt for prompt in distinct}
+                for done in as_completed(asked):
+                    try:
+                        found = done.result()
+                    except UsageError as error:
+                        failure = failure or error
+                        self.client.stop()
+                        continue
+                    bar.update()
+                    yield asked[done], found
+            except BaseException:  # also if nobody asks for more
+                self.client.stop()
+                raise
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+        if failure:
+            raise failure
+
+
+class KeptCompletions(CachedScorer):
+    """A completions API whose answers are kept in a folder until the job is done: no text is paid for twice.
+
+    The folder belongs to one job. A model behind a name may change any day, so answers are not kept beyond it.
+
+    Args:
+        scorer: the API.
+        folder: where answers are kept.
+    """
+
+    def __init__(self, scorer: CompletionsScorer, folder: Path) -> None:
+        self.completions = scorer
+        self.lacks = scorer.lacks
+        super().__init__(scorer, StatsCache(folder, limit=2**62), scorer.key)
+
+    def unknown(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        """The distinct prompts that were not answered yet."""
+        known = self.cache.find(str(self.key), prompts)
+        return [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]

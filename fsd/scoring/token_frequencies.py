@@ -1,0 +1,183 @@
+"""Token frequencies of a reference corpus: how common each token is in the language, for DC-PDD.
+
+A table is counted once (see `fsd.scoring.token_counting`), is small, and belongs to one tokenizer; any other is
+refused.
+"""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fsd.errors import UsageError
+from fsd.token_stats import STD_FLOOR, FloatArray, IntArray, Prompt, Scorer, TokenStats
+
+FORMAT = 1
+"""Version of the table's file format."""
+
+
+@dataclass(frozen=True)
+class FrequencyTable:
+    """How often each token of a model's vocabulary occurs in a reference corpus.
+
+    Attributes:
+        counts: (V,) occurrences; V is the model's vocabulary, which may exceed the tokenizer's.
+        fingerprint: of the tokenizer that made it, see `fingerprint`.
+        model: the model whose tokenizer that is.
+        corpus: what was counted, in words.
+        documents: how many documents were counted.
+    """
+
+    counts: IntArray
+    fingerprint: str
+    model: str
+    corpus: str
+    documents: int
+
+    def __post_init__(self) -> None:
+        counts = self.counts
+        if counts.ndim != 1 or counts.dtype != np.int64 or counts.size == 0 or counts.min() < 0:
+            raise ValueError(f"counts must be (V,) int64, none negative, got {counts.dtype} {counts.shape}")
+
+    @property
+    def tokens(self) -> int:
+        """N': all tokens of the corpus."""
+        return int(self.counts.sum())
+
+    @property
+    def vocabulary(self) -> int:
+        """V: tokens that the model can give a probability."""
+        return self.counts.size
+
+    def log_frequency(self) -> FloatArray:
+        """(V,) log f(v), nats, with f(v) = (count(v) + 1)/(N' + V), which sums to one.
+
+        Source: DC-PDD, eq. 5 (Laplace smoothing; tokens are counted, not documents).
+        """
+        smoothed: FloatArray = np.log((self.counts + 1.0) / (self.tokens + self.vocabulary))
+        return smoothed
+
+    def matching(self, tokenizer: Any, vocabulary: int, model: str) -> "FrequencyTable":
+        """This table for a model of the same tokenizer, whose vocabulary may be padded to another size.
+
+        Raises:
+            UsageError: if the tokenizer is another, or a counted token lies outside the vocabulary.
+        """
+        if fingerprint(tokenizer) != self.fingerprint:
+            raise UsageError(
+                f"frequency table must be made with the tokenizer of {model!r}; "
+                f"got one made with that of {self.model!r}"
+            )
+        if self.counts[vocabulary:].any():
+            raise UsageError(f"frequency table must count no token beyond the vocabulary of {vocabulary} of {model!r}")
+        counts = np.zeros(vocabulary, dtype=np.int64)
+        shared = min(vocabulary, self.vocabulary)
+        counts[:shared] = self.counts[:shared]
+        return FrequencyTable(counts, self.fingerprint, model, self.corpus, self.documents)
+
+    def save(self, file: Path) -> None:
+        """Write the table atomically: `.npz` without pickles, the same bytes for the same table.
+
+        Raises:
+            UsageError: if the file cannot be written.
+        """
+        about = {
+            "format": FORMAT,
+            "fingerprint": self.fingerprint,
+            "model": self.model,
+            "corpus": self.corpus,
+            "documents": self.documents,
+            "tokens": self.tokens,
+        }
+        temporary = None
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as out:
+                temporary = Path(out.name)
+                np.savez_compressed(out, counts=self.counts, about=np.array(json.dumps(about)))
+            temporary.chmod(0o644)
+            temporary.replace(file)
+        except OSError as error:
+            raise UsageError(f"frequency table must be a file that can be written; {file}: {error.strerror}") from error
+        finally:
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, file: Path) -> "FrequencyTable":
+        """Read a table.
+
+        Raises:
+            UsageError: if there is no such file, or it is broken or something else.
+        """
+        if not file.is_file():
+            raise UsageError(f"frequency table must be a file; there is no file {file}")
+        try:
+            with file.open("rb") as raw, np.load(raw, allow_pickle=False) as arrays:
+                counts, about = arrays["counts"], json.loads(str(arrays["about"]))
+            if about["format"] != FORMAT or counts.sum() != about["tokens"]:
+                raise ValueError("format or sum")
+            return cls(counts, about["fingerprint"], about["model"], about["corpus"], about["documents"])
+        except Exception as error:  # a broken archive fails in a dozen ways
+            raise UsageError(
+                f"frequency table must be a whole file made by pipelines.frequencies; {file} is not"
+            ) from error
+
+
+def merge(tables: Sequence[FrequencyTable]) -> FrequencyTable:
+    """One table of several parts of a corpus: counts add up.
+
+    Raises:
+        UsageError: for no tables, or tables of different tokenizers or vocabularies.
+    """
+    if len({(table.fingerprint, table.vocabulary) for table in tables}) != 1:
+        raise UsageError("tables to merge must be at least one, all of one tokenizer and vocabulary")
+    counts = np.stack([table.counts for table in tables]).sum(axis=0)
+    corpus = " + ".join(dict.fromkeys(table.corpus for table in tables))
+    documents = sum(table.documents for table in tables)
+    return FrequencyTable(counts, tables[0].fingerprint, tables[0].model, corpus, documents)
+
+
+def fingerprint(tokenizer: Any) -> str:
+    """A hash of what a fast tokenizer does to a text; truncation and padding are the caller's and left out.
+
+    Raises:
+        UsageError: if it is no fast tokenizer.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise UsageError(f"tokenizer must be a fast one (tokenizer.json); got {type(tokenizer).__name__}")
+    state = json.loads(backend.to_str())
+    state.update(truncation=None, padding=None)
+    canonical = json.dumps(state, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def unigram_scorer(table: FrequencyTable, tokenize: Callable[[Sequence[str]], list[list[int]]]) -> Scorer:
+    """A scorer that knows tokens only by their frequency: logp_t = log f(x_t), whatever came before.
+
+    It predicts the same at every position, so `mean` = Σ f log f and `std` are constants of the table.
+
+    Args:
+        table: of the tokenizer that `tokenize` uses, see `FrequencyTable.matching`.
+        tokenize: texts → ids without special tokens, at least one per text.
+    """
+    log_f = table.log_frequency()
+    f = np.exp(log_f)
+    mean = float(f @ log_f)
+    std = max(float(np.sqrt(f @ np.square(log_f - mean))), STD_FLOOR)
+
+    def score(prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
+        for begin in range(0, len(prompts), 1024):
+            some = prompts[begin : begin + 1024]
+            for prompt, ids in zip(some, tokenize([prompt.text for prompt in some]), strict=True):
+                token = np.asarray(ids, dtype=np.int64)
+                constant = np.ones(token.size)
+                yield TokenStats(prompt.text, token, log_f[token], mean * constant, std * constant)
+
+    return score

@@ -1,0 +1,81 @@
+"""Statistics of logits in one reading: a Triton kernel for graphics cards.
+
+Rows of logits are read once, in their own dtype, and never written: no float32 copy of them stands in memory. One
+program reads one row, a block at a time, and keeps the sums of
+`logit_statistics.token_statistics` relative to the largest
+logit so far; when that grows from m to m', every l becomes l + d with d = (m − m') log₂ e, so that
+
+    Z' = 2^d Z,    A' = 2^d (A + d Z),    B' = 2^d (B + 2 d A + d² Z)
+
+for Z = Σ 2^l, A = Σ l 2^l and B = Σ l² 2^l. That is one exponential per logit and one per block. (Milakov and
+Gimelshein 2018, arXiv:1805.02867, do the same for Z alone.)
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from fsd.token_stats import STD_FLOOR
+
+BLOCK = 4096
+"""Logits of a row read at once."""
+LOG2_E = tl.constexpr(1.4426950408889634)
+LEAST = tl.constexpr(-200.0)
+"""Logits this far below the largest, in bits, weigh nothing in float32, −∞ among them."""
+LOWEST = tl.constexpr(-1e38)
+"""Below any logit that is no −∞."""
+FLOOR = tl.constexpr(STD_FLOOR)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _kernel(logits, target, out, rows, stride, width: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64)
+    start = logits + row * stride
+    lane = tl.arange(0, block)
+    largest = LOWEST
+    total, first, second = 0.0, 0.0, 0.0
+    for begin in range(0, width, block):
+        x = tl.load(start + begin + lane, mask=begin + lane < width, other=float("-inf")).to(tl.float32)
+        grown = tl.maximum(largest, tl.max(x, 0))
+        d = tl.maximum((largest - grown) * LOG2_E, LEAST)
+        shrink = tl.exp2(d)
+        bits = tl.maximum((x - grown) * LOG2_E, LEAST, propagate_nan=tl.PropagateNan.ALL)
+        weight = tl.exp2(bits)
+        second = shrink * (second + 2 * d * first + d * d * total) + tl.sum(bits * bits * weight, 0)
+        first = shrink * (first + d * total) + tl.sum(bits * weight, 0)
+        total = shrink * total + tl.sum(weight, 0)
+        largest = grown
+    hit = (tl.load(start + tl.load(target + row)).to(tl.float32) - largest) * LOG2_E
+    log_total = tl.log2(total)
+    mean = first / total
+    std = tl.sqrt(tl.maximum(second / total - mean * mean, 0.0, propagate_nan=tl.PropagateNan.ALL))
+    tl.store(out + row, (hit - log_total) / LOG2_E)
+    tl.store(out + rows + row, (mean - log_total) / LOG2_E)
+    tl.store(out + 2 * rows + row, tl.maximum(std / LOG2_E, FLOOR, propagate_nan=tl.PropagateNan.ALL))
+
+
+def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """logp, mean and std of each row, float32, as `logit_statistics.token_statistics` gives them.
+
+    `logits` are not changed.
+
+    A logit of −∞ is a token of probability zero, which adds nothing to any sum. NaN gives NaN.
+
+    Args:
+        logits: (n, V) of any float type, on a card, n ≥ 1; the columns of a row next to each other.
+        target: (n,) token ids below V, on the same card.
+
+    Returns:
+        (3, n) logp, mean, std in nats; std ≥ `STD_FLOOR`.
+
+    Raises:
+        ValueError: if the columns of a row are apart.
+    """
+    if logits.stride(1) != 1:
+        raise ValueError(f"the logits of a row must lie next to each other; their stride is {logits.stride(1)}")
+    rows, width = logits.shape
+    out = torch.empty((3, rows), dtype=torch.float32, device=logits.device)
+    block = min(BLOCK, triton.next_power_of_2(width))
+    with torch.cuda.device_of(logits):
+        _kernel[(rows,)](logits, target, out, rows, logits.stride(0), width=width, block=block, num_warps=8)
+    return out

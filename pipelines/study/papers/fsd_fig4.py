@@ -1,0 +1,29 @@
+"""FSD, Figures 4 and 6: how many unseen texts are needed."""
+
+from pipelines.study.spec import Axis, Study, plain
+
+COUNTS = (0, 30, 50, 100, 150, 200, 250, 300)
+SMALL = (0, 10, 20, 40, 60)
+
+STUDY = Study(
+    place="FSD, Figures 4 and 6",
+    title="How many unseen texts does FSD need?",
+    axes=(
+        Axis(
+            "unseen texts",
+            {str(count): {"texts.unseen_count": count} for count in COUNTS},
+            {str(count): {"texts.unseen_count": count} for count in SMALL},
+        ),
+    ),
+    detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
+    rows=("unseen texts",),
+    columns=("metric", "detector"),
+    states=("fsd",),
+    metrics=("auc", "tpr_at_5fpr"),
+    figure="curve",
+    x="unseen texts",
+    settings={"data.data": ("wikimia",), "data.unseen": 0.45},
+    small_settings={"data.unseen": 0.3},
+    also=("fsd-fig6",),
+    note="At 0 texts nothing is trained and the base score itself is shown. Smaller sets are parts of larger ones.",
+)

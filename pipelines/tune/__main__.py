@@ -1,0 +1,128 @@
+"""Choose settings on the validation texts with Optuna, then open the test texts once, for winner and default.
+
+`python -m pipelines.tune --domain arxiv` tunes the settings of every detector, base and FSD apart, on token statistics
+that stand in memory: no trial asks a model. `--tune adapter` tunes how the adapter is trained. Studies are kept in
+mlruns/optuna.db; the same command continues one that was interrupted, and started twice shares the work. The winner is
+registered like the adapter of pipelines.fsd, which takes its settings by --settings-from.
+"""
+
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsd.config import TuneConfig
+from pipelines.common.cli import command
+
+if TYPE_CHECKING:
+    from fsd.data.documents import Split
+    from fsd.models.language_model import LanguageModel
+    from fsd.tracking import Run
+    from pipelines.tune.job import Tuned
+
+
+def main(config: TuneConfig) -> None:
+    """Tune, open the test texts, compare, register."""
+    from fsd import tracking
+    from fsd.errors import UsageError
+    from fsd.models import language_model as models
+    from pipelines.common import assembly as _assembly
+    from pipelines.common import experiment
+    from pipelines.tune import detectors as _tuning_detectors
+    from pipelines.tune.job import field_of, plan_of
+
+    job = config.job
+    plan_of(config)
+    if config.tune == "detectors":
+        _tuning_detectors.tunable(config)
+    elif job.adapter:
+        raise UsageError(f"adapter must not be given where it is to be tuned; got {job.adapter!r}")
+    gathered = _assembly.gather(job.data, job.model)
+    parts, remarks = _assembly.divide(gathered.documents, job.data, job.seed)
+    field_of(config, parts, "")
+    adapter = tracking.fetch_adapter(job.adapter) if job.adapter else None
+    asked = job.model
+    model = models.load(asked.model, revision=asked.revision, device=asked.device, dtype=asked.dtype, bits=asked.bits)
+    if adapter:
+        models.attach(model, adapter)
+        parts = _assembly.trained_on(parts, job.adapter)
+    field = field_of(config, parts, model.identity.fingerprint)
+    tags = {"study": field.name, "tune": config.tune, "base_model": model.identity.id}
+    with tracking.run(f"fsd-{job.data.domain}", f"tune {field.name}", params=_params(config), tags=tags) as run:
+        if config.tune == "adapter":
+            from pipelines.tune import adapter as _tuning_adapter
+
+            tuned = _tuning_adapter.tune(config, field, model, run)
+        else:
+            if not adapter:
+                experiment.tune(model, parts.unseen, job, run)
+            tuned = _tuning_detectors.tune(config, field, model)
+        conclude(config, tuned, model, run, [*remarks, *tuned.remarks], field.name)
+
+
+def conclude(
+    config: TuneConfig, tuned: "Tuned", model: "LanguageModel", run: "Run", remarks: list[str], study: str
+) -> None:
+    """Compare winners and defaults on the test texts, and record and register the job with the winner's settings."""
+    from fsd.evaluation import results as _outcome
+    from fsd.models import language_model as models
+    from fsd.reporting import console as _terminal
+    from fsd.tuning import comparison as _tuning_verdict
+    from pipelines.common import assembly as _assembly
+    from pipelines.common import experiment
+    from pipelines.common import run_log as _record
+    from pipelines.tune import run_log as _tuning_record
+
+    test = tuned.parts.test
+    gains = _tuning_verdict.open_test(
+        tuned.winners,
+        [bool(document.member) for document in test],
+        _families(tuned.parts),
+        tuned.default,
+        tuned.tuned,
+        objective=config.objective,
+        seed=config.job.seed,
+    )
+    _tuning_record.log(run, tuned.trials, tuned.figures, _tuning_verdict.frame(gains))
+    run.log_text(_tuning_record.SETTINGS, _tuning_record.settings_json(tuned.winners, {"study": study}))
+    run.log_metrics(_tuning_verdict.metrics(gains))
+    detectors = _assembly.chosen(tuned.job.detection)
+    deviation = experiment.prepare(model, tuned.parts, detectors, tuned.job, tuned.scorers).score()
+    outcome = _outcome.judge(
+        tuned.parts,
+        deviation,
+        experiment.placebo_of(tuned.job, tuned.parts, detectors),
+        detectors,
+        remarks=remarks,
+        never_saw=_assembly.never_saw(tuned.job, tuned.parts.test),
+        seed=config.job.seed,
+    )
+    if config.objective == "auc" and config.tune == "detectors":  # the champion is chosen without the winner's bonus
+        honest = {w.label.removesuffix(".fsd"): w.elsewhere for w in tuned.winners if w.label.endswith(".fsd")}
+        outcome = replace(outcome, validation={**outcome.validation, **honest})
+    with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
+        models.save_adapter(model, Path(scratch))
+        version = _record.track(run, outcome, tuned.job, model.identity, Path(scratch), {})
+    _terminal.show(outcome)
+    use = f"--settings-from {version.uri}" if config.tune == "detectors" else f"--adapter {version.uri}"
+    notes = [*_tuning_verdict.remarks(gains), *remarks, f"registered as {version.uri}; pipelines.fsd {use}"]
+    _tuning_verdict.show(gains, config.objective, notes)
+
+
+def _families(parts: "Split") -> list[str]:
+    from fsd.data.near_duplicates import families
+
+    return [str(f) for f in families([d.group for d in parts.test], [d.text for d in parts.test])]
+
+
+def _params(config: TuneConfig) -> dict[str, object]:
+    """Every setting under its flag's name."""
+    values = asdict(config)
+    job = values.pop("job")
+    for group in ("data", "model", "training", "detection"):
+        values |= job.pop(group)
+    return {**values, **job}
+
+
+if __name__ == "__main__":
+    command(TuneConfig, main, __doc__ or "")

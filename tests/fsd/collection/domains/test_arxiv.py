@@ -1,0 +1,143 @@
+import re
+from datetime import date
+from xml.sax.saxutils import escape
+
+import pytest
+
+from fsd.collection.domains import arxiv
+from fsd.collection.source import Journal, Window
+from fsd.errors import UsageError
+
+HEAD = (
+    '<?xml version="1.0" encoding="UTF-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom">\n'
+    '  <title type="html">ArXiv Query</title>\n  <id>http://arxiv.org/api/x</id>\n'
+    '  <opensearch:{total} xmlns:opensearch="http://a9.com/-/spec/opensearch/1.1/">{count}</opensearch:{total}>\n'
+    '  <opensearch:startIndex xmlns:opensearch="http://a9.com/-/spec/opensearch/1.1/">{start}</opensearch:startIndex>\n'
+)
+
+
+def entry(number, day, *, revised="", title="On\n  scores", abstract="We study members & more.", link=""):
+    published = f"    <published>{day}T10:00:00Z</published>\n" if day else ""
+    return (
+        f"  <entry>\n    <id>{link or f'http://arxiv.org/abs/{number}v2'}</id>\n"
+        f"    <updated>{revised or day or '2023-05-05'}T10:00:00Z</updated>\n{published}"
+        f"    <title>{title}</title>\n    <summary>  {escape(abstract)}\n</summary>\n"
+        f'    <category term="cs.CL" scheme="http://arxiv.org/schemas/atom"/>\n  </entry>\n'
+    )
+
+
+def day_of(entry):
+    return re.findall(r"<(?:updated|published)>([\d-]{10})", entry)[-1].replace("-", "")
+
+
+def feed(entries, count, start=0, total="totalResults"):
+    return (HEAD.format(total=total, count=count, start=start) + "".join(entries) + "</feed>\n").encode()
+
+
+@pytest.fixture
+def archive(service, monkeypatch):
+    """Serves the entries of the days asked for by date, start and max_results, as the API does."""
+
+    def start(entries):
+        def answer(path, query):
+            assert path == "/api/query"
+            low, high = re.search(r"submittedDate:\[(\d{8})0000 TO (\d{8})2359\]", query["search_query"]).groups()
+            fit = [e for e in entries if low <= day_of(e) <= high]
+            fit.sort(key=day_of, reverse=query["sortOrder"] == "descending")
+            at, most = int(query["start"]), int(query["max_results"])
+            return feed(fit[at : at + most], len(fit), at)
+
+        fake = service(answer)
+        monkeypatch.setenv("FSD_ARXIV_URL", fake.url)
+        return fake
+
+    return start
+
+
+def test_papers_page_by_page(archive, fake_time, monkeypatch):
+    monkeypatch.setattr(arxiv, "PAGE", 2)
+    fake = archive([entry(f"2303.0000{n}", f"2023-03-0{n}") for n in range(1, 6)])
+    journal = Journal(clock=fake_time.clock)
+    found = list(arxiv.texts(Window(after=date(2023, 2, 28)), journal, categories=("cs.CL", "cs.LG"), query="ti:x"))
+    assert [d.date for d in found] == [date(2023, 3, n) for n in range(1, 6)]
+    assert found[0].text == "On scores\nWe study members & more."
+    assert (found[0].group, found[0].source) == ("arxiv:2303.00001", "http://arxiv.org/abs/2303.00001v2")
+    assert [query["start"] for _, query in fake.asked] == ["0", "2", "4"]
+    query = fake.asked[0][1]
+    expected = "(cat:cs.CL OR cat:cs.LG) AND (ti:x) AND submittedDate:[202303010000 TO 202609212359]"
+    assert query["search_query"] == expected
+    assert (query["sortBy"], query["sortOrder"]) == ("submittedDate", "ascending")
+    assert journal.cursor["start"] == 4
+    again = list(arxiv.texts(Window(after=date(2023, 2, 28)), journal, categories=("cs.CL",)))
+    assert [d.date for d in again] == [date(2023, 3, 5)]
+    assert set(fake_time.waits) == {3.0}
+
+
+def test_members_come_newest_first_and_as_they_were(archive, fake_time):
+    fake = archive(
+        [entry("a", "2020-01-05", revised="2024-01-01"), entry("b", "2020-01-04"), entry("c", "", revised="2020-01-01")]
+    )
+    journal = Journal(clock=fake_time.clock)
+    found = list(arxiv.texts(Window(before=date(2020, 1, 6)), journal))
+    assert [d.group for d in found] == ["arxiv:b", "arxiv:c"]
+    assert found[1].date is None
+    assert journal.dropped == {"revised after the window": 1}
+    assert fake.asked[0][1]["sortOrder"] == "descending"
+    assert fake.asked[0][1]["search_query"] == "submittedDate:[199108140000 TO 202001052359]"
+
+
+def test_deep_offsets_start_anew_from_the_last_date(archive, fake_time, monkeypatch):
+    monkeypatch.setattr(arxiv, "PAGE", 2)
+    monkeypatch.setattr(arxiv, "DEEPEST", 2)
+    fake = archive([entry(n, f"2023-03-0{n}") for n in range(1, 4)])
+    texts = arxiv.texts(Window(after=date(2023, 2, 28)), Journal(clock=fake_time.clock))
+    for _ in range(3):
+        next(texts)
+    assert "[202303020000 TO" in fake.asked[1][1]["search_query"]
+    assert fake.asked[1][1]["start"] == "0"
+
+
+def test_an_empty_page_in_the_middle_is_asked_again(archive, fake_time, reply):
+    fake = archive([entry("a", "2023-03-01")])
+    fake.faults = [reply(feed([], 1)), reply(feed([entry("a", "2023-03-01")], 1)[:300])]
+    assert len(list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock)))) == 1
+    assert len(fake.asked) == 3
+
+
+def test_nothing_found_and_withdrawn(archive, fake_time):
+    archive([])
+    assert list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock))) == []
+    archive([entry("a", "2023-03-01", abstract="This paper has been withdrawn by the author.")])
+    journal = Journal(clock=fake_time.clock)
+    assert list(arxiv.texts(Window(after=date(2023, 2, 1)), journal)) == []
+    assert journal.dropped == {"withdrawn": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (feed([entry("a", "2023-03-01")], 1, total="itemsFound"), "arxiv must give <totalResults> in each feed"),
+        (feed([entry("a", "2023-03-01").replace("summary", "abstract")], 1), "arxiv must give <summary> in each entry"),
+        (feed([entry("a", "2023-03-01")], "one"), "arxiv must give <totalResults> as a whole number here; it gives 'o"),
+        (feed([entry("a", "1 March 2023")], 1), "arxiv must give 'published' as an ISO date here; it gives '1 March"),
+        (
+            feed([entry("a", "2023-03-01", link="http://arxiv.org/api/errors#bad", abstract="malformed query")], 1),
+            "arxiv must understand the query; it says: malformed query",
+        ),
+    ],
+)
+def test_changed_formats_and_errors_are_named(service, fake_time, body, message):
+    fake = service(lambda *_: body)
+    with pytest.raises(UsageError, match=message):
+        list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock), mirror=fake.url))
+    assert len(fake.asked) == 1
+
+
+def test_nonmembers_and_members_are_labelled_and_dated(archive, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    archive([entry("a", "2023-03-01"), entry("b", "2023-03-02"), entry("c", ""), entry("d", "2023-03-04")])
+    found = list(arxiv.nonmembers(after=date(2023, 3, 1), limit=5))
+    assert [(d.group, d.member) for d in found] == [("arxiv:b", False), ("arxiv:d", False)]
+    assert [d.member for d in arxiv.members(before=date(2023, 3, 4), limit=1)] == [True]
+    with pytest.raises(UsageError, match="limit must be at least 1; got 0"):
+        arxiv.nonmembers(after=date(2023, 3, 1), limit=0)

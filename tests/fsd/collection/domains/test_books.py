@@ -1,0 +1,117 @@
+import csv
+from datetime import date
+from io import StringIO
+
+import pytest
+
+from fsd.collection.domains import books
+from fsd.collection.source import Journal, Window
+from fsd.data.segments import segments
+from fsd.errors import UsageError
+
+COLUMNS = ["Text#", "Type", "Issued", "Title", "Language", "Authors", "Subjects", "LoCC", "Bookshelves"]
+WORDS = [f"w{n}" for n in range(40)]
+
+
+def book(number, issued, kind="Text", language="en"):
+    return [str(number), kind, issued, f"Book\n{number}, part", language, "Somebody, A.", "Fiction", "PS", ""]
+
+
+def catalogue(rows, columns=COLUMNS):
+    file = StringIO(newline="")
+    csv.writer(file).writerows([columns, *rows])
+    return file.getvalue().encode("utf-8-sig")
+
+
+def file_of(words, name="THE BOOK"):
+    return (
+        f"\ufeffThe Project Gutenberg eBook of {name}\r\n\r\nThis ebook is for the use of anyone anywhere\r\n\r\n"
+        f"*** START OF THE PROJECT GUTENBERG EBOOK {name} ***\r\n\r\nProduced by A and B\r\n\r\n"
+        + "\r\n".join(words)
+        + f"\r\n\r\n*** END OF THE PROJECT GUTENBERG EBOOK {name} ***\r\n\r\nSection 1. General Terms\r\n"
+    ).encode()
+
+
+@pytest.fixture
+def library(service, reply):
+    def start(rows, files, columns=COLUMNS):
+        def answer(path, query):
+            if path == "/cache/epub/feeds/pg_catalog.csv":
+                return catalogue(rows, columns)
+            return files.get(path) or reply(b"Not Found", 404)
+
+        return service(answer)
+
+    return start
+
+
+def collected(fake, fake_time, window=Window(after=date(2023, 2, 28)), journal=None, **options):  # noqa: B008 - frozen
+    journal = journal or Journal(clock=fake_time.clock)
+    return list(books.texts(window, journal, mirror=fake.url, **options)), journal
+
+
+def path(number):
+    return f"/cache/epub/{number}/pg{number}.txt"
+
+
+def test_segments_of_new_books_without_header_and_licence(library, fake_time):
+    rows = [
+        book(70003, "2023-03-02"), book(70001, "2023-02-28"), book(70002, "2023-03-01"), book(70004, ""),
+        book(70005, "2023-03-05", kind="Sound"), book(70006, "2023-03-05", language="fr; de"),
+        book(70007, "2023-03-07"), book(70008, "2023-03-08"), book(70009, "2023-03-09"),
+    ]  # fmt: skip
+    files = {
+        path(70002): file_of(WORDS),
+        path(70003): file_of(WORDS[:25]),
+        path(70008): b"no markers",
+        path(70009): "*** START OF THE PROJECT GUTENBERG EBOOK É ***".encode("latin-1"),
+    }
+    fake = library(rows, files)
+    found, journal = collected(fake, fake_time, words=10)
+    assert [(d.group, d.date) for d in found] == [("gutenberg:70002", date(2023, 3, 1))] * 3 + [
+        ("gutenberg:70003", date(2023, 3, 2))
+    ] * 2
+    assert [d.text.split() for d in found] == [WORDS[:10], WORDS[15:25], WORDS[30:], WORDS[:10], WORDS[15:25]]
+    assert found[0].source == f"{fake.url}/ebooks/70002"
+    assert journal.dropped == {"no date": 1, "no plain text": 1, "no Gutenberg markers": 1, "not UTF-8": 1}
+    assert journal.cursor == ["2023-03-09", 70009]
+    assert min(fake_time.waits) == 2.0
+
+
+def test_it_goes_on_with_the_next_book(library, fake_time):
+    rows = [book(n, "2023-03-01") for n in (3, 1, 2)]
+    fake = library(rows, {path(n): file_of(WORDS[n:]) for n in (1, 2, 3)})
+    found, _ = collected(fake, fake_time, journal=Journal(["2023-03-01", 1], clock=fake_time.clock), words=10)
+    assert [d.group for d in found[::3]] == ["gutenberg:2", "gutenberg:3"]
+    window = Window(before=date(2023, 3, 2))
+    found, _ = collected(fake, fake_time, window, Journal(["2023-03-01", 2], clock=fake_time.clock), words=10)
+    assert {d.group for d in found} == {"gutenberg:1"}
+
+
+@pytest.mark.parametrize(
+    ("count", "places", "starts"),
+    [(9, "head", []), (10, "tail", [0]), (29, "head,middle,tail", [0, 19]), (30, "head,middle,tail", [0, 10, 20])],
+)
+def test_segments_do_not_overlap(count, places, starts):
+    text = " ".join(f"w{n}" for n in range(count))
+    found = segments(text, 10, tuple(places.split(",")))
+    assert [segment.split() for segment in found] == [[f"w{n + i}" for i in range(10)] for n in starts]
+
+
+def test_a_changed_catalogue_a_cut_one_and_wrong_options(library, service, fake_time, reply):
+    fake = library([book(1, "2023-03-01")], {}, ["Text#", "Type", "Released", *COLUMNS[3:]])
+    with pytest.raises(UsageError, match="gutenberg's catalogue must give 'Issued' here; it gives Text#, Type, Rel"):
+        collected(fake, fake_time)
+    fake = library([book(1, "2023-03-01")], {path(1): file_of(WORDS)})
+    fake.faults = [reply(catalogue([book(1, "2023-03-01")])[:-30])]
+    assert len(collected(fake, fake_time, words=10)[0]) == 3
+    with pytest.raises(UsageError, match="'Issued' as a date"):
+        collected(library([book(1, "March 2023")], {}), fake_time)
+    with pytest.raises(UsageError, match="places of head,middle,tail"):
+        collected(fake, fake_time, places=("end",))
+
+
+def test_a_blocked_server_stops_the_run_only_for_server_faults(library, fake_time, reply):
+    fake = library([book(1, "2023-03-01")], {path(1): reply(b"", 503)})
+    with pytest.raises(UsageError, match="gutenberg must answer; 6 attempts"):
+        collected(fake, fake_time)

@@ -1,0 +1,110 @@
+from datetime import date
+from email.utils import formatdate
+
+import pytest
+
+from fsd.errors import UsageError
+from fsd.net.http import Service, field, iso_day, json_object
+
+
+@pytest.fixture
+def asking(service, fake_time):
+    def start(answer):
+        fake = service(answer)
+        return fake, Service("arxiv", fake.url, interval=3.0, clock=fake_time.clock)
+
+    return start
+
+
+def ok(path, query):
+    return b'{"a": 1}'
+
+
+def test_requests_are_spaced_and_say_who_asks(asking, fake_time, monkeypatch):
+    monkeypatch.setenv("FSD_CONTACT", "someone@example.org")
+    fake, client = asking(ok)
+    for _ in range(3):
+        assert client.get("/x", json_object, {"q": "a b"}) == {"a": 1}
+    assert fake_time.waits == [3.0, 3.0]
+    assert fake.asked == [("/x", {"q": "a b"})] * 3
+    (agent,) = fake.agents
+    assert agent.startswith("fsd/")
+    assert "someone@example.org" in agent
+
+
+def test_a_busy_service_is_asked_again_when_it_says_so(asking, fake_time, reply):
+    fake, client = asking(ok)
+    fake.faults = [
+        reply(b"", 429, {"Retry-After": "40"}),
+        reply(b"", 503, {"Retry-After": formatdate(fake_time.now + 140, usegmt=True)}),
+        reply(b"", 503),
+        reply(b'{"a": ', 200),
+        reply(b'{"a": ', 200, length=100),
+    ]
+    assert client.get("/x", json_object) == {"a": 1}
+    assert fake_time.waits == [40.0, 100.0, 8.0, 16.0, 32.0]
+
+
+def test_it_gives_up_after_some_attempts_and_says_why(asking, fake_time, reply):
+    fake, client = asking(ok)
+    fake.faults = [reply(b"", 500)] * 9
+    with pytest.raises(UsageError, match=r"arxiv must answer; 6 attempts at http.*/x failed: HTTP 500; .*go on"):
+        client.get("/x", json_object)
+    assert len(fake.asked) == 6
+    assert fake_time.waits == [3.0, 4.0, 8.0, 16.0, 32.0]
+
+
+def test_a_wait_of_hours_is_left_to_the_user(asking, fake_time, reply):
+    fake, client = asking(ok)
+    fake.faults = [reply(b"", 429, {"Retry-After": "7200"})]
+    with pytest.raises(UsageError, match=r"arxiv must be asked again in 7200 s \(HTTP 429\)"):
+        client.get("/x", json_object)
+    assert not fake_time.waits
+
+
+def test_what_is_refused_is_not_asked_again(asking, reply):
+    fake, client = asking(lambda *_: reply(b"no\nsuch page", 404))
+    with pytest.raises(UsageError, match=r"arxiv must give .*; it answered HTTP 404: no such page") as caught:
+        client.get("/x", json_object)
+    assert caught.value.status == 404
+    assert "\n" not in str(caught.value)
+    assert len(fake.asked) == 1
+
+
+def test_without_a_network_it_fails_at_once_and_names_the_service(fake_time):
+    client = Service("arxiv", "http://127.0.0.1:9", interval=3.0, clock=fake_time.clock)
+    with pytest.raises(UsageError, match=r"arxiv must be within reach; http://127.0.0.1:9 does not .* FSD_ARXIV_URL"):
+        client.get("/x", json_object)
+    assert not fake_time.waits
+
+
+def test_the_address_comes_from_the_caller_then_the_environment(fake_time, monkeypatch):
+    monkeypatch.setenv("FSD_ARXIV_URL", "http://mirror/")
+    assert Service("arxiv", "http://a", interval=1, clock=fake_time.clock).url == "http://mirror"
+    assert Service("arxiv", "http://a", interval=1, clock=fake_time.clock, mirror="http://b/").url == "http://b"
+
+
+def test_a_missing_field_is_named():
+    assert field({"a": None}, "a", "arxiv") is None
+    with pytest.raises(UsageError, match="arxiv must give 'b' here; it gives a: its format may have changed"):
+        field({"a": 1}, "b", "arxiv")
+
+
+@pytest.mark.parametrize(
+    ("record", "kind", "message"),
+    [
+        ({"a": None}, str, "arxiv must give 'a' as a string here; it gives None: its format may have changed"),
+        ({"a": "7"}, int, "arxiv must give 'a' as a whole number here; it gives '7'"),
+        ({"a": {"b": "c" * 90}}, list, r"arxiv must give 'a' as a list here; it gives {'b': 'c+\.\.\.: its"),
+        (["a"], str, r"arxiv must give 'a' in an object here; it gives \['a'\]"),
+    ],
+)
+def test_a_field_of_another_kind_is_named(record, kind, message):
+    with pytest.raises(UsageError, match=message):
+        field(record, "a", "arxiv", kind)
+
+
+def test_days_of_stamps():
+    assert iso_day(" 2023-03-01T23:59:59Z\n", "published", "arxiv") == date(2023, 3, 1)
+    with pytest.raises(UsageError, match="arxiv must give 'published' as an ISO date here; it gives '1 March 2023'"):
+        iso_day("1 March 2023", "published", "arxiv")

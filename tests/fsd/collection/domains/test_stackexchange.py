@@ -1,0 +1,109 @@
+import json
+from datetime import UTC, date, datetime
+
+import pytest
+
+from fsd.collection.domains import stackexchange
+from fsd.collection.source import Journal, Window
+from fsd.errors import UsageError
+
+
+def seconds(day, hour=0):
+    return int(datetime(day.year, day.month, day.day, hour, tzinfo=UTC).timestamp())
+
+
+def question(number, day, **more):
+    return {
+        "question_id": number,
+        "title": "Why isn&#39;t it &lt;b&gt;?",
+        "body": "<p>I have <code>x &lt; y</code>.</p>\n\n<pre><code>for i:\n    pass\n</code></pre>\n",
+        "link": f"https://stackoverflow.com/questions/{number}/why",
+        "creation_date": seconds(day),
+        "content_license": "CC BY-SA 4.0",
+        **more,
+    }
+
+
+@pytest.fixture
+def site(service):
+    """Serves two questions a page between two times, in the order asked for."""
+
+    def start(questions, **more):
+        def answer(path, query):
+            assert path == "/2.3/questions"
+            assert (query["site"], query["filter"], query["sort"]) == ("stackoverflow", "withbody", "creation")
+            low, high = int(query["fromdate"]), int(query["todate"])
+            fit = [q for q in questions if low <= q.get("creation_date", high) <= high]
+            fit = fit if query["order"] == "asc" else fit[::-1]
+            reply = {"items": fit[:2], "has_more": len(fit) > 2, "quota_remaining": 299, **more}
+            return json.dumps(reply).encode()
+
+        return service(answer)
+
+    return start
+
+
+def collected(fake, fake_time, window, journal=None, **options):
+    journal = journal or Journal(clock=fake_time.clock)
+    return list(stackexchange.texts(window, journal, mirror=fake.url, **options)), journal
+
+
+def test_questions_by_time_each_once(site, fake_time):
+    fake = site([question(n, date(2023, 3, n)) for n in range(1, 6)], backoff=7)
+    found, journal = collected(fake, fake_time, Window(after=date(2023, 2, 28)), tags=("python", "list"))
+    assert [d.date for d in found] == [date(2023, 3, n) for n in range(1, 6)]
+    assert found[0].text == "Why isn't it <b>?\nI have x < y.\nfor i:\n    pass"
+    assert found[0].source == "https://stackoverflow.com/questions/1/why"
+    assert fake.asked[0][1]["fromdate"] == str(seconds(date(2023, 3, 1)))
+    assert fake.asked[0][1]["tagged"] == "python;list"
+    assert {round(wait) for wait in fake_time.waits} == {7}
+    again, _ = collected(fake, fake_time, Window(after=date(2023, 2, 28)), journal)
+    assert [d.date.day for d in again] == [5]
+
+
+def test_members_newest_first_as_they_were(site, fake_time):
+    late = seconds(date(2023, 3, 9))
+    fake = site([question(1, date(2023, 3, 1)), question(2, date(2023, 3, 2), last_edit_date=late)])
+    found, journal = collected(fake, fake_time, Window(before=date(2023, 3, 3)))
+    assert [d.date.day for d in found] == [1]
+    assert journal.dropped == {"edited after the window": 1}
+    assert (fake.asked[0][1]["order"], fake.asked[0][1]["todate"]) == ("desc", str(seconds(date(2023, 3, 3)) - 1))
+
+
+def test_no_date_nothing_and_a_changed_format(site, service, fake_time):
+    undated = question(1, date(2023, 3, 1))
+    del undated["creation_date"]
+    window = Window(after=date(2023, 2, 28))
+    assert [d.date for d in collected(site([undated]), fake_time, window)[0]] == [None]
+    assert collected(site([]), fake_time, window)[0] == []
+    with pytest.raises(UsageError, match="stackexchange must give 'items' here; it gives questions, has_more"):
+        collected(service(lambda *_: b'{"questions": [], "has_more": false}'), fake_time, window)
+    bare = question(1, date(2023, 3, 1))
+    del bare["body"]
+    with pytest.raises(UsageError, match="stackexchange must give 'body' here"):
+        collected(site([bare]), fake_time, window)
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        ({"items": None}, "'items' as a list here; it gives None"),
+        ({"items": ["x"]}, "'question_id' in an object here; it gives 'x'"),
+        ({"items": [question(1, date(2023, 3, 1), body=None)]}, "'body' as a string here; it gives None"),
+        ({"items": [question(1, date(2023, 3, 1), creation_date="1 March")]}, "'creation_date' as a whole number"),
+        ({"items": [], "backoff": "7"}, "'backoff' as a whole number here; it gives '7'"),
+    ],
+)
+def test_a_field_that_holds_something_else(service, fake_time, reply, message):
+    fake = service(lambda *_: json.dumps({"has_more": False, **reply}).encode())
+    with pytest.raises(UsageError, match=f"stackexchange must give {message}"):
+        collected(fake, fake_time, Window(after=date(2023, 2, 28)))
+
+
+def test_a_used_up_quota_says_what_the_service_says(service, fake_time, reply):
+    body = (
+        b'{"error_id":502,"error_message":"too many requests from this IP, more requests available in 79043 seconds"}'
+    )
+    fake = service(lambda *_: reply(body, 400))
+    with pytest.raises(UsageError, match=r"HTTP 400: .*more requests available in 79043 seconds"):
+        collected(fake, fake_time, Window(after=date(2023, 2, 28)))

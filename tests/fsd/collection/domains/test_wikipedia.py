@@ -1,0 +1,147 @@
+import json
+from datetime import date
+
+import pytest
+
+from fsd.collection.domains import wikipedia
+from fsd.collection.source import Journal, Window
+from fsd.errors import UsageError
+
+LEAD = "The 2023 Sudbury flood was a flood in the north of the county.\nIt began on 3 March 2023."
+
+
+def page(number, day="2023-03-03", *, category="2023 floods", extract=LEAD, **more):
+    return {
+        "pageid": number,
+        "ns": 0,
+        "title": f"Flood {number}",
+        "extract": extract,
+        "fullurl": f"https://en.wikipedia.org/wiki/Flood_{number}",
+        "revisions": [{"timestamp": f"{day}T08:00:00Z"}] if day else [],
+        "categories": [{"ns": 14, "title": f"Category:{category}"}],
+        **more,
+    }
+
+
+@pytest.fixture
+def wiki(service):
+    """Serves the log of creations between two times, two a page, and the pages that still exist."""
+
+    def start(pages, log=None):
+        numbers = log if log is not None else list(pages)
+
+        def created(number):
+            revisions = pages.get(number, {}).get("revisions")
+            stamp = revisions[0].get("timestamp", "") if revisions else ""
+            return stamp if stamp.startswith("2") else "2023-03-03T08:00:00Z"
+
+        def answer(path, query):
+            assert path == "/w/api.php"
+            assert (query["action"], query["formatversion"], query["maxlag"]) == ("query", "2", "5")
+            if "pageids" in query:
+                assert (query["rvlimit"], query["rvdir"]) == ("1", "newer")
+                found = pages.get(int(query["pageids"]), {"pageid": int(query["pageids"]), "missing": True})
+                return json.dumps({"batchcomplete": True, "query": {"pages": [found]}}).encode()
+            assert (query["list"], query["letype"], query["lenamespace"]) == ("logevents", "create", "0")
+            low, high = sorted((query["lestart"], query["leend"]))
+            fit = sorted((n for n in numbers if low <= created(n) <= high), key=created)
+            fit = fit if query["ledir"] == "newer" else fit[::-1]
+            at = int(query.get("lecontinue", "0|0").split("|")[1])
+            events = [
+                {"logid": n, "ns": 0, "title": f"Flood {n}", "pageid": n, "timestamp": created(n)}
+                for n in fit[at : at + 2]
+            ]
+            reply = {"query": {"logevents": events}}
+            if at + 2 < len(fit):
+                reply["continue"] = {"lecontinue": f"20230303|{at + 2}", "continue": "-||"}
+            return json.dumps(reply).encode()
+
+        return service(answer)
+
+    return start
+
+
+def collected(fake, fake_time, window=Window(after=date(2023, 2, 28)), journal=None, **options):  # noqa: B008 - frozen
+    journal = journal or Journal(clock=fake_time.clock)
+    return list(wikipedia.texts(window, journal, mirror=fake.url, **options)), journal
+
+
+def test_leads_of_new_articles_about_events(wiki, fake_time):
+    pages = {
+        1: page(1),
+        2: page(2, redirect=True),
+        3: page(3, pageprops={"disambiguation": ""}),
+        4: page(4, extract=" "),
+        5: page(5, category="1950 births"),
+        6: page(6, category="Ereignis 2022"),
+        7: page(7, title="List of floods"),
+        8: page(8, day=""),
+    }
+    fake = wiki(pages, log=[*pages, 0, 99])
+    found, journal = collected(fake, fake_time)
+    assert [d.group for d in found] == ["wikipedia:Flood 1", "wikipedia:Flood 6", "wikipedia:Flood 8"]
+    assert [d.date for d in found] == [date(2023, 3, 3), date(2023, 3, 3), None]
+    assert (found[0].text, found[0].source) == (LEAD, "https://en.wikipedia.org/wiki/Flood_1")
+    assert journal.dropped == {
+        "redirect": 1, "list or disambiguation": 2, "no lead": 1, "not about an event": 1, "deleted since": 2
+    }  # fmt: skip
+    log = fake.asked[0][1]
+    assert (log["ledir"], log["lestart"], log["leend"]) == ("newer", "2023-03-01T00:00:00Z", "2026-09-21T23:59:59Z")
+
+
+def test_it_goes_on_from_the_saved_cursor(wiki, fake_time):
+    fake = wiki({n: page(n) for n in range(1, 6)})
+    journal = Journal(clock=fake_time.clock)
+    first = list(
+        zip(range(3), wikipedia.texts(Window(after=date(2023, 2, 28)), journal, mirror=fake.url), strict=False)
+    )
+    assert len(first) == 3
+    assert journal.cursor["lecontinue"] == "20230303|2"
+    again, _ = collected(fake, fake_time, journal=journal)
+    assert [d.group for d in again] == [f"wikipedia:Flood {n}" for n in (3, 4, 5)]
+
+
+def test_options(wiki, fake_time):
+    fake = wiki({1: page(1, category="1950 births")})
+    found, _ = collected(fake, fake_time, kind="all", words=4)
+    assert [d.text for d in found] == ["The 2023 Sudbury flood"]
+    found, _ = collected(fake, fake_time, Window(before=date(2024, 1, 1)), kind="all")
+    assert len(found) == 1
+    assert fake.asked[-2][1]["ledir"] == "older"
+    for options, message in (({"kind": "x"}, "kind must be one of events, all"), ({"language": "e/n"}, "edition")):
+        with pytest.raises(UsageError, match=message):
+            collected(fake, fake_time, **options)
+
+
+def test_a_lagging_wiki_is_asked_again_and_a_wrong_query_is_not(wiki, fake_time, reply):
+    fake = wiki({1: page(1)})
+    fake.faults = [reply(b'{"error": {"code": "maxlag", "info": "Waiting for db: 7 s"}}')]
+    assert len(collected(fake, fake_time)[0]) == 1
+    assert fake_time.waits[0] == 2.0
+    fake.faults = [reply(b'{"error": {"code": "badvalue", "info": "Unrecognized value"}}')]
+    with pytest.raises(UsageError, match="wikipedia must understand the query; it says: Unrecognized value"):
+        collected(fake, fake_time)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"extract": None}, "'extract' as a string here; it gives None"),
+        ({"revisions": [{"timestamp": "3 March"}]}, "'timestamp' as an ISO date here; it gives '3 March'"),
+        ({"revisions": [{"date": "x"}]}, "'timestamp' here; it gives date"),
+        ({"categories": ["2023 floods"]}, "'title' in an object here; it gives '2023 floods'"),
+    ],
+)
+def test_a_field_that_holds_something_else(wiki, fake_time, change, message):
+    answers = wiki({1: page(1) | change}, log=[0, 1])
+    with pytest.raises(UsageError, match=f"wikipedia must give {message}: its format may have changed"):
+        collected(answers, fake_time)
+
+
+def test_nothing_new_and_a_changed_format(wiki, service, fake_time):
+    assert collected(wiki({}), fake_time)[0] == []
+    fake = wiki({1: {key: value for key, value in page(1).items() if key != "extract"}})
+    with pytest.raises(UsageError, match="wikipedia must give 'extract' here; it gives pageid, ns, title"):
+        collected(fake, fake_time)
+    with pytest.raises(UsageError, match="wikipedia must give 'logevents' here; it gives events"):
+        collected(service(lambda *_: b'{"query": {"events": []}}'), fake_time)

@@ -1,0 +1,178 @@
+import csv
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsd.data import benchmarks
+
+Serve = Callable[..., tuple[str, list[str]]]
+Run = Callable[[str, str, Any], list[Any]]
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+CODE = """
+import json, sys
+from fsd.data import benchmarks
+from fsd.errors import UsageError
+for entry in json.loads(sys.argv[1]):
+    try:
+        found = benchmarks.load(entry)
+        rows = [[d.text, d.member, d.group, d.source] for d in found.documents]
+        print(json.dumps({"name": found.name, "source": found.source, "revision": found.revision, "rows": rows}))
+    except UsageError as error:
+        print(json.dumps(str(error)))
+"""
+
+
+def parquet(rows: list[dict[str, Any]]) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), out)
+    return out.getvalue()
+
+
+def lines(values: list[Any]) -> bytes:
+    return "".join(json.dumps(value) + "\n" for value in values).encode()
+
+
+def wikimia() -> dict[str, bytes]:
+    """A Parquet file a length, the splits named by the files alone."""
+    return {
+        f"data/WikiMIA_length{n}-00000-of-00001-{n:016x}.parquet": parquet(
+            [{"input": f"{n} {i}", "label": i} for i in (0, 1)]
+        )
+        for n in (32, 64, 128, 256)
+    }
+
+
+def bookmia() -> dict[str, bytes]:
+    rows = [
+        {"book_id": i // 2, "book": f"Book {i // 2}.txt", "snippet_id": i % 2, "snippet": f"page {i}", "label": i // 2}
+        for i in range(4)
+    ]
+    return {"README.md": b"---\nlicense: mit\n---\n", "book_data.jsonl": lines(rows)}
+
+
+def tection(lengths: tuple[str, ...] = ()) -> bytes:
+    """The verbatim passage, three paraphrases, the place of the answer, the label, the document (, the length)."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    head = ["Example_A", "Example_B", "Example_C", "Example_D", "Answer", "Label", "ID"]
+    writer.writerow(head + ["Length"] * bool(lengths))
+    for length in lengths or ("",):
+        rows = [[f'a "{length}" passage, {i}', "b", "c", "d", "A", i, f"Title {i}"] for i in (0, 1)]
+        writer.writerows(row + [length] * bool(lengths) for row in rows)
+    return out.getvalue().encode()
+
+
+def pile() -> dict[str, bytes]:
+    """Two of the configurations, each with a training and a validation split, and a perturbed text beside each."""
+    card, files = "---\nconfigs:\n", {}
+    for name in ("arxiv", "wikipedia"):
+        card += f"- config_name: {name}\n  data_files:\n"
+        for split in ("train", "val"):
+            path = f"{name}/{split}-00000-of-00001.parquet"
+            card += f"  - split: {split}\n    path: {path}\n"
+            files[path] = parquet([{"text": f"{name} {split} {i}", "butter_fingers": "txet"} for i in (0, 1)])
+    return {"README.md": f"{card}---\n".encode(), **files}
+
+
+def mimir() -> dict[str, bytes]:
+    """JSON strings, one a line; the sides need not be of one length; a loading script beside them."""
+    files = {"mimir.py": b"raise RuntimeError\n"}
+    for folder, name in (
+        ("cache_100_200_1000_512", "arxiv_ngram_13_0.8"),
+        ("cache_100_200_1000_512", "arxiv_ngram_7_0.2"),
+        ("cache_100_200_10000_512", "full_pile"),
+    ):
+        files[f"{folder}/train/{name}.jsonl"] = lines([f"{name} in\u2028side", f"{name} \u4e2d"])
+        files[f"{folder}/test/{name}.jsonl"] = lines([f"{name} out"])
+    return files
+
+
+def hub() -> dict[str, dict[str, bytes]]:
+    return {
+        "swj0419/WikiMIA": wikimia(),
+        "swj0419/BookMIA": bookmia(),
+        "avduarte333/arXivTection": {"0_arXivTection_data.csv": tection()},
+        "avduarte333/BookTection": {"0_BookTection_data.csv": tection(("small", "medium", "large"))},
+        "pratyushmaini/llm_dataset_inference": pile(),
+        "iamgroot42/mimir": mimir(),
+    }
+
+
+def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve: Serve, in_fresh_process: Run) -> None:
+    url, _ = serve(hub())
+    entries = [
+        "wikimia", "wikimia:64", "bookmia", "arxivtection", "booktection", "booktection:medium",
+        "pile:wikipedia", "mimir:arxiv", "mimir:arxiv/ngram_7_0.2", "mimir:full_pile",
+    ]  # fmt: skip
+    found = dict(zip(entries, in_fresh_process(CODE, url, entries), strict=True))
+    for entry, got in found.items():
+        assert isinstance(got, dict), got
+        module = benchmarks.source(entry.partition(":")[0])
+        assert got["name"] == entry
+        assert got["source"].startswith(module.DATASET)
+        assert got["revision"] == (module.REVISION or SHA)
+        assert {row[1] for row in got["rows"]} == {True, False}
+        assert all(bool(row[2]) == bool(module.GROUP) for row in got["rows"])
+
+    rows = {entry: got["rows"] for entry, got in found.items()}
+    assert [row[0] for row in rows["wikimia"]] == [f"{n} {i}" for n in (32, 64, 128, 256) for i in (0, 1)]
+    assert rows["wikimia:64"][1] == ["64 1", True, "", "swj0419/WikiMIA/WikiMIA_length64:2"]
+    assert [row[:3] for row in rows["bookmia"]] == [[f"page {i}", i > 1, str(i // 2)] for i in range(4)]
+    assert rows["arxivtection"][1][:3] == ['a "" passage, 1', True, "Title 1"]
+    assert len(rows["booktection"]) == 6
+    assert [row[0] for row in rows["booktection:medium"]] == [f'a "medium" passage, {i}' for i in (0, 1)]
+    assert rows["booktection:medium"][0][3] == "avduarte333/BookTection/train:3"
+    assert [row[:2] for row in rows["pile:wikipedia"]] == [
+        [f"wikipedia {split} {i}", split == "train"] for split in ("train", "val") for i in (0, 1)
+    ]
+    assert rows["pile:wikipedia"][2][3] == "pratyushmaini/llm_dataset_inference/wikipedia/val:1"
+    name = "arxiv_ngram_13_0.8"
+    assert [row[:2] for row in rows["mimir:arxiv"]] == [
+        [f"{name} in\u2028side", True], [f"{name} \u4e2d", True], [f"{name} out", False],
+    ]  # fmt: skip
+    assert rows["mimir:arxiv"][2][3] == f"iamgroot42/mimir/cache_100_200_1000_512/test/{name}.jsonl:1"
+    assert rows["mimir:full_pile"][0][3].startswith("iamgroot42/mimir/cache_100_200_10000_512/train/")
+
+    gone = "http://127.0.0.1:9"
+    again = dict(zip(entries, in_fresh_process(CODE, gone, entries), strict=True))
+    assert again == found
+    (said,) = in_fresh_process(CODE, gone, ["mimir:github"])
+    assert f"iamgroot42/mimir must be on the hub and within reach: {gone} does not answer" in said
+
+
+def test_what_changed_on_the_hub_is_said(serve: Serve, in_fresh_process: Run) -> None:
+    datasets = hub()
+    datasets["swj0419/WikiMIA"] = {"data/train-00000-of-00001.parquet": parquet([{"input": "x", "label": 1}])}
+    datasets["swj0419/BookMIA"] = {"data.jsonl": lines([{"text": "x", "label": 1}])}
+    datasets["avduarte333/BookTection"] = {"data.csv": tection(("64", "128"))}
+    datasets["avduarte333/arXivTection"] = {"data.csv": tection().replace(b",1,Title 1", b",2,Title 1")}
+    datasets["iamgroot42/mimir"]["cache_100_200_1000_512/test/arxiv_ngram_7_0.2.jsonl"] = b'"x"\n["y"]\n'
+    url, _ = serve(datasets)
+    said = in_fresh_process(
+        CODE, url,
+        ["wikimia:64", "bookmia", "booktection:small", "arxivtection", "pile:nothing", "mimir:github",
+         "mimir:arxiv/ngram_7_0.2"],
+    )  # fmt: skip
+    assert all(isinstance(line, str) and "\n" not in line for line in said)
+    wiki, book, lengths, label, config, file, text = said
+    assert wiki == "dataset swj0419/WikiMIA must have split WikiMIA_length64; it has train"
+    assert book == "swj0419/BookMIA/train must have column book_id, snippet; it has text, label"
+    assert lengths == "dataset avduarte333/BookTection must have rows with Length small; it has 128, 64"
+    assert "avduarte333/arXivTection/train:2: label must be 1 or true (member)" in label
+    assert "llm_dataset_inference must be on the hub" in config
+    assert "arxiv" in config
+    assert "wikipedia" in config
+    folder = "cache_100_200_1000_512/train"
+    assert f"iamgroot42/mimir must have file {folder}/github_ngram_13_0.8.jsonl; it has {folder}/arxiv_" in file
+    assert "test/arxiv_ngram_7_0.2.jsonl:2: text must be a string that is not blank; got ['y']" in text
+
+
+def test_a_gated_dataset_says_where_to_ask(serve: Serve, in_fresh_process: Run) -> None:
+    url, _ = serve(hub(), ["iamgroot42/mimir"])
+    (said,) = in_fresh_process(CODE, url, ["mimir:arxiv"])
+    assert f"it is gated: accept its terms at {url}/datasets/iamgroot42/mimir and set HF_TOKEN" in said

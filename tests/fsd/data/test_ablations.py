@@ -1,0 +1,147 @@
+from collections import Counter
+from dataclasses import replace
+from datetime import date
+from importlib.util import find_spec
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsd.data.ablations import fine_tuning_set, mix, retime, take_unseen, truncate
+from fsd.data.documents import Document, Split, split
+from fsd.errors import UsageError
+
+
+def texts(*values: str) -> list[Document]:
+    return [Document(value, source=str(i)) for i, value in enumerate(values)]
+
+
+def singles(members: int, others: int, prefix: str = "a") -> list[Document]:
+    return [Document(f"{prefix}{i} b{i}", i < members, source=f"{prefix}{i}") for i in range(members + others)]
+
+
+def test_truncate_keeps_white_space_and_leaves_out_what_is_shorter() -> None:
+    got = truncate(texts(" one  two\nthree - four", "one two three", "one two", ""), 3)
+    assert [d.text for d in got.documents] == ["one  two\nthree", "one two three"]
+    assert (got.changed, got.left_out) == (1, 2)
+    assert [d.text for d in truncate(texts("a - b c"), 3).documents] == ["a - b"]  # as str.split counts
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "kept"),
+    [
+        ("中国的首都", 2, "中国的首"),
+        ("中国，首都北", 2, "中国，首都"),
+        ("GPU 中国的卡", 2, "GPU 中国"),
+        ("中国的", 2, None),
+    ],
+)
+def test_truncate_counts_two_characters_of_chinese_as_a_word(text: str, size: int, kept: str | None) -> None:
+    got = truncate(texts(text), size)
+    assert [d.text for d in got.documents] == ([kept] if kept else [])
+
+
+@pytest.mark.skipif(not find_spec("jieba"), reason="jieba is not installed")
+@pytest.mark.filterwarnings("ignore")  # jieba's own, on import
+def test_truncate_by_jieba() -> None:
+    got = truncate(texts("我来到北京清华大学学习"), 3, words="jieba")
+    assert [d.text for d in got.documents] == ["我来到北京"]
+    assert truncate(texts("我来到北京"), 4, words="jieba").left_out == 1
+
+
+@given(st.text(alphabet="ab \n-", max_size=40), st.integers(1, 6))
+def test_truncate_is_str_split_where_there_are_spaces(text: str, size: int) -> None:
+    got = truncate(texts(text), size).documents
+    assert [d.text.split() for d in got] == ([text.split()[:size]] if len(text.split()) >= size else [])
+
+
+def test_retime() -> None:
+    documents = [Document("in 2014", date=date(2014, 1, 1)), Document("2014"), Document("never")]
+    assert retime(documents, "keep").documents == tuple(documents)
+    assert retime(documents, "keep").changed == 0
+    got = retime(documents, "delete")
+    assert [d.text for d in got.documents] == ["in", "never"]
+    assert (got.changed, got.left_out, got.documents[0].date) == (1, 1, date(2014, 1, 1))
+    assert [d.text for d in retime(documents, "replace").documents] == ["in 2023", "2023", "never"]
+
+
+@pytest.mark.parametrize("scheme", ["grouped", "paper"])
+def test_fine_tuning_sets_share_their_test_texts(scheme: str) -> None:
+    documents = [replace(d, group=str(i % 30)) for i, d in enumerate(singles(60, 60))]
+    non, mem, everything = (
+        fine_tuning_set(documents, kind, scheme=scheme, seed=3)  # type: ignore[arg-type] # str, not Literal
+        for kind in ("non", "mem", "all")
+    )
+    assert non[1:] == mem[1:] == everything[1:]
+    assert {d.member for d in non.unseen} == {False}
+    assert {d.member for d in mem.unseen} == {True}
+    assert Counter(everything.unseen) == Counter(non.unseen) + Counter(mem.unseen)
+    placed = Counter((*everything.unseen, *everything.validation, *everything.test))
+    assert placed == Counter(documents)  # every text once
+    if scheme == "grouped":
+        groups = [{d.group for d in part} for part in everything]
+        assert not groups[0] & (groups[1] | groups[2])
+
+
+def test_fine_tuning_sets_by_hand() -> None:
+    parts = fine_tuning_set(singles(20, 10), "all", share=0.3, validation=0.2)
+    count = [Counter(d.member for d in part) for part in parts]
+    assert [(c[True], c[False]) for c in count] == [(6, 3), (4, 2), (10, 5)]
+
+
+def test_the_papers_own_split_is_the_set_of_non_members() -> None:
+    documents = singles(50, 50)
+    assert fine_tuning_set(documents, "non", scheme="paper", seed=7) == split(documents, scheme="paper", seed=7)
+    mem = fine_tuning_set(documents, "mem", scheme="paper", seed=7).unseen
+    assert not set(mem) & {d for part in split(documents, scheme="paper", seed=7) for d in part}
+
+
+PARTS = Split(tuple(singles(0, 10)), (), tuple(singles(2, 2, "t")))
+
+
+def test_mix_keeps_the_number_of_unseen_texts() -> None:
+    foreign = [replace(d, member=None) for d in singles(0, 12, "f")]
+    for share, count in ((0, 0), (0.3, 3), (1, 10)):
+        got = mix(PARTS, foreign, share)
+        assert [d.source[0] for d in got.unseen] == ["a"] * (10 - count) + ["f"] * count
+        assert got[1:] == PARTS[1:]
+        assert all(d.member is False for d in got.unseen)
+    assert mix(PARTS, foreign, 0) == PARTS
+    assert mix(PARTS, foreign, 0.5, seed=1) == mix(PARTS, foreign, 0.5, seed=1)
+    assert mix(PARTS, foreign, 0.5, seed=1) != mix(PARTS, foreign, 0.5, seed=2)
+
+
+def test_mix_takes_no_foreign_text_of_a_test_family() -> None:
+    foreign = [*singles(0, 5, "f"), Document("t1 b1", False)]
+    assert all(d.text != "t1 b1" for seed in range(9) for d in mix(PARTS, foreign, 0.5, seed=seed).unseen)
+    with pytest.raises(UsageError, match=r"at least 6 that share nothing .*; got 5 of 6"):
+        mix(PARTS, foreign, 0.6)
+
+
+def test_take_unseen_is_nested() -> None:
+    kept = [set(take_unseen(PARTS, n).unseen) for n in range(11)]
+    assert [len(k) for k in kept] == list(range(11))
+    assert all(fewer < more for fewer, more in pairwise(kept))
+    assert take_unseen(PARTS, 10) == PARTS
+    assert take_unseen(PARTS, 0).test == PARTS.test
+    some = [int(d.source[1:]) for d in take_unseen(PARTS, 6, seed=1).unseen]
+    assert some == sorted(some)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: truncate([], 0), "size must be at least 1 word; got 0"),
+        (lambda: retime([], "drop"), "keep, delete or replace; got 'drop'"),
+        (lambda: fine_tuning_set(singles(9, 9), "both"), "non, mem or all; got 'both'"),
+        (lambda: fine_tuning_set(singles(1, 30), "mem", scheme="paper", share=0.1), "holds no mem text"),
+        (lambda: mix(PARTS, [], 1.5), "from 0 to 1; got 1.5"),
+        (lambda: mix(PARTS, singles(1, 1), 0.5), "must be non-members; 1 of 2 are members"),
+        (lambda: take_unseen(PARTS, 11), "from 0 to 10; got 11"),
+    ],
+)
+def test_mistakes(call: object, said: str) -> None:
+    assert callable(call)
+    with pytest.raises(UsageError, match=said):
+        call()

@@ -1,0 +1,219 @@
+import hashlib
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fsd.data.documents import Document, Split, content_hash, refuse_shared, reserve, split, split_with
+from fsd.errors import UsageError
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+def singles(members: int, nonmembers: int) -> list[Document]:
+    return [Document(f"a{i} b{i}", i < members, source=str(i)) for i in range(members + nonmembers)]
+
+
+def classes(part: tuple[Document, ...]) -> tuple[int, int]:
+    members = sum(d.member is True for d in part)
+    return members, len(part) - members
+
+
+def test_content_hash_is_sha256_of_utf8() -> None:
+    assert content_hash("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert content_hash("é") == hashlib.sha256(b"\xc3\xa9").hexdigest()
+
+
+def test_grouped_sizes_by_hand() -> None:
+    # 30 % of 100 non-members; then 2/7 of 100 members and of 70 non-members
+    assert [classes(part) for part in split(singles(100, 100))] == [(0, 30), (29, 20), (71, 50)]
+
+
+def test_paper_sizes_by_hand() -> None:
+    parts = split(singles(100, 100), scheme="paper")
+    members, nonmembers = classes(parts.test)
+    assert len(parts.test) == 140
+    assert not parts.validation
+    assert classes(parts.unseen) == (0, 100 - nonmembers)
+    assert 60 - len(parts.unseen) == 100 - members  # the members among the 30 % are dropped
+    parts = split(singles(100, 100), scheme="paper", validation=0.2)
+    assert (len(parts.validation), len(parts.test)) == (40, 100)
+
+
+def test_no_validation_on_demand() -> None:
+    parts = split(singles(20, 20), validation=0)
+    assert [len(part) for part in parts] == [6, 0, 34]
+
+
+def test_families_with_a_member_are_never_trained_on() -> None:
+    documents = [replace(d, group=str(i % 5)) if i < 40 else d for i, d in enumerate(singles(20, 60))]
+    for seed in range(20):
+        assert all(not d.group for d in split(documents, seed=seed).unseen)
+
+
+def test_seed_decides_and_order_is_kept() -> None:
+    documents = singles(50, 50)
+    assert split(documents, seed=1) == split(documents, seed=1)
+    assert split(documents, seed=1) != split(documents, seed=2)
+    for scheme in ("grouped", "paper"):
+        for part in split(documents, scheme=scheme, validation=0.2):
+            assert [int(d.source) for d in part] == sorted(int(d.source) for d in part)
+
+
+@st.composite
+def benchmarks(draw: st.DrawFn) -> list[Document]:
+    labels = draw(st.lists(st.booleans(), min_size=4, max_size=60))
+    groups = draw(st.lists(st.sampled_from(["", *"abcdefgh"]), min_size=len(labels), max_size=len(labels)))
+    return [
+        Document(f"a{i} b{i}", m, group=g, source=str(i)) for i, (m, g) in enumerate(zip(labels, groups, strict=True))
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(benchmarks(), st.sampled_from([0.1, 0.3, 0.5]), st.sampled_from([None, 0.0, 0.1, 0.4]), st.integers(0, 9))
+def test_every_document_once_and_no_group_in_two_parts(
+    documents: list[Document], unseen: float, validation: float | None, seed: int
+) -> None:
+    try:
+        parts = split(documents, unseen=unseen, validation=validation, seed=seed)
+    except UsageError:
+        assume(False)
+    assert sorted(int(d.source) for part in parts for d in part) == list(range(len(documents)))
+    homes = {(d.group, k) for k, part in enumerate(parts) for d in part if d.group}
+    assert len(homes) == len({group for group, _ in homes})
+    assert parts.unseen
+    assert not any(d.member for d in parts.unseen)
+    assert parts == split(documents, unseen=unseen, validation=validation, seed=seed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(20, 80), st.integers(30, 120), st.integers(1, 4), st.integers(0, 9))
+def test_class_mix_of_validation_and_test_is_equal(members: int, nonmembers: int, size: int, seed: int) -> None:
+    documents = [replace(d, group=f"{d.member}{int(d.source) // size}") for d in singles(members, nonmembers)]
+    parts = split(documents, seed=seed)
+    rest = len(parts.validation) + len(parts.test)
+    share = len(parts.validation) / rest
+    assert abs(len(parts.unseen) - 0.3 * nonmembers) <= size / 2
+    assert abs(len(parts.validation) - rest * 2 / 7) <= size
+    for k in (0, 1):
+        whole = classes(parts.validation)[k] + classes(parts.test)[k]
+        assert abs(classes(parts.validation)[k] - share * whole) <= size
+
+
+@pytest.mark.parametrize(
+    ("documents", "options", "says"),
+    [
+        (singles(9, 0), {}, "9 members and 0 non-members"),
+        (singles(0, 9), {}, "0 members and 9 non-members"),
+        ([], {}, "0 members and 0 non-members"),
+        ([*singles(9, 9), Document("x"), Document("y")], {}, "2 of 20 are not"),
+        (singles(9, 9), {"unseen": 0.0}, "unseen must be a share .* got 0.0"),
+        (singles(9, 9), {"unseen": 1.0}, "unseen must be a share .* got 1.0"),
+        (singles(9, 9), {"unseen": float("nan")}, "unseen must be a share .* got nan"),
+        (singles(9, 9), {"validation": -0.1}, "validation must be a share .* got -0.1"),
+        (singles(9, 9), {"unseen": 0.7, "validation": 0.3}, "sum to less than 1.* got 0.7 [+] 0.3"),
+        (singles(9, 9), {"scheme": "random"}, "grouped or paper; got 'random'"),
+        (singles(9, 2), {}, "too few families .* 1 members|too few families .* 0 non-members"),
+        (singles(2, 9), {"validation": 0.01}, "too few families .* validation part"),
+        ([replace(d, group="one") for d in singles(9, 9)], {}, "left to train on.* none to take"),
+        (singles(9, 1), {"scheme": "paper", "seed": 0}, "non-members"),
+    ],
+)
+def test_bad_input(documents: list[Document], options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says) as error:
+        split(documents, **options)
+    assert "\n" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def wikimia() -> list[Document]:
+    if not DATA.is_dir():
+        pytest.skip(f"real text is not at {DATA}")
+    files = [DATA / f"wikimia_{length}.jsonl" for length in (32, 64, 128, 256)]
+    rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    return [Document(row["input"], row["label"] == 1) for row in rows]
+
+
+def articles(part: tuple[Document, ...]) -> set[str]:
+    return {" ".join(d.text.lower().split()[:12]) for d in part}
+
+
+def leaked(parts: Split) -> int:
+    return sum(n > 1 for n in Counter(a for part in parts for a in articles(part)).values())
+
+
+@pytest.mark.parametrize("seed", [0, 42])
+def test_no_wikimia_article_is_in_two_parts(wikimia: list[Document], seed: int) -> None:
+    parts = split(wikimia, seed=seed)
+    assert len(wikimia) == sum(map(len, parts)) == 1650
+    assert leaked(parts) == 0
+    mix = [members / (members + others) for members, others in map(classes, parts[1:])]
+    assert mix[0] == pytest.approx(mix[1], abs=0.01)
+
+
+def test_the_papers_split_of_wikimia_leaks(wikimia: list[Document]) -> None:
+    assert leaked(split(wikimia, scheme="paper")) > 100
+
+
+def test_split_with_given_unseen_texts_by_hand() -> None:
+    benchmark = singles(20, 10)
+    given = [Document("x1 y1"), Document("x2 y2", False, source="new")]
+    parts, left_out = split_with(given, benchmark)
+    assert parts.unseen == tuple(replace(d, member=False) for d in given)
+    assert [classes(part) for part in parts[1:]] == [(4, 2), (16, 8)]
+    assert left_out == ()
+    assert set(parts.validation) | set(parts.test) == set(benchmark)
+    whole = split_with(given, benchmark, validation=0).parts
+    assert (whole.validation, whole.test) == ((), tuple(benchmark))
+
+
+def test_split_with_leaves_out_the_families_of_unseen_texts() -> None:
+    benchmark = [replace(d, group=str(i // 3)) for i, d in enumerate(singles(15, 15))]
+    given = [Document("new text", group="2"), Document("a29  B29!")]  # a group, and a copy but for marks and case
+    parts, left_out = split_with(given, benchmark)
+    assert left_out == tuple(benchmark[6:9] + benchmark[27:30])
+    assert len(parts.validation) + len(parts.test) == 24
+    groups = [{d.group for d in part} for part in parts]
+    assert not groups[1] & groups[2]
+    assert split_with(given, benchmark, seed=1) == split_with(given, benchmark, seed=1)
+    assert split_with(given, benchmark, seed=1) != split_with(given, benchmark, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "benchmark", "validation", "said"),
+    [
+        ([], singles(9, 9), 0.2, "at least one unseen text must be given; got none"),
+        ([Document("x", True, source="f:3")], singles(9, 9), 0.2, "must be non-members; 1 are members, the first f:3"),
+        ([Document("x")], singles(9, 9), 1.0, "validation must be a share from 0 to below 1; got 1.0"),
+        ([Document("x")], [*singles(9, 9), Document("y")], 0.2, "1 of 19 are not"),
+        ([Document("x")], singles(9, 0), 0.2, "got 9 members and 0 non-members"),
+        (singles(0, 9), [*singles(0, 9), Document("m n", True)], 0.2, "too few families"),
+    ],
+)
+def test_split_with_mistakes(given: list[Document], benchmark: list[Document], validation: float, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        split_with(given, benchmark, validation=validation)
+
+
+def test_reserve_under_paper_has_the_test_texts_of_split() -> None:
+    documents = singles(50, 50)
+    reserved, usual = (draw(documents, scheme="paper", seed=5) for draw in (reserve, split))
+    assert reserved[1:] == usual[1:]
+    assert tuple(d for d in reserved.unseen if not d.member) == usual.unseen
+    assert len(reserved.unseen) == 30
+
+
+def test_shared_texts_are_refused_and_listed() -> None:
+    fine = [Document("a", True), Document("b", False), Document("a", True), Document("a"), Document("A", False)]
+    refuse_shared(fine)
+    with pytest.raises(UsageError, match=r"1 is labelled both 1 and 0 \(member = non-member\): 'a' = f:7$"):
+        refuse_shared([*fine, Document(" a\n", False, source="f:7")])
+    many = [Document(str(i), m, source=f"{'non' * (not m)}{i}") for m in (True, False) for i in range(12)]
+    with pytest.raises(UsageError, match=r"12 are .*: 0 = non0; .*; 9 = non9; and 2 more$") as raised:
+        refuse_shared(many)
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,191 @@
+import random
+import time
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsd.data import near_duplicates as duplicates
+from fsd.data.near_duplicates import COMMON, families, near_duplicates, words
+
+
+def passage(seed: int, length: int) -> list[str]:
+    rng = random.Random(seed)
+    return [f"w{rng.randrange(10**6)}" for _ in range(length)]
+
+
+def text(*pieces: list[str]) -> str:
+    return " ".join(word for piece in pieces for word in piece)
+
+
+def pairs(texts: list[str]) -> list[tuple[int, int, str]]:
+    return [(link.i, link.j, link.reason) for link in near_duplicates(texts)]
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("Don't STOP, me-now!", ["don", "t", "stop", "me", "now"]),
+        ("数据检测 with LLMs", ["数", "据", "检", "测", "with", "llms"]),
+        ("データの", ["デ", "ー", "タ", "の"]),
+        ("안녕 세상", ["안녕", "세상"]),
+        ("हिन्दी भाषा।", ["हिन्दी", "भाषा"]),
+        ("ＡＢＣ１２３", ["abc123"]),
+        ("ไทย", ["ไ", "ท", "ย"]),
+        ("?!", []),
+    ],
+)
+def test_words(written: str, expected: list[str]) -> None:
+    assert words(written) == expected
+
+
+def test_exact_copies_but_for_case_and_punctuation() -> None:
+    assert pairs(["One two.", "three four", "ONE, two"]) == [(0, 2, "copy")]
+
+
+def test_prefix_is_a_copy_with_full_overlap() -> None:
+    whole = passage(0, 64)
+    (link,) = near_duplicates([text(whole), text(passage(1, 64)), text(whole[:32])])
+    assert link == (0, 2, "copy", 1.0)
+
+
+def test_same_opening_and_nothing_else() -> None:
+    start = passage(0, 10)
+    texts = [text(start, passage(1, 30)), text(start, passage(2, 30)), text(start[:9], passage(3, 30))]
+    assert pairs(texts) == [(0, 1, "opening")]
+
+
+@pytest.mark.parametrize(("length", "linked"), [(4, False), (5, True), (9, True)])
+def test_a_short_text_that_opens_a_long_one(length: int, linked: bool) -> None:
+    whole = passage(0, 40)
+    assert bool(pairs([text(whole), text(whole[:length])])) is linked
+
+
+def test_overlap_is_the_share_of_the_text_with_fewer_ngrams() -> None:
+    shared = passage(0, 16)  # 10 of its 7-grams
+    small, large = text(passage(1, 20), shared, passage(2, 20)), text(passage(3, 90), shared)
+    (link,) = near_duplicates([large, small])
+    assert link.reason == "overlap"
+    assert link.overlap == pytest.approx(10 / 50)
+    assert not pairs([large, text(passage(1, 20), shared, passage(2, 21))])  # 10 of 51
+
+
+def test_paraphrase_that_keeps_some_wording() -> None:
+    kept = [passage(i, 9) for i in range(4)]
+    first = text(*(piece for i, k in enumerate(kept) for piece in (k, passage(10 + i, 4))))
+    second = text(*(piece for i, k in enumerate(kept[::-1]) for piece in (passage(20 + i, 4), k)))
+    assert pairs([first, second]) == [(0, 1, "overlap")]
+
+
+@pytest.mark.parametrize(("length", "expected"), [(20, [(0, 1, "run")]), (19, [])])
+def test_one_shared_sentence_in_long_texts(length: int, expected: list[tuple[int, int, str]]) -> None:
+    shared = passage(0, length)
+    assert pairs([text(passage(1, 200), shared, passage(2, 200)), text(passage(3, 300), shared)]) == expected
+
+
+def test_the_stronger_reason_is_named() -> None:
+    shared = passage(0, 25)
+    assert pairs([text(passage(1, 20), shared), text(passage(2, 20), shared)]) == [(0, 1, "overlap")]
+    assert pairs([text(shared, passage(1, 20)), text(shared, passage(2, 20))]) == [(0, 1, "opening")]
+
+
+def test_scripts_without_spaces_need_twice_as_many_characters() -> None:
+    def chinese(seed: int, length: int) -> str:
+        rng = random.Random(seed)
+        return "".join(chr(rng.randrange(0x4E00, 0x9FFF)) for _ in range(length))
+
+    start = chinese(0, 20)
+    assert pairs([start + chinese(1, 60), start + chinese(2, 60)]) == [(0, 1, "opening")]
+    assert not pairs([start[:19] + chinese(1, 60), start[:19] + chinese(2, 60)])
+
+
+def test_clean_texts_and_texts_without_words_pass() -> None:
+    assert not pairs([text(passage(i, 50)) for i in range(200)])
+    assert not pairs(["!", "?", "a", ""])
+    assert near_duplicates([]) == []
+    assert families([], []) == []
+
+
+def test_boilerplate_links_nothing_but_copies_of_it_stay_one_family() -> None:
+    boilerplate = passage(0, 40)
+    many = [text(boilerplate, passage(i, 40)) for i in range(1, COMMON + 2)]
+    assert not pairs(many)
+    copies = [text(passage(99, 60), [f"v{i}"]) for i in range(3 * COMMON)]
+    number = families([""] * (len(many) + len(copies)), many + copies)
+    assert number == [*range(len(many)), *[len(many)] * len(copies)]
+
+
+def test_standard_sentences_in_a_row_are_no_common_origin() -> None:
+    # each sentence, and each two in a row, is in many texts; three in a row only in two of them
+    sentences = [passage(i, 15) for i in range(3)]
+    texts = [text(*sentences, passage(i, 60)) for i in (10, 11)]
+    texts += [text(*sentences[:2], passage(20 + i, 60)) for i in range(COMMON)]
+    texts += [text(*sentences[1:], passage(40 + i, 60)) for i in range(COMMON)]
+    texts = [text(passage(60 + i, 10), [t]) for i, t in enumerate(texts)]
+    assert not pairs(texts)
+
+
+@pytest.mark.parametrize(("more", "linked"), [(0, True), (1, False)])
+def test_common_is_what_more_texts_have(more: int, linked: bool) -> None:
+    shared = passage(0, 20)
+    texts = [text(passage(i, 20), shared) for i in range(1, COMMON + 1 + more)]
+    assert bool(pairs(texts)) is linked
+
+
+def test_families_join_groups_and_links_through_others() -> None:
+    a, b = passage(0, 40), passage(1, 40)
+    texts = [text(a), text(b), text(passage(2, 40)), text(a[:20]), text(passage(3, 40)), text(b[:30])]
+    assert families(["x", "y", "", "z", "z", ""], texts) == [0, 1, 2, 0, 0, 1]
+
+
+def ngrams(tokens: list[str], n: int) -> set[tuple[str, ...]]:
+    return {tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)}
+
+
+def slow_rule(first: str, second: str) -> bool:
+    """The rules by the letter, for sets too small to have boilerplate."""
+    a, b = sorted((first.split(), second.split()), key=len)
+    opening = len(a) >= 5 and a[:10] == b[: len(a[:10])]
+    sevens = ngrams(a, 7), ngrams(b, 7)
+    fewer = min(map(len, sevens))
+    overlap = fewer > 0 and len(sevens[0] & sevens[1]) >= 0.2 * fewer
+    return a == b or opening or overlap or bool(ngrams(a, 20) & ngrams(b, 20))
+
+
+SENTENCES = [passage(100 + i, length) for i, length in enumerate((1, 2, 4, 5, 7, 8, 9, 12, 19, 21, 30))]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=6).map(lambda s: text(*s)), max_size=COMMON))
+def test_equals_a_slow_version_over_all_pairs(texts: list[str]) -> None:
+    expected = {(i, j) for i, j in combinations(range(len(texts)), 2) if slow_rule(texts[i], texts[j])}
+    links = near_duplicates(texts)
+    assert {(link.i, link.j) for link in links} <= expected
+    component = list(range(len(texts)))
+    for i, j in expected:
+        low, high = sorted((component[i], component[j]))
+        component = [low if c == high else c for c in component]
+    numbers = {c: n for n, c in enumerate(dict.fromkeys(component))}
+    assert families([""] * len(texts), texts) == [numbers[c] for c in component]
+
+
+def test_ngram_hashes_tell_orders_apart() -> None:
+    orders = {tuple(p) for p in np.random.default_rng(0).permuted(np.tile(np.arange(7), (500, 1)), axis=1)}
+    hashes = {int(duplicates._ngrams(np.array(order), 7)[0]) for order in orders}
+    assert len(hashes) == len(orders)
+
+
+def test_time_grows_linearly_with_boilerplate_in_every_text() -> None:
+    def seconds(n: int) -> float:
+        rng = random.Random(n)
+        header = [f"h{i}" for i in range(15)]
+        texts = [text(header, [f"w{rng.randrange(5000)}" for _ in range(30)]) for _ in range(n)]
+        start = time.process_time()
+        near_duplicates(texts)
+        return time.process_time() - start
+
+    seconds(200)
+    small = seconds(2_000)
+    assert seconds(20_000) < 30 * max(small, 0.1)

@@ -1,0 +1,217 @@
+import bz2
+import csv
+import gzip
+import io
+import json
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from fsd.data.documents import Document
+from fsd.data.readers import parse_columns, read_files
+from fsd.errors import UsageError
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+ROWS: list[dict[str, Any]] = [
+    {"text": 'one, "two"\nthree', "label": 1, "group": "g", "date": "2023-01-31", "more": 1},
+    {"text": "vier\u2028fünf", "label": 0, "group": None, "date": None, "more": 2},
+]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def table(rows: list[dict[str, Any]], delimiter: str = ",") -> str:
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, list(rows[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def parquet(rows: list[dict[str, Any]]) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), out)
+    return out.getvalue()
+
+
+CONTENTS: dict[str, str | bytes] = {
+    "a.jsonl": "\n\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS),
+    "a.json": json.dumps(ROWS, indent=1),
+    "b.json": "\ufeff" + "\r\n".join(json.dumps(row) for row in ROWS) + "\r\n",
+    "a.csv": table(ROWS),
+    "bom.CSV": b"\xef\xbb\xbf" + table(ROWS).encode(),
+    "a.tsv": table(ROWS, "\t"),
+    "a.parquet": parquet(ROWS),
+    "semicolons.csv": table(ROWS, ";"),
+    "a.jsonl.gz": gzip.compress("\n".join(json.dumps(row) for row in ROWS).encode()),
+    "a.csv.zst": zstandard.ZstdCompressor().compress(table(ROWS).encode()),
+    "a.tsv.BZ2": bz2.compress(table(ROWS, "\t").encode()),
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_every_format_gives_the_same_documents(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, CONTENTS[name])
+    first, second = read_files([path], labelled=True)
+    assert (first.text, first.member, first.date, first.group) == ('one, "two"\nthree', True, date(2023, 1, 31), "g")
+    assert (second.text, second.member, second.date, second.group) == ("vier\u2028fünf", False, None, "")
+
+
+def test_source_is_the_line_where_the_row_begins(tmp_path: Path) -> None:
+    lines = {
+        name: [d.source.rpartition(":")[2] for d in read_files([write(tmp_path / name, c)])]
+        for name, c in CONTENTS.items()
+    }
+    assert lines == {
+        "a.jsonl": ["1", "3"], "a.json": ["1", "2"], "b.json": ["1", "2"], "a.csv": ["2", "4"],
+        "bom.CSV": ["2", "4"], "a.tsv": ["2", "4"], "a.parquet": ["1", "2"], "semicolons.csv": ["2", "4"],
+        "a.jsonl.gz": ["1", "2"], "a.csv.zst": ["2", "4"], "a.tsv.BZ2": ["2", "4"],
+    }  # fmt: skip
+
+
+def test_several_files_are_one_benchmark(tmp_path: Path) -> None:
+    paths = [write(tmp_path / name, CONTENTS[name]) for name in ("a.jsonl", "a.csv")]
+    assert [Path(d.source).name for d in read_files(map(str, paths))] == [
+        "a.jsonl:1",
+        "a.jsonl:3",
+        "a.csv:2",
+        "a.csv:4",
+    ]
+
+
+def test_named_columns_and_names_of_known_benchmarks(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "ID,Example_A,Label\n7,some words,1\n")
+    columns = parse_columns("text=Example_A, label=Label,group=ID")
+    assert read_files([path], columns) == [Document("some words", True, None, "7", f"{path}:2")]
+    book = write(tmp_path / "b.jsonl", '{"snippet": "a b", "label": 0, "book_id": 12}')
+    assert read_files([book]) == [Document("a b", False, None, "12", f"{book}:1")]
+
+
+def test_line_ends_inside_a_cell_are_kept(tmp_path: Path) -> None:
+    (found,) = read_files([write(tmp_path / "a.csv", 'text,label\r\n"a\r\nb",1\r\n')])
+    assert found.text == "a\r\nb"
+
+
+def test_long_text_in_csv(tmp_path: Path) -> None:
+    (found,) = read_files([write(tmp_path / "a.csv", "text\n" + "word " * 50_000)])
+    assert len(found.text) == 250_000
+
+
+@pytest.mark.parametrize(
+    ("label", "member"),
+    [(1, True), (0, False), (1.0, True), (0.0, False), (True, True), (False, False), ("1", True), ("0", False),
+     ("True", True), ("false", False), ("1.0", True), (None, None)],
+)  # fmt: skip
+def test_labels(tmp_path: Path, label: object, member: bool | None) -> None:
+    (found,) = read_files([write(tmp_path / "a.jsonl", json.dumps({"text": "x", "label": label}))])
+    assert found.member is member
+
+
+@pytest.mark.parametrize(
+    "day", ["2023-01-31", "2023-01-31T10:00:00Z", "2023-01-31 (revised)", date(2023, 1, 31), datetime(2023, 1, 31, 9)]
+)
+def test_dates(tmp_path: Path, day: object) -> None:
+    (found,) = read_files([write(tmp_path / "a.parquet", parquet([{"text": "x", "date": day}]))])
+    assert found.date == date(2023, 1, 31)
+
+
+GOOD = b'{"text": "x", "label": 1}\n'
+BAD: list[tuple[str, str | bytes, str]] = [
+    ("a.jsonl", GOOD + b'{"text": "y", "label": 2}', ":2: label must be 1 or true .* got 2"),
+    ("a.jsonl", GOOD + b'{"text": "y", "label": "yes"}', ":2: label must be .* got 'yes'"),
+    ("a.jsonl", GOOD + b'{"text": "y", "label": NaN}', ":2: label must be .* got nan"),
+    ("a.jsonl", GOOD + b'{"text": "y", "label": [1]}', r":2: label must be .* got \[1\]"),
+    ("a.jsonl", GOOD + b'{"text": "y"', ":2: must be one JSON object a line"),
+    ("a.json", '[{"text": "x"},\n{"text": }]', ":2: must be one JSON object a line"),
+    ("a.json", "[1]", ":1: a row must be a JSON object; got 1"),
+    ("a.jsonl", GOOD + b'"text"', ":2: a row must be a JSON object; got 'text'"),
+    ("a.jsonl", '{"text": 5}', ":1: text must be a string that is not blank; got 5"),
+    ("a.jsonl", '{"text": null}', ":1: text must be a string that is not blank; got None"),
+    ("a.jsonl", GOOD + b'{"text": " \\n"}', ":2: text must be a string that is not blank"),
+    ("a.jsonl", '{"text": "\\ud800"}', ":1: text must be valid Unicode"),
+    (
+        "a.jsonl",
+        '{"words": "x", "Label": 1}',
+        ":1: text must be in column 'text' or 'input' .*are words, Label; .*--columns",
+    ),
+    ("a.jsonl", '{"text": "x", "date": "2023"}', ":1: date must begin as year-month-day, like 2023-01-31; got '2023'"),
+    ("a.jsonl", '{"text": "x", "date": "2023-02-30"}', ":1: date must begin"),
+    ("a.jsonl", '{"text": "x", "date": "2023-01-311"}', ":1: date must begin"),
+    ("a.jsonl", '{"text": "x", "group": ["a"]}', ":1: group must be a string or a number"),
+    ("a.jsonl", "", "must have at least one row"),
+    ("a.json", "[]", "must have at least one row"),
+    ("a.csv", "text,label\n", "must have at least one row"),
+    ("a.csv", "text,label\nx,1\ny\n", ":3: a row must have 2 fields like the header; got 1"),
+    ("a.csv", "text,label\nx,1,2\n", ":2: a row must have 2 fields like the header; got 3"),
+    ("a.csv", 'text,label\nx,1\n"y,0\n', ":3: must be valid CSV"),
+    ("a.csv", "text,text\nx,1\n", ":1: columns must have different names; got text, text"),
+    ("a.csv", "text,label\n,1\n", ":2: text must be a string that is not blank"),
+    ("a.csv", "text,label\nx,1\ncafé,1\n".encode("latin-1"), ":3: must be encoded in UTF-8; byte 0xe9 at position 18"),
+    ("a.parquet", "nothing", "must be a Parquet file"),
+    ("a.parquet.gz", "x", "data file must end in"),
+    ("a.jsonl.gz", "nothing", "a.jsonl.gz must be a whole gzip file; "),
+    ("a.jsonl.gz", gzip.compress(b"{}" * 9999)[:-20], "a.jsonl.gz must be a whole gzip file; "),
+    (
+        "a.txt",
+        "x",
+        "data file must end in .jsonl, .json, .csv, .tsv, .parquet, all but .parquet also in .gz, .zst, .bz2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "says"), BAD)
+def test_bad_files(tmp_path: Path, name: str, content: str | bytes, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as error:
+        read_files([write(tmp_path / name, content)])
+    assert "\n" not in str(error.value)
+
+
+def test_bad_paths(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="at least one data file"):
+        read_files([])
+    with pytest.raises(UsageError, match="there is no"):
+        read_files([tmp_path / "none.jsonl"])
+    with pytest.raises(UsageError, match="is a folder"):
+        read_files([tmp_path])
+    path = write(tmp_path / "a.jsonl", GOOD)
+    with pytest.raises(UsageError, match="given once"):
+        read_files([path, tmp_path / "." / "a.jsonl"])
+
+
+def test_named_columns_must_be_there_and_labels_where_needed(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", GOOD + b'{"text": "y", "label": null}\n')
+    assert [d.member for d in read_files([path])] == [True, None]
+    with pytest.raises(UsageError, match=r":2: label must be 1 .* there is none"):
+        read_files([path], labelled=True)
+    with pytest.raises(UsageError, match=":1: group must be in column 'ID'; columns are text, label"):
+        read_files([path], {"group": "ID"})
+    bare = write(tmp_path / "b.jsonl", '{"text": "x"}')
+    with pytest.raises(UsageError, match=":1: label must be in column 'label'; columns are text"):
+        read_files([bare], labelled=True)
+
+
+@pytest.mark.parametrize("spec", ["text", "text=", "=a", "text=a,", "text=a,text=b", "words=a"])
+def test_bad_columns(spec: str) -> None:
+    with pytest.raises(UsageError, match=r"columns (must|may)"):
+        parse_columns(spec)
+
+
+def test_no_columns() -> None:
+    assert parse_columns("") == {}
+
+
+def test_real_files_load_without_naming_columns() -> None:
+    if not DATA.is_dir():
+        pytest.skip(f"real text is not at {DATA}")
+    found = read_files([DATA / f"wikimia_{length}.jsonl" for length in (32, 64, 128, 256)], labelled=True)
+    assert len(found) == 1650
+    assert sum(d.member is True for d in found) == 387 + 284 + 139 + 51
+    assert len(read_files([DATA / "arxiv_mia_dev.jsonl"], labelled=True)) == 400

@@ -1,0 +1,197 @@
+import json
+import time
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fsd.data.documents import Document, Split
+from fsd.evaluation.audit import alone, audit, blind, leaks
+from fsd.evaluation.distribution_shift import overlaps
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+VOCABULARY = [f"word{i}" for i in range(400)]
+
+
+def _texts(rng, count, length=60):
+    return [" ".join(rng.choice(VOCABULARY, length)) for _ in range(count)]
+
+
+def _documents(texts, labels, **more):
+    return tuple(
+        Document(t, bool(y), group=f"g{i}{t[:9]}", **more) for i, (t, y) in enumerate(zip(texts, labels, strict=True))
+    )
+
+
+def _rows(name):
+    file = DATA / f"{name}.jsonl"
+    if not file.exists():
+        pytest.skip(f"the benchmark text {file.name} is not here")
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [row.get("input", row.get("text")) for row in rows], [bool(row["label"]) for row in rows]
+
+
+def _split(rng, sizes=(20, 30, 40)):
+    return [list(_documents(_texts(rng, n), np.arange(n) % 2 * (at > 0))) for at, n in enumerate(sizes)]
+
+
+def test_a_clean_split_has_no_leaks():
+    found = leaks(Split(*map(tuple, _split(np.random.default_rng(0)))))
+    assert (found.pairs, found.groups, found.tested, found.calibrated, found.test) == ((), 0, 0, 0, 40)
+
+
+@pytest.mark.parametrize("kind", ["copy", "prefix", "paraphrase", "group"])
+def test_planted_leaks_are_found_with_both_texts(kind):
+    rng = np.random.default_rng(1)
+    parts = _split(rng)
+    origin = parts[0][7]
+    tokens = origin.text.split()
+    changed = tokens[:]
+    for at in range(5, 60, 12):
+        changed[at] = "other"
+    text = {
+        "copy": origin.text,
+        "prefix": " ".join(tokens[:32]),
+        "paraphrase": " ".join(["new", "start", *changed]),
+        "group": "quite different words here",
+    }[kind]
+    planted = Document(text, False, group=origin.group if kind == "group" else "new", source="planted")
+    parts[2].append(planted)
+    found = leaks(Split(*map(tuple, parts)))
+    assert (found.groups, found.tested, found.calibrated, found.test) == (1, 1, 0, 41)
+    (leak,) = found.pairs
+    assert (leak.part, leak.other_part, leak.first, leak.second) == ("unseen", "test", origin, planted)
+    assert (leak.reason == "group") == (kind == "group")
+
+
+def test_leaks_between_validation_and_test_are_counted_apart():
+    parts = _split(np.random.default_rng(2))
+    parts[2] += [parts[1][0], parts[1][1]]
+    found = leaks(Split(*map(tuple, parts)))
+    assert (found.groups, found.tested, found.calibrated) == (2, 0, 2)
+
+
+def test_nested_lengths_of_one_article_leak_across_parts():
+    (short, labels), (long, more) = _rows("wikimia_32"), _rows("wikimia_64")
+    unseen = [Document(t, y) for t, y in zip(short, labels, strict=True) if not y][:100]
+    test = [Document(t, y) for t, y in zip(long, more, strict=True)]
+    found = leaks(Split(tuple(unseen), (), tuple(test)))
+    assert found.tested > 30
+
+
+def test_blind_finds_planted_words_by_group():
+    rng = np.random.default_rng(3)
+    labels = np.arange(120) % 2 == 0
+    texts = [t + (" marker" if y else " other") * 5 for t, y in zip(_texts(rng, 120), labels, strict=True)]
+    found = blind(texts, labels, [str(i // 2) for i in range(120)])
+    assert found.auc is not None
+    assert found.scores is not None
+    assert found.auc.value > 0.97
+    assert found.scores.shape == (120,)
+
+
+def test_blind_sees_chinese_signs():
+    rng = np.random.default_rng(4)
+    signs = [chr(0x4E00 + i) for i in range(200)]
+    labels = np.arange(80) % 2 == 0
+    texts = ["".join(rng.choice(signs, 40)) + ("龙" if y else "虎") * 3 for y in labels]
+    found = blind(texts, labels)
+    assert found.auc is not None
+    assert found.auc.value > 0.97
+
+
+def test_blind_is_at_chance_on_shuffled_labels():
+    texts, labels = _rows("arxiv_mia_dev")
+    rng = np.random.default_rng(5)
+    found = [blind(texts, rng.permutation(labels), seed=s, resamples=100).auc for s in range(6)]
+    assert 0.46 < np.mean([e.value for e in found if e]) < 0.54
+    assert sum(e.low <= 0.5 <= e.high for e in found if e) >= 4
+
+
+def test_copies_in_one_group_do_not_help_blind():
+    rng = np.random.default_rng(6)
+    texts, labels = _texts(rng, 60) * 2, np.tile(rng.random(60) < 0.5, 2)
+    torn, kept = blind(texts, labels), blind(texts, labels, [str(i % 60) for i in range(120)])
+    assert torn.auc is not None
+    assert kept.auc is not None
+    assert torn.auc.value > 0.9
+    assert kept.auc.value < 0.65
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("wikimia_64", 0.95, 1.0), ("arxiv_mia_dev", 0.52, 0.66)])
+def test_blind_on_published_benchmarks(name, low, high):
+    texts, labels = _rows(name)
+    found = blind(texts, labels)
+    assert found.auc is not None
+    assert low <= found.auc.value <= high
+
+
+def test_too_few_groups_give_a_reason_and_no_number():
+    found = blind(["a b", "c d", "e f"], [True, False, False])
+    assert found.auc is None
+    assert "at least 2 groups" in found.reason
+    assert blind(["a", "b", "c", "d"], [True, True, False, False]).auc is not None
+    mixed = blind(["a", "b", "c", "d"], [True, False, True, False], ["x", "x", "y", "y"])
+    assert mixed.auc is not None or mixed.reason
+
+
+def test_one_number_alone():
+    labels = [True, True, False, False]
+    turned = alone([1, 2, 3, 4], labels).auc
+    assert turned is not None
+    assert turned.value == 1.0
+    gaps = alone([1, 2, 3, 3, None, None], [True, False, True, False, True, False]).auc
+    assert gaps is not None
+    assert gaps.value == pytest.approx(0.625)
+    assert alone([None] * 4, labels).reason == "no text has it"
+    assert "at least 2 groups" in alone([1, 2, None, None], labels).reason
+
+
+def test_overlap_of_equal_and_different_sides():
+    rng = np.random.default_rng(7)
+    texts = _texts(rng, 100, 80)
+    labels = np.arange(100) % 2 == 0
+    equal = [Document(t, bool(y), date(2020, 1, 1 + int(rng.integers(28)))) for t, y in zip(texts, labels, strict=True)]
+    shifted = [
+        Document(d.text.replace("word1", "sign") + " more" * 40 * d.member, d.member, date(2020 + 2 * d.member, 1, 1))
+        if d.member
+        else d
+        for d in equal
+    ]
+    fair, unfair = overlaps(equal), overlaps(shifted)
+    assert set(fair) == {"length", "vocabulary", "date"}
+    assert all(abs(o.value - o.chance) < 0.15 for o in fair.values())
+    assert unfair["length"].value == 0
+    assert unfair["date"].value == 0
+    assert unfair["vocabulary"].value < 0.8 * unfair["vocabulary"].chance
+    assert overlaps(equal[:1]) == {}
+
+
+def test_vocabulary_overlap_by_hand():
+    # p = (1, 0), q = (1/2, 1/2): Jensen-Shannon divergence .3113 bits
+    found = overlaps([Document("a a", True), Document("a b", False)])
+    assert found["vocabulary"].value == pytest.approx(1 - 0.31127812445913283)
+
+
+def test_audit_gives_every_number_and_its_tracked_name():
+    split = Split(*map(tuple, _split(np.random.default_rng(8))))
+    found = audit(split, resamples=100)
+    names = set(found.metrics())
+    assert {"audit/blind_auc", "audit/length_auc", "audit/leaked_groups", "audit/length_overlap"} <= names
+    assert "audit/date_auc" not in names
+    assert found.date.reason == "no text has it"
+    assert audit(split, resamples=100) == found
+
+
+@pytest.mark.parametrize("sizes", [(0, 0, 0), (1, 0, 2), (0, 2, 2)])
+def test_audit_of_hardly_anything_does_not_fail(sizes):
+    assert audit(Split(*map(tuple, _split(np.random.default_rng(9), sizes)))).leaks.groups == 0
+
+
+def test_audit_of_1500_texts_takes_less_than_ten_seconds():
+    rng = np.random.default_rng(10)
+    split = Split(*map(tuple, _split(rng, (300, 300, 900))))
+    start = time.perf_counter()
+    audit(split)
+    assert time.perf_counter() - start < 10

@@ -1,0 +1,156 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fsd.errors import UsageError
+from fsd.evaluation.calibration import Calibration, calibrate, observed
+
+
+def _calibrated(scores, labels=None, groups=None):
+    scores = np.asarray(scores, dtype=float)
+    labels = np.zeros(scores.size, bool) if labels is None else labels
+    texts = [f"words of text number {i}" for i in range(scores.size)]
+    return calibrate(labels, scores, texts, groups, detector="loss", settings={"k": 0.2})
+
+
+def test_p_value_by_hand_with_a_tie():
+    calibration = _calibrated([1.0, 2.0, 2.0, 3.0])
+    p = calibration.p_values([3.5, 3.0, 2.5, 2.0, 0.0])
+    np.testing.assert_allclose(p, np.array([1, 2, 2, 4, 5]) / 5)
+
+
+def test_p_value_by_hand_with_groups():
+    # group a: 1, 5 (half a vote each); b: 3; c: 4
+    calibration = _calibrated([1.0, 5.0, 3.0, 4.0], groups=["a", "a", "b", "c"])
+    assert calibration.groups == 3
+    np.testing.assert_allclose(calibration.p_values([6, 5, 4, 2, 1]), np.array([1, 1.5, 2.5, 3.5, 4]) / 4)
+
+
+def test_p_values_equal_the_loop():
+    rng = np.random.default_rng(0)
+    scores, groups = rng.integers(0, 12, 60).astype(float), [str(g) for g in rng.integers(0, 15, 60)]
+    calibration = _calibrated(scores, groups=groups)
+    for s in range(-1, 14):
+        votes = [np.mean([x >= s for x, g in zip(scores, groups, strict=True) if g == one]) for one in set(groups)]
+        assert calibration.p_values([s])[0] == pytest.approx((1 + sum(votes)) / (len(votes) + 1))
+
+
+@pytest.mark.parametrize("per_group", [1, 5])
+def test_p_values_of_held_out_nonmembers_are_uniform(per_group):
+    """Over many draws of calibration and test together; one new text a draw, so that the p-values are independent."""
+    rng = np.random.default_rng(per_group)
+    p = []
+    for _ in range(1500):
+        shared = np.repeat(rng.normal(size=40), per_group)
+        scores = shared + rng.normal(size=shared.size)
+        calibration = _calibrated_scores(scores[per_group:], per_group)
+        p.append(calibration.p_values(scores[:1])[0])
+    spread = np.array(p) - rng.random(1500) * (1 / 40 if per_group == 1 else 0)
+    if per_group == 1:  # p takes 40 values of equal chance; spread evenly inside each step it is uniform
+        assert stats.kstest(spread, "uniform").pvalue > 0.01
+    for level in (0.025, 0.05, 0.1, 0.25, 0.5):
+        assert np.mean(np.array(p) <= level + 1e-9) <= level + 3 * math.sqrt(level * (1 - level) / 1500)
+
+
+def _calibrated_scores(scores, per_group):
+    """Scores alone, without the cost of learning what texts are like."""
+    likeness = _calibrated([0.0, 1.0]).likeness
+    order = np.argsort(scores)
+    weights = (1 / per_group,) * scores.size
+    return Calibration("loss", "fsd", {}, tuple(scores[order].tolist()), weights, None, None, likeness)
+
+
+def test_passages_counted_one_by_one_would_not_be_calibrated():
+    """Why groups vote: 5 groups of 40 passages, each passage an own vote, against a text of a new group."""
+    rng = np.random.default_rng(3)
+    naive, voting = [], []
+    for _ in range(2000):
+        shared = np.repeat(rng.normal(size=6), 40) + 0.1 * rng.normal(size=240)
+        naive.append(_calibrated_scores(shared[40:], 1).p_values(shared[:1])[0])
+        voting.append(_calibrated_scores(shared[40:], 40).p_values(shared[:1])[0])
+    assert np.mean(np.array(naive) <= 0.05) > 0.09
+    assert np.mean(np.array(voting) <= 0.05) == 0
+
+
+@pytest.mark.parametrize("fpr", [0.05, 0.1, 0.3, 0.9])
+def test_threshold_and_p_value_say_the_same(fpr):
+    rng = np.random.default_rng(1)
+    scores = rng.integers(0, 30, 60) / 7
+    calibration = _calibrated(scores, groups=[str(i // 2) for i in range(60)])
+    asked = np.append(np.arange(-1, 32) / 7, rng.normal(2, 2, 50))
+    verdicts = calibration.is_member(asked, fpr)
+    np.testing.assert_array_equal(verdicts, calibration.p_values(asked) <= fpr + 1e-9)
+
+
+def test_threshold_by_hand():
+    calibration = _calibrated(np.arange(19.0))
+    assert calibration.finest == pytest.approx(0.05)
+    assert calibration.threshold_at(0.05) == np.nextafter(18.0, np.inf)
+    assert calibration.threshold_at(0.1) == np.nextafter(17.0, np.inf)
+
+
+def test_a_rate_finer_than_the_set_supports_is_refused_with_the_finest():
+    calibration = _calibrated(np.arange(19.0))
+    with pytest.raises(UsageError, match=r"at least 0.05 = 1/\(19\+1\).*got 0.01"):
+        calibration.threshold_at(0.01)
+    with pytest.raises(UsageError, match="below 1; got 1"):
+        calibration.threshold_at(1.0)
+
+
+def test_accuracy_threshold_needs_members():
+    with_members = _calibrated([0.0, 1.0, 2.0, 3.0], labels=[False, False, True, True])
+    assert (with_members.threshold, with_members.accuracy) == (1.5, 1.0)
+    assert with_members.scores == (0.0, 1.0)
+    assert _calibrated([0.0, 1.0]).threshold is None
+    with pytest.raises(UsageError, match="2 texts, all members"):
+        _calibrated([0.0, 1.0], labels=[True, True])
+
+
+def test_survives_json_to_the_last_bit():
+    calibration = _calibrated(np.random.default_rng(2).normal(size=30), groups=[str(i // 3) for i in range(30)])
+    again = Calibration.from_json(calibration.to_json())
+    assert again == calibration
+    assert again.outside("слова") == calibration.outside("слова") is not None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 0}', '{"version": 1, "detector": "loss"}'])
+def test_other_json_is_refused_in_one_line(text):
+    with pytest.raises(UsageError, match="calibration must be JSON of version 1") as raised:
+        Calibration.from_json(text)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_rate_of_a_threshold_is_beta_distributed():
+    rng = np.random.default_rng(0)
+    made = _calibrated(rng.uniform(size=39))
+    found = []
+    for _ in range(2000):
+        drawn = replace(made, scores=tuple(np.sort(rng.uniform(size=39)).tolist()))
+        found.append(1 - drawn.threshold_at(0.1))
+    rate = made.rate(0.1)
+    assert rate.value == pytest.approx(4 / 40)
+    assert np.mean(found) == pytest.approx(0.1, abs=0.004)
+    assert np.quantile(found, [0.025, 0.975]) == pytest.approx([rate.low, rate.high], abs=0.012)
+
+
+def test_false_alarms_are_exceeded_in_one_case_of_twenty():
+    rng = np.random.default_rng(1)
+    made = _calibrated(rng.uniform(size=39))
+    alarms = rng.binomial(50, rng.beta(4, 36, size=20_000))
+    most = made.false_alarms(0.1, 50)
+    assert (alarms > most).mean() <= 0.05 + 0.005
+    assert (alarms > most - 1).mean() > 0.05 - 0.005
+
+
+def test_an_observed_share_has_an_exact_interval_that_knows_of_groups():
+    called = np.array([True] * 3 + [False] * 17)
+    exact = stats.binomtest(3, 20).proportion_ci(method="exact")
+    assert observed(called) == pytest.approx((0.15, exact.low, exact.high))
+    twice = np.repeat(called, 2)
+    doubled = observed(twice, [str(i // 2) for i in range(40)])
+    assert doubled == pytest.approx((0.15, exact.low, exact.high), abs=1e-9)
+    none = observed(np.zeros(40, dtype=bool), [str(i // 2) for i in range(40)])
+    assert none == pytest.approx((0, 0, stats.binomtest(0, 20).proportion_ci(method="exact").high))

@@ -1,0 +1,209 @@
+import time
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fsd.errors import UsageError
+from fsd.evaluation import intervals
+
+
+def _sample(rng, texts, per_group, gap, detectors=2):
+    """Scores with a shared random effect per group, labels pure by group."""
+    group = np.repeat(np.arange(texts // per_group), per_group)
+    member = group % 2 == 0
+    shared = rng.normal(size=group.max() + 1)[group]
+    scores = gap * member + 0.7 * shared + rng.normal(size=(detectors, group.size))
+    return member, scores, [str(g) for g in group]
+
+
+def _slow_covariance(member, scores):
+    """DeLong's covariance by his own definition: every pair, one after the other."""
+    placements = []
+    for row in scores:
+        x, y = row[member], row[~member]
+        psi = np.array([[1.0 if a > b else 0.5 if a == b else 0.0 for b in y] for a in x])
+        placements.append((psi.mean(axis=1), psi.mean(axis=0)))
+    m, n = int(member.sum()), int((~member).sum())
+    return np.cov([p[0] for p in placements]) / m + np.cov([p[1] for p in placements]) / n
+
+
+def test_delong_equals_the_loop_over_pairs():
+    rng = np.random.default_rng(1)
+    member = rng.random(40) < 0.4
+    scores = rng.integers(0, 9, size=(3, 40)).astype(float)
+    aucs, covariance = intervals.delong(member, scores)
+    np.testing.assert_allclose(covariance, _slow_covariance(member, scores), rtol=1e-12)
+    pairs = [(a > b) + (a == b) / 2 for a in scores[0][member] for b in scores[0][~member]]
+    assert aucs[0] == pytest.approx(np.mean(pairs), abs=1e-12)
+
+
+def test_grouped_delong_with_one_text_a_group_is_delong():
+    rng = np.random.default_rng(2)
+    member, scores, _ = _sample(rng, 60, 1, 0.5)
+    alone = intervals.delong(member, scores)[1]
+    named = intervals.delong(member, scores, [f"g{i}" for i in range(60)])[1]
+    np.testing.assert_allclose(alone, named, rtol=1e-12)
+
+
+def test_grouped_delong_sees_copies_for_what_they_are():
+    rng = np.random.default_rng(3)
+    member, scores, groups = _sample(rng, 80, 1, 0.5)
+    once = intervals.delong(member, scores, groups)[1]
+    thrice = intervals.delong(np.tile(member, 3), np.tile(scores, 3), groups * 3)[1]
+    np.testing.assert_allclose(once, thrice, rtol=1e-9)
+
+
+def test_grouped_delong_equals_slow_obuchowski_on_groups_with_both_sides():
+    rng = np.random.default_rng(4)
+    group = rng.integers(0, 12, size=70)
+    member = rng.random(70) < 0.5
+    score = rng.normal(size=70) + member
+    x, y = score[member], score[~member]
+    theta = np.mean([[a > b for b in y] for a in x])
+    s10 = s01 = s11 = 0.0
+    for g in range(12):
+        inside = group == g
+        hits = sum(np.mean([a > b for b in y]) - theta for a in score[inside & member])
+        alarms = sum(np.mean([a > b for a in x]) - theta for b in score[inside & ~member])
+        s10, s01, s11 = s10 + hits**2, s01 + alarms**2, s11 + hits * alarms
+    i10, i01, i = len(set(group[member])), len(set(group[~member])), len(set(group))
+    m, n = x.size, y.size
+    slow = i10 / (i10 - 1) * s10 / m**2 + i01 / (i01 - 1) * s01 / n**2 + 2 * i / (i - 1) * s11 / (m * n)
+    fast = intervals.delong(member, score[None], [str(g) for g in group])[1][0, 0]
+    assert fast == pytest.approx(slow, rel=1e-12)
+
+
+def test_delong_test_of_a_detector_against_itself_is_one():
+    member, scores, groups = _sample(np.random.default_rng(5), 60, 2, 0.5)
+    assert intervals.delong_test(member, scores[0], scores[0] * 3, groups) == (0.0, 0.0, 1.0)
+
+
+def test_paired_tests_are_right_about_equal_detectors_by_group():
+    p_delong, p_bootstrap = [], []
+    for seed in range(300):
+        member, scores, groups = _sample(np.random.default_rng(seed), 160, 4, 0.6)
+        p_delong.append(intervals.delong_test(member, scores[0], scores[1], groups)[2])
+        drawn = intervals.Bootstrap.draw(member, groups, resamples=200, seed=seed)
+        p_bootstrap.append(intervals.bootstrap_p((drawn.ranking(scores[0]) - drawn.ranking(scores[1]))[0]))
+    assert 0.02 <= np.mean(np.array(p_delong) < 0.05) <= 0.09
+    assert 0.01 <= np.mean(np.array(p_bootstrap) < 0.05) <= 0.09
+
+
+@pytest.mark.parametrize(("texts", "per_group"), [(200, 1), (480, 4)])
+def test_intervals_of_auc_and_tpr_cover_the_truth(texts, per_group):
+    """95 % ± 3 for the AUC over 600 simulated sets; the TPR's percentile interval is known to be a little wide."""
+    gap, spread = 1.0, np.sqrt(2 * (1 + 0.49))
+    truth = stats.norm.cdf(gap / spread)
+    tpr = stats.norm.sf(stats.norm.isf(0.1) - gap / np.sqrt(1.49))
+    inside = []
+    for seed in range(600):
+        member, scores, groups = _sample(np.random.default_rng(seed), texts, per_group, gap, detectors=1)
+        drawn = intervals.Bootstrap.draw(member, groups, resamples=300, seed=seed).ranking(scores[0], [0.1])
+        boot = intervals.percentiles(0.0, drawn[0])
+        rate = intervals.percentiles(0.0, drawn[1])
+        aucs, covariance = intervals.delong(member, scores, groups)
+        delong = intervals.delong_interval(aucs[0], covariance[0, 0])
+        inside.append([e.low <= truth <= e.high for e in (boot, delong)] + [rate.low <= tpr <= rate.high])
+    boot, delong, rate = np.mean(inside, axis=0)
+    assert 0.92 <= boot <= 0.98
+    assert 0.92 <= delong <= 0.98
+    assert 0.90 <= rate <= 0.99
+
+
+def test_intervals_that_ignore_groups_do_not_cover():
+    truth = stats.norm.cdf(1 / np.sqrt(2.98))
+    inside = 0
+    for seed in range(150):
+        member, scores, _ = _sample(np.random.default_rng(seed), 480, 12, 1.0, detectors=1)
+        drawn = intervals.Bootstrap.draw(member, resamples=200, seed=seed).ranking(scores[0])
+        low, high = np.quantile(drawn[0], [0.025, 0.975])
+        inside += low <= truth <= high
+    assert inside / 150 < 0.85
+
+
+def test_a_resample_is_the_metric_of_its_repeated_texts():
+    rng = np.random.default_rng(6)
+    member, scores, groups = _sample(rng, 40, 2, 0.4, detectors=1)
+    score = np.round(scores[0], 1)
+    bootstrap = intervals.Bootstrap.draw(member, groups, resamples=20, seed=1)
+    drawn = bootstrap.ranking(score, [0.1])
+    right = score >= 0.2
+    for r in range(20):
+        copies = np.repeat(np.arange(40), bootstrap.counts[bootstrap.group, r])
+        x, y = score[copies][member[copies]], score[copies][~member[copies]]
+        assert drawn[0, r] == pytest.approx(np.mean([(a > y).mean() + (a == y).mean() / 2 for a in x]))
+        best = max((x >= t).mean() for t in [*score, np.inf] if (y >= t).mean() <= 0.1)
+        assert drawn[1, r] == pytest.approx(best)
+        assert bootstrap.share(right)[r] == pytest.approx(right[copies].mean())
+
+
+def test_every_resample_has_both_sides():
+    member = [True, True, False, False]
+    bootstrap = intervals.Bootstrap.draw(member, resamples=500, seed=0)
+    drawn = bootstrap.counts[bootstrap.group]
+    assert (drawn[:2].sum(axis=0) > 0).all()
+    assert (drawn[2:].sum(axis=0) > 0).all()
+
+
+def test_same_seed_same_resamples():
+    member = np.arange(30) % 3 == 0
+    first, second, other = (intervals.Bootstrap.draw(member, seed=s).counts for s in (7, 7, 8))
+    assert (first == second).all()
+    assert (first != other).any()
+
+
+def test_twelve_detectors_of_1500_texts_take_less_than_five_seconds():
+    rng = np.random.default_rng(0)
+    member = rng.random(1500) < 0.5
+    groups = [str(i // 3) for i in range(1500)]
+    start = time.perf_counter()
+    bootstrap = intervals.Bootstrap.draw(member, groups, resamples=1000, seed=0)
+    for _ in range(12):
+        bootstrap.ranking(rng.normal(size=1500), [0.01, 0.05, 0.1])
+    assert time.perf_counter() - start < 5
+
+
+def test_perfect_separation_still_has_a_lower_bound():
+    few, many = intervals.separated(5, 5), intervals.separated(500, 500)
+    assert 0.5 < few < 0.9 < 0.99 < many < 1
+
+
+def test_delong_interval_stays_inside_and_holds_the_value():
+    low = intervals.delong_interval(0.97, 0.03**2)
+    assert 0.5 < low.low < low.value == 0.97 < low.high < 1
+    assert intervals.delong_interval(1.0, 0.0) == (1.0, 1.0, 1.0)
+
+
+def test_holm_by_hand():
+    corrected = intervals.holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
+    assert corrected == pytest.approx({"d": 0.02, "a": 0.03, "c": 0.06, "b": 0.06})
+    assert list(corrected) == ["a", "b", "c", "d"]
+    assert intervals.holm({"a": 0.7, "b": 0.8}) == {"a": 1.0, "b": 1.0}
+    assert intervals.holm({}) == {}
+
+
+def test_t_test_by_hand_and_by_scipy():
+    difference, p = intervals.t_test([0.5, 0.6, 0.7], [0.6, 0.8, 1.0])
+    assert difference == pytest.approx(0.2)
+    assert p == pytest.approx(stats.ttest_rel([0.6, 0.8, 1.0], [0.5, 0.6, 0.7]).pvalue)
+    assert intervals.t_test([0.5, 0.5], [0.5, 0.5]) == (0.0, 1.0)
+    with pytest.raises(UsageError, match="at least 2 settings"):
+        intervals.t_test([0.5], [0.6])
+
+
+def test_one_group_only_is_refused_in_one_line():
+    with pytest.raises(UsageError, match=r"at least 2 groups .* got 1 and 2"):
+        intervals.checked([True, True, False, False], ["a", "a", "b", "c"])
+    with pytest.raises(ValueError, match="one length"):
+        intervals.checked([True, False], ["a", "b", "c"])
+
+
+def test_a_text_without_a_group_is_one_by_itself():
+    assert intervals.group_index(["a", "", "a", ""], 4).tolist() == [0, 1, 0, 2]
+    assert intervals.group_index(None, 3).tolist() == [0, 1, 2]
+
+
+def test_an_estimate_reads_as_in_a_table():
+    assert str(intervals.Estimate(0.916, 0.9, 1.0)) == ".92 [.90, 1.00]"
+    assert str(intervals.Estimate(-0.051, -0.1, 0.004)) == "-.05 [-.10, .00]"

@@ -1,0 +1,147 @@
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from fsd.errors import UsageError
+from fsd.evaluation import metrics
+
+LABELS = [1, 1, 0, 1, 0, 0]
+SCORES = [3.0, 2.0, 2.0, 1.0, 0.0, -1.0]
+
+
+def test_auc_by_hand():
+    # members 3, 2, 1 against 2, 0, -1: 3 + 2.5 + 2 of 9 pairs
+    assert metrics.auc(LABELS, SCORES) == pytest.approx(7.5 / 9)
+
+
+def test_auc_equals_the_loop_over_pairs_and_sklearn():
+    rng = np.random.default_rng(0)
+    labels, scores = rng.random(80) < 0.3, rng.integers(0, 10, 80).astype(float)
+    pairs = [(a > b) + (a == b) / 2 for a in scores[labels] for b in scores[~labels]]
+    assert metrics.auc(labels, scores) == pytest.approx(np.mean(pairs), abs=1e-12)
+    assert metrics.auc(labels, scores) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    assert metrics.auc(labels, -scores) == pytest.approx(1 - metrics.auc(labels, scores), abs=1e-12)
+
+
+def test_tpr_at_fpr_by_hand_with_a_tie():
+    # thresholds 3: (0, 1/3); 2: (1/3, 2/3); 1: (1/3, 1); 0: (2/3, 1)
+    assert metrics.tpr_at_fpr(LABELS, SCORES, 0.0) == pytest.approx(1 / 3)
+    assert metrics.tpr_at_fpr(LABELS, SCORES, 0.33) == pytest.approx(1 / 3)
+    assert metrics.tpr_at_fpr(LABELS, SCORES, 1 / 3) == 1.0
+
+
+def test_tpr_is_zero_when_a_nonmember_shares_the_top_score():
+    assert metrics.tpr_at_fpr([1, 1, 0, 0], [5, 1, 5, 0], 0.1) == 0.0
+
+
+def test_tpr_bound_survives_rounding():
+    labels = np.append(np.ones(10, bool), np.zeros(100, bool))
+    scores = np.append(np.full(10, 71.5), np.arange(100.0))
+    assert metrics.tpr_at_fpr(labels, scores, 0.28) == 1.0
+    assert metrics.tpr_at_fpr(labels, scores - 1, 0.29) == 1.0  # 0.29 * 100 < 29 in floating point
+
+
+def test_roc_runs_from_corner_to_corner():
+    fpr, tpr, threshold = metrics.roc(LABELS, SCORES)
+    np.testing.assert_allclose(fpr, [0, 0, 1 / 3, 1 / 3, 2 / 3, 1])
+    np.testing.assert_allclose(tpr, [0, 1 / 3, 2 / 3, 1, 1, 1])
+    np.testing.assert_array_equal(threshold, [np.inf, 3, 2, 1, 0, -1])
+    assert np.trapezoid(tpr, fpr) == pytest.approx(metrics.auc(LABELS, SCORES))
+
+
+def test_best_threshold_by_hand():
+    assert metrics.best_threshold(LABELS, SCORES) == 0.5
+    assert metrics.accuracy(LABELS, SCORES, 0.5) == pytest.approx(5 / 6)
+
+
+def test_best_threshold_takes_the_higher_of_equals():
+    # 3.5 calls one member right, .5 calls both but one non-member too: 3 of 4 either way
+    assert metrics.best_threshold([1, 0, 1, 0], [4, 3, 1, 0]) == 3.5
+
+
+def test_best_threshold_at_the_ends():
+    nothing = metrics.best_threshold([0, 0, 1], [3.0, 2.0, 1.0])
+    assert nothing > 3
+    assert metrics.accuracy([0, 0, 1], [3, 2, 1], nothing) == pytest.approx(2 / 3)
+    everything = metrics.best_threshold([0, 1, 1], [3.0, 2.0, 1.0])
+    assert everything == 1.0
+    close = [np.nextafter(1.0, 2.0), 1.0]
+    assert metrics.accuracy([1, 0], close, metrics.best_threshold([1, 0], close)) == 1.0
+
+
+def test_best_threshold_is_as_accurate_as_any():
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        labels = np.append([True, False], rng.random(20) < 0.5)
+        scores = rng.integers(0, 8, 22).astype(float)
+        best = metrics.accuracy(labels, scores, metrics.best_threshold(labels, scores))
+        assert best == max(metrics.accuracy(labels, scores, t) for t in [*scores, 99.0])
+
+
+def _two(seed=0, texts=120):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(texts) % 2 == 0
+    groups = [str(i // 4) for i in range(texts)]
+    base = {"loss": rng.normal(size=texts) + labels, "zlib": rng.normal(size=texts)}
+    fsd = {"loss": base["loss"] + labels, "zlib": base["zlib"], "pair": rng.normal(size=texts)}
+    return labels, base, fsd, groups
+
+
+def test_table_has_a_row_per_detector_and_no_base_where_there_is_none():
+    labels, base, fsd, groups = _two()
+    rows = metrics.table(labels, base, fsd, groups, thresholds={"loss.fsd": 1.0}, seed=3)
+    loss, zlib, pair = rows
+    assert [row.detector for row in rows] == ["loss", "zlib", "pair"]
+    assert loss.base is not None
+    assert loss.comparison is not None
+    assert loss.fsd.auc.value == metrics.auc(labels, fsd["loss"])
+    assert loss.comparison.gain.value == pytest.approx(loss.fsd.auc.value - loss.base.auc.value)
+    assert loss.comparison.gain.low > 0
+    assert loss.comparison.p < loss.comparison.p_holm < 0.05
+    assert loss.comparison.p_bootstrap < 0.01
+    assert loss.base.accuracy is None
+    assert loss.fsd.accuracy is not None
+    assert loss.fsd.accuracy.value == metrics.accuracy(labels, fsd["loss"], 1.0)
+    assert zlib.comparison is not None
+    assert zlib.comparison.p == 1.0
+    assert (pair.base, pair.comparison) == (None, None)
+
+
+def test_every_interval_holds_its_value():
+    labels, base, _, groups = _two(1)
+    for found in metrics.evaluate(labels, base, groups, thresholds={"loss": 0.5, "zlib": 0.0}).values():
+        rates = (found.auc, found.tpr_at_1fpr, found.tpr_at_5fpr, found.tpr_at_10fpr, found.accuracy)
+        assert all(r is not None and r.low <= r.value <= r.high for r in rates)
+
+
+def test_same_seed_same_numbers():
+    labels, base, _, groups = _two(2)
+    assert metrics.evaluate(labels, base, groups, seed=1) == metrics.evaluate(labels, base, groups, seed=1)
+    assert metrics.evaluate(labels, base, groups, seed=1) != metrics.evaluate(labels, base, groups, seed=2)
+
+
+def test_perfect_scores_do_not_claim_certainty():
+    labels = np.arange(20) < 10
+    up = metrics.evaluate(labels, {"loss": labels.astype(float)})["loss"].auc
+    down = metrics.evaluate(labels, {"loss": -labels.astype(float)})["loss"].auc
+    assert (up.value, up.high) == (1.0, 1.0)
+    assert 0.5 < up.low < 0.95
+    assert down == pytest.approx((0.0, 0.0, 1 - up.low))
+
+
+def test_opposite_perfect_detectors_are_told_apart():
+    labels = np.arange(20) < 10
+    found = metrics.compare(labels, {"a": -labels.astype(float)}, {"a": labels.astype(float)})["a"]
+    assert found.gain.value == 1.0
+    assert found.p < 0.01
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(UsageError, match="got 2 members among 2 texts"):
+        metrics.auc([1, 1], [0.0, 1.0])
+    with pytest.raises(ValueError, match="finite"):
+        metrics.auc([1, 0], [np.nan, 1.0])
+    with pytest.raises(ValueError, match="alike"):
+        metrics.auc([1, 0], [1.0])
+    with pytest.raises(UsageError, match="2 groups"):
+        metrics.evaluate([1, 1, 0, 0], {"a": np.arange(4.0)}, ["x", "x", "y", "z"])

@@ -1,0 +1,395 @@
+"""What the trainer is fed, what each method really does, and what it must leave alone."""
+
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fsd.config import AdapterConfig
+from fsd.errors import UsageError
+from fsd.models import finetuning
+from fsd.models.adapters import adapter_fingerprint, peft_config
+from fsd.models.finetuning import finetune, orthogonal_penalty
+from fsd.models.language_model import LanguageModel, load
+from fsd.scoring.model_scorer import ModelScorer
+from fsd.token_stats import Prompt
+
+TEXTS = [f"the score of an unseen text {word} moves more than a member" for word in "abcdefgh"]
+METHODS = ("lora", "ia3", "adalora")
+Logs = list[tuple[int, Mapping[str, float]]]
+
+
+@pytest.fixture
+def model(tiny: Path) -> LanguageModel:
+    return load(str(tiny), device="cpu")
+
+
+def settings(method: Any = "lora", **changes: Any) -> AdapterConfig:
+    return AdapterConfig(
+        **{"method": method, "rank": 4, "epochs": 5, "batch_size": 4, "learning_rate": 0.02, **changes}
+    )
+
+
+def train(model: LanguageModel, config: AdapterConfig, *, seed: int = 0, texts: Any = TEXTS) -> Logs:
+    logs: Logs = []
+    finetune(model, texts, config, seed=seed, log=lambda n, step: logs.append((step, dict(n))), shown=False)
+    return logs
+
+
+def fed(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch, config: AdapterConfig, texts: Any = TEXTS
+) -> list[dict[str, torch.Tensor]]:
+    """The batches of a training."""
+    batches: list[dict[str, torch.Tensor]] = []
+    original = finetuning._trainer
+
+    def spying(*args: Any) -> Any:
+        trainer = original(*args)
+        compute = trainer.compute_loss
+
+        def compute_loss(model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+            batches.append({k: v.clone() for k, v in inputs.items() if isinstance(v, torch.Tensor)})
+            return compute(model, inputs, *rest, **named)
+
+        trainer.compute_loss = compute_loss
+        return trainer
+
+    monkeypatch.setattr(finetuning, "_trainer", spying)
+    finetune(model, texts, config, seed=0, shown=False)
+    return batches
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_loss_falls(model: LanguageModel, method: str) -> None:
+    logs = train(model, settings(method, epochs=8))
+    assert [step for step, _ in logs] == list(range(1, 17))
+    losses = [numbers["lm_loss"] for _, numbers in logs]
+    assert np.mean(losses[-4:]) < np.mean(losses[:4]) - 0.1
+    assert {"loss", "lm_loss", "learning_rate", "grad_norm"} <= logs[0][1].keys()
+
+
+def test_the_first_loss_is_that_of_the_base(model: LanguageModel) -> None:
+    stats = list(ModelScorer(model)([Prompt(text) for text in TEXTS]))
+    expected = -np.concatenate([s.logp for s in stats]).mean()
+    logs = train(model, settings(batch_size=8, epochs=1, dropout=0.0))
+    assert logs[0][1]["lm_loss"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_training_rows_are_start_and_text_without_an_end_and_pads_are_masked(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [*TEXTS[:3], "a member"]
+    batches = fed(model, monkeypatch, settings(epochs=1), texts)
+    rows = [
+        (ids[mask.bool()].tolist(), labels[mask.bool()].tolist(), labels[~mask.bool()].tolist())
+        for batch in batches
+        for ids, mask, labels in zip(batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True)
+    ]
+    expected = [[model.start, *ids] for ids in model.tokens(texts)]
+    assert sorted(ids for ids, _, _ in rows) == sorted(expected)
+    assert all(labels == ids for ids, labels, _ in rows)
+    assert any(pads for _, _, pads in rows)
+    assert all(label == -100 for _, _, pads in rows for label in pads)
+
+
+def test_every_token_of_a_long_text_is_predicted_once(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "the score of an unseen text moves more than the score of a member. " * 12
+    batches = fed(model, monkeypatch, settings(epochs=1, batch_size=1), [text])
+    ids = model.tokens([text])[0]
+    assert len(batches) == math.ceil(len(ids) / (model.context - 1)) > 2
+    assert all(batch["input_ids"].shape[1] <= model.context for batch in batches)
+    predicted = sorted(token for batch in batches for token in batch["labels"][0, 1:].tolist())
+    assert predicted == sorted(ids)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_seed_gives_the_same_adapter_and_another_another(model: LanguageModel, method: str) -> None:
+    prints = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(len(prints))  # the state outside must not matter
+        train(model, settings(method), seed=seed)
+        prints.append(adapter_fingerprint(model))
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_random_states_outside_are_left_as_they_were(model: LanguageModel) -> None:
+    torch.manual_seed(5)
+    random.seed(5)
+    np.random.seed(5)  # noqa: NPY002 - the state that a trainer would overwrite
+    expected = torch.rand(1).item(), random.random(), np.random.rand()  # noqa: NPY002 - see above
+    torch.manual_seed(5)
+    random.seed(5)
+    np.random.seed(5)  # noqa: NPY002 - see above
+    train(model, settings(epochs=1))
+    assert (torch.rand(1).item(), random.random(), np.random.rand()) == expected  # noqa: NPY002 - see above
+
+
+def test_training_says_nothing_but_its_own_progress(
+    tiny: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finetune(load(str(tiny)), TEXTS, settings(), seed=0, shown=False)
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # elsewhere it waits before it says anything
+    finetune(load(str(tiny)), TEXTS, settings(), seed=0, shown=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.replace("\r", "\n").strip().startswith("fine-tuning:")
+    assert all(line.startswith("fine-tuning:") for line in err.replace("\r", "\n").splitlines() if line.strip())
+
+
+def test_the_models_own_forward_is_put_back(model: LanguageModel) -> None:
+    train(model, settings(epochs=1))
+    assert "forward" not in vars(model.base)
+    assert model.tokenizer.pad_token == "<|endoftext|>"
+
+
+# AdaLoRA
+
+
+def test_adalora_moves_its_budget_between_layers(model: LanguageModel) -> None:
+    config = settings("adalora", epochs=10)
+    train(model, config)
+    pattern = model.model.peft_config["default"].rank_pattern
+    kept = {name: sum(mask) for name, mask in pattern.items()}
+    layers = model.base.config.num_hidden_layers
+    assert len(kept) == layers
+    assert sum(kept.values()) == config.rank * layers
+    assert all(len(mask) == 6 for mask in pattern.values())
+    for name, weight in model.model.named_parameters():
+        if "lora_E" in name:
+            mask = torch.tensor(next(m for key, m in pattern.items() if key.split(".lora_E")[0] in name))
+            assert (weight.detach()[~mask] == 0).all()
+            assert (weight.detach()[mask] != 0).all()
+
+
+def test_the_orthogonal_penalty_is_what_peft_adds_to_its_own_loss(model: LanguageModel) -> None:
+    train(model, settings("adalora"))
+    ids = torch.tensor([[model.start, *model.tokens(TEXTS[:1])[0]]])
+    with_penalty = model.model(input_ids=ids, labels=ids).loss
+    without = model.base(input_ids=ids, labels=ids).loss
+    penalty = orthogonal_penalty(model.model)
+    assert isinstance(penalty, torch.Tensor)
+    assert penalty.item() == pytest.approx((with_penalty - without).item(), abs=1e-5)
+    assert penalty.item() > 0.01
+    penalty.backward()
+    grads = [p.grad for n, p in model.model.named_parameters() if "lora_A" in n or "lora_B" in n]
+    assert all(grad is not None and grad.abs().sum() > 0 for grad in grads)
+
+
+def test_adaloras_training_loss_has_the_penalty_and_loras_has_none(model: LanguageModel) -> None:
+    for method, penalised in (("adalora", True), ("lora", False)):
+        logs = train(model, settings(method))
+        assert all((numbers["loss"] > numbers["lm_loss"] + 0.01) == penalised for _, numbers in logs)
+    assert orthogonal_penalty(model.model) == 0.0
+
+
+def test_the_penalty_keeps_adaloras_directions_more_orthogonal(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings("adalora", epochs=20)
+    train(model, config)
+    with torch.no_grad():
+        kept = float(orthogonal_penalty(model.model))
+    monkeypatch.setattr(finetuning, "orthogonal_penalty", lambda _: 0.0)
+    train(model, config)
+    with torch.no_grad():
+        assert kept < float(orthogonal_penalty(model.model))
+
+
+# Several processes
+
+WORKER = """
+import sys, torch
+from fsd.config import AdapterConfig
+from fsd.models.finetuning import finetune
+from fsd.models.language_model import load
+results = {}
+for method in ("lora", "adalora"):
+    for count in (8, 7, 5, 1):  # the last batch of two processes: 2 + 2 texts, 2 + 1, 1 + 0, 1 + 0
+        model, logs = load(sys.argv[1], device="cpu"), []
+        texts = [f"the score of an unseen text {i} " + "moves more " * i for i in range(count)]
+        config = AdapterConfig(method=method, rank=4, epochs=5, batch_size=4, learning_rate=0.02, dropout=0.0)
+        finetune(model, texts, config, seed=0, log=lambda n, step: logs.append(n), shown=False)
+        weights = {n: p.detach() for n, p in model.model.named_parameters() if "lora" in n}
+        results[f"{method}, {count} texts"] = {"weights": weights, "logs": logs}
+if torch.distributed.is_initialized() and torch.distributed.get_rank():
+    assert not any(result["logs"] for result in results.values())
+else:
+    torch.save(results, sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_adapter_of_one_for_any_number_of_texts(tiny: Path, tmp_path: Path, root: Path) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    results = []
+    for name, start in (("one", []), ("two", launch)):
+        command = [sys.executable, *start, str(script), str(tiny), str(tmp_path / name)]
+        environment = {**os.environ, "PYTHONPATH": str(root)}
+        subprocess.run(command, check=True, capture_output=True, timeout=240, env=environment)
+        results.append(torch.load(tmp_path / name))
+    assert len(results[0]) == 8
+    for name, one in results[0].items():
+        two = results[1][name]
+        assert len(one["logs"]) == (10 if name.endswith((" 8 texts", " 7 texts", " 5 texts")) else 5), name
+        for key in ("loss", "lm_loss", "grad_norm", "learning_rate"):
+            pairs = [[numbers[key] for numbers in run["logs"]] for run in (one, two)]
+            assert pairs[1] == pytest.approx(pairs[0], abs=2e-5), (name, key)
+        assert len(one["weights"]) >= 4
+        for parameter, weight in one["weights"].items():
+            assert torch.allclose(weight, two["weights"][parameter], rtol=0, atol=1e-6), (name, parameter)
+
+
+# Targets
+
+
+@pytest.mark.parametrize(
+    ("architecture", "method", "targets"),
+    [
+        ("gpt_neox", "lora", {"query_key_value"}),
+        ("gpt_neox", "ia3", {"query_key_value", "dense_4h_to_h"}),
+        ("llama", "lora", {"q_proj", "v_proj"}),
+        ("llama", "ia3", {"k_proj", "v_proj", "down_proj"}),
+        ("opt", "adalora", {"q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"}),
+        ("gpt2", "lora", {"c_attn"}),
+        ("gptj", "adalora", {"q_proj", "v_proj"}),
+        ("qwen2", "lora", {"q_proj", "v_proj"}),
+        ("gemma2", "ia3", {"q_proj", "v_proj", "down_proj"}),
+    ],
+)
+def test_targets_are_found_by_architecture(
+    make_model: Callable[..., Path], architecture: str, method: str, targets: set[str]
+) -> None:
+    model = load(str(make_model(architecture)), device="cpu")
+    train(model, settings(method))
+    assert set(model.model.peft_config["default"].target_modules) == targets
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_architecture_without_known_targets_is_refused_with_what_is_allowed(
+    make_model: Callable[..., Path], method: str
+) -> None:
+    model = load(str(make_model("phi3")), device="cpu")
+    with pytest.raises(UsageError, match=rf"for {method} on architecture 'phi3', .* allowed: all-linear"):
+        train(model, settings(method))
+    train(model, settings(method, target_modules="all-linear"))
+    train(model, settings(method, target_modules="qkv_proj, down_proj"))
+    assert model.adapted
+
+
+@pytest.mark.parametrize("architecture", ["gpt_neox", "gpt2"])
+@pytest.mark.parametrize("method", METHODS)
+def test_all_linear_leaves_the_output_embedding_out(
+    make_model: Callable[..., Path], architecture: str, method: str
+) -> None:
+    model = load(str(make_model(architecture)), device="cpu")
+    train(model, settings(method, target_modules="all-linear"))
+    targets = set(model.model.peft_config["default"].target_modules)
+    assert len(targets) >= 3
+    assert "lm_head" not in targets
+
+
+@pytest.mark.parametrize("targets", ["c_attn", "lm_head", "final_layer_norm", ","])
+def test_targets_that_do_not_exist_are_refused(model: LanguageModel, targets: str) -> None:
+    allowed = "dense, dense_4h_to_h, dense_h_to_4h, query_key_value"
+    with pytest.raises(UsageError, match=f"must be auto, all-linear or of {allowed}; got"):
+        peft_config(model, settings(target_modules=targets), steps=10)
+
+
+# Bad input and accidents
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rank": 0}, "rank must be greater than 0; got 0"),
+        ({"alpha": -1}, "alpha must be"),
+        ({"epochs": 0}, "epochs must be"),
+        ({"batch_size": 0}, "batch-size must be"),
+        ({"learning_rate": 0.0}, "learning-rate must be"),
+        ({"learning_rate": math.nan}, "learning-rate must be"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
+        ({"warmup_steps": -1}, "must be at least 0"),
+        ({"weight_decay": -0.1}, "must be at least 0"),
+        ({"method": "adalora", "epochs": 1}, "adalora must have at least 5 steps to move its budget; got 2"),
+    ],
+)
+def test_impossible_settings_are_refused(model: LanguageModel, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        train(model, settings(**changes))
+
+
+def test_no_texts_and_empty_texts_are_refused(model: LanguageModel) -> None:
+    with pytest.raises(UsageError, match="at least one unseen text"):
+        train(model, settings(), texts=[])
+    with pytest.raises(UsageError, match="at least one token"):
+        train(model, settings(), texts=["a", ""])
+
+
+def test_a_loss_that_is_no_number_stops_the_training_and_leaves_the_base(model: LanguageModel) -> None:
+    stats = next(ModelScorer(model)([Prompt("a member")]))
+    with pytest.raises(UsageError, match=r"training loss must stay finite; at step \d+ it is"):
+        train(model, settings(learning_rate=1e30, epochs=20))
+    assert not model.adapted
+    assert np.array_equal(next(ModelScorer(model)([Prompt("a member")])).logp, stats.logp)
+    assert not any("lora" in name for name, _ in model.base.named_modules())
+
+
+def test_an_interrupted_training_leaves_the_base(model: LanguageModel) -> None:
+    before = json.dumps([name for name, _ in model.base.named_modules()])
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        finetune(model, TEXTS, settings(), seed=0, log=interrupt, shown=False)
+    assert json.dumps([name for name, _ in model.base.named_modules()]) == before
+    train(model, settings())
+    assert model.adapted
+
+
+def test_a_step_that_exceeds_memory_names_the_batch_size(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Any) -> float:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(finetuning, "orthogonal_penalty", full)
+    with pytest.raises(UsageError, match="must fit the memory; batch-size 4 does not"):
+        train(model, settings())
+    assert not model.adapted
+
+
+def test_scoring_after_every_epoch_leaves_the_training_as_it_is(model: LanguageModel) -> None:
+    train(model, settings())
+    expected, final = adapter_fingerprint(model), next(ModelScorer(model, tuned=True)([Prompt("a member")]))
+    seen = []
+
+    def look(epoch: int) -> None:
+        seen.append((epoch, next(ModelScorer(model, tuned=True)([Prompt("a member")])).logp))
+
+    finetune(model, TEXTS, settings(), seed=0, after_epoch=look, shown=False)
+    assert adapter_fingerprint(model) == expected
+    assert [epoch for epoch, _ in seen] == [1, 2, 3, 4, 5]
+    assert not np.array_equal(seen[0][1], final.logp)
+    assert np.array_equal(seen[-1][1], final.logp)
+
+
+def test_what_is_raised_after_an_epoch_ends_the_training_and_leaves_the_base(model: LanguageModel) -> None:
+    def stop(_: int) -> None:
+        raise StopIteration
+
+    with pytest.raises(StopIteration):
+        finetune(model, TEXTS, settings(), seed=0, after_epoch=stop, shown=False)
+    assert not model.adapted
+    assert "forward" not in vars(model.base)
+    assert not any("lora" in name for name, _ in model.base.named_modules())

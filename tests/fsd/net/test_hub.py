@@ -1,0 +1,295 @@
+"""Where weights are, which weights they are, and what happens without a network."""
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from fsd.errors import UsageError
+from fsd.net.hub import fingerprint, hub_reachable, locate, reachable, weight_files
+
+COMMIT = "c" * 40
+
+
+@pytest.fixture
+def copy(tiny: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny, tmp_path / "copy"))
+
+
+def in_parts(folder: Path) -> None:
+    """Cut the weights of a folder into two files with an index, in another order."""
+    weights = dict(sorted(load_file(folder / "model.safetensors").items(), reverse=True))
+    names = list(weights)
+    place = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(names)}
+    for part in set(place.values()):
+        save_file({n: weights[n] for n in names if place[n] == part}, folder / part, metadata={"format": "pt"})
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": place}))
+    (folder / "model.safetensors").unlink()
+
+
+def test_the_fingerprint_depends_neither_on_place_nor_on_parts(tiny: Path, copy: Path) -> None:
+    assert fingerprint(copy) == fingerprint(tiny)
+    in_parts(copy)
+    assert fingerprint(copy) == fingerprint(tiny)
+    save_file({"left.over": torch.ones(1)}, copy / "consolidated.safetensors")
+    assert fingerprint(copy) == fingerprint(tiny)
+
+
+def test_the_fingerprint_sees_one_changed_number_or_name(tiny: Path, copy: Path) -> None:
+    weights = load_file(copy / "model.safetensors")
+    name = "gpt_neox.layers.1.mlp.dense_h_to_4h.bias"
+    weights[name][0] += 1e-6
+    save_file(weights, copy / "model.safetensors")
+    assert fingerprint(copy) != fingerprint(tiny)
+    weights[name][0] -= 1e-6
+    weights["renamed"] = weights.pop(name)
+    save_file(weights, copy / "model.safetensors")
+    assert fingerprint(copy) != fingerprint(tiny)
+
+
+def test_bin_weights_are_hashed_by_their_bytes(copy: Path) -> None:
+    file = copy / "pytorch_model.bin"
+    torch.save(load_file(copy / "model.safetensors"), file)
+    (copy / "model.safetensors").unlink()
+    before = fingerprint(copy)
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert fingerprint(copy) != before
+
+
+def test_a_missing_part_is_named(copy: Path) -> None:
+    in_parts(copy)
+    (copy / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(UsageError, match="lacks model-00002-of-00002"):
+        weight_files(copy)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, (50).to_bytes(8, "little") + b"{" * 60])
+def test_a_damaged_safetensors_file_is_refused(copy: Path, content: bytes) -> None:
+    (copy / "model.safetensors").write_bytes(content)
+    with pytest.raises(UsageError, match=r"whole safetensors file; .* is damaged"):
+        fingerprint(copy)
+
+
+@pytest.mark.parametrize("model", ["/no/such/folder", "./no", "~/no/such", "a/b/c", "", " "])
+def test_a_folder_that_is_not_there_is_refused(model: str) -> None:
+    with pytest.raises(UsageError, match="there is no folder"):
+        locate(model)
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no config"):
+        locate(str(tmp_path))
+
+
+def test_an_impossible_hub_id_is_refused() -> None:
+    with pytest.raises(UsageError, match="'what a name!' must be a folder or a hub id"):
+        locate("what a name!")
+
+
+def test_a_hub_id_without_network_fails_at_once_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
+    begin = time.monotonic()
+    assert not hub_reachable()
+    with pytest.raises(UsageError, match=r"'some/model' must be a folder, .* or --model embedded"):
+        locate("some/model")
+    assert time.monotonic() - begin < 5
+
+
+@pytest.fixture
+def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Address of a server that accepts connections, in an environment without proxies."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_reachable_is_what_accepts_a_connection(listening: str) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    assert reachable(listening)
+    assert not reachable(nobody)
+
+
+@pytest.mark.parametrize("variable", ["https_proxy", "all_proxy"])
+def test_a_proxy_stands_for_what_is_behind_it(listening: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, listening)
+    assert reachable("https://hub.invalid")
+    monkeypatch.setenv("no_proxy", "hub.invalid")
+    assert not reachable("https://hub.invalid")
+
+
+def test_reachable_does_not_wait_for_a_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: nullcontext(time.sleep(1)))
+    begin = time.perf_counter()
+    assert not reachable("https://hub.invalid", patience=0.1)
+    assert time.perf_counter() - begin < 0.5
+
+
+def test_the_hub_is_not_asked_where_that_is_forbidden(listening: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", listening)
+    for offline in (True, False):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        assert hub_reachable() is not offline
+
+
+# A hub of our own
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The few answers of the hub's protocol that a download needs: model, tree, file."""
+
+    folder: Path
+    asked: list[str]
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def files(self) -> list[Path]:
+        return sorted(path for path in self.folder.rglob("*") if path.is_file())
+
+    def name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.asked.append(path)
+        if path.startswith("/api/models/some/model/tree/"):
+            self.give_json(
+                [{"type": "file", "path": self.name(f), "size": f.stat().st_size, "oid": tag(f)} for f in self.files()]
+            )
+        elif path.startswith("/api/models/some/model"):
+            siblings = [{"rfilename": self.name(f)} for f in self.files()]
+            self.give_json({"id": "some/model", "sha": COMMIT, "siblings": siblings, "private": False})
+        elif path.startswith("/some/model/resolve/"):
+            self.give_file(self.folder / path.split("/", 5)[5])
+        else:
+            self.give_json({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
+
+    def give_json(self, answer: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        self.give(json.dumps(answer).encode(), status, {"Content-Type": "application/json", **(headers or {})})
+
+    def give_file(self, file: Path) -> None:
+        if file.is_file():
+            self.give(file.read_bytes(), 200, {"ETag": f'"{tag(file)}"', "X-Repo-Commit": COMMIT})
+        else:
+            self.give(b"", 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
+
+    def give(self, body: bytes, status: int, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for key, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+
+def tag(file: Path) -> str:
+    return hashlib.sha1(file.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def hub(copy: Path) -> Iterator[tuple[str, Path, list[str]]]:
+    """Address, folder and requests of a hub that has one model, `some/model`."""
+    handler = type("Handler", (Hub,), {"folder": copy, "asked": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", copy, handler.asked  # type: ignore[attr-defined]
+        server.shutdown()
+
+
+def ask(command: str, address: str, home: Path, **environment: str) -> tuple[int, str, str]:
+    """Run a line of Python against a hub at `address`; the hub library reads its address when it is imported."""
+    own = {"HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    proxies = dict.fromkeys(("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"), "")
+    done = subprocess.run(
+        [sys.executable, "-c", f"from fsd.errors import UsageError\nfrom fsd.net.hub import *\n{command}"],
+        env={**os.environ, **proxies, **own, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout.strip(), done.stderr
+
+
+LOCATE = "folder, commit = locate('some/model', {revision!r}, weights={weights}); print(commit); print(folder)"
+
+
+def test_a_hub_model_is_downloaded_once_and_found_again_without_network(
+    hub: tuple[str, Path, list[str]], tmp_path: Path, tiny: Path
+) -> None:
+    address, folder, asked = hub
+    (folder / "flax_model.msgpack").write_bytes(b"other format")
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.safetensors").write_bytes(b"other format")
+    (folder / "pytorch_model.bin").write_bytes(b"other format")
+    for offline in ("0", "1"):
+        asked.clear()
+        command = LOCATE.format(revision=None, weights=True)
+        code, out, err = ask(command, address, tmp_path / "home", HF_HUB_OFFLINE=offline)
+        assert code == 0, err
+        commit, place = out.splitlines()
+        assert commit == COMMIT
+        assert bool(asked) == (offline == "0")
+        assert fingerprint(Path(place)) == fingerprint(tiny)
+        got = {path.name for path in Path(place).rglob("*") if path.is_file()}
+        assert not {"flax_model.msgpack", "pytorch_model.bin"} & got
+        assert not (Path(place) / "onnx").exists()
+
+
+def test_bin_weights_are_taken_where_there_is_nothing_else(hub: tuple[str, Path, list[str]], tmp_path: Path) -> None:
+    address, folder, _ = hub
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    code, out, err = ask(LOCATE.format(revision="v1", weights=True), address, tmp_path / "home")
+    assert code == 0, err
+    assert (Path(out.splitlines()[1]) / "pytorch_model.bin").exists()
+
+
+def test_a_tokenizer_is_fetched_without_the_weights(hub: tuple[str, Path, list[str]], tmp_path: Path) -> None:
+    address, _, asked = hub
+    code, out, err = ask(LOCATE.format(revision=None, weights=False), address, tmp_path / "home")
+    assert code == 0, err
+    place = Path(out.splitlines()[1])
+    assert (place / "tokenizer.json").exists()
+    assert not any(name.endswith(".safetensors") for name in asked)
+
+
+def test_a_model_that_the_hub_does_not_have_is_refused_in_one_line(
+    hub: tuple[str, Path, list[str]], tmp_path: Path
+) -> None:
+    command = "try:\n locate('some/other')\nexcept UsageError as error:\n print(error)"
+    code, out, err = ask(command, hub[0], tmp_path / "home")
+    assert code == 0, err
+    assert out.startswith("model 'some/other' must be a folder or a hub id; ")
+    assert len(out.splitlines()) == 1

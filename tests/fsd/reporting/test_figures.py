@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+
+from fsd.evaluation import metrics
+from fsd.evaluation.intervals import Estimate
+from fsd.reporting import figures as plots
+
+RNG = np.random.default_rng(0)
+LABELS = np.arange(60) % 2 == 0
+BASE = {f"d{k}": RNG.normal(size=60) + LABELS for k in range(11)}
+FSD = {name: values + LABELS for name, values in BASE.items()} | {"pair": RNG.normal(size=60)}
+
+
+def _pixels(figure):
+    data = plots.png(figure, dpi=50)
+    assert data.startswith(b"\x89PNG")
+    return data
+
+
+def test_roc_has_two_panels_a_detector_and_the_true_curves():
+    figure = plots.roc(LABELS, BASE, FSD)
+    titled = [axis for axis in figure.axes if axis.get_title()]
+    assert [axis.get_title() for axis in titled] == list(FSD)
+    assert len(figure.axes) == 24
+    fpr, tpr, _ = metrics.roc(LABELS, FSD["d0"])
+    np.testing.assert_array_equal(titled[0].lines[1].get_xydata(), np.column_stack([fpr, tpr]))
+    shown = [text.get_text() for text in titled[0].get_legend().get_texts()]
+    assert shown[1] == f"FSD  AUC {metrics.auc(LABELS, FSD['d0']):.3f}"
+    assert [t.get_text()[:3] for t in titled[-1].get_legend().get_texts()] == ["FSD"]
+
+
+def test_log_axis_ends_where_the_nonmembers_do():
+    log = plots.roc(LABELS, BASE, {"d0": FSD["d0"]}).axes[1]
+    assert log.get_xscale() == "log"
+    assert log.get_xlim()[0] == pytest.approx(1 / 30)
+
+
+def test_histograms_hold_every_text():
+    figure = plots.score_distributions(LABELS, {}, {"pair": FSD["pair"]})
+    below = figure.axes[1]
+    drawn = [patch.get_data().values for patch in below.patches]
+    assert len(drawn) == 4
+    assert all(sum(values) == pytest.approx(1.0) for values in drawn)
+    assert "no base score" in figure.axes[0].texts[0].get_text()
+
+
+def test_reliability_is_the_share_of_small_p_values():
+    figure = plots.reliability({"loss": np.array([0.1, 0.5, 0.5, 0.9])})
+    x, y = figure.axes[0].lines[1].get_data()
+    assert y[np.searchsorted(x, 0.5 - 1e-9)] == 0.75
+
+
+def test_heat_map_frames_the_best_and_skips_what_is_missing():
+    values = np.array([[0.5, 0.9], [np.nan, 0.7]])
+    figure = plots.heat_map([10, 20], [0.5, 1.0], values, x_name="k", y_name="ε", name="AUC")
+    axis = figure.axes[0]
+    assert sorted(text.get_text() for text in axis.texts) == ["0.500", "0.700", "0.900"]
+    assert axis.patches[0].get_xy() == pytest.approx((0.52, -0.48))
+
+
+def test_curve_takes_numbers_and_estimates():
+    lines = {"loss": [Estimate(0.6, 0.5, 0.7), Estimate(0.7, 0.6, 0.8)], "zlib": [0.5, 0.6]}
+    figure = plots.curve([1, 10], lines, x_name="n", y_name="AUC", chance=0.5, x_log=True)
+    axis = figure.axes[0]
+    assert axis.lines[0].get_ydata() == pytest.approx([0.6, 0.7])
+    assert len(axis.collections) == 1
+    assert [t.get_text() for t in axis.get_legend().get_texts()] == ["loss", "zlib"]
+
+
+def test_same_scores_everywhere_can_be_drawn():
+    same = {"loss": np.zeros(60)}
+    _pixels(plots.roc(LABELS, same, same))
+    _pixels(plots.score_distributions(LABELS, same, same))
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        plots.roc(LABELS, BASE, FSD),
+        plots.score_distributions(LABELS, BASE, FSD),
+        plots.reliability({name: RNG.random(40) for name in FSD}),
+        plots.curve([1.0, 2.0], {name: [0.5, 0.6] for name in FSD}, x_name="n", y_name="AUC"),
+    ],
+    ids=["roc", "scores", "reliability", "curve"],
+)
+def test_twelve_detectors_can_be_drawn(figure):
+    _pixels(figure)
+
+
+def test_verdicts_are_drawn_with_and_without_a_threshold():
+    known, new = np.linspace(-2, 1, 40), np.linspace(-1, 3, 9)
+    for threshold, lines in ((0.9, 1), (np.inf, 0)):
+        figure = plots.verdicts(known, new, np.linspace(0.05, 1, 9), threshold=threshold, fpr=0.05)
+        assert len(figure.axes[0].lines) == lines
+        assert plots.png(figure).startswith(b"\x89PNG")
+    assert plots.png(plots.verdicts([0.0], [0.0], [1.0], threshold=0.0, fpr=0.5))

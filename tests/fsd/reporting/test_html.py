@@ -1,0 +1,139 @@
+import base64
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+
+from fsd.evaluation.intervals import Estimate
+from fsd.evaluation.metrics import table
+from fsd.evaluation.placebo import placebo_effect
+from fsd.reporting.html import (
+    Picture,
+    ReportContent,
+    Section,
+    Table,
+    html,
+    limits,
+    p_shown,
+    placebo_table,
+    results_table,
+    shown,
+)
+
+PNG = b"\x89PNG\r\n\x1a\nnot really"
+VOID = {"meta", "img", "br"}
+
+
+class _Balanced(HTMLParser):
+    """Collects the text and fails on a tag that is closed in the wrong order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.texts = [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def _content(**more):
+    values = {
+        "title": "Report",
+        "question": "Was it in the training data?",
+        "findings": ["loss FSD .92 [.90, .94]", "LEAK: 3 groups"],
+        "sections": [
+            Section(
+                "Results",
+                paragraphs=["First."],
+                points=["A point."],
+                tables=[Table("Caption.", ["name", "n"], [["a", "1"], ["b", "2"]], frozenset({1}), frozenset({1}))],
+                pictures=[Picture(PNG, "A figure.")],
+            ),
+            limits(0.05),
+        ],
+        "facts": [("Model", "tiny"), ("Seed", "42")],
+    }
+    return ReportContent(**{**values, **more})
+
+
+def _read(page):
+    parser = _Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    return " ".join(parser.texts)
+
+
+def test_everything_is_on_the_page():
+    text = _read(html(_content()))
+    for said in ("Was it in the training data?", "LEAK: 3 groups", "A point.", "Caption.", "A figure.", "Seed", "42"):
+        assert said in text
+    assert "About 5.0% of texts" in text
+    assert "of 1,000 such texts, about 50" in text
+
+
+def test_the_page_stands_alone():
+    page = html(_content())
+    assert not re.search(r"(src|href)=\"(?!data:)", page)
+    assert "http" not in page
+    assert "<script" not in page
+    assert "url(" not in page
+    assert base64.b64encode(PNG).decode() in page
+
+
+def test_texts_are_escaped():
+    nasty = '<script>alert("x")</script> & "quotes"'
+    content = _content(
+        title=nasty,
+        question=nasty,
+        findings=[nasty],
+        facts=[(nasty, nasty)],
+        sections=[
+            Section(nasty, [nasty], [nasty], [Table(nasty, [nasty], [[nasty]])], [Picture(PNG, nasty)]),
+        ],
+    )
+    page = html(content)
+    assert "<script" not in page
+    assert _read(page).count(nasty) >= 9
+
+
+def test_warnings_numbers_and_the_best_row_are_set_off():
+    page = html(_content())
+    assert '<li class="warning">LEAK: 3 groups</li>' in page
+    assert '<tr class="best"><th scope="row">b</th><td class="number">2</td></tr>' in page
+
+
+def test_table_of_results():
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 2 == 0
+    base = {"loss": rng.normal(size=60)}
+    fsd = {"loss": rng.normal(size=60), "pair": rng.normal(size=60) + 3 * labels}
+    found = results_table(table(labels, base, fsd, resamples=50))
+    assert [len(row) for row in found.rows] == [8, 8] == [len(found.head)] * 2
+    assert found.rows[1][:2] == ["pair", "–"]
+    assert found.rows[1][3:5] == ["–", "–"]
+    assert found.rows[0][-1] == "–"
+    assert found.marked == {1}
+    assert "[" in found.rows[0][1]
+    assert results_table([]).rows == []
+
+
+def test_the_placebo_stands_beside_the_detectors_that_it_has():
+    labels = np.arange(40) % 2 == 0
+    noise = np.random.default_rng(0).normal(size=40)
+    results = table(labels, {}, {"loss": noise + labels, "zlib": noise}, resamples=50)
+    found = placebo_table(results, placebo_effect(labels, {"loss": noise}, {"loss": noise + labels}, resamples=50))
+    assert [row[0] for row in found.rows] == ["loss"]
+    assert found.rows[0][1] == shown(results[0].fsd.auc)
+    assert found.rows[0][3].startswith(".")
+
+
+def test_numbers_as_shown():
+    assert shown(None) == "–"
+    assert shown(Estimate(0.5, 0.4, 0.6)) == ".50 [.40, .60]"
+    assert [p_shown(p) for p in (None, 0.0001, 0.0123, 1.0)] == ["–", "< .001", ".012", "1.000"]

@@ -1,0 +1,300 @@
+"""Servers on this machine that speak as vLLM and llama.cpp's llama-server do, backed by a tiny model, and failing."""
+
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fsd.models.language_model import LanguageModel, load
+from fsd.net.retry import Clock
+from fsd.scoring.api import Client, CompletionsScorer, PromptTokens
+
+END = "<|endoftext|>"
+Reply = tuple[int, bytes, dict[str, str]]
+Answer = Callable[[dict[str, Any]], Reply]
+
+
+def ok(body: object) -> Reply:
+    return 200, json.dumps(body).encode(), {}
+
+
+def refused(status: int, said: str = "no", **headers: str) -> Reply:
+    return status, json.dumps({"error": {"message": said, "type": "x"}}).encode(), headers
+
+
+def completed(tokens: Sequence[str], logp: Sequence[float | None]) -> dict[str, Any]:
+    """As vLLM and OpenAI answer."""
+    logprobs = {
+        "text_offset": [len("".join(tokens[:i])) for i in range(len(tokens))],
+        "token_logprobs": list(logp),
+        "tokens": list(tokens),
+        "top_logprobs": None,
+    }
+    choice = {"index": 0, "text": "".join(tokens), "logprobs": logprobs, "finish_reason": "length"}
+    usage = {"prompt_tokens": len(tokens) - 1, "completion_tokens": 1}
+    return {"object": "text_completion", "choices": [choice], "usage": usage}
+
+
+def by_letter(request: dict[str, Any]) -> Reply:
+    """A server whose tokens are letters; the first has no log-probability."""
+    letters = list(request["prompt"])
+    return ok(completed([*letters, "!"], [None, *(-ord(c) / 100 for c in letters[1:]), -0.1]))
+
+
+@pytest.fixture
+def error() -> Callable[..., Reply]:
+    """A reply of an error's status, with the service's words and headers."""
+    return refused
+
+
+@pytest.fixture
+def words() -> Answer:
+    """What a server answers whose tokens are letters."""
+    return by_letter
+
+
+class Url(str):
+    """A server's base URL, with bodies and headers of its POST requests."""
+
+    asked: list[dict[str, Any]]
+    headers: list[dict[str, str]]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer | Mapping[str, Answer]], Url]]:
+    """Starts a server that answers completions by a function of the request's JSON, or each "METHOD /path" by one."""
+    servers = []
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+    def start(answer: Answer | Mapping[str, Answer]) -> Url:
+        answers = answer if isinstance(answer, Mapping) else {"POST /v1/completions": answer}
+        asked: list[dict[str, Any]] = []
+        headers: list[dict[str, str]] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self.reply({})
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                asked.append(body)
+                headers.append(dict(self.headers))
+                self.reply(body)
+
+            def reply(self, body: dict[str, Any]) -> None:
+                known = answers.get(f"{self.command} {self.path}")
+                status, content, extra = known(body) if known else refused(404, "no such path")
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(content)), **extra}.items():
+                    self.send_header(name.replace("_", "-"), value)
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        url = Url(f"http://127.0.0.1:{server.server_port}/v1")
+        url.asked, url.headers = asked, headers
+        return url
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+class Waiting:
+    """A clock that waits in no time, and remembers how long."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(monotonic=lambda: self.now, wall=lambda: self.now, sleep=self.sleep)
+
+
+@pytest.fixture
+def waiting() -> Waiting:
+    """A clock that waits in no time."""
+    return Waiting()
+
+
+@pytest.fixture
+def scorer(waiting: Waiting) -> Callable[..., CompletionsScorer]:
+    """Gives a scorer of the model `tiny` at an address, which waits in no time."""
+
+    def make(url: str, *, start: str = "", tokens: PromptTokens | None = None, **options: Any) -> CompletionsScorer:
+        client = Client(url, clock=waiting.clock, **options)
+        return CompletionsScorer(client, "tiny", start=start, tokens=tokens, concurrency=4)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def model(tiny: Path) -> LanguageModel:
+    """The tiny model itself."""
+    return load(str(tiny), device="cpu")
+
+
+@pytest.fixture
+def tokens(model: LanguageModel) -> PromptTokens:
+    """Its tokenizer."""
+    return PromptTokens(model.tokenizer, "tiny")
+
+
+class Backed:
+    """A tiny model as a server knows it: from ids to the log-probabilities of what comes next."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.model = model
+        self.size: int = model.base.config.vocab_size
+        self.pieces = [self._piece(token) for token in range(self.size)]
+        self.lock = threading.Lock()
+        self.known: dict[tuple[int, ...], list[float]] = {}
+
+    def _piece(self, token: int) -> bytes:
+        from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+        letters = {letter: byte for byte, letter in bytes_to_unicode().items()}
+        known = self.model.tokenizer.convert_ids_to_tokens(token)
+        return END.encode() if token == 0 else bytes(letters[letter] for letter in known or "")
+
+    def ids(self, text: str, *, special: bool = False) -> list[int]:
+        rows = self.model.tokenizer([text], add_special_tokens=False, split_special_tokens=not special)
+        ids: list[int] = rows["input_ids"][0]
+        return ids
+
+    def next(self, ids: Sequence[int]) -> list[float]:
+        """Log-probabilities of every token after the ids."""
+        key = tuple(ids)
+        with self.lock:
+            if key not in self.known:
+                with self.model.state(tuned=False) as network:
+                    logits = network(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1]
+                self.known[key] = logits.float().log_softmax(-1).tolist()
+            return self.known[key]
+
+
+@pytest.fixture(scope="session")
+def backed(model: LanguageModel) -> Backed:
+    """The tiny model as a server knows it."""
+    return Backed(model)
+
+
+@pytest.fixture
+def vllm(backed: Backed) -> Callable[..., Answer]:
+    """Gives what vLLM answers (0.32.0) to strings and ids; `bos`: it puts a start token before a string.
+
+    `decoded`: a torn character stands with its "last" token, the others are empty; or "each" is U+FFFD, as elsewhere.
+    """
+
+    def make(*, bos: bool = False, decoded: str = "last") -> Answer:
+        def strings(ids: Sequence[int]) -> list[str]:
+            if decoded == "each":
+                return [backed.pieces[token].decode("utf-8", "replace") for token in ids]
+            whole = [b"".join(backed.pieces[t] for t in ids[:n]).decode("utf-8", "ignore") for n in range(len(ids) + 1)]
+            return [after[len(before) :] for before, after in itertools.pairwise(whole)]
+
+        def answer(request: dict[str, Any]) -> Reply:
+            assert request["echo"] is True
+            assert request["logprobs"] == 1
+            assert request["max_tokens"] == 1
+            prompt = request["prompt"]
+            ids = [0] * bos + backed.ids(prompt, special=True) if isinstance(prompt, str) else prompt
+            wrong = next((token for token in ids if token >= backed.size), None)
+            if wrong is not None:
+                return refused(400, f"Token id {wrong} is out of vocabulary")
+            logp = [None, *(backed.next(ids[:t])[ids[t]] for t in range(1, len(ids)))]
+            return ok(completed([*strings(ids), " the"], [*logp, -1.0]))
+
+        return answer
+
+    return make
+
+
+def torn(piece: bytes) -> bool:
+    """Whether a token ends within a character, and is left out of llama-server's replies."""
+    for n in range(1, min(4, len(piece)) + 1):
+        if piece[-n] >= 0xC0:
+            return (2 if piece[-n] < 0xE0 else 3 if piece[-n] < 0xF0 else 4) > n
+    return False
+
+
+class LlamaCpp:
+    """llama.cpp's llama-server 0.6.0-dev (b11434): its own endpoints, and /v1/completions, which has no echo."""
+
+    def __init__(self, backed: Backed, *, slots: int, bos: bool) -> None:
+        self.backed, self.bos, self.slots = backed, bos, slots
+        self.read: dict[int, list[int]] = {}
+        self.lock = threading.Lock()
+        self.cached: list[int] = []
+
+    @property
+    def answers(self) -> dict[str, Answer]:
+        meta = {"vocab_type": 2, "n_vocab": self.backed.size, "n_ctx": 48, "n_ctx_train": 48}
+        models = {"object": "list", "data": [{"id": "tiny", "object": "model", "owned_by": "llamacpp", "meta": meta}]}
+        props = {"default_generation_settings": {"n_ctx": 48}, "total_slots": self.slots, "bos_token": END}
+        generated = {"choices": [{"text": "b", "index": 0, "logprobs": {"content": [self.entry(5, -0.3)]}}]}
+        return {
+            "GET /v1/models": lambda _: ok(models),
+            "GET /props": lambda _: ok(props),
+            "POST /tokenize": self.tokenize,
+            "POST /completion": self.completion,
+            "POST /v1/completions": lambda _: ok(generated),
+        }
+
+    def tokenize(self, request: dict[str, Any]) -> Reply:
+        ids = self.backed.ids(request["content"], special=request["parse_special"]) if request["content"] else []
+        return ok({"tokens": [0] * (self.bos and request["add_special"]) + ids})
+
+    def entry(self, token: int, value: float) -> dict[str, Any]:
+        piece = self.backed.pieces[token]
+        return {"id": token, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece), "logprob": value}
+
+    def completion(self, request: dict[str, Any]) -> Reply:
+        prompt, slot = request["prompt"], request.get("id_slot", 0)
+        if any(token >= self.backed.size for token in prompt):
+            return refused(400, "Prompt contains invalid tokens")
+        with self.lock:
+            before = self.read.get(slot, [])
+            same = next((i for i, pair in enumerate(zip(before, prompt, strict=False)) if len(set(pair)) > 1), None)
+            self.cached.append(len(prompt) - (min(len(before), len(prompt)) if same is None else same))
+            self.read[slot] = prompt
+        ((forced, bias),) = request["logit_bias"]
+        logp = self.backed.next(prompt)
+        if forced >= self.backed.size:  # a bias of no token is none
+            forced = logp.index(max(logp))
+        assert bias > 1e3
+        order = sorted(range(len(logp)), key=lambda i: -logp[i])[: request["n_probs"]]
+        entry = self.entry(forced, logp[forced]) | {"top_logprobs": [self.entry(i, logp[i]) for i in order]}
+        told = [] if torn(self.backed.pieces[forced]) else [entry]
+        reply = {"completion_probabilities": told, "tokens_evaluated": len(prompt), "truncated": False}
+        return ok({name: reply[name] for name in request["response_fields"]})
+
+
+@pytest.fixture
+def llama_server(backed: Backed) -> Callable[..., LlamaCpp]:
+    """Gives a llama-server; `bos`: it puts a start token before a text."""
+
+    def make(*, slots: int = 2, bos: bool = True) -> LlamaCpp:
+        return LlamaCpp(backed, slots=slots, bos=bos)
+
+    return make

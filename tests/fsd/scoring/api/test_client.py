@@ -1,0 +1,137 @@
+"""Requests to a completions API: retried, spaced, refused, and the key that goes to nobody else."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from fsd.errors import UsageError
+from fsd.scoring.api import Client, CompletionsScorer, key_for
+from fsd.token_stats import Prompt
+
+KEY = "sk-secret-0123456789"
+
+
+@pytest.fixture
+def in_turn(words):
+    """Gives a server's answer: the replies one after another, then words."""
+
+    def make(*replies):
+        left = list(replies)
+        return lambda request: left.pop(0) if left else words(request)
+
+    return make
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_busy_server_is_asked_again_after_longer_and_longer_waits(
+    serve, scorer, in_turn, error, waiting, status
+) -> None:
+    url = serve(in_turn(error(status), error(status), error(status)))
+
+    (found,) = scorer(url)([Prompt("ab")])
+
+    assert found.logp.tolist() == [-0.98]
+    assert sum(waiting.slept) == pytest.approx(1 + 2 + 4)
+
+
+def test_retry_after_is_honoured_in_seconds_and_as_a_date(serve, scorer, in_turn, error, waiting) -> None:
+    url = serve(in_turn(error(429, Retry_After="37"), error(503, Retry_After="Thu, 01 Jan 1970 00:20:00 GMT")))
+
+    list(scorer(url)([Prompt("ab")]))
+
+    assert waiting.now == pytest.approx(1200)  # 1000 + 37, then until 20 minutes past
+
+
+def test_too_long_a_wait_and_too_many_failures_end_in_one_line(serve, scorer, error) -> None:
+    with pytest.raises(
+        UsageError, match=r"must be asked again in 5000 s \(HTTP 429: quota\), not now; what was scored"
+    ):
+        list(scorer(serve(lambda _: error(429, "quota", Retry_After="5000")))([Prompt("ab")]))
+    url = serve(lambda _: error(500, "down"))
+    with pytest.raises(UsageError, match=r"7 attempts at .* failed: HTTP 500: down; what was scored is kept"):
+        list(scorer(url)([Prompt("ab")]))
+    assert len(url.asked) == 7
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"), [(401, "the key is missing or wrong"), (404, "no such model or address"), (307, "HTTP 307")]
+)
+def test_a_refusal_ends_at_once_and_asks_for_no_more(serve, scorer, error, status, hint) -> None:
+    url = serve(lambda _: error(status, f"bad key {KEY}\nand more", Location="http://127.0.0.1:9/elsewhere"))
+    with pytest.raises(UsageError) as raised:
+        list(scorer(url, key=KEY)([Prompt(f"text {i}") for i in range(100)]))
+
+    said = str(raised.value)
+    assert hint in said
+    assert "\n" not in said
+    assert KEY not in said
+    assert "[key]" in said
+    assert len(url.asked) <= 8  # those that were open already
+
+
+def test_an_answer_that_is_no_json_and_a_server_that_is_not_there(serve, scorer, waiting) -> None:
+    with pytest.raises(UsageError, match=r"must answer with a JSON object; .* answered '<html>'$"):
+        list(scorer(serve(lambda _: (200, b"<html>", {})))([Prompt("ab")]))
+    with pytest.raises(UsageError, match=r"must be within reach; http://127.0.0.1:9/v1 does not answer$"):
+        list(scorer("http://127.0.0.1:9/v1")([Prompt("ab")]))
+    assert waiting.slept == []
+
+
+def test_requests_begin_no_faster_than_the_rate(serve, words, waiting) -> None:
+    url = serve(words)
+    client = Client(url, per_minute=30, clock=waiting.clock)
+    list(CompletionsScorer(client, "m", concurrency=1)([Prompt(f"text {i}") for i in range(5)]))
+
+    assert waiting.now - 1000 == pytest.approx(5 * 2.0)  # the first asks which server it is
+
+
+def test_requests_are_open_together_up_to_the_concurrency(serve, words, scorer) -> None:
+    meeting = threading.Barrier(4, timeout=20)
+
+    def answer(request: dict[str, Any]) -> Any:
+        meeting.wait()  # answers only when four are there
+        return words(request)
+
+    found = list(scorer(serve(answer))([Prompt(f"text {i}") for i in range(8)]))
+
+    assert [stats.text for stats in found] == [f"text {i}" for i in range(8)]
+
+
+def test_the_key_goes_to_its_own_service_only() -> None:
+    both = {"FSD_API_KEY": " mine ", "OPENAI_API_KEY": "openai"}
+    assert key_for("https://api.openai.com/v1", both) == "mine"
+    assert key_for("https://api.openai.com/v1", {"OPENAI_API_KEY": "openai"}) == "openai"
+    assert key_for("http://localhost:8000/v1", {"OPENAI_API_KEY": "openai"}) == ""
+    assert key_for("https://api.openai.com.example/v1", {"OPENAI_API_KEY": "openai"}) == ""
+    with pytest.raises(UsageError, match="must be printable ASCII") as raised:
+        key_for("http://localhost/v1", {"FSD_API_KEY": f"{KEY}\nx"})
+    assert KEY not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://a/v1", "http://a/v1?key=1", "http:///v1"])
+def test_an_address_that_is_none_is_refused(url) -> None:
+    with pytest.raises(UsageError, match=r"^base-url must look like http"):
+        Client(url)
+
+
+def test_a_password_in_the_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(UsageError, match=r"^base-url must hold no user and no password") as raised:
+        Client(f"http://user:{KEY}@localhost/v1")
+    assert KEY not in str(raised.value)
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"^requests-per-minute must be above 0; got 0"):
+        Client("http://a/v1", per_minute=0)
+
+
+def test_an_address_that_is_not_there_is_nothing_and_a_busy_one_is_asked_again(serve, error, waiting) -> None:
+    left = [error(503, "Loading model"), error(429), (200, b'{"a": 1}', {})]
+    url = serve({"GET /v1/models": lambda _: left.pop(0), "GET /v1/list": lambda _: (200, b"[1]", {})})
+    client = Client(url, clock=waiting.clock)
+
+    assert client.look(f"{url}/models") == {"a": 1}
+    assert sum(waiting.slept) == pytest.approx(1 + 2)
+    assert client.look(f"{url}/nothing") == {}
+    assert client.look(f"{url}/list") == {}

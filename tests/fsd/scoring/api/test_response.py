@@ -1,0 +1,104 @@
+"""Replies of a completions API → statistics: by hand, in the formats that servers answer in, and in none."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fsd.errors import UsageError
+from fsd.scoring.api import reading_of_ids
+from fsd.scoring.api.response import reading
+from fsd.token_stats import Prompt
+
+
+def completion(tokens: Sequence[str], logp: Sequence[float | None], generated: int = 1) -> dict[str, Any]:
+    choice = {"text": "".join(tokens), "logprobs": {"tokens": list(tokens), "token_logprobs": list(logp)}}
+    return {"choices": [choice], "usage": {"completion_tokens": generated}}
+
+
+def test_by_hand_with_and_without_a_start_token_of_the_server() -> None:
+    prompt = Prompt("a b")
+    with_start = completion(["<s>", "a", " b", " c"], [None, -1.0, -2.0, -3.0])
+    without = completion(["a", " b", " c"], [None, -2.0, -3.0])
+    spaces_lost = completion(["<s>", "▁a", "b", "c"], [None, -1.0, -2.0, -3.0])
+    nothing_generated = completion(["a", " b"], [None, -2.0], generated=0)
+
+    assert reading(with_start, prompt).logp.tolist() == [-1.0, -2.0]
+    assert reading(without, prompt).logp.tolist() == [-2.0]
+    assert reading(spaces_lost, prompt).logp.tolist() == [-1.0, -2.0]
+    assert reading(nothing_generated, prompt).logp.tolist() == [-2.0]
+    without.pop("usage")
+    assert reading(without, prompt).logp.tolist() == [-2.0]
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        ["the", " quick", " brown"],  # the end is cut
+        ["brown", " fox", " jumps"],  # the beginning is cut
+        ["the", " quick", " fox", " jumps"],  # a word is left out
+        ["the", " quick", " brown", " fox", " runs"],
+        ["\ufffd", "\ufffd", " jumps"],
+    ],
+)
+def test_tokens_that_are_not_the_text_s_are_refused(tokens) -> None:
+    reply = completion([*tokens, "!"], [None, *[-1.0] * len(tokens)])
+    with pytest.raises(UsageError, match=r"^the API must read the text whole; .* 'the quick brown fox jumps'"):
+        reading(reply, Prompt("the quick brown fox jumps"))
+
+
+def test_a_start_token_of_several_tokens_is_refused() -> None:
+    reply = completion(["<|", "end", "|>", "a", " b", "!"], [None, *[-1.0] * 5])
+    with pytest.raises(UsageError, match=r"^start-token must be one token .*; '<\|end\|>' came back otherwise$"):
+        reading(reply, Prompt("a b"), "<|end|>")
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        ({}, "must answer as OpenAI's completions do, with choices; it gives nothing"),
+        ({"choices": []}, "with choices; it gives choices"),
+        ({"choices": [{"text": "a b", "logprobs": None}]}, "this one gives none"),
+        ({"choices": [{"text": "a b", "logprobs": {"tokens": []}}]}, "this one gives none"),
+        ({"choices": [{"logprobs": {"content": [{"token": "a"}]}}]}, "of generated tokens only, as llama.cpp's"),
+        ({"choices": [{"logprobs": {"tokens": ["a", "b"], "token_logprobs": [None]}}]}, "of equal length"),
+        ({"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": ["-1"]}}]}, "strings and numbers"),
+        (completion(["a", " b", "!"], [None, 0.5, -1.0]), "at most 0; got 0.5 in 'a b'"),
+        (completion(["a", " b", "!"], [None, -math.inf, -1.0]), "got -inf"),
+        (completion(["a", " ", "b", "!"], [None, -1.0, None, -1.0]), "got None"),
+        (completion(["a b", "!"], [None, -1.0]), "a text must have at least two tokens"),
+    ],
+)
+def test_a_reply_in_another_format_is_refused_in_one_line(reply, message) -> None:
+    with pytest.raises(UsageError) as raised:
+        reading(reply, Prompt("a b"))
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_ids_by_hand() -> None:
+    # as vLLM 0.32.0 answers to [0, 7, 8, 9], of which 8 and 9 are two bytes of one character
+    reply = completion(["<|end|>", "a", "", "ß", "!"], [None, -1.0, -2.0, -3.0, -4.0])
+
+    found = reading_of_ids(reply, "aß", [0], [7, 8, 9], "aß")
+    assert found.logp.tolist() == [-1.0, -2.0, -3.0]
+    assert found.token.tolist() == [7, 8, 9]
+    after = reading_of_ids(reply, "ß", [0, 7], [8, 9], "aß")
+    assert after.logp.tolist() == [-2.0, -3.0]
+
+
+def test_ids_that_are_read_otherwise_are_refused() -> None:
+    cut = completion(["<|end|>", "a", "!"], [None, -1.0, -4.0])
+    added = completion(["<s>", "<|end|>", "a", "b", "!"], [None, -1.0, -1.0, -1.0, -4.0])
+    other = completion(["<|end|>", " cat", "dog", "!"], [None, -1.0, -1.0, -4.0])
+    nothing = completion(["<|end|>", "a", "b", "!"], [None, -1.0, None, -4.0])
+
+    with pytest.raises(UsageError, match=r"^the API must read token ids as they are; of 3 sent it read 2 in 'ab'$"):
+        reading_of_ids(cut, "ab", [0], [7, 8], "ab")
+    with pytest.raises(UsageError, match="of 3 sent it read 4"):
+        reading_of_ids(added, "ab", [0], [7, 8], "ab")
+    with pytest.raises(UsageError, match=r"^tokenizer must be that of the model behind the API; .* 'ab'$"):
+        reading_of_ids(other, "ab", [0], [7, 8], "ab")
+    with pytest.raises(UsageError, match="got None in 'ab'"):
+        reading_of_ids(nothing, "ab", [0], [7, 8], "ab")

@@ -1,0 +1,144 @@
+"""`pipelines.score` through an API, against the model itself: scores, AUCs, what is kept, what is refused."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fsd import tracking
+from fsd.config import APIConfig, DetectorConfig, FSDConfig, ModelConfig, ScoreConfig
+from fsd.errors import UsageError
+from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
+from pipelines.fsd import main as fsd
+from pipelines.score import main
+
+KEY = "sk-secret-0123456789"
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch) -> Callable[..., ScoreConfig]:
+    rows = [{"text": f"The score {i} of a text {i * i}", "label": i % 2, "group": f"g{i}"} for i in range(12)]
+    rows.append({"text": "A text of unknown origin", "label": None, "group": "g"})
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FSD_CACHE", str(tmp_path / "cache"))
+
+    def make(
+        url: str | None,
+        *,
+        model: str = "api:tiny",
+        out: str = "scores.parquet",
+        frequencies: str | None = None,
+        **options: Any,
+    ) -> ScoreConfig:
+        api = APIConfig(base_url=url, **options)
+        settings = ModelConfig(model=model, device="cpu", frequencies=frequencies)
+        return ScoreConfig(data=("data.jsonl",), out=out, model=settings, api=api)
+
+    return make
+
+
+@pytest.fixture
+def table(model, tmp_path) -> str:
+    """A token-frequency table of the tiny tokenizer."""
+    counts = np.arange(300, dtype=np.int64) ** 2
+    file = tmp_path / "frequencies.npz"
+    FrequencyTable(counts, fingerprint(model.tokenizer), "tiny", "made up", 1).save(file)
+    return str(file)
+
+
+def test_the_pipeline_gives_what_the_model_itself_gives(serve, vllm, tiny, job, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("FSD_API_KEY", KEY)
+    url = serve(vllm(bos=True))
+    main(job(url, price=1000.0))
+    told = capsys.readouterr()
+    main(job(None, model=str(tiny), out="own.csv"))
+    by_api, own = pd.read_parquet("scores.parquet"), pd.read_csv("own.csv")
+
+    scored = [name for name in by_api if name.endswith(".base")]
+    assert scored == [f"{name}.base" for name in ("loss", "lowercase", "min_k", "perplexity", "zlib")]
+    assert "min_k_pp.base" in own
+    np.testing.assert_allclose(by_api[scored], own[scored], rtol=1e-4)
+    assert by_api["label"].isna().sum() == 1
+    assert "13 texts: 26 requests, about" in told.err
+    assert "at the price given" in told.err
+    assert "surp left out: the API does not give what it reads: mean" in told.out
+    assert "dc_pdd left out: it reads token ids, which --tokenizer MODEL gives" in told.out
+    assert "base AUC" in told.out
+    assert "blind: a classifier of words" in told.out
+    assert {header["Authorization"] for header in url.headers} == {f"Bearer {KEY}"}
+    assert not Path("scores.parquet.partial").exists()
+    run = tracking.find_runs("fsd-arxiv", {"task": "score"})[-1]
+    assert {"auc/loss.base", "tpr_at_5fpr/zlib.base", "audit/blind_auc"} <= set(run.metrics)
+    assert KEY not in told.out + told.err
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert kept
+    assert not any(KEY.encode() in path.read_bytes() for path in kept)
+
+
+@pytest.mark.parametrize("kind", ["vllm", "llama.cpp"])
+def test_with_its_tokenizer_dc_pdd_too(serve, vllm, llama_server, tiny, job, table, capsys, kind) -> None:
+    url = serve(vllm() if kind == "vllm" else llama_server().answers)
+    main(job(url, tokenizer=str(tiny), frequencies=table))
+    told = capsys.readouterr().err
+    main(job(None, model=str(tiny), out="own.csv", frequencies=table))
+    by_api, own = pd.read_parquet("scores.parquet"), pd.read_csv("own.csv")
+
+    scored = [name for name in by_api if name.endswith(".base")]
+    assert scored == [f"{name}.base" for name in ("dc_pdd", "loss", "lowercase", "min_k", "perplexity", "zlib")]
+    np.testing.assert_allclose(by_api[scored], own[scored], rtol=1e-5)
+    assert ("one a token" in told) is (kind == "llama.cpp")
+    forced = [asked for asked in url.asked if "echo" in asked or "logit_bias" in asked]
+    assert f"13 texts: {'about ' * (kind == 'llama.cpp')}{len(forced)} requests" in told
+
+
+def test_a_table_lies_beside_the_tokenizer_or_is_of_another(serve, vllm, tiny, other, job, table, tmp_path) -> None:
+    import shutil
+
+    beside = tmp_path / "beside"
+    shutil.copytree(tiny, beside)
+    shutil.copy(table, beside / "frequencies.npz")
+    main(replace(job(serve(vllm()), tokenizer=str(beside)), detection=DetectorConfig(detectors="dc_pdd")))
+    assert list(pd.read_parquet("scores.parquet"))[-1] == "dc_pdd.base"
+    url = serve(vllm())
+    with pytest.raises(UsageError, match=r"^frequency table must be made with the tokenizer of 'embedded'"):
+        main(job(url, tokenizer="embedded", frequencies=table))
+    assert url.asked == []
+
+
+def test_the_pipeline_resumes(serve, words, job, capsys) -> None:
+    left = [{"prompt": "not what was asked"}]
+    url = serve(lambda request: words(left.pop() if left else request))
+    with pytest.raises(UsageError, match="must read the text whole"):
+        main(job(url, concurrency=2))
+    first = len(url.asked)
+    assert not Path("scores.parquet").exists()
+    capsys.readouterr()
+    main(job(url, concurrency=2))
+
+    assert f"{26 - (first - 1)} requests" in capsys.readouterr().err
+    assert len(pd.read_parquet("scores.parquet")) == 13
+    assert len(url.asked) == 26 + 1
+    assert not Path("scores.parquet.partial").exists()
+
+
+def test_the_pipeline_refuses_mistakes_before_it_asks(serve, words, job) -> None:
+    url = serve(words)
+    with pytest.raises(UsageError, match=r"^model api:tiny must come with --base-url"):
+        main(job(None))
+    with pytest.raises(UsageError, match=r"^detector surp cannot be computed here: the API does not give .* mean$"):
+        main(replace(job(url), detection=DetectorConfig(detectors="surp")))
+    with pytest.raises(UsageError, match=r"^detector dc_pdd cannot .*: it reads token ids, which --tokenizer MODEL"):
+        main(replace(job(url), detection=DetectorConfig(detectors="dc_pdd")))
+    with pytest.raises(UsageError, match=r"^start-token must not come with a tokenizer"):
+        main(job(url, tokenizer="embedded", start_token="<s>"))
+    with pytest.raises(UsageError, match=r"^out must end in"):
+        main(job(url, out="scores.xls"))
+    with pytest.raises(UsageError, match=r"api:tiny can only be scored: pipelines\.score$"):
+        fsd(FSDConfig(model=ModelConfig(model="api:tiny")))
+    assert url.asked == []

@@ -1,0 +1,180 @@
+"""Readings are made once, scores land in the right column, and FSD is base minus tuned."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+import detectors
+from fsd.errors import UsageError
+from fsd.progress import progress
+from fsd.scoring import deviation as engine
+from fsd.token_stats import Prompt, Scorer, TokenStats
+from fsd.views import VIEWS, Material
+
+
+class Reader:
+    """A scorer whose every token has the log-probability −(length of the text + length of the context) × factor."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.prompts: list[Prompt] = []
+
+    def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
+        self.prompts += prompts
+        for prompt in prompts:
+            size = len(prompt.text.split())
+            logp = np.full(size, -(len(prompt.text) + len(prompt.context)) * self.factor)
+            logp -= np.arange(size) * self.factor
+            yield TokenStats(prompt.text, np.arange(size), logp, np.full(size, -1.0), np.ones(size))
+
+
+TEXTS = ["One two three", "Four five", "Six seven eight nine"]
+
+
+def readers() -> dict[str, Scorer]:
+    return {
+        name: Reader(factor)
+        for name, factor in (("target", 0.5), ("tuned", 0.25), ("reference", 1.0), ("unigram", 2.0))
+    }
+
+
+def material() -> Material:
+    return Material(prefix="Before. ", neighbours=lambda text: [text + " a", text + " bc"])
+
+
+def all_detectors() -> list[detectors.Detector]:
+    return [detectors.load(name) for name in detectors.names()]
+
+
+def test_fsd_is_base_minus_tuned() -> None:
+    answer = engine.evaluate(TEXTS, [detectors.load("loss")], readers())
+
+    size = np.array([3, 2, 4])
+    length = np.array([13, 9, 20])
+    np.testing.assert_allclose(answer.base["loss"], -0.5 * (length + (size - 1) / 2))
+    np.testing.assert_allclose(answer.tuned["loss"], -0.25 * (length + (size - 1) / 2))
+    np.testing.assert_allclose(answer.fsd["loss"], -0.25 * (length + (size - 1) / 2))
+
+
+def test_each_reading_is_made_once_for_all_detectors() -> None:
+    scorers = readers()
+
+    engine.evaluate(TEXTS, all_detectors(), scorers, material())
+
+    for name in ("target", "tuned"):
+        reader = scorers[name]
+        assert isinstance(reader, Reader)
+        assert len(reader.prompts) == len(TEXTS) * (1 + 1 + 1 + 2)  # plain, lower, primed, two neighbours
+        assert len(set(reader.prompts)) == len(reader.prompts)
+    for name in ("reference", "unigram"):
+        reader = scorers[name]
+        assert isinstance(reader, Reader)
+        assert reader.prompts == [Prompt(text) for text in TEXTS]
+
+
+def test_a_paired_detector_has_only_its_own_score() -> None:
+    answer = engine.evaluate(TEXTS, all_detectors(), readers(), material())
+
+    assert "min_k_deviation" not in answer.base
+    assert "min_k_deviation" not in answer.tuned
+    assert set(answer.fsd) == set(detectors.names())
+    assert set(answer.base) == set(answer.tuned) == set(detectors.names()) - {"min_k_deviation"}
+
+
+def test_scores_equal_the_detectors_called_by_hand() -> None:
+    scorers = readers()
+    answer = engine.evaluate(TEXTS, all_detectors(), scorers, material())
+
+    for detector in all_detectors():
+        for i, text in enumerate(TEXTS):
+            if detector.paired:
+                continue
+            for state, column in (("target", answer.base), ("tuned", answer.tuned)):
+                views = {}
+                for name in detector.views:
+                    reader, form = VIEWS[name]
+                    scorer = scorers[state if reader == "target" else reader]
+                    prompts = {
+                        "plain": [Prompt(text)],
+                        "lower": [Prompt(text.lower())],
+                        "primed": [Prompt(text, "Before. ")],
+                        "neighbours": [Prompt(text + " a"), Prompt(text + " bc")],
+                    }[form]
+                    stats = list(scorer(prompts))
+                    views[name] = stats if form == "neighbours" else stats[0]
+                assert column[detector.name][i] == pytest.approx(detector(views), abs=0)
+
+
+def test_chunks_do_not_change_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = engine.evaluate(TEXTS, all_detectors(), readers(), material())
+    monkeypatch.setattr(engine, "CHUNK", 2)
+    parts = engine.evaluate(TEXTS, all_detectors(), readers(), material())
+
+    for name, column in whole.fsd.items():
+        np.testing.assert_array_equal(parts.fsd[name], column)
+
+
+def test_without_a_tuned_model_there_are_base_scores_only() -> None:
+    scorers = readers()
+    del scorers["tuned"]
+
+    answer = engine.evaluate(TEXTS, [detectors.load("min_k")], scorers)
+
+    assert set(answer.base) == {"min_k"}
+    assert answer.tuned == answer.fsd == {}
+
+
+def test_fallbacks_are_counted_by_state() -> None:
+    answer = engine.evaluate(TEXTS, [detectors.load("surp", entropy=0.5)], readers())
+
+    assert answer.fallbacks == {("surp", "target", "S_p only"): 3, ("surp", "tuned", "S_p only"): 3}
+
+
+def test_what_cannot_be_computed_is_named_with_its_reason() -> None:
+    scorers = {name: scorer for name, scorer in readers().items() if name in ("target", "tuned")}
+
+    kept, left_out = engine.usable(all_detectors(), TEXTS, scorers, Material())
+
+    assert left_out == {
+        "dc_pdd": "no unigram table is given",
+        "neighbour": "no neighbour model is given",
+        "recall": "no prefix of non-member texts is given",
+        "reference": "no reference model is given",
+    }
+    assert {detector.name for detector in kept} == set(detectors.names()) - set(left_out)
+
+
+def test_lowercase_is_left_out_where_the_script_has_no_case() -> None:
+    texts = ["一种用于检测预训练数据的方法", "本发明涉及 LED 照明装置及其控制方法"]
+
+    _, left_out = engine.usable([detectors.load("lowercase")], texts, readers(), Material())
+
+    assert left_out == {"lowercase": "the texts' script has no upper and lower case"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "names", "message"),
+    [
+        ([], ["loss"], "scoring must have at least one text; got none"),
+        (["a"], ["neighbour"], "detector neighbour cannot be computed here: no neighbour model is given"),
+    ],
+)
+def test_mistakes_are_refused(texts: list[str], names: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        engine.evaluate(texts, [detectors.load(name) for name in names], readers())
+
+
+def test_progress_is_shown_for_many_texts_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, bool]] = []
+    real = progress
+
+    def recorded(total: int, *args: str, shown: bool) -> object:
+        seen.append((total, shown))
+        return real(total, *args, shown=False)
+
+    monkeypatch.setattr(engine, "progress", recorded)
+    monkeypatch.setattr(engine, "CHUNK", 2)
+    for texts in (["a", "b"], ["a", "b", "c"]):
+        engine.evaluate(texts, [detectors.load("loss")], readers(), shown=True)
+    assert seen == [(2, False), (3, True)]

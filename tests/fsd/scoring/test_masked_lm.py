@@ -1,0 +1,103 @@
+"""Neighbours by a masked model: deterministic, in case, with the model's own probabilities, raw text kept."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fsd.errors import UsageError
+from fsd.scoring.masked_lm import MaskedModel, mask_proposals
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "a", "mat", "dog", "ran"]
+WORDS += ["##s", "paris", ",", ".", "!", "old"]
+TEXT = "The  cat,\tsat on a mat!\n\nParis DOG cats  ran. " * 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+    pieces = Tokenizer(models.WordPiece({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    pieces.normalizer = normalizers.BertNormalizer(lowercase=True)
+    pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pieces.decoder = decoders.WordPiece()
+    pieces.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=pieces,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=16,
+    )
+    place = tmp_path_factory.mktemp("masked")
+    BertForMaskedLM(config).save_pretrained(place)
+    tokenizer.save_pretrained(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def masked(folder: Path) -> MaskedModel:
+    return MaskedModel(str(folder), device="cpu")
+
+
+def propose(masked: MaskedModel, text: str, **settings: Any) -> Any:
+    return mask_proposals(masked.network, masked.tokenizer, text, **settings)
+
+
+def test_proposals_depend_on_the_seed_alone(masked: MaskedModel) -> None:
+    assert propose(masked, TEXT, seed=1) == propose(masked, TEXT, seed=1)
+    assert propose(masked, TEXT, seed=1) != propose(masked, TEXT, seed=2)
+
+
+def test_whole_words_of_every_window_are_swapped_in_their_case(masked: MaskedModel) -> None:
+    proposals = propose(masked, TEXT)
+
+    assert {TEXT[p.begin : p.end] for p in proposals} == {"The", "cat", "sat", "on", "a", "mat", "Paris", "DOG", "ran"}
+    assert any(p.begin > 2 * len(TEXT) // 3 for p in proposals)
+    assert all(p.word.casefold() != TEXT[p.begin : p.end].casefold() and p.word.isalpha() for p in proposals)
+    assert all(p.word.isupper() for p in proposals if TEXT[p.begin : p.end] == "DOG")
+
+
+def test_without_dropout_the_weight_is_the_models_probability_without_the_original(masked: MaskedModel) -> None:
+    x = torch.tensor([masked.tokenizer("a cat sat")["input_ids"]])
+    with torch.inference_mode():
+        p = masked.network(x).logits[0, 2].softmax(-1)
+
+    weights = {
+        proposal.word: proposal.weight for proposal in propose(masked, "a cat sat", dropout=0.0) if proposal.begin == 2
+    }
+
+    assert weights["dog"] == pytest.approx(float(p[WORDS.index("dog")] / (1 - p[WORDS.index("cat")])), abs=1e-6)
+
+
+def test_neighbours_differ_in_one_word_and_keep_the_rest(masked: MaskedModel) -> None:
+    neighbours = masked(TEXT)
+
+    assert len(set(neighbours)) == 25
+    for neighbour in neighbours:
+        assert len(neighbour.split()) == len(TEXT.split())
+        assert sum(a != b for a, b in zip(neighbour.split(), TEXT.split(), strict=True)) == 1
+
+
+def test_a_text_without_words_is_its_own_neighbour(masked: MaskedModel) -> None:
+    assert masked("12") == ["12"]
+    assert propose(masked, "") == []
+
+
+def test_a_causal_model_is_refused(tiny: Path) -> None:
+    with pytest.raises(UsageError, match="must be a masked language model"):
+        MaskedModel(str(tiny), device="cpu")

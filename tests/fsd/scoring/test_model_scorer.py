@@ -1,0 +1,295 @@
+"""The engine against transformers' own loss, slow float64 loops, and itself read another way."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fsd.errors import UsageError
+from fsd.models.language_model import LanguageModel, load
+from fsd.scoring import model_scorer as scoring
+from fsd.scoring.model_scorer import ModelScorer, fitting, one_ahead, windows
+from fsd.token_stats import Prompt, TokenStats
+
+TEXTS = [
+    "a member",
+    "the score of an unseen text moves more than the score of a member",
+    "x",
+    "unseen text, more or less: 0.5 of the score?",
+    "the text the text the text",
+]
+ARCHITECTURES = ("gpt_neox", "llama", "gpt2", "opt", "qwen2", "gptj")
+
+
+@pytest.fixture(scope="module")
+def model(tiny: Path) -> LanguageModel:
+    return load(str(tiny), device="cpu")
+
+
+def score(model: LanguageModel, texts: Sequence[str], context: str = "", **options: Any) -> list[TokenStats]:
+    return list(ModelScorer(model, **options)([Prompt(text, context) for text in texts]))
+
+
+def arrays(stats: TokenStats) -> np.ndarray:
+    return np.stack([stats.logp, stats.mean, stats.std])
+
+
+def slow(model: LanguageModel, context: Sequence[int], token: int) -> tuple[float, float, float]:
+    """Log p, Σ p log p and the deviation of log p for one token after its context, in a float64 loop."""
+    with torch.inference_mode():
+        logits = model.base(input_ids=torch.tensor([list(context)])).logits[0, -1].double().tolist()
+    top = max(logits)
+    log_total = top + math.log(math.fsum(math.exp(value - top) for value in logits))
+    logs = [value - log_total for value in logits]
+    mean = math.fsum(math.exp(value) * value for value in logs)
+    variance = math.fsum(math.exp(value) * (value - mean) ** 2 for value in logs)
+    return logs[token], mean, math.sqrt(variance)
+
+
+def slow_text(model: LanguageModel, text: str, context: str = "") -> np.ndarray:
+    tokens = model.tokens([text])[0]
+    ids = [model.start, *(model.tokens([context])[0] if context else []), *tokens]
+    first = len(ids) - len(tokens)
+    return np.array([slow(model, ids[:i], ids[i]) for i in range(first, len(ids))]).T
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_mean_log_probability_is_minus_the_models_own_loss(make_model: Callable[..., Path], architecture: str) -> None:
+    model = load(str(make_model(architecture)), device="cpu")
+    assert model.split_head
+    for stats in score(model, TEXTS):
+        ids = torch.tensor([[model.start, *stats.token.tolist()]])
+        assert -stats.logp.mean() == pytest.approx(model.base(input_ids=ids, labels=ids).loss.item(), abs=2e-6)
+
+
+@pytest.mark.parametrize("architecture", ["gpt_neox", "gpt2"])
+def test_statistics_equal_a_slow_float64_loop(make_model: Callable[..., Path], architecture: str) -> None:
+    model = load(str(make_model(architecture)), device="cpu")
+    for stats in score(model, TEXTS):
+        expected = slow_text(model, stats.text)
+        np.testing.assert_allclose(arrays(stats), expected, atol=3e-6)
+        np.testing.assert_allclose(arrays(stats).mean(axis=1), expected.mean(axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_padded_row_equals_the_row_alone(
+    make_model: Callable[..., Path], architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(str(make_model(architecture)), device="cpu")
+    monkeypatch.setattr(scoring, "PADDING", 1.0)
+    together = score(model, TEXTS, max_batch_tokens=10_000)
+    for stats in together:
+        np.testing.assert_allclose(arrays(stats), arrays(score(model, [stats.text])[0]), atol=5e-6)
+
+
+def test_two_readings_are_bitwise_the_same(model: LanguageModel) -> None:
+    for one, other in zip(score(model, TEXTS), score(model, TEXTS), strict=True):
+        assert np.array_equal(arrays(one), arrays(other))
+
+
+def test_a_model_that_caps_its_logits_is_scored_by_its_own_logits(make_model: Callable[..., Path]) -> None:
+    model = load(str(make_model("gemma2")), device="cpu")
+    assert not model.split_head
+    stats = score(model, TEXTS[1:2])[0]
+    np.testing.assert_allclose(arrays(stats), slow_text(model, stats.text), atol=3e-6)
+    model.split_head = True
+    assert abs(score(model, TEXTS[1:2])[0].logp - stats.logp).max() > 0.01
+
+
+def test_a_model_that_makes_all_its_logits_gets_smaller_batches(
+    make_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(scoring.BATCH_TOKENS, "cpu", 10_000)
+    monkeypatch.setattr(scoring, "WHOLE_LOGITS_BYTES", 50 * 4 * 300)
+    budgets = [ModelScorer(load(str(make_model(a)), device="cpu")).max_batch_tokens for a in ("gemma2", "llama")]
+    assert budgets == [50, 10_000]
+
+
+def test_weak_capping_of_small_logits_is_noticed_too(make_model: Callable[..., Path]) -> None:
+    weak = make_model("gemma2", final_logit_softcapping=50.0)
+    assert not load(str(weak), device="cpu").split_head
+
+
+def test_bfloat16_stays_near_float32_and_finite(tiny: Path, model: LanguageModel) -> None:
+    half = load(str(tiny), device="cpu", dtype="bfloat16")
+    assert half.precision == "bfloat16"
+    for one, other in zip(score(half, TEXTS), score(model, TEXTS), strict=True):
+        assert one.logp.dtype == np.float64
+        assert (one.std > 0).all()
+        np.testing.assert_allclose(arrays(one), arrays(other), atol=0.25)
+
+
+def test_logits_that_are_no_numbers_are_refused(tiny: Path) -> None:
+    broken = load(str(tiny), device="cpu")
+    with torch.no_grad():
+        broken.base.get_output_embeddings().weight[5] = float("nan")
+    with pytest.raises(UsageError, match=r"finite log-probabilities; it does not in float32"):
+        score(broken, ["a member"])
+
+
+# Long texts
+
+
+@pytest.mark.parametrize(
+    ("length", "first", "context"), [(5, 0, 8), (8, 0, 8), (9, 0, 8), (40, 0, 8), (41, 3, 8), (30, 20, 8), (7, 2, 1)]
+)
+def test_windows_score_every_position_once_with_half_a_context(length: int, first: int, context: int) -> None:
+    spans = list(windows(0, length, first, context))
+    scored = [position for span in spans for position in range(span.first, span.end)]
+    assert scored == list(range(first, length))
+    for span in spans:
+        assert 0 < span.size <= context
+        assert span.begin == 0 or span.first - span.begin >= context // 2
+
+
+def test_a_long_text_equals_a_slow_reading_one_token_at_a_time(model: LanguageModel) -> None:
+    text = "the score of an unseen text moves more than the score of a member. " * 12
+    ids = [model.start, *model.tokens([text])[0]]
+    assert len(ids) > 3 * model.context
+    half, end, expected = model.context // 2, model.context, []
+    for i in range(1, len(ids)):  # ids[i] is predicted at position i - 1, in the first window that reaches it
+        if i > end:
+            end = min(len(ids) - 1, end + half)
+        expected.append(slow(model, ids[max(0, end - model.context) : i], ids[i]))
+    np.testing.assert_allclose(arrays(score(model, [text])[0]), np.array(expected).T, atol=5e-6)
+
+
+@pytest.mark.parametrize("context", ["a member", "the score of an unseen text moves. "])
+def test_a_context_is_conditioned_on_and_not_scored(model: LanguageModel, context: str) -> None:
+    stats = score(model, ["unseen text"], context)[0]
+    assert stats.token.tolist() == model.tokens(["unseen text"])[0]
+    np.testing.assert_allclose(arrays(stats), slow_text(model, "unseen text", context), atol=5e-6)
+
+
+def test_a_context_longer_than_the_models_keeps_its_end(model: LanguageModel) -> None:
+    context = "the score of an unseen text moves more than the score of a member. " * 12
+    stats = score(model, ["unseen text"], context)[0]
+    ids = [model.start, *model.tokens([context])[0], *stats.token.tolist()]
+    begin = len(ids) - 1 - model.context
+    first = len(ids) - stats.token.size
+    assert begin > 0
+    expected = [slow(model, ids[begin:i], ids[i]) for i in range(first, len(ids))]
+    np.testing.assert_allclose(arrays(stats), np.array(expected).T, atol=5e-6)
+
+
+# Texts
+
+
+def test_special_tokens_inside_a_text_are_text(model: LanguageModel) -> None:
+    stats = score(model, ["a <|endoftext|> b"])[0]
+    assert model.start not in stats.token
+    assert model.tokenizer.decode(stats.token) == "a <|endoftext|> b"
+
+
+def test_an_empty_text_is_refused(model: LanguageModel) -> None:
+    with pytest.raises(UsageError, match="at least one token; got ''"):
+        score(model, ["a member", ""])
+
+
+def test_no_prompts_have_no_statistics(model: LanguageModel) -> None:
+    assert score(model, []) == []
+
+
+# Batches
+
+
+@pytest.mark.parametrize("budget", [100, 1000, 5000])
+def test_batches_hold_their_budget_with_little_padding(budget: int) -> None:
+    rng = np.random.default_rng(0)
+    sizes = sorted(rng.integers(5, 90, 400).tolist(), reverse=True)
+    order = [scoring.Window(i, 0, size, 0) for i, size in enumerate(sizes)]
+    begin = padded = 0
+    while begin < len(order):
+        end = fitting(order, begin, budget)
+        area = (end - begin) * order[begin].size
+        assert end > begin
+        assert area <= budget
+        padded += area
+        begin = end
+    assert 1 - sum(sizes) / padded < 0.03
+
+
+def count_passes(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    shapes: list[tuple[int, ...]] = []
+    decoder = model.base.get_decoder()
+    forward = decoder.forward
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        shapes.append(tuple(kwargs["input_ids"].shape))
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(decoder, "forward", counting)
+    return shapes
+
+
+def test_identical_prompts_are_read_once(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = count_passes(model, monkeypatch)
+    stats = score(model, ["a member", "x", "a member", "a member"])
+    assert len(shapes) == 2
+    assert [s.text for s in stats] == ["a member", "x", "a member", "a member"]
+
+
+def test_a_batch_that_exceeds_memory_is_done_in_halves(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"the text {letter}" for letter in "12345678"]
+    expected = score(model, texts)
+    decoder = model.base.get_decoder()
+    forward, shapes = decoder.forward, []
+
+    def small(*args: Any, **kwargs: Any) -> Any:
+        rows = kwargs["input_ids"].shape[0]
+        shapes.append(rows)
+        if rows > 3:
+            raise torch.OutOfMemoryError("out of memory")
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(decoder, "forward", small)
+    got = score(model, texts, max_batch_tokens=1000)
+    assert shapes == [8, 4, 2, 2, 2, 2]
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(arrays(one), arrays(other), atol=5e-6)
+
+
+def test_a_text_that_exceeds_memory_alone_is_the_users_matter(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    monkeypatch.setattr(model.base.get_decoder(), "forward", full)
+    with pytest.raises(UsageError, match=r"must fit the memory of cpu"):
+        score(model, ["a member"])
+
+
+def test_other_runtime_errors_are_not_hidden(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("index out of range")
+
+    monkeypatch.setattr(model.base.get_decoder(), "forward", broken)
+    with pytest.raises(RuntimeError, match="index out of range"):
+        score(model, ["a member"])
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"), [(0, "at least 1; got 0"), (3, "the length of the longest text; got 3")]
+)
+def test_a_budget_below_one_text_is_refused(model: LanguageModel, budget: int, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        score(model, ["a member of the text"], max_batch_tokens=budget)
+
+
+def test_results_are_fetched_one_behind() -> None:
+    seen: list[str] = []
+
+    def begun() -> Iterator[int]:
+        for i in range(3):
+            seen.append(f"begin {i}")
+            yield i
+
+    for i in one_ahead(begun()):
+        seen += [f"fetch {i}"]
+    assert seen == ["begin 0", "begin 1", "fetch 0", "begin 2", "fetch 1", "fetch 2"]
+    assert list(one_ahead([])) == []

@@ -1,0 +1,219 @@
+"""Studies on an invented task: nothing here reads a text."""
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+
+from fsd.errors import UsageError
+from fsd.search_space import Choice, Range
+from fsd.tuning.objective import key_of
+from fsd.tuning.optuna_study import HOPELESS, importance, search
+from fsd.tuning.tuning_plan import Plan
+
+GRID = {"x": Range(0.1, 1.0, step=0.1), "flag": Choice((True, False))}
+WIDE = {"x": Range(0.1, 10.0, log=True), "n": Range(1, 5)}
+
+
+class Hill:
+    """Highest at x = .7 and flag or n = 3; picklable."""
+
+    label = "hill"
+
+    def __init__(self, space=GRID, wait=0.0):
+        self.space, self.wait, self.judged = space, wait, 0
+
+    @property
+    def default(self):
+        return dict.fromkeys(self.space, 1)
+
+    def judge(self, settings, report):
+        self.judged += 1
+        time.sleep(self.wait)
+        height = -((settings["x"] - 0.7) ** 2) - 0.1 * abs(settings.get("n", 3) - 3) + 0.1 * settings.get("flag", 0)
+        return np.array([height, height + 0.01])
+
+
+@pytest.fixture
+def storage(tmp_path):
+    """A journal, whose trials are written faster than a database's."""
+    return f"journal:{tmp_path}/new/trials.log"
+
+
+@pytest.fixture
+def database(tmp_path):
+    return f"sqlite:///{tmp_path}/new/optuna.db"
+
+
+def test_a_small_space_is_searched_whole_and_each_combination_once(database):
+    plan = Plan(database, trials=50)
+    tried = search(Hill(), "s", {}, plan)
+    assert len(tried) == len({key_of(t.settings) for t in tried}) == 20
+    best = max(tried, key=lambda t: t.value)
+    assert best.settings == {"x": 0.7, "flag": True}
+    assert best.value == pytest.approx(0.105)
+    assert best.folds == pytest.approx((0.1, 0.11))
+    assert importance("s", plan)["x"] > 0.5
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_a_wide_space_is_sampled_in_its_bounds(storage, sampler):
+    tried = search(Hill(WIDE), "s", {}, Plan(storage, sampler, trials=15))
+    assert len(tried) == 15
+    assert all(0.1 <= t.settings["x"] <= 10 and t.settings["n"] in range(1, 6) for t in tried)
+    assert len({t.settings["x"] for t in tried}) == 15
+
+
+def test_the_same_seed_gives_the_same_trials(tmp_path):
+    runs = [search(Hill(WIDE), "s", {}, Plan(f"sqlite:///{tmp_path}/{n}.db", trials=12, seed=5)) for n in "ab"]
+    assert [(t.settings, t.folds) for t in runs[0]] == [(t.settings, t.folds) for t in runs[1]]
+
+
+def test_a_complete_study_is_not_run_again_and_a_larger_one_goes_on(storage):
+    first = search(Hill(WIDE), "s", {}, Plan(storage, trials=6))
+    again = Hill(WIDE)
+    assert search(again, "s", {}, Plan(storage, trials=6)) == first
+    assert again.judged == 0
+    more = search(again, "s", {}, Plan(storage, trials=10))
+    assert more[:6] == first
+    assert again.judged == 4
+    assert len({t.settings["x"] for t in more}) == 10  # a continued sampler draws nothing twice
+
+
+def test_other_settings_under_the_same_name_are_refused(storage):
+    search(Hill(), "s", {"objective": "auc", "folds": 5}, Plan(storage))
+    with pytest.raises(
+        UsageError, match=r"'s' must be continued .*objective: begun with auc, got tpr.*another --study"
+    ):
+        search(Hill(), "s", {"objective": "tpr", "folds": 5}, Plan(storage))
+
+
+def test_a_journal_file_is_a_storage_too(tmp_path):
+    assert len(search(Hill(), "s", {}, Plan(f"journal:{tmp_path}/trials.log"))) == 20
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///{folder}/file/optuna.db",
+        "sqlite:///{folder}/text.db",
+        "nonsense",
+        "nosuchdatabase://host/name",
+        "postgresql://localhost:1/name",
+        "journal:{folder}/file/x.log",
+        "sqlite:///{folder}/mlflow.db",
+    ],
+)
+def test_a_storage_out_of_reach_is_told_in_one_line(tmp_path, url):
+    (tmp_path / "file").write_text("no folder")
+    (tmp_path / "text.db").write_text("no database, but long enough to be read as one" * 50)
+    with pytest.raises(UsageError, match=r"^storage must be [^\n]*$"):
+        search(Hill(), "s", {}, Plan(url.format(folder=tmp_path)))
+
+
+def test_a_failed_trial_is_tried_once_more(database):
+    class Shaky(Hill):
+        def judge(self, settings, report):
+            if self.judged == 1:
+                self.judged += 1
+                raise OSError("the card is gone")
+            return super().judge(settings, report)
+
+    task = Shaky(WIDE)
+    tried = search(task, "s", {}, Plan(database, trials=4, patient=True))
+    trials = optuna.load_study(study_name="s", storage=database).trials
+    failed = [t for t in trials if t.state.name == "FAIL"]
+    retried = [t for t in trials if t.user_attrs.get("retry_of") == failed[0].number]
+    assert len(tried) == 4
+    assert len(failed) == len(retried) == 1
+    assert retried[0].state.name == "COMPLETE"
+    assert retried[0].params == failed[0].params
+
+
+def test_a_study_that_only_fails_gives_up_and_says_why(storage):
+    class Broken(Hill):
+        def judge(self, settings, report):
+            self.judged += 1
+            raise UsageError("the loss must stay finite")
+
+    task = Broken(WIDE)
+    with pytest.raises(UsageError, match=r"at least one trial.*the loss must stay finite"):
+        search(task, "s", {}, Plan(storage, trials=50, patient=True))
+    assert task.judged == HOPELESS
+
+
+def test_a_hopeless_trial_is_given_up_between_stages(storage):
+    class Staged(Hill):
+        def judge(self, settings, report):
+            self.judged += 1
+            for step in (1, 2, 3):
+                report(-float(self.judged), step)  # each trial is worse than all before
+            return np.array([-float(self.judged)])
+
+    tried = search(Staged(WIDE), "s", {}, Plan(storage, trials=8, pruner="median", patient=True))
+    assert [t.state for t in tried] == ["complete"] * 5 + ["pruned"] * 3
+    assert tried[-1].folds == ()
+
+
+def test_no_trial_is_begun_after_the_time(storage):
+    with pytest.raises(UsageError, match="the time was up before"):
+        search(Hill(), "s", {}, Plan(storage, timeout=0.0))
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {tests!r})
+from test_optuna_study import Hill, WIDE
+from fsd.tuning.tuning_plan import Plan
+from fsd.tuning.optuna_study import search
+
+search(Hill(WIDE, wait=0.05), "s", {{}}, Plan({storage!r}, trials=30))
+"""
+
+
+def start(storage):
+    script = textwrap.dedent(SCRIPT.format(tests=str(Path(__file__).parent), storage=storage))
+    return subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[3], stderr=subprocess.DEVNULL)
+
+
+def finished(storage):
+    try:
+        return [t for t in optuna.load_study(study_name="s", storage=storage).trials if t.state.name == "COMPLETE"]
+    except Exception:
+        return []
+
+
+@pytest.mark.slow
+def test_after_a_kill_no_finished_trial_is_lost_and_none_is_run_twice(database):
+    process = start(database)
+    deadline = time.monotonic() + 60
+    while len(finished(database)) < 8 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    before = {t.number: t.params for t in finished(database)}
+    assert 8 <= len(before) < 30
+    task = Hill(WIDE)
+    after = search(task, "s", {}, Plan(database, trials=30))
+    assert len(after) == 30
+    assert task.judged == 30 - len(before)
+    assert {t.number: t.settings for t in after if t.number in before} == before
+
+
+@pytest.mark.slow
+def test_workers_share_one_grid_without_doing_anything_twice(database):
+    space = {"x": Range(0.1, 3.0, step=0.1), "flag": Choice((True, False))}
+    tried = search(Hill(space, wait=0.02), "s", {}, Plan(database, trials=60, workers=2))
+    assert len(tried) == len({key_of(t.settings) for t in tried}) == 60
+
+
+def test_setup_is_kept_with_the_study(database):
+    search(Hill(GRID), "s", {"seed": 1, "space": {"x": [1, 2]}}, Plan(database, "random", trials=1))
+    kept = optuna.load_study(study_name="s", storage=database).user_attrs["setup"]
+    assert json.loads(json.dumps(kept)) == {"seed": 1, "space": {"x": [1, 2]}}

@@ -1,0 +1,218 @@
+"""The disk cache of a pipeline: what is known is not read again, what is another thing is, and scores are the same."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
+from fsd.models.language_model import LanguageModel, load
+from fsd.scoring.model_scorer import ModelScorer
+from fsd.token_stats import Prompt
+from pipelines.common import assembly as _assembly
+from pipelines.fsd import main
+from pipelines.study.__main__ import StudyConfig
+from pipelines.study.__main__ import main as study
+from pipelines.tune.__main__ import main as tune
+
+NAMES = "loss,lowercase,min_k_deviation,recall"
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Texts of every forward pass of the engine."""
+    made: list[int] = []
+    forward = ModelScorer._forward
+
+    def counting(self, network, reduction, batch, ids):
+        made.append(len(batch))
+        return forward(self, network, reduction, batch, ids)
+
+    monkeypatch.setattr(ModelScorer, "_forward", counting)
+    return made
+
+
+@pytest.fixture
+def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.MonkeyPatch) -> FSDConfig:
+    monkeypatch.chdir(tmp_path)
+    rows = make_rows(40, seed=3)
+    Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return FSDConfig(
+        data=DataConfig(data=("data.jsonl",)),
+        model=ModelConfig(model=str(tiny), device="cpu", cache="kept"),
+        training=AdapterConfig(batch_size=4, epochs=1),
+        detection=DetectorConfig(detectors=NAMES),
+        placebo="none",
+    )
+
+
+def newest_scores(folder: Path) -> pd.DataFrame:
+    files = sorted(folder.glob("mlruns/**/scores.parquet"), key=lambda file: file.stat().st_mtime)
+    return pd.read_parquet(files[-1])
+
+
+def shards() -> int:
+    return len(list(Path("kept").glob("*/*.stats")))
+
+
+def test_a_second_run_and_one_that_reuses_the_adapter_make_no_forward_pass(job, passes, tmp_path) -> None:
+    main(job)
+    first, files = newest_scores(tmp_path), shards()
+    assert passes
+    passes.clear()
+    main(job)  # trained again, to the same adapter
+    assert passes == []
+    pd.testing.assert_frame_equal(newest_scores(tmp_path), first, check_exact=True)
+    main(replace(job, adapter="models:/fsd-arxiv/1", detection=DetectorConfig(detectors="loss,lowercase")))
+    assert passes == []
+    assert shards() == files
+    main(replace(job, training=replace(job.training, learning_rate=2e-3), detection=DetectorConfig(detectors="loss")))
+    assert passes  # by the tuned model, which is another now
+    assert shards() == files + 1
+
+
+def test_tuning_on_the_same_texts_makes_no_forward_pass(job, passes, tmp_path) -> None:
+    job = replace(job, detection=DetectorConfig(detectors="min_k,min_k_deviation"))
+    config = TuneConfig(job=job, storage=f"journal:{tmp_path}/trials.log", study="s", trials=12, folds=2, repeats=1)
+    main(job)
+    assert passes
+    passes.clear()
+    tune(config)
+    assert passes == []
+
+
+def test_a_study_on_texts_that_were_read_makes_no_forward_pass(job, passes, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("FSD_CACHE", str(tmp_path / "kept"))
+    config = StudyConfig(
+        "fsd-fig2", model=(job.model.model,), data=(str(tmp_path / "data.jsonl"),), training=job.training
+    )
+    study(config)
+    assert passes
+    passes.clear()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # where no cell is finished
+    study(config)
+    assert passes == []
+
+
+def test_scores_with_a_cache_are_bitwise_those_without(job, passes, tmp_path) -> None:
+    one_form = DetectorConfig(detectors="loss,min_k_deviation")
+    main(replace(job, detection=one_form))
+    kept, made = newest_scores(tmp_path), list(passes)
+    passes.clear()
+    main(replace(job, detection=one_form, model=replace(job.model, cache="none")))
+    assert passes == made
+    pd.testing.assert_frame_equal(newest_scores(tmp_path), kept, check_exact=True)
+
+
+def test_an_unusable_folder_costs_one_line(job, passes, capsys) -> None:
+    Path("file").touch()
+    main(replace(job, model=replace(job.model, cache="file/cache"), detection=DetectorConfig(detectors="loss")))
+    told = [line for line in capsys.readouterr().err.splitlines() if "cache:" in line]
+    assert passes
+    # One for a folder, whoever reads: base and tuned model.
+    assert len(told) == 1
+    assert "nothing more is kept, since" in told[0]
+
+
+def test_the_folder_is_the_named_one_or_that_of_the_environment(tiny, tmp_path, monkeypatch) -> None:
+    model = load(str(tiny), device="cpu")
+    monkeypatch.setenv("FSD_CACHE", str(tmp_path / "environment"))
+    for cache, place in ((None, "environment"), (str(tmp_path / "named"), "named"), ("none", None)):
+        before = set(tmp_path.iterdir())
+        list(_assembly.scorers(model, ModelConfig(model=str(tiny), cache=cache))["target"]([Prompt("a member")]))
+        assert {path.name for path in set(tmp_path.iterdir()) - before} == ({place} if place else set())
+
+
+def test_a_reference_model_is_kept_under_its_own_weights(tiny, other, passes, tmp_path) -> None:
+    model = load(str(tiny), device="cpu")
+    for reference, expected in ((str(other), 1), (str(other), 0), (str(tiny), 1)):
+        config = ModelConfig(model=str(tiny), reference_model=reference, cache=str(tmp_path / "kept"), device="cpu")
+        passes.clear()
+        list(_assembly.scorers(model, config)["reference"]([Prompt("a member")]))
+        assert len(passes) == expected
+
+
+def test_a_model_without_a_fingerprint_is_read_every_time(tiny, passes, tmp_path) -> None:
+    model: LanguageModel = load(str(tiny), device="cpu")
+    model.identity = replace(model.identity, fingerprint="")
+    config = ModelConfig(model=str(tiny), cache=str(tmp_path / "kept"))
+    for _ in range(2):
+        list(_assembly.scorers(model, config)["target"]([Prompt("a member")]))
+    assert len(passes) == 2
+
+
+SLOW_JOB = """
+import sys, time
+from pathlib import Path
+from fsd.scoring import cache
+from fsd.config import ModelConfig
+from fsd.models.language_model import load
+from fsd.scoring import model_scorer as scoring
+from fsd.token_stats import Prompt
+from pipelines.common import assembly as _assembly
+cache.SECONDS, scoring.ROUND, scoring.BATCH_TOKENS["cpu"] = 0, 1, 40
+prompts = [Prompt(f"the text {i}") for i in range(60)]
+model = load(sys.argv[1], device="cpu")
+forward, left, made = scoring.ModelScorer._forward, int(sys.argv[2]), []
+def counting(self, *args):
+    if len(made) == left:
+        print("stuck", flush=True)
+        time.sleep(60)
+    made.append(len(args[2]))
+    return forward(self, *args)
+scoring.ModelScorer._forward = counting
+stats = list(_assembly.scorers(model, ModelConfig(model=sys.argv[1], cache=sys.argv[3]))["target"](prompts))
+print(sum(made), len(stats), flush=True)
+"""
+
+
+@pytest.fixture
+def start(tiny: Path, tmp_path: Path, root: Path) -> Iterator[Callable[[int], subprocess.Popen]]:
+    begun = []
+
+    def start(passes: int) -> subprocess.Popen:
+        arguments = [sys.executable, "-c", SLOW_JOB, str(tiny), str(passes), str(tmp_path / "kept")]
+        begun.append(subprocess.Popen(arguments, cwd=root, stdout=subprocess.PIPE, text=True, env=dict(os.environ)))
+        return begun[-1]
+
+    yield start
+    for process in begun:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.slow
+def test_a_killed_run_reads_only_what_is_missing_when_started_again(start) -> None:
+    process = start(5)
+    assert process.stdout.readline() == "stuck\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    begun = time.monotonic()
+    made, texts = map(int, start(-1).stdout.readline().split())
+    assert time.monotonic() - begun < 60
+    assert texts == 60
+    assert 0 < made < 60
+    again, _ = map(int, start(-1).stdout.readline().split())
+    assert again == 0
+
+
+def test_numbers_from_the_cache_are_those_of_the_engine(tiny, tmp_path) -> None:
+    model = load(str(tiny), device="cpu")
+    prompts = [Prompt("a member"), Prompt("unseen text", "a member"), Prompt("x")]
+    plain = list(ModelScorer(model)(prompts))
+    config = ModelConfig(model=str(tiny), cache=str(tmp_path / "kept"))
+    for _ in range(2):
+        for one, other in zip(_assembly.scorers(model, config)["target"](prompts), plain, strict=True):
+            for name in ("token", "logp", "mean", "std"):
+                assert np.array_equal(getattr(one, name), getattr(other, name))

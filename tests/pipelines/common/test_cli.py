@@ -1,0 +1,183 @@
+"""The command line: quick help, one line for a user's mistake, flat flags."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fsd.config import FSDConfig
+from fsd.errors import UsageError
+from pipelines.common.cli import command
+from pipelines.fsd import main
+
+PIPELINES = sorted(path.stem for path in (Path(__file__).parents[3] / "pipelines").glob("[a-z]*.py"))
+
+
+def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_help_is_there(name: str, root: Path) -> None:
+    answer = run(f"pipelines.{name}", "--help", cwd=root)
+
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("usage:")
+
+
+def test_help_comes_in_half_a_second(root: Path) -> None:
+    seconds = []
+    for _ in range(5):
+        begun = time.process_time()
+        children = os.times()
+        run("pipelines.fsd", "--help", cwd=root)
+        after = os.times()
+        seconds.append(after.children_user + after.children_system - children.children_user - children.children_system)
+        assert time.process_time() - begun < 5
+
+    assert min(seconds) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--domain", "poems"], "domain must be one of"),
+        (["--detectors", "loss,magic"], "detector must be one of"),
+        (["--settings", "surp.q=3"], "setting of surp must be one of entropy, k"),
+        (["--settings", "surp.k=much"], "must be of the type of its default"),
+        (["--data", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--data"], "data must be followed by at least one value"),
+        (["--settings", "--seed", "3"], "settings must be followed by at least one value"),
+        (["--unseen", "1.5"], "unseen must be a share"),
+        (["--model", "./nowhere"], "there is no folder"),
+        (["--adapter", "models:/none@champion"], "models:/none@champion"),
+        (["--device", "abacus"], "device must be"),
+        (["--domain", "wikipedia"], "--data FILE"),
+        (["--batch-size", "0"], "batch-size must be greater than 0"),
+        (["--target-modules", "nothing"], "target-modules must be"),
+    ],
+)
+def test_a_mistake_ends_with_one_line_and_exit_2(
+    flags: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told in refused(flags, tmp_path, monkeypatch, capsys)
+
+
+def refused(flags: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that pipelines.fsd answers these flags with."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["pipelines.fsd", *flags, "--placebo", "none"])
+    with pytest.raises(SystemExit) as ended:
+        command(FSDConfig, main, "")
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert told.count("\n") == 1
+    return told
+
+
+def test_a_mistake_on_the_shell_shows_no_traceback(tmp_path: Path) -> None:
+    answer = run("pipelines.fsd", "--model", "nobody/nothing", cwd=tmp_path)
+
+    assert answer.returncode == 2, answer.stderr
+    assert "nobody/nothing" in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (['{"text": "a b", "label": 1}', '{"text": "a b", '], "data.jsonl:2"),
+        (['{"text": "a b", "label": 2}'], "label"),
+        (['{"text": "a b", "label": 1}', '{"text": "c d", "label": 1}'], "both classes"),
+        (['{"text": " ", "label": 1}'], "data.jsonl:1"),
+        (['{"words": "a b", "label": 1}'], "--columns"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_line(
+    lines: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "data.jsonl").write_text("\n".join(lines) + "\n")
+
+    assert told in refused(["--data", "data.jsonl"], tmp_path, monkeypatch, capsys)
+    assert not (tmp_path / "mlruns").exists()
+
+
+@dataclass(frozen=True)
+class Config:
+    size: int = 1
+    """How many."""
+
+
+def test_a_usage_error_is_exit_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def mistaken(config: Config) -> None:
+        raise UsageError(f"size must be 2; got {config.size}")
+
+    monkeypatch.setattr(sys, "argv", ["x", "--size", "3"])
+    with pytest.raises(SystemExit) as ended:
+        command(Config, mistaken, "x")
+
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "error: size must be 2; got 3\n"
+
+
+def test_an_interruption_is_exit_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def stopped(config: Config) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["x"])
+    with pytest.raises(SystemExit) as ended:
+        command(Config, stopped, "x")
+
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_reader_that_has_had_enough_is_no_fault(root: Path) -> None:
+    shell = f"{sys.executable} -m pipelines.tune --help | head -1"
+
+    answer = subprocess.run(shell, shell=True, capture_output=True, text=True, cwd=root, timeout=60, check=False)
+
+    assert answer.stdout.startswith("usage:")
+    assert answer.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (
+            ["--method", "magic"],
+            "invalid choice 'magic' for argument '--method'. Expected one of ('lora', 'ia3', 'adalora')",
+        ),
+        (["--split", "none"], "Expected one of ('grouped', 'paper')"),
+        (["--epochs", "many"], "Error parsing --epochs"),
+        (["--epoch", "3"], "Unrecognized options: --epoch, 3 Perhaps you meant: --epochs INT"),
+    ],
+)
+def test_a_wrong_flag_is_told_in_one_line(
+    flags: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = refused(flags, tmp_path, monkeypatch, capsys)
+
+    assert line.startswith("error: ")
+    assert told in line
+    assert line.endswith("; --help lists all flags\n")

@@ -1,0 +1,150 @@
+"""Every pipeline loads its models as it was asked to: where, in which dtype, and rounded to how many bits."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fsd import distributed as processes
+from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
+from fsd.errors import UsageError
+from fsd.models import language_model as models
+from pipelines import fsd, score
+from pipelines.common import assembly as _assembly
+from pipelines.common import experiment
+from pipelines.detect.classifier import Detective
+from pipelines.study import __main__ as study
+from pipelines.study.model_pool import workbench
+from pipelines.tune import __main__ as tune
+from pipelines.tune.job import setup_of
+
+ASKED = {"device": "spread", "dtype": "bfloat16", "bits": 4}
+
+
+class Loaded(Exception):  # noqa: N818 - the end of the test, not an error
+    pass
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What models are asked for; none is loaded."""
+    calls: list[dict[str, Any]] = []
+
+    def load(model: str, *, revision: str | None = None, **how: Any) -> None:
+        calls.append({"model": model, **how})
+        raise Loaded
+
+    monkeypatch.setattr(models, "load", load)
+    return calls
+
+
+@pytest.fixture
+def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.MonkeyPatch) -> FSDConfig:
+    monkeypatch.chdir(tmp_path)
+    Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in make_rows(80, seed=3)))
+    return FSDConfig(
+        data=DataConfig(data=("data.jsonl",)),
+        model=ModelConfig(model=str(tiny), reference_model=str(tiny), cache="none", **ASKED),
+        training=AdapterConfig(batch_size=4, epochs=1),
+        detection=DetectorConfig(detectors="min_k"),
+        placebo="none",
+    )
+
+
+def test_the_main_job_and_its_placebo(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
+    with pytest.raises(Loaded):
+        fsd.main(job)
+    with pytest.raises(Loaded):
+        experiment.placebo_of(replace(job, placebo=str(tiny)), *_parts(job))
+    assert loaded == [{"model": str(tiny), **ASKED}] * 2
+
+
+def _parts(job: FSDConfig) -> tuple[Any, Any]:
+    documents = _assembly.gather(job.data, job.model).documents
+    return _assembly.divide(documents, job.data, job.seed)[0], _assembly.chosen(job.detection)
+
+
+@pytest.mark.parametrize("what", ["detectors", "adapter"])
+def test_tuning(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]], what: Any) -> None:
+    with pytest.raises(Loaded):
+        tune.main(TuneConfig(job=job, tune=what))
+    assert loaded == [{"model": str(tiny), **ASKED}]
+
+
+def test_scores_of_any_texts(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
+    with pytest.raises(Loaded):
+        score.readers(ScoreConfig(data=("data.jsonl",), out="scores.csv", model=job.model), Path("partial"))
+    assert loaded == [{"model": str(tiny), **ASKED}]
+
+
+def test_a_study_of_rounded_weights_is_another_one(job: FSDConfig) -> None:
+    parts, _ = _parts(job)
+    four, plain = (
+        setup_of(TuneConfig(job=replace(job, model=replace(job.model, bits=bits))), parts, "") for bits in (4, None)
+    )
+    assert four == {**plain, "bits": 4}
+
+
+def test_the_papers_studies(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
+    asked = study._request(study.StudyConfig(model=(str(tiny),), **ASKED)).options
+    with workbench() as bench, pytest.raises(Loaded):
+        bench.model(replace(asked, model=str(tiny)))
+    assert loaded == [{"model": str(tiny), **ASKED}]
+
+
+def test_the_reference_model(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
+    scorer = _assembly.reference_scorer(str(tiny), job.model, None)
+    with pytest.raises(Loaded):
+        list(scorer([]))
+    assert loaded == [{"model": str(tiny), **ASKED}]
+
+
+def test_a_detective_is_as_the_run_but_for_the_device(
+    finished_run: Any, tiny: Path, loaded: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(finished_run.folder)
+    with pytest.raises(Loaded):
+        Detective.fetch("models:/fsd-arxiv@champion", device="spread", bits=8)
+    assert loaded == [{"model": str(tiny), "device": "spread", "dtype": "float32", "bits": 8}]
+
+
+def test_what_was_asked_for_is_recorded(job: FSDConfig) -> None:
+    recorded = fsd._params(job, [])
+    assert {name: recorded[name] for name in ASKED} == ASKED
+
+
+def test_neighbours_of_a_spread_model_are_made_where_there_is_room(
+    job: FSDConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsd.scoring import masked_lm as masked
+
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(masked, "MaskedModel", lambda name, **how: made.append(how))
+    _assembly._neighbours("bert", job.model, ["a text"], 0)
+    assert made[0]["device"] == "auto"
+
+
+def test_several_processes_spread_no_model(job: FSDConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "size", lambda: 2)
+    with pytest.raises(UsageError, match="device spread must be used in one process"):
+        models.load(job.model.model, device="spread")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
+@pytest.mark.parametrize("bits", [8, 4])
+def test_the_main_job_on_rounded_weights(job: FSDConfig, bits: Any) -> None:
+    tables = []
+    for asked in (bits, None, bits):
+        how = replace(job.model, device="cpu", dtype="auto", bits=asked, cache="kept")
+        fsd.main(replace(job, model=how))
+        newest = max(Path().glob("mlruns/**/scores.parquet"), key=lambda file: file.stat().st_mtime)
+        tables.append(pd.read_parquet(newest))
+    assert (tables[0]["min_k.base"] != tables[1]["min_k.base"]).all()  # the cache gives none to the other
+    assert (tables[0]["min_k.tuned"] != tables[1]["min_k.tuned"]).all()
+    pd.testing.assert_frame_equal(tables[0], tables[2])

@@ -1,0 +1,121 @@
+"""The rules of the architecture that ruff cannot check: in which order packages may import each other."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ORDER: tuple[tuple[str, ...], ...] = (
+    ("fsd.errors",),
+    ("fsd.config", "fsd.token_stats", "fsd.search_space", "fsd.progress", "fsd.distributed"),
+    ("fsd.views",),
+    ("fsd.net",),
+    ("fsd.data", "fsd.models"),
+    ("fsd.scoring",),
+    ("fsd.evaluation",),
+    ("fsd.collection", "fsd.tuning", "fsd.reporting"),
+    ("fsd.library",),
+    ("fsd",),
+    ("pipelines.common",),
+    ("pipelines",),
+)
+"""Each row imports only from rows above it and from itself. `fsd.tracking` and `detectors` stand beside this order."""
+SIDE = {
+    "fsd.tracking": {"fsd.tracking", "fsd.errors"},
+    "detectors": {"detectors", "fsd.errors", "fsd.token_stats", "fsd.views", "fsd.search_space"},
+}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the project by its dotted name."""
+    files = [file for top in ("fsd", "detectors", "pipelines") for file in (ROOT / top).rglob("*.py")]
+    return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+
+
+MODULES = modules()
+
+
+def imports(file: Path) -> Iterator[str]:
+    """The project's modules that a file imports, wherever in the file; names for the type checker included."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in MODULES else node.module
+
+
+def home(module: str) -> str:
+    """The package of the order, or beside it, that a module belongs to."""
+    names = [name for row in ORDER for name in row] + list(SIDE)
+    return max((n for n in names if module == n or module.startswith(f"{n}.")), key=len)
+
+
+def level(module: str) -> int:
+    """The row of `ORDER` in which a module stands."""
+    return next(i for i, row in enumerate(ORDER) if home(module) in row)
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_point_one_way(module: str) -> None:
+    wrong = []
+    for imported in imports(MODULES[module]):
+        here, there = home(module), home(imported)
+        if here in SIDE:
+            allowed = there in SIDE[here]
+        elif there in SIDE:
+            allowed = level(module) > level("fsd.errors")
+        else:
+            allowed = level(imported) < level(module) or there == here
+        if not allowed:
+            wrong.append(imported)
+
+    assert wrong == []
+
+
+def test_detectors_are_known_to_the_library_and_the_pipelines_alone() -> None:
+    users = {
+        module
+        for module, file in MODULES.items()
+        if any(home(imported) == "detectors" for imported in imports(file)) and home(module) != "detectors"
+    }
+
+    assert {user for user in users if not user.startswith(("fsd.library", "pipelines"))} == set()
+
+
+@pytest.mark.parametrize("module", [m for m in sorted(MODULES) if m.startswith("pipelines")])
+def test_no_pipeline_imports_an_entry_point(module: str) -> None:
+    entries = {
+        m
+        for m, file in MODULES.items()
+        if m.startswith("pipelines") and '__name__ == "__main__"' in file.read_text(encoding="utf-8")
+    }
+
+    assert sorted(set(imports(MODULES[module])) & entries) == []
+
+
+def test_no_circle_among_modules() -> None:
+    graph = {module: set(imports(file)) - {module} for module, file in MODULES.items()}
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path[path.index(module) :], module))
+        if module not in done:
+            for imported in sorted(graph[module]):
+                visit(imported, (*path, module))
+            done.add(module)
+
+    for module in sorted(graph):
+        visit(module, ())
+
+
+@pytest.mark.parametrize("package", sorted(m for m, file in MODULES.items() if file.name == "__init__.py"))
+def test_every_package_says_what_lives_there(package: str) -> None:
+    assert ast.get_docstring(ast.parse(MODULES[package].read_text(encoding="utf-8")))
+
+
+def test_tests_are_no_packages() -> None:
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
