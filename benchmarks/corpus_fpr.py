@@ -26,8 +26,9 @@ from fsd.evaluation.dataset_inference import CorpusVerdict, corpus_verdict
 from fsd.models import language_model as models
 from fsd.models.finetuning import finetune
 from fsd.scoring.deviation import evaluate, usable
+from fsd.scoring.scorers import build_scorers, view_inputs
 from fsd.token_stats import IntArray, Scores
-from pipelines.common import assembly as _assembly
+from pipelines.common import detection
 
 LEVELS = (0.01, 0.05, 0.10)
 Kind = Literal["random", "field", "uncontrolled", "power"]
@@ -74,10 +75,10 @@ def score(settings: Settings) -> tuple[list[Document], Scores]:
     config = replace(FSDConfig(), model=ModelConfig(model=settings.model))
     model = models.load(settings.model)
     finetune(model, [d.text for d in unseen], AdapterConfig(), seed=settings.seed, log=lambda *_: None)
-    scorers = _assembly.scorers(model, config.model)
-    material = _assembly.material(config.model, unseen, shots=4, seed=settings.seed)
+    scorers = build_scorers(model, config.model)
+    material = view_inputs(config.model, [d.text for d in unseen], shots=4, seed=settings.seed)
     texts = [document.text for document in rest]
-    detectors = _assembly.chosen(config.detection)
+    detectors = detection.load_detectors(config.detection)
     cheap = [d for d in detectors if not {"neighbours", "primed"} & set(d.views)]
     scores = evaluate(texts, usable(cheap, texts, scorers, material)[0], scorers, material).fsd
     if kept:

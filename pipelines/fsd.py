@@ -43,15 +43,14 @@ def main(config: FSDConfig) -> None:
     from fsd.evaluation import results as _outcome
     from fsd.models import language_model as models
     from fsd.reporting import console as _terminal
-    from pipelines.common import assembly as _assembly
-    from pipelines.common import experiment
+    from pipelines.common import datasets, detection, experiment
     from pipelines.common import run_log as _record
 
     stages = Stages()
-    detectors = _assembly.chosen(config.detection)
+    detectors = detection.load_detectors(config.detection)
     with stages("data"):
-        gathered = _assembly.gather(config.data, config.model)
-        parts, remarks = _assembly.divide(gathered.documents, config.data, config.seed)
+        gathered = datasets.gather(config.data, config.model)
+        parts, remarks = datasets.divide(gathered.documents, config.data, config.seed)
     source = config.adapter
     adapter = processes.from_main(lambda: tracking.fetch_adapter(source)) if source else None
     with stages("model"):
@@ -61,7 +60,7 @@ def main(config: FSDConfig) -> None:
         )
         if adapter:
             models.attach(model, adapter)
-            parts = _assembly.trained_on(parts, config.adapter)
+            parts = datasets.trained_on(parts, config.adapter)
         config = replace(config, model=replace(asked, dtype=cast("Dtype", model.dtype)))
         work = experiment.prepare(model, parts, detectors, config)
     if not processes.is_main():
@@ -87,7 +86,7 @@ def main(config: FSDConfig) -> None:
                 placebo,
                 detectors,
                 remarks=remarks + [f"{name} left out: {reason}" for name, reason in work.left_out.items()],
-                never_saw=_assembly.never_saw(config, gathered.documents),
+                never_saw=experiment.never_saw(config, gathered.documents),
                 seed=config.seed,
             )
         with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:

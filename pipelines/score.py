@@ -34,7 +34,8 @@ def main(config: ScoreConfig) -> None:
     from fsd.data.readers import parse_columns, read_files
     from fsd.errors import UsageError
     from fsd.scoring.deviation import evaluate, usable
-    from pipelines.common import assembly as _assembly
+    from fsd.scoring.scorers import view_inputs
+    from pipelines.common import detection
     from pipelines.detect import verdicts as _case
 
     out, partial = Path(config.out), Path(f"{config.out}.partial")
@@ -42,9 +43,9 @@ def main(config: ScoreConfig) -> None:
     documents = read_files(config.data, parse_columns(config.columns))
     unseen = read_files([config.unseen]) if config.unseen else []
     texts = [document.text for document in documents]
-    chosen = _assembly.chosen(config.detection)
+    chosen = detection.load_detectors(config.detection)
     scorers = readers(config, partial)
-    material = _assembly.material(config.model, unseen, shots=config.detection.shots, seed=config.seed)
+    material = view_inputs(config.model, [d.text for d in unseen], shots=config.detection.shots, seed=config.seed)
     detectors, left_out = usable(chosen, texts, scorers, material)
     left_out |= without_ids([d.name for d in chosen if "token" in d.needs and d.name in left_out], config)
     if left_out and (config.detection.detectors != "all" or not detectors):
@@ -71,7 +72,7 @@ def readers(config: ScoreConfig, partial: Path) -> "dict[str, Scorer]":
     Raises:
         UsageError: if the model cannot be loaded, or an API's settings are wrong.
     """
-    from pipelines.common import assembly as _assembly
+    from fsd.scoring.scorers import build_scorers, reference_scorer
 
     asked = config.model
     if not asked.model.startswith(API):
@@ -80,11 +81,11 @@ def readers(config: ScoreConfig, partial: Path) -> "dict[str, Scorer]":
         model = models.load(
             asked.model, revision=asked.revision, device=asked.device, dtype=asked.dtype, bits=asked.bits
         )
-        found = _assembly.scorers(model, asked)
+        found = build_scorers(model, asked)
         return {name: scorer for name, scorer in found.items() if name != "tuned"}
     answer = by_api(asked.model.removeprefix(API), config, partial)
     if asked.reference_model:
-        answer["reference"] = _assembly.reference_scorer(asked.reference_model, asked, None)
+        answer["reference"] = reference_scorer(asked.reference_model, asked, None)
     return answer
 
 
@@ -96,7 +97,7 @@ def by_api(name: str, config: ScoreConfig, partial: Path) -> "dict[str, Scorer]"
     """
     from fsd.errors import UsageError
     from fsd.scoring.api import Client, CompletionsScorer, KeptCompletions, PromptTokens, key_for
-    from pipelines.common import assembly as _assembly
+    from fsd.scoring.scorers import frequency_file
 
     api, asked = config.api, config.model
     if api.base_url is None:
@@ -110,7 +111,7 @@ def by_api(name: str, config: ScoreConfig, partial: Path) -> "dict[str, Scorer]"
 
         tokenizer, vocabulary = load_tokenizer(api.tokenizer, revision=asked.revision)
         tokens = PromptTokens(tokenizer, api.tokenizer)
-        table = _assembly.frequency_file(replace(asked, model=api.tokenizer))
+        table = frequency_file(replace(asked, model=api.tokenizer))
         if table:
             frequencies = FrequencyTable.load(table).matching(tokenizer, vocabulary, api.tokenizer)
             answer["unigram"] = unigram_scorer(frequencies, tokens.tokens)

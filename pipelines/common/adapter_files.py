@@ -8,9 +8,8 @@ from typing import Any
 
 from fsd.config import ModelConfig
 from fsd.net.hub import EMBEDDED
+from fsd.scoring.scorers import TABLE
 
-TABLE = "frequencies.npz"
-"""Name of the token-frequency table that may lie in a model's folder."""
 SETUP = "setup.json"
 """Name of the file that says how an adapter's run scored, which travels with it."""
 UNSEEN = "unseen.jsonl"

@@ -17,10 +17,10 @@ from fsd.evaluation.results import Outcome, notes
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures as plots
 from fsd.reporting import html as report
+from fsd.scoring.scorers import TABLE, frequency_file
 from fsd.token_stats import Scores
 from fsd.tracking import Run, Version, register
-from pipelines.common import adapter_files
-from pipelines.common import assembly as _assembly
+from pipelines.common import adapter_files, detection
 
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
 
@@ -69,14 +69,16 @@ def travelling(outcome: Outcome, config: FSDConfig) -> dict[str, str | Path]:
         adapter_files.SETUP: adapter_files.setup(
             model,
             domain=config.data.domain,
-            detectors={d.name: dict(d.settings) for d in _assembly.chosen(config.detection) if d.name in scored},
+            detectors={
+                d.name: dict(d.settings) for d in detection.load_detectors(config.detection) if d.name in scored
+            },
             shots=config.detection.shots,
             seed=config.seed,
         ),
     }
-    table = _assembly.frequency_file(config.model)
+    table = frequency_file(config.model)
     if table:
-        files[adapter_files.TABLE] = table
+        files[TABLE] = table
     if outcome.calibration:
         files[adapter_files.CALIBRATION] = outcome.calibration.to_json()
     return files

@@ -18,9 +18,9 @@ from fsd.errors import UsageError
 from fsd.evaluation.calibration import Calibration
 from fsd.models import language_model as models
 from fsd.scoring.deviation import evaluate, usable
+from fsd.scoring.scorers import TABLE, build_scorers, view_inputs
 from fsd.token_stats import FloatArray, Scores
-from pipelines.common import assembly as _assembly
-from pipelines.common.adapter_files import CALIBRATION, FILES, SETUP, TABLE, UNSEEN
+from pipelines.common.adapter_files import CALIBRATION, FILES, SETUP, UNSEEN
 
 MEMBER, NOT_SHOWN, OUTSIDE = "member", "not shown", "outside the calibrated domain"
 TRAINED = 0.2
@@ -58,8 +58,10 @@ class Detective:
             config.model, revision=config.revision, device=config.device, dtype=config.dtype, bits=config.bits
         )
         models.attach(self.language_model, adapter)
-        self.scorers = _assembly.scorers(self.language_model, config)
-        self.material = _assembly.material(config, self.unseen, shots=self.known["shots"], seed=self.known["seed"])
+        self.scorers = build_scorers(self.language_model, config)
+        self.material = view_inputs(
+            config, [d.text for d in self.unseen], shots=self.known["shots"], seed=self.known["seed"]
+        )
 
     @classmethod
     def fetch(cls, uri: str, **model: Any) -> "Detective":

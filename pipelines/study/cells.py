@@ -12,7 +12,7 @@ import detectors
 from detectors import Detector
 from fsd.data.documents import Split, content_hash
 from fsd.errors import UsageError
-from pipelines.common import assembly as _assembly
+from fsd.scoring.scorers import frequency_file
 from pipelines.study.grid import Cell
 from pipelines.study.spec import Detection, Study
 
@@ -113,7 +113,7 @@ def _key(cell: Cell, chosen: Sequence[Detector], parts: Split, trained: bool, be
     model = cell.config.model
     reference = model.reference_model or ("embedded-twin" if model.model == "embedded" else None)
     views = {view for detector in chosen for view in detector.views}
-    table = _assembly.frequency_file(model) if "unigram" in views else None
+    table = frequency_file(model) if "unigram" in views else None
     content = {
         "model": bench.fingerprint(model.model, model.revision),
         "precision": [model.device, model.dtype, model.bits],

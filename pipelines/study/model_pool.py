@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from fsd.config import ModelConfig
 from fsd.net.hub import EMBEDDED, fingerprint, locate
 from fsd.scoring.readings import Remembered
+from fsd.scoring.scorers import TABLE, build_scorers
 from fsd.token_stats import Scorer
-from pipelines.common import assembly as _assembly
-from pipelines.common.adapter_files import TABLE
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -70,7 +69,7 @@ class Workbench:
         """What can read a text for `resolved` settings; base readings are shared by all cells of a model."""
         model = self.model(config)
         if config not in self._scorers:
-            fresh = _assembly.scorers(model, config)
+            fresh = build_scorers(model, config)
             kept = next(iter(self._scorers.values()), {})
             target = kept.get("target", Remembered(fresh["target"]))
             self._scorers[config] = {n: Remembered(s) for n, s in fresh.items() if n not in ("target", "tuned")}

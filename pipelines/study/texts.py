@@ -9,7 +9,7 @@ from fsd.config import DataConfig, ModelConfig
 from fsd.data import embedded
 from fsd.data.documents import Document, Split, split
 from fsd.errors import UsageError
-from pipelines.common import assembly as _assembly
+from pipelines.common import datasets
 from pipelines.study.grid import Cell
 
 EMBEDDED = "embedded"
@@ -27,7 +27,7 @@ def documents(entries: tuple[str, ...], columns: str = "") -> tuple[Document, ..
         raise UsageError("a study must have texts: give --data FILE or the name of a benchmark")
     own = [entry for entry in entries if entry.partition(":")[0] == EMBEDDED]
     given = tuple(entry for entry in entries if entry not in own)
-    found = _assembly.gather(DataConfig(data=given, columns=columns), ModelConfig()).documents if given else []
+    found = datasets.gather(DataConfig(data=given, columns=columns), ModelConfig()).documents if given else []
     return (*found, *(document for entry in own for document in _embedded(entry.partition(":")[2])))
 
 

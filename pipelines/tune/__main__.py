@@ -26,8 +26,7 @@ def main(config: TuneConfig) -> None:
     from fsd import tracking
     from fsd.errors import UsageError
     from fsd.models import language_model as models
-    from pipelines.common import assembly as _assembly
-    from pipelines.common import experiment
+    from pipelines.common import datasets, experiment
     from pipelines.tune import detectors as _tuning_detectors
     from pipelines.tune.job import field_of, plan_of
 
@@ -37,15 +36,15 @@ def main(config: TuneConfig) -> None:
         _tuning_detectors.tunable(config)
     elif job.adapter:
         raise UsageError(f"adapter must not be given where it is to be tuned; got {job.adapter!r}")
-    gathered = _assembly.gather(job.data, job.model)
-    parts, remarks = _assembly.divide(gathered.documents, job.data, job.seed)
+    gathered = datasets.gather(job.data, job.model)
+    parts, remarks = datasets.divide(gathered.documents, job.data, job.seed)
     field_of(config, parts, "")
     adapter = tracking.fetch_adapter(job.adapter) if job.adapter else None
     asked = job.model
     model = models.load(asked.model, revision=asked.revision, device=asked.device, dtype=asked.dtype, bits=asked.bits)
     if adapter:
         models.attach(model, adapter)
-        parts = _assembly.trained_on(parts, job.adapter)
+        parts = datasets.trained_on(parts, job.adapter)
     field = field_of(config, parts, model.identity.fingerprint)
     tags = {"study": field.name, "tune": config.tune, "base_model": model.identity.id}
     with tracking.run(f"fsd-{job.data.domain}", f"tune {field.name}", params=_params(config), tags=tags) as run:
@@ -68,8 +67,7 @@ def conclude(
     from fsd.models import language_model as models
     from fsd.reporting import console as _terminal
     from fsd.tuning import comparison as _tuning_verdict
-    from pipelines.common import assembly as _assembly
-    from pipelines.common import experiment
+    from pipelines.common import detection, experiment
     from pipelines.common import run_log as _record
     from pipelines.tune import run_log as _tuning_record
 
@@ -86,7 +84,7 @@ def conclude(
     _tuning_record.log(run, tuned.trials, tuned.figures, _tuning_verdict.frame(gains))
     run.log_text(_tuning_record.SETTINGS, _tuning_record.settings_json(tuned.winners, {"study": study}))
     run.log_metrics(_tuning_verdict.metrics(gains))
-    detectors = _assembly.chosen(tuned.job.detection)
+    detectors = detection.load_detectors(tuned.job.detection)
     deviation = experiment.prepare(model, tuned.parts, detectors, tuned.job, tuned.scorers).score()
     outcome = _outcome.judge(
         tuned.parts,
@@ -94,7 +92,7 @@ def conclude(
         experiment.placebo_of(tuned.job, tuned.parts, detectors),
         detectors,
         remarks=remarks,
-        never_saw=_assembly.never_saw(tuned.job, tuned.parts.test),
+        never_saw=experiment.never_saw(tuned.job, tuned.parts.test),
         seed=config.job.seed,
     )
     if config.objective == "auc" and config.tune == "detectors":  # the champion is chosen without the winner's bonus

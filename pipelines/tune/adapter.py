@@ -17,13 +17,14 @@ from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.scoring.deviation import usable
 from fsd.scoring.readings import Readings, Remembered
+from fsd.scoring.scorers import build_scorers, view_inputs
 from fsd.search_space import Choice, Range, Search
 from fsd.token_stats import FloatArray, Scorer
 from fsd.tracking import Run
 from fsd.tuning.objective import Bench, Settings, Winner, winner
 from fsd.tuning.optuna_study import importance, search, values_of
 from fsd.views import Material
-from pipelines.common import assembly as _assembly
+from pipelines.common import detection
 from pipelines.tune import run_log as _tuning_record
 from pipelines.tune.job import Field, Tuned, plan_of
 
@@ -139,7 +140,7 @@ class AdapterTask:
     def material(self) -> Material:
         """Of all unseen texts, whatever share is trained on."""
         shots = self.config.detection.shots
-        return _assembly.material(self.config.model, self.unseen, shots=shots, seed=self.config.seed)
+        return view_inputs(self.config.model, [d.text for d in self.unseen], shots=shots, seed=self.config.seed)
 
     def use(self, model: "LanguageModel", scorers: Mapping[str, Scorer]) -> None:
         """Take a model that is loaded already."""
@@ -152,7 +153,7 @@ class AdapterTask:
 
             c = self.config.model
             model = models.load(c.model, revision=c.revision, device=c.device, dtype=c.dtype, bits=c.bits)
-            self._loaded = model, lasting(_assembly.scorers(model, c))
+            self._loaded = model, lasting(build_scorers(model, c))
         return self._loaded
 
 
@@ -200,9 +201,9 @@ def tune(config: TuneConfig, given: Field, model: "LanguageModel", run: Run) -> 
 
 def _task(config: TuneConfig, given: Field, model: "LanguageModel", run: Run) -> tuple[AdapterTask, list[str]]:
     job = config.job
-    scorers = lasting(_assembly.scorers(model, job.model))
-    material = _assembly.material(job.model, given.parts.unseen, shots=job.detection.shots, seed=job.seed)
-    chosen = _assembly.chosen(job.detection)
+    scorers = lasting(build_scorers(model, job.model))
+    material = view_inputs(job.model, [d.text for d in given.parts.unseen], shots=job.detection.shots, seed=job.seed)
+    chosen = detection.load_detectors(job.detection)
     left_out = usable(chosen, given.texts, scorers, material)[1]
     kept = [detector for detector in chosen if detector.name not in left_out]
     if left_out and (job.detection.detectors != "all" or not kept):

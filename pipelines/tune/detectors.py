@@ -13,12 +13,13 @@ from fsd.config import FSDConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.scoring.deviation import usable
 from fsd.scoring.readings import Readings, Remembered
+from fsd.scoring.scorers import build_scorers, view_inputs
 from fsd.token_stats import Scores
 from fsd.tuning.objective import Bench, DetectorTask, Winner, key_of, winner
 from fsd.tuning.optuna_study import Tried, importance, search, values_of
 from fsd.tuning.tuning_plan import Plan
 from fsd.views import Material
-from pipelines.common import assembly as _assembly
+from pipelines.common import detection
 from pipelines.tune import run_log as _tuning_record
 from pipelines.tune.job import Field, Tuned, plan_of
 
@@ -30,9 +31,9 @@ def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
     """The detectors asked for that have something to tune, and a line on the others.
 
     Raises:
-        UsageError: for a detector that was asked for by name and has nothing to tune, and as `_assembly.chosen`.
+        UsageError: for a detector that was asked for by name and has nothing to tune, and as `detection.chosen`.
     """
-    given = _assembly.chosen(config.job.detection)
+    given = detection.load_detectors(config.job.detection)
     kept = [detector for detector in given if detector.search]
     idle = [detector.name for detector in given if not detector.search]
     if idle and config.job.detection.detectors != "all":
@@ -51,8 +52,8 @@ def tune(config: TuneConfig, field: Field, model: "LanguageModel") -> Tuned:
         model: with its adapter.
     """
     job = config.job
-    scorers = {name: Remembered(scorer) for name, scorer in _assembly.scorers(model, job.model).items()}
-    material = _assembly.material(job.model, field.parts.unseen, shots=job.detection.shots, seed=job.seed)
+    scorers = {name: Remembered(scorer) for name, scorer in build_scorers(model, job.model).items()}
+    material = view_inputs(job.model, [d.text for d in field.parts.unseen], shots=job.detection.shots, seed=job.seed)
     given, told = tunable(config)
     left_out = usable(given, field.texts, scorers, material)[1]
     kept = [detector for detector in given if detector.name not in left_out]

@@ -10,8 +10,8 @@ from transformers import AutoTokenizer
 from fsd.config import ModelConfig
 from fsd.errors import UsageError
 from fsd.net.hub import EMBEDDED
+from fsd.scoring.scorers import frequency_file
 from fsd.scoring.token_frequencies import FrequencyTable
-from pipelines.common.assembly import frequency_file
 from pipelines.frequencies import Frequencies, main
 
 TEXTS = ["the score of a text\nmoves", "a member  moves more", "unseen"]

@@ -10,7 +10,7 @@ import pytest
 
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
 from fsd.errors import UsageError
-from pipelines.common import assembly as _assembly
+from pipelines.common import datasets
 from pipelines.tune.__main__ import main
 
 
@@ -68,9 +68,9 @@ def test_winners_are_compared_registered_and_used(config, capsys):
 
     # the main job takes the settings over, and its test scores are those that were compared here
     detection = replace(config.job.detection, settings_from="models:/fsd-arxiv/1")
-    used = {d.name: dict(d.settings) for d in _assembly.chosen(detection)}
+    used = {d.name: dict(d.settings) for d in detection.load_detectors(detection)}
     assert used == {name: found["fsd"] for name, found in settings.items()}
-    by_hand = _assembly.chosen(replace(detection, settings=("min_k.k=0.15",)))
+    by_hand = detection.load_detectors(replace(detection, settings=("min_k.k=0.15",)))
     assert by_hand[0].settings["k"] == 0.15
     scores = pd.read_parquet(folder / "scores.parquet").query("split == 'test'")
     from fsd.evaluation.metrics import auc
@@ -86,8 +86,8 @@ def studies(config: TuneConfig) -> dict[str, list[object]]:
     from pipelines.tune.job import field_of
 
     job = config.job
-    documents = _assembly.gather(job.data, job.model).documents
-    parts, _ = _assembly.divide(documents, job.data, job.seed)
+    documents = datasets.gather(job.data, job.model).documents
+    parts, _ = datasets.divide(documents, job.data, job.seed)
     labels = np.random.default_rng(0).permutation([bool(d.member) for d in parts.test])
     if config.study == "shuffled":
         parts = parts._replace(test=tuple(replace(d, member=bool(m)) for d, m in zip(parts.test, labels, strict=True)))

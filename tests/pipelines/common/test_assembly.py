@@ -17,8 +17,8 @@ import pytest
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
 from fsd.models.language_model import LanguageModel, load
 from fsd.scoring.model_scorer import ModelScorer
+from fsd.scoring.scorers import build_scorers
 from fsd.token_stats import Prompt
-from pipelines.common import assembly as _assembly
 from pipelines.fsd import main
 from pipelines.study.__main__ import StudyConfig
 from pipelines.study.__main__ import main as study
@@ -129,7 +129,7 @@ def test_the_folder_is_the_named_one_or_that_of_the_environment(tiny, tmp_path, 
     monkeypatch.setenv("FSD_CACHE", str(tmp_path / "environment"))
     for cache, place in ((None, "environment"), (str(tmp_path / "named"), "named"), ("none", None)):
         before = set(tmp_path.iterdir())
-        list(_assembly.scorers(model, ModelConfig(model=str(tiny), cache=cache))["target"]([Prompt("a member")]))
+        list(build_scorers(model, ModelConfig(model=str(tiny), cache=cache))["target"]([Prompt("a member")]))
         assert {path.name for path in set(tmp_path.iterdir()) - before} == ({place} if place else set())
 
 
@@ -138,7 +138,7 @@ def test_a_reference_model_is_kept_under_its_own_weights(tiny, other, passes, tm
     for reference, expected in ((str(other), 1), (str(other), 0), (str(tiny), 1)):
         config = ModelConfig(model=str(tiny), reference_model=reference, cache=str(tmp_path / "kept"), device="cpu")
         passes.clear()
-        list(_assembly.scorers(model, config)["reference"]([Prompt("a member")]))
+        list(build_scorers(model, config)["reference"]([Prompt("a member")]))
         assert len(passes) == expected
 
 
@@ -147,7 +147,7 @@ def test_a_model_without_a_fingerprint_is_read_every_time(tiny, passes, tmp_path
     model.identity = replace(model.identity, fingerprint="")
     config = ModelConfig(model=str(tiny), cache=str(tmp_path / "kept"))
     for _ in range(2):
-        list(_assembly.scorers(model, config)["target"]([Prompt("a member")]))
+        list(build_scorers(model, config)["target"]([Prompt("a member")]))
     assert len(passes) == 2
 
 
@@ -159,7 +159,7 @@ from fsd.config import ModelConfig
 from fsd.models.language_model import load
 from fsd.scoring import model_scorer as scoring
 from fsd.token_stats import Prompt
-from pipelines.common import assembly as _assembly
+from fsd.scoring.scorers import build_scorers
 cache.SECONDS, scoring.ROUND, scoring.BATCH_TOKENS["cpu"] = 0, 1, 40
 prompts = [Prompt(f"the text {i}") for i in range(60)]
 model = load(sys.argv[1], device="cpu")
@@ -171,7 +171,7 @@ def counting(self, *args):
     made.append(len(args[2]))
     return forward(self, *args)
 scoring.ModelScorer._forward = counting
-stats = list(_assembly.scorers(model, ModelConfig(model=sys.argv[1], cache=sys.argv[3]))["target"](prompts))
+stats = list(build_scorers(model, ModelConfig(model=sys.argv[1], cache=sys.argv[3]))["target"](prompts))
 print(sum(made), len(stats), flush=True)
 """
 
@@ -213,6 +213,6 @@ def test_numbers_from_the_cache_are_those_of_the_engine(tiny, tmp_path) -> None:
     plain = list(ModelScorer(model)(prompts))
     config = ModelConfig(model=str(tiny), cache=str(tmp_path / "kept"))
     for _ in range(2):
-        for one, other in zip(_assembly.scorers(model, config)["target"](prompts), plain, strict=True):
+        for one, other in zip(build_scorers(model, config)["target"](prompts), plain, strict=True):
             for name in ("token", "logp", "mean", "std"):
                 assert np.array_equal(getattr(one, name), getattr(other, name))

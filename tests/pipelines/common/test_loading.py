@@ -14,9 +14,9 @@ from fsd import distributed as processes
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.models import language_model as models
+from fsd.scoring import scorers
 from pipelines import fsd, score
-from pipelines.common import assembly as _assembly
-from pipelines.common import experiment
+from pipelines.common import datasets, detection, experiment
 from pipelines.detect.classifier import Detective
 from pipelines.study import __main__ as study
 from pipelines.study.model_pool import workbench
@@ -65,8 +65,8 @@ def test_the_main_job_and_its_placebo(job: FSDConfig, tiny: Path, loaded: list[d
 
 
 def _parts(job: FSDConfig) -> tuple[Any, Any]:
-    documents = _assembly.gather(job.data, job.model).documents
-    return _assembly.divide(documents, job.data, job.seed)[0], _assembly.chosen(job.detection)
+    documents = datasets.gather(job.data, job.model).documents
+    return datasets.divide(documents, job.data, job.seed)[0], detection.load_detectors(job.detection)
 
 
 @pytest.mark.parametrize("what", ["detectors", "adapter"])
@@ -98,7 +98,7 @@ def test_the_papers_studies(job: FSDConfig, tiny: Path, loaded: list[dict[str, A
 
 
 def test_the_reference_model(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
-    scorer = _assembly.reference_scorer(str(tiny), job.model, None)
+    scorer = scorers.reference_scorer(str(tiny), job.model, None)
     with pytest.raises(Loaded):
         list(scorer([]))
     assert loaded == [{"model": str(tiny), **ASKED}]
@@ -125,7 +125,7 @@ def test_neighbours_of_a_spread_model_are_made_where_there_is_room(
 
     made: list[dict[str, Any]] = []
     monkeypatch.setattr(masked, "MaskedModel", lambda name, **how: made.append(how))
-    _assembly._neighbours("bert", job.model, ["a text"], 0)
+    scorers._neighbours("bert", job.model, ["a text"], 0)
     assert made[0]["device"] == "auto"
 
 
