@@ -68,7 +68,7 @@ def test_winners_are_compared_registered_and_used(config, capsys):
 
     # the main job takes the settings over, and its test scores are those that were compared here
     detection = replace(config.job.detection, settings_from="models:/fsd-arxiv/1")
-    used = {d.name: dict(d.settings) for d in detection.load_detectors(detection)}
+    used = {d.name: dict(d.settings) for d in load_detectors(detection)}
     assert used == {name: found["fsd"] for name, found in settings.items()}
     by_hand = detection.load_detectors(replace(detection, settings=("min_k.k=0.15",)))
     assert by_hand[0].settings["k"] == 0.15
