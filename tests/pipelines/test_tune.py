@@ -11,6 +11,7 @@ import pytest
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
 from fsd.errors import UsageError
 from pipelines.common import datasets
+from pipelines.common.detection import load_detectors
 from pipelines.tune.__main__ import main
 
 
@@ -70,7 +71,7 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     detection = replace(config.job.detection, settings_from="models:/fsd-arxiv/1")
     used = {d.name: dict(d.settings) for d in load_detectors(detection)}
     assert used == {name: found["fsd"] for name, found in settings.items()}
-    by_hand = detection.load_detectors(replace(detection, settings=("min_k.k=0.15",)))
+    by_hand = load_detectors(replace(detection, settings=("min_k.k=0.15",)))
     assert by_hand[0].settings["k"] == 0.15
     scores = pd.read_parquet(folder / "scores.parquet").query("split == 'test'")
     from fsd.evaluation.metrics import auc
