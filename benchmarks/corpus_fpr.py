@@ -21,8 +21,8 @@ from fsd.config import AdapterConfig, FSDConfig, ModelConfig
 from fsd.data.documents import Document
 from fsd.data.readers import read_files
 from fsd.evaluation.audit import blind
-from fsd.evaluation.calibration import observed
-from fsd.evaluation.dataset_inference import CorpusVerdict, corpus_verdict
+from fsd.evaluation.calibration import observed_rate
+from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.models import language_model as models
 from fsd.models.finetuning import finetune
 from fsd.scoring.deviation import evaluate, usable
@@ -88,13 +88,13 @@ def score(settings: Settings) -> tuple[list[Document], Scores]:
 
 def verdicts(
     documents: Sequence[Document], scores: Scores, draw: Draw, settings: Settings, *, controlled: bool = True
-) -> Iterator[CorpusVerdict]:
+) -> Iterator[DatasetVerdict]:
     rng = np.random.default_rng(settings.seed)
     for turn in range(settings.splits):
         suspect, known = draw(rng)
         texts = [documents[at].text for at in (*suspect, *known)]
         sides = [at < len(suspect) for at in range(len(texts))]
-        yield corpus_verdict(
+        yield dataset_verdict(
             {name: column[suspect] for name, column in scores.items()},
             {name: column[known] for name, column in scores.items()},
             blind=blind(texts, sides, seed=turn, resamples=200) if controlled else None,
@@ -103,13 +103,13 @@ def verdicts(
         )
 
 
-def report(name: str, found: Sequence[CorpusVerdict]) -> None:
+def report(name: str, found: Sequence[DatasetVerdict]) -> None:
     given = [verdict.p for verdict in found if verdict.p is not None]
     cells = [f"{len(found) - len(given)} of {len(found)}"]
     for level in LEVELS:
-        share = observed(np.array([verdict.p is not None and verdict.p <= level for verdict in found]))
+        share = observed_rate(np.array([verdict.p is not None and verdict.p <= level for verdict in found]))
         cells.append(f"{share.value:.3f} [{share.low:.3f}, {share.high:.3f}]")
-    among = observed(np.array(given) <= LEVELS[1]) if given else None
+    among = observed_rate(np.array(given) <= LEVELS[1]) if given else None
     cells.append(f"{among.value:.3f} [{among.low:.3f}, {among.high:.3f}]" if among else "–")
     print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 

@@ -1,17 +1,17 @@
-"""Was this corpus in the training data? One answer for many texts of one source.
+"""Dataset inference: was this data set, as a whole, in the training data?
 
-A single text rarely decides; a whole corpus does when its scores lie higher than those of matched texts known not to be
-members (LLM Dataset Inference, Maini et al. 2024). Several detectors are weighed by what they show on one half of the
-groups and tested on the other half, so that choosing them costs no error rate. The p-value counts how often shuffled
-labels of whole groups do as well: right for every distribution of scores, if the two corpora are alike but for
-membership. That "if" cannot be proved; a blind classifier can refute it, and then no verdict is given.
+A single text rarely decides; a data set does when its scores are higher than those of matched texts known to be
+non-members (LLM Dataset Inference, Maini et al. 2024, https://arxiv.org/abs/2406.06443). As in the paper, the detectors
+are weighted on one half of the texts and tested on the other; here both halves serve in turn, texts are divided by
+group, and the p-value comes from permuting the labels of whole groups. It is valid for any distribution of scores if
+the two sets differ in membership alone. That cannot be proved, but a blind classifier can refute it, in which case no
+p-value is reported.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control
@@ -19,29 +19,28 @@ from fsd.evaluation.intervals import BoolArray, Estimate, group_index
 from fsd.token_stats import FloatArray, IntArray, Scores
 
 FEWEST = 5
-"""Groups on each side: with fewer, not even the clearest difference gives a p-value under .01."""
+"""Smallest number of groups in each set; with fewer, not even perfect separation gives a p-value below .01."""
 
 REFUSE_ABOVE = 0.6
-"""No verdict where the blind classifier's AUC is surely above this: the two corpora differ without any model."""
+"""No p-value if the interval of the blind classifier's AUC is above this: the sets differ without any model."""
 
 
 @dataclass(frozen=True)
-class CorpusVerdict:
-    """Whether the suspect corpus scores higher than the known non-members.
+class DatasetVerdict:
+    """Result of the test that the suspect set scores higher than the known non-members.
 
     Attributes:
-        p: one-sided p-value of the permutation test by group; None where a verdict is refused.
-        p_split: one-sided p-value of Welch's t-test on the held-out half, as in LLM Dataset Inference; None likewise.
-        difference: suspect minus known, in standard deviations of the weighed score on held-out groups.
+        p: one-sided p-value of the permutation test by group; None if it is withheld.
+        difference: mean of the suspect set minus mean of the known set, in standard deviations of the weighted score,
+            on held-out groups.
         weights: detector → weight, ≥ 0, summing to 1.
-        suspect_groups: number of independent texts of the suspect corpus.
-        known_groups: likewise of the known non-members.
-        blind: AUC of a classifier of words between the two corpora, None where none was given.
-        reason: why no verdict is given, or empty.
+        suspect_groups: number of independent groups in the suspect set.
+        known_groups: number of independent groups of known non-members.
+        blind: AUC of a bag-of-words classifier between the two sets; None if not measured.
+        reason: why the p-value is withheld; empty if it is not.
     """
 
     p: float | None
-    p_split: float | None
     difference: float
     weights: Mapping[str, float]
     suspect_groups: int
@@ -50,7 +49,7 @@ class CorpusVerdict:
     reason: str = ""
 
 
-def corpus_verdict(
+def dataset_verdict(
     suspect: Scores,
     known: Scores,
     *,
@@ -59,23 +58,29 @@ def corpus_verdict(
     blind: Control | None = None,
     permutations: int = 1999,
     seed: int = 0,
-) -> CorpusVerdict:
-    """Test whether the suspect corpus scores higher than matched texts known not to be members.
+) -> DatasetVerdict:
+    """Test whether the suspect set scores higher than matched texts known to be non-members.
 
     Args:
         suspect: detector → (n,) scores of the suspect texts.
-        known: detector → (m,) scores of the known non-members; the same detectors.
-        suspect_groups: (n,) article, paper or book of each text; no group may be on both sides.
+        known: detector → (m,) scores of the known non-members, by the same detectors.
+        suspect_groups: (n,) article, paper or book of each text; no group may occur in both sets. None if all texts
+            are independent.
         known_groups: (m,) likewise.
-        blind: `fsd.evaluation.audit.blind` of suspect and known texts in this order, suspect as True; its out-of-fold
-            scores are regressed out of every detector before the test.
-        permutations: shuffled labellings; the smallest p-value is 1 / (permutations + 1).
-        seed: of the halves and the permutations.
+        blind: `fsd.evaluation.audit.blind` of the suspect texts (labelled True) followed by the known ones; its
+            out-of-fold scores are regressed out of every detector before the test.
+        permutations: number of permuted labellings; the smallest p-value is 1 / (permutations + 1).
+        seed: random seed for the halves and the permutations.
 
     Raises:
-        UsageError: for different detectors on the two sides, fewer than `FEWEST` groups on one, or a shared group.
+        UsageError: if the detectors differ, a set has fewer than `FEWEST` groups, or a group occurs in both.
     """
-    names = _shared_detectors(suspect, known)
+    if not suspect or set(suspect) != set(known):
+        raise UsageError(
+            "both data sets must be scored by the same detectors; "
+            f"got {', '.join(suspect) or 'none'} and {', '.join(known) or 'none'}"
+        )
+    names = list(suspect)
     group, first = _sides(suspect[names[0]].size, known[names[0]].size, suspect_groups, known_groups)
     table = np.stack([np.concatenate([suspect[name], known[name]]) for name in names], axis=1)
     rows = _standard(_group_means(table, group))
@@ -87,9 +92,8 @@ def corpus_verdict(
     statistics, weights = _cross_fitted(rows, shuffled, half)
     reason = _refusal(blind)
     share = weights / weights.sum()
-    return CorpusVerdict(
+    return DatasetVerdict(
         p=None if reason else float((statistics >= statistics[0] - 1e-12).mean()),
-        p_split=None if reason else _split_p(rows, first, half),
         difference=float(statistics[0]),
         weights={name: float(weight) for name, weight in zip(names, share, strict=True)},
         suspect_groups=int(first.sum()),
@@ -99,28 +103,18 @@ def corpus_verdict(
     )
 
 
-def _shared_detectors(suspect: Scores, known: Scores) -> list[str]:
-    if not suspect or set(suspect) != set(known):
-        raise UsageError(
-            "both corpora must be scored by the same detectors; "
-            f"got {', '.join(suspect) or 'none'} and {', '.join(known) or 'none'}"
-        )
-    return list(suspect)
-
-
 def _sides(
     n: int, m: int, suspect_groups: Sequence[str] | None, known_groups: Sequence[str] | None
 ) -> tuple[IntArray, BoolArray]:
-    """(n + m,) group of each text, and (G,) whether a group is of the suspect corpus."""
+    """(n + m,) group of each text, and (G,) True for groups of the suspect set."""
     both = set(suspect_groups or ()) & set(known_groups or ()) - {""}
     if both:
-        raise UsageError(f"no group may be in both corpora; got {sorted(both)[0]!r} in both")
+        raise UsageError(f"a group must not be in both data sets; got {min(both)!r} in both")
     left, right = group_index(suspect_groups, n), group_index(known_groups, m)
     sizes = [int(side.max(initial=-1)) + 1 for side in (left, right)]
     if min(sizes) < FEWEST:
         raise UsageError(
-            f"a corpus must have at least {FEWEST} groups of texts on each side; "
-            f"got {sizes[0]} suspect and {sizes[1]} known"
+            f"each data set must have at least {FEWEST} groups of texts; got {sizes[0]} suspect and {sizes[1]} known"
         )
     return np.concatenate([left, right + sizes[0]]), np.arange(sum(sizes)) < sizes[0]
 
@@ -142,7 +136,7 @@ def _residual(rows: FloatArray, covariate: FloatArray) -> FloatArray:
 
 
 def _gaps(rows: FloatArray, labels: BoolArray) -> FloatArray:
-    """(G, D) rows and (P, G) labellings → (P, D) mean of the suspect side minus mean of the known side."""
+    """(G, D) rows and (P, G) labellings → (P, D) mean of the suspect set minus mean of the known set."""
     sides = labels.astype(np.float64)
     count = sides.sum(axis=1, keepdims=True)
     inside, outside = sides @ rows, (1 - sides) @ rows
@@ -150,9 +144,9 @@ def _gaps(rows: FloatArray, labels: BoolArray) -> FloatArray:
 
 
 def _weights(gaps: FloatArray) -> FloatArray:
-    """A detector weighs as much as it shows in the right direction; all alike where none shows any.
+    """Weights proportional to the positive part of the gap; equal weights if no gap is positive.
 
-    Without that direction a corpus that scores *lower* would be called a member as well.
+    Negative gaps count as zero, since a data set that scores *lower* is no evidence of membership.
     """
     positive = np.maximum(gaps, 0.0)
     return np.where(positive.sum(axis=1, keepdims=True) > 0, positive, 1.0)
@@ -163,28 +157,19 @@ def _cross_fitted(rows: FloatArray, labels: BoolArray, half: BoolArray) -> tuple
     covariance = np.atleast_2d(np.cov(rows.T, bias=True))
     total = np.zeros(labels.shape[0])
     used = np.zeros(rows.shape[1])
-    for learn in (half, ~half):
-        weights = _weights(_gaps(rows[learn], labels[:, learn]))
+    for fit in (half, ~half):
+        weights = _weights(_gaps(rows[fit], labels[:, fit]))
         spread = np.sqrt(np.einsum("pd,de,pe->p", weights, covariance, weights))
-        found = (weights * _gaps(rows[~learn], labels[:, ~learn])).sum(axis=1)
-        total += np.divide(found, spread, out=np.zeros_like(found), where=spread > 0) / 2
+        gap = (weights * _gaps(rows[~fit], labels[:, ~fit])).sum(axis=1)
+        total += np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0) / 2
         used += weights[0] / weights[0].sum()
     return total, used
-
-
-def _split_p(rows: FloatArray, first: BoolArray, half: BoolArray) -> float | None:
-    weights = _weights(_gaps(rows[half], first[None, half]))[0]
-    score = rows[~half] @ weights
-    sides = score[first[~half]], score[~first[~half]]
-    if any(side.size < 2 or side.std() == 0 for side in sides):
-        return None
-    return float(stats.ttest_ind(*sides, equal_var=False, alternative="greater").pvalue)
 
 
 def _refusal(blind: Control | None) -> str:
     if blind is None or blind.auc is None or blind.auc.low <= REFUSE_ABOVE:
         return ""
     return (
-        f"a blind classifier of words tells the two corpora apart with AUC {blind.auc}: they differ in more than "
+        f"a bag-of-words classifier separates the two data sets with AUC {blind.auc}: they differ in more than "
         "membership; choose known non-members of the same source, time and kind"
     )

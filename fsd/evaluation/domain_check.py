@@ -1,16 +1,15 @@
-"""Is a new text like the calibration texts? Error rates measured on those say nothing about other texts.
+"""Out-of-domain check: does a new text resemble the calibration texts, whose error rates would otherwise not apply?
 
-Four plain questions, each with a limit taken from the calibration texts themselves: is it written in a
-script that they use, is it as long, are its letters in their usual order (language), are its words theirs
-(domain)? Each calibration text is asked with its own group left out, and the limit is what 99 % of them
-keep, so each of the three graded questions raises a false alarm on about max(1 %, 1 / number of groups) of
-texts of the same kind. Measured on abstracts and encyclopaedia articles: 2-3 % for all of them together, 6 % with only
-30 calibration texts.
+Four checks, each with a limit estimated from the calibration texts: script, length, character-trigram similarity
+(language) and vocabulary coverage (domain). Each limit is the value that 99 % of the calibration texts satisfy when
+their own group is left out, so each of the three graded checks raises a false alarm on about max(1 %, 1 / number of
+groups) of texts of the same kind. Measured on abstracts and encyclopaedia articles: 2-3 % for all checks together,
+6 % with only 30 calibration texts.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,20 +31,20 @@ SCRIPTS: dict[str, tuple[int, int]] = {
     "Kana": (0x3040, 0x30FF),
     "Chinese characters": (0x3400, 0x9FFF),
 }
-"""Script → first and last code point that it is counted by."""
+"""Script → first and last code point of its range."""
 
-KEEP = 0.99
-"""Share of calibration texts that each limit lets pass."""
+COVERAGE = 0.99
+"""Share of calibration texts that satisfy each limit."""
 
 TRIGRAMS = 400
-"""How many of the most frequent letter triples describe a language: enough to part related ones."""
+"""Number of most frequent character trigrams that represent a language; enough to separate related ones."""
 
 WORDS = 20_000
-"""How many of the most widespread words describe a domain."""
+"""Number of most widespread words that represent a domain."""
 
 
 def script(text: str) -> str:
-    """The script that most letters of the text belong to; "no known" without any."""
+    """The script of most letters of the text; "no known" if there are none."""
     counts: Counter[str] = Counter()
     for letter, number in Counter(filter(str.isalpha, text)).items():
         code = ord(letter)
@@ -67,17 +66,17 @@ def _cosine(first: Mapping[str, float], second: Mapping[str, float]) -> float:
 
 
 @dataclass(frozen=True)
-class Likeness:
-    """What the calibration texts are like, and how far a text may be from them.
+class DomainCheck:
+    """Properties of the calibration texts, and limits on how far a new text may deviate from them.
 
     Attributes:
-        scripts: scripts that the texts are mainly written in.
-        shortest: in words; shorter texts are outside.
-        longest: in words; longer texts are outside.
-        trigrams: letter triple → its mean frequency.
-        least_trigrams: cosine with `trigrams` below which a text is in another language.
-        words: the widespread words.
-        least_words: share of a text's words among `words` below which it is about other things.
+        scripts: scripts in which the texts are mainly written.
+        shortest: smallest number of words in domain.
+        longest: largest number of words in domain.
+        trigrams: character trigram → mean frequency.
+        least_trigrams: smallest cosine similarity with `trigrams` in domain.
+        words: the most widespread words.
+        least_words: smallest share of a text's words that must be among `words`.
     """
 
     scripts: tuple[str, ...]
@@ -89,87 +88,84 @@ class Likeness:
     least_words: float
 
     @classmethod
-    def learn(cls, texts: Sequence[str], groups: Sequence[str] | None = None) -> "Likeness":
-        """Describe the calibration texts.
+    def fit(cls, texts: Sequence[str], groups: Sequence[str] | None = None) -> "DomainCheck":
+        """Estimate the properties and limits from calibration texts.
 
         Args:
-            texts: at least one.
-            groups: of the texts; a text is never its own example, nor are those of its group.
+            texts: (N,) texts, N ≥ 1.
+            groups: (N,) group of each text, left out when the limit for that text is estimated; None if all are
+                independent.
         """
-        names = group_index(groups, len(texts)).tolist()
         lengths = np.log([max(1, len(words(text))) for text in texts])
-        triples, least_trigrams = _letters(texts)
-        known, least_words = _vocabulary(texts, names)
-        low, high = np.quantile(lengths, [1 - KEEP, KEEP])
+        trigrams, least_trigrams = _trigram_profile(texts)
+        vocabulary, least_words = _vocabulary(texts, group_index(groups, len(texts)).tolist())
+        low, high = np.quantile(lengths, [1 - COVERAGE, COVERAGE])
         slack = math.log(1.25)
         return cls(
             scripts=tuple(sorted({script(text) for text in texts})),
             shortest=math.exp(low - slack),
             longest=math.exp(high + slack),
-            trigrams=triples,
+            trigrams=trigrams,
             least_trigrams=least_trigrams,
-            words=known,
+            words=vocabulary,
             least_words=least_words,
         )
 
-    def outside(self, text: str) -> str | None:
-        """Why the text is unlike the calibration texts, in a few words; None if it is not."""
-        found = words(text)
+    def out_of_domain(self, text: str) -> str | None:
+        """Reason why the text does not resemble the calibration texts; None if it does."""
+        tokens = words(text)
         written = script(text)
         if written not in self.scripts:
             return f"written in {written} letters; calibrated on {', '.join(self.scripts)}"
-        if not self.shortest <= len(found) <= self.longest:
-            return f"length {len(found)} words; calibrated on {math.ceil(self.shortest)} to {math.floor(self.longest)}"
-        if (near := _cosine(_trigrams(text), self.trigrams)) < self.least_trigrams:
+        if not self.shortest <= len(tokens) <= self.longest:
+            return f"length {len(tokens)} words; calibrated on {math.ceil(self.shortest)} to {math.floor(self.longest)}"
+        similarity = _cosine(_trigrams(text), self.trigrams)
+        if similarity < self.least_trigrams:
             return (
-                f"language or spelling unlike the calibration texts: likeness {near:.2f}, "
+                f"language or spelling unlike the calibration texts: trigram similarity {similarity:.2f}, "
                 f"at least {self.least_trigrams:.2f} expected"
             )
-        share = _share(found, self.words)
+        share = sum(word in self.words for word in tokens) / max(1, len(tokens))
         if share < self.least_words:
             return (
-                f"vocabulary unlike the calibration texts: {share:.0%} of the words are known, "
+                f"vocabulary unlike the calibration texts: {share:.0%} of the words occur in them, "
                 f"at least {self.least_words:.0%} expected"
             )
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """The check as JSON-serialisable values."""
         return asdict(self) | {"scripts": list(self.scripts), "words": sorted(self.words)}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Likeness":
+    def from_dict(cls, values: Mapping[str, Any]) -> "DomainCheck":
         """The inverse of `to_dict`."""
         return cls(**{**values, "scripts": tuple(values["scripts"]), "words": frozenset(values["words"])})
 
 
-def _share(found: Sequence[str], known: Iterable[str]) -> float:
-    return sum(word in known for word in found) / len(found) if found else 0.0
-
-
-def _letters(texts: Sequence[str]) -> tuple[dict[str, float], float]:
-    """Mean trigram frequencies, and the cosine that `KEEP` of the texts reach with the others' mean."""
-    singles = []
+def _trigram_profile(texts: Sequence[str]) -> tuple[dict[str, float], float]:
+    """Mean trigram frequencies, and the similarity with the other texts' mean that `COVERAGE` of the texts reach."""
+    frequencies = []
     total: Counter[str] = Counter()
     for text in texts:
         counts = _trigrams(text)
         size = max(1, counts.total())
-        singles.append({key: value / size for key, value in counts.items()})
-        total.update(singles[-1])
+        frequencies.append({key: value / size for key, value in counts.items()})
+        total.update(frequencies[-1])
     top = dict(total.most_common(TRIGRAMS))
-    near = [_cosine(one, {key: value - one.get(key, 0.0) for key, value in top.items()}) for one in singles]
+    similar = [_cosine(own, {key: value - own.get(key, 0.0) for key, value in top.items()}) for own in frequencies]
     mean = {key: value / len(texts) for key, value in top.items()}
-    return mean, float(np.quantile(near, 1 - KEEP, method="lower")) if len(texts) > 1 else 0.0
+    return mean, float(np.quantile(similar, 1 - COVERAGE, method="lower")) if len(texts) > 1 else 0.0
 
 
 def _vocabulary(texts: Sequence[str], groups: Sequence[int]) -> tuple[frozenset[str], float]:
-    """Words that two groups or more use, and the share of them that `KEEP` of the texts reach without their own."""
-    found = [words(text) for text in texts]
+    """Words used by at least two groups, and the share of them that `COVERAGE` of the texts reach without their own."""
+    tokens = [words(text) for text in texts]
     by_group: dict[int, set[str]] = {}
-    for group, text in zip(groups, found, strict=True):
-        by_group.setdefault(group, set()).update(text)
-    spread = Counter(word for used in by_group.values() for word in used)
-    top = {word: count for word, count in spread.most_common(WORDS) if count >= 2}
-    shares = [sum(top.get(word, 0) >= 3 for word in text) / max(1, len(text)) for text in found]
-    limit = float(np.quantile(shares, 1 - KEEP, method="lower")) if len(by_group) > 2 else 0.0
+    for group, own in zip(groups, tokens, strict=True):
+        by_group.setdefault(group, set()).update(own)
+    groups_of = Counter(word for used in by_group.values() for word in used)
+    top = {word: count for word, count in groups_of.most_common(WORDS) if count >= 2}
+    shares = [sum(top.get(word, 0) >= 3 for word in own) / max(1, len(own)) for own in tokens]
+    limit = float(np.quantile(shares, 1 - COVERAGE, method="lower")) if len(by_group) > 2 else 0.0
     return frozenset(top), limit

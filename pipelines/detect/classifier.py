@@ -103,7 +103,7 @@ class Detective:
         """Why no verdict can be given on the text; empty where nothing speaks against one."""
         if self.trained_on(text):
             return "the adapter itself was trained on this text or large parts of it"
-        return self.calibration.outside(text) or ""
+        return self.calibration.domain_check.out_of_domain(text) or ""
 
     def verdicts(self, texts: Sequence[str], *, fpr: float) -> pd.DataFrame:
         """One row a text: score, p_value, verdict, warning.

@@ -15,8 +15,8 @@ from fsd.data.near_duplicates import families, near_duplicates, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, alone, blind
-from fsd.evaluation.calibration import Calibration, observed
-from fsd.evaluation.dataset_inference import CorpusVerdict, corpus_verdict
+from fsd.evaluation.calibration import Calibration, observed_rate
+from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.evaluation.intervals import BoolArray, Estimate
 from pipelines.detect.classifier import MEMBER, OUTSIDE, Detective
 
@@ -53,7 +53,7 @@ class Corpus:
         left_out: texts of either side that no verdict can be given on, and that were therefore left out.
     """
 
-    verdict: CorpusVerdict
+    verdict: DatasetVerdict
     date: Control
     length: Control
     left_out: int
@@ -175,7 +175,7 @@ def _on_tests(tests: pd.DataFrame, calibration: Calibration, threshold: float) -
 
 def _measure(name: str, member: BoolArray, called: BoolArray, groups: Sequence[str]) -> Measured:
     group = np.array(groups)
-    shares = [observed(called[s], group[s].tolist()) if s.any() else None for s in (~member, member)]
+    shares = [observed_rate(called[s], group[s].tolist()) if s.any() else None for s in (~member, member)]
     return Measured(name, int((~member).sum()), shares[0], int(member.sum()), shares[1])
 
 
@@ -191,7 +191,7 @@ def together(detective: Detective, suspect: Sequence[Document], known: Sequence[
 
     Raises:
         UsageError: if a known text is labelled a member, or is (nearly) one of the suspect texts, and as
-            `fsd.evaluation.dataset_inference.corpus_verdict`.
+            `fsd.evaluation.dataset_inference.dataset_verdict`.
     """
     wrong = next((d for d in known if d.member), None)
     if wrong:
@@ -210,7 +210,7 @@ def together(detective: Detective, suspect: Sequence[Document], known: Sequence[
     groups = [f"suspect {f}" for f in _families(sides[0])] + [f"known {f}" for f in _families(sides[1])]
     labels = [at < split for at in range(len(texts))]
     scores = detective.every_score(texts)
-    verdict = corpus_verdict(
+    verdict = dataset_verdict(
         {name: column[:split] for name, column in scores.items()},
         {name: column[split:] for name, column in scores.items()},
         suspect_groups=groups[:split],

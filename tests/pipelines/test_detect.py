@@ -153,7 +153,7 @@ def test_known_non_members_add_a_verdict_on_the_corpus(make_rows, tmp_path, caps
     with pytest.raises(UsageError, match=r"known must hold other texts .* alike \(copy\)"):
         detect(tmp_path / "v.parquet", suspect, known=(suspect,))
     few = jsonl(tmp_path / "few.jsonl", [{"text": row["text"]} for row in make_rows(3, 8)])
-    with pytest.raises(UsageError, match="at least 5 groups of texts on each side"):
+    with pytest.raises(UsageError, match="at least 5 groups of texts"):
         detect(tmp_path / "v.parquet", suspect, known=(few,))
     member = jsonl(tmp_path / "member.jsonl", [row for row in make_rows(12, 9) if row["label"]])
     with pytest.raises(UsageError, match=r"no members; .* is labelled a member"):

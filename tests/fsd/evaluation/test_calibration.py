@@ -1,3 +1,4 @@
+import json
 import math
 from dataclasses import replace
 
@@ -6,7 +7,10 @@ import pytest
 from scipy import stats
 
 from fsd.errors import UsageError
-from fsd.evaluation.calibration import Calibration, calibrate, observed
+from fsd.evaluation.calibration import Calibration, calibrate, observed_rate
+from fsd.evaluation.domain_check import DomainCheck
+
+DOMAIN_CHECK = DomainCheck.fit(["words of text number 0", "words of text number 1"])
 
 
 def _calibrated(scores, labels=None, groups=None):
@@ -40,7 +44,7 @@ def test_p_values_equal_the_loop():
 
 @pytest.mark.parametrize("per_group", [1, 5])
 def test_p_values_of_held_out_nonmembers_are_uniform(per_group):
-    """Over many draws of calibration and test together; one new text a draw, so that the p-values are independent."""
+    """Over many joint draws of calibration and test set, with one test text each, so that p-values are independent."""
     rng = np.random.default_rng(per_group)
     p = []
     for _ in range(1500):
@@ -56,15 +60,13 @@ def test_p_values_of_held_out_nonmembers_are_uniform(per_group):
 
 
 def _calibrated_scores(scores, per_group):
-    """Scores alone, without the cost of learning what texts are like."""
-    likeness = _calibrated([0.0, 1.0]).likeness
-    order = np.argsort(scores)
+    """A calibration of scores alone, without the cost of fitting the domain check."""
     weights = (1 / per_group,) * scores.size
-    return Calibration("loss", "fsd", {}, tuple(scores[order].tolist()), weights, None, None, likeness)
+    return Calibration("loss", "fsd", {}, tuple(np.sort(scores).tolist()), weights, DOMAIN_CHECK)
 
 
 def test_passages_counted_one_by_one_would_not_be_calibrated():
-    """Why groups vote: 5 groups of 40 passages, each passage an own vote, against a text of a new group."""
+    """Five groups of 40 passages and a text of a new group: one vote per passage gives too many small p-values."""
     rng = np.random.default_rng(3)
     naive, voting = [], []
     for _ in range(2000):
@@ -76,13 +78,12 @@ def test_passages_counted_one_by_one_would_not_be_calibrated():
 
 
 @pytest.mark.parametrize("fpr", [0.05, 0.1, 0.3, 0.9])
-def test_threshold_and_p_value_say_the_same(fpr):
+def test_threshold_and_p_value_agree(fpr):
     rng = np.random.default_rng(1)
     scores = rng.integers(0, 30, 60) / 7
     calibration = _calibrated(scores, groups=[str(i // 2) for i in range(60)])
-    asked = np.append(np.arange(-1, 32) / 7, rng.normal(2, 2, 50))
-    verdicts = calibration.is_member(asked, fpr)
-    np.testing.assert_array_equal(verdicts, calibration.p_values(asked) <= fpr + 1e-9)
+    new = np.append(np.arange(-1, 32) / 7, rng.normal(2, 2, 50))
+    np.testing.assert_array_equal(new >= calibration.threshold_at(fpr), calibration.p_values(new) <= fpr + 1e-9)
 
 
 def test_threshold_by_hand():
@@ -100,20 +101,27 @@ def test_a_rate_finer_than_the_set_supports_is_refused_with_the_finest():
         calibration.threshold_at(1.0)
 
 
-def test_accuracy_threshold_needs_members():
-    with_members = _calibrated([0.0, 1.0, 2.0, 3.0], labels=[False, False, True, True])
-    assert (with_members.threshold, with_members.accuracy) == (1.5, 1.0)
-    assert with_members.scores == (0.0, 1.0)
-    assert _calibrated([0.0, 1.0]).threshold is None
+def test_members_are_left_out_and_non_members_required():
+    assert _calibrated([0.0, 1.0, 2.0, 3.0], labels=[False, False, True, True]).scores == (0.0, 1.0)
     with pytest.raises(UsageError, match="2 texts, all members"):
         _calibrated([0.0, 1.0], labels=[True, True])
 
 
-def test_survives_json_to_the_last_bit():
+def test_json_round_trip_is_exact():
     calibration = _calibrated(np.random.default_rng(2).normal(size=30), groups=[str(i // 3) for i in range(30)])
     again = Calibration.from_json(calibration.to_json())
     assert again == calibration
-    assert again.outside("слова") == calibration.outside("слова") is not None
+    assert again.domain_check.out_of_domain("слова") is not None
+
+
+def test_json_of_earlier_releases_is_read():
+    """They also wrote the threshold of the highest validation accuracy."""
+    calibration = _calibrated([0.0, 1.0])
+    legacy = json.loads(calibration.to_json()) | {"threshold": 1.5, "accuracy": 1.0}
+    assert set(legacy) == {
+        *("version", "detector", "state", "settings", "scores", "weights", "likeness", "threshold", "accuracy")
+    }
+    assert Calibration.from_json(json.dumps(legacy)) == calibration
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 0}', '{"version": 1, "detector": "loss"}'])
@@ -125,32 +133,32 @@ def test_other_json_is_refused_in_one_line(text):
 
 def test_the_rate_of_a_threshold_is_beta_distributed():
     rng = np.random.default_rng(0)
-    made = _calibrated(rng.uniform(size=39))
-    found = []
+    calibration = _calibrated(rng.uniform(size=39))
+    rates = []
     for _ in range(2000):
-        drawn = replace(made, scores=tuple(np.sort(rng.uniform(size=39)).tolist()))
-        found.append(1 - drawn.threshold_at(0.1))
-    rate = made.rate(0.1)
+        redrawn = replace(calibration, scores=tuple(np.sort(rng.uniform(size=39)).tolist()))
+        rates.append(1 - redrawn.threshold_at(0.1))
+    rate = calibration.rate(0.1)
     assert rate.value == pytest.approx(4 / 40)
-    assert np.mean(found) == pytest.approx(0.1, abs=0.004)
-    assert np.quantile(found, [0.025, 0.975]) == pytest.approx([rate.low, rate.high], abs=0.012)
+    assert np.mean(rates) == pytest.approx(0.1, abs=0.004)
+    assert np.quantile(rates, [0.025, 0.975]) == pytest.approx([rate.low, rate.high], abs=0.012)
 
 
 def test_false_alarms_are_exceeded_in_one_case_of_twenty():
     rng = np.random.default_rng(1)
-    made = _calibrated(rng.uniform(size=39))
+    calibration = _calibrated(rng.uniform(size=39))
     alarms = rng.binomial(50, rng.beta(4, 36, size=20_000))
-    most = made.false_alarms(0.1, 50)
+    most = calibration.false_alarms(0.1, 50)
     assert (alarms > most).mean() <= 0.05 + 0.005
     assert (alarms > most - 1).mean() > 0.05 - 0.005
 
 
-def test_an_observed_share_has_an_exact_interval_that_knows_of_groups():
+def test_the_observed_rate_has_an_exact_interval_that_accounts_for_groups():
     called = np.array([True] * 3 + [False] * 17)
     exact = stats.binomtest(3, 20).proportion_ci(method="exact")
-    assert observed(called) == pytest.approx((0.15, exact.low, exact.high))
+    assert observed_rate(called) == pytest.approx((0.15, exact.low, exact.high))
     twice = np.repeat(called, 2)
-    doubled = observed(twice, [str(i // 2) for i in range(40)])
+    doubled = observed_rate(twice, [str(i // 2) for i in range(40)])
     assert doubled == pytest.approx((0.15, exact.low, exact.high), abs=1e-9)
-    none = observed(np.zeros(40, dtype=bool), [str(i // 2) for i in range(40)])
+    none = observed_rate(np.zeros(40, dtype=bool), [str(i // 2) for i in range(40)])
     assert none == pytest.approx((0, 0, stats.binomtest(0, 20).proportion_ci(method="exact").high))
