@@ -23,7 +23,7 @@ from fsd.data.readers import read_files
 from fsd.evaluation.audit import blind
 from fsd.evaluation.calibration import observed_rate
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
-from fsd.models import language_model as models
+from fsd.models import language_model
 from fsd.models.finetuning import finetune
 from fsd.scoring.deviation import evaluate, usable
 from fsd.scoring.scorers import build_scorers, view_inputs
@@ -73,7 +73,7 @@ def score(settings: Settings) -> tuple[list[Document], Scores]:
     if kept and kept.exists():
         return rest, {name: np.array(column) for name, column in json.loads(kept.read_text()).items()}
     config = replace(FSDConfig(), model=ModelConfig(model=settings.model))
-    model = models.load(settings.model)
+    model = language_model.load(settings.model)
     finetune(model, [d.text for d in unseen], AdapterConfig(), seed=settings.seed, log=lambda *_: None)
     scorers = build_scorers(model, config.model)
     material = view_inputs(config.model, [d.text for d in unseen], shots=4, seed=settings.seed)

@@ -138,9 +138,9 @@ class Benchmark:
 
 def tokenizer_of(model: str) -> tuple[Any, int]:
     if model != "bpe":
-        from fsd.models import language_model as models
+        from fsd.models.language_model import load_tokenizer
 
-        return models.load_tokenizer(model)
+        return load_tokenizer(model)
     from tokenizers import Tokenizer, pre_tokenizers, trainers
     from tokenizers.models import BPE
     from transformers import PreTrainedTokenizerFast

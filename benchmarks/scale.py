@@ -44,8 +44,7 @@ def load(seed: int = 0) -> Any:
     import torch
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-    from fsd.models.adapters import BaseIdentity
-    from fsd.models.language_model import assemble, load_tokenizer
+    from fsd.models.language_model import BaseIdentity, assemble, load_tokenizer
 
     tokenizer, vocabulary = load_tokenizer("embedded")
     torch.manual_seed(seed)

@@ -33,14 +33,14 @@ def main(config: Frequencies) -> None:
     """Count, save, and say what was counted."""
     from fsd.data.streaming import Corpus
     from fsd.errors import UsageError
-    from fsd.models import language_model as models
+    from fsd.models.language_model import load_tokenizer
     from fsd.progress import progress
     from fsd.scoring.token_counting import count
 
     if config.out.suffix != ".npz":
         raise UsageError(f"out must be a file that ends in .npz; got {config.out}")
     corpus = Corpus(config.corpus, config.column)
-    tokenizer, vocabulary = models.load_tokenizer(config.model, revision=config.revision)
+    tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
     with progress(corpus.size, "counting", "B") as bar:
         table = count(
             corpus,

@@ -41,7 +41,7 @@ def main(config: FSDConfig) -> None:
     from fsd import distributed as processes
     from fsd import tracking
     from fsd.evaluation import results as _outcome
-    from fsd.models import language_model as models
+    from fsd.models import adapters, language_model
     from fsd.reporting import console as _terminal
     from pipelines.common import datasets, detection, experiment
     from pipelines.common import run_log as _record
@@ -55,11 +55,9 @@ def main(config: FSDConfig) -> None:
     adapter = processes.from_main(lambda: tracking.fetch_adapter(source)) if source else None
     with stages("model"):
         asked = config.model
-        model = models.load(
-            asked.model, revision=asked.revision, device=asked.device, dtype=asked.dtype, bits=asked.bits
-        )
+        model = language_model.load(asked)
         if adapter:
-            models.attach(model, adapter)
+            adapters.attach(model, adapter)
             parts = datasets.trained_on(parts, config.adapter)
         config = replace(config, model=replace(asked, dtype=cast("Dtype", model.dtype)))
         work = experiment.prepare(model, parts, detectors, config)
@@ -91,7 +89,7 @@ def main(config: FSDConfig) -> None:
             )
         with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
             folder = Path(scratch) / "adapter"
-            models.save_adapter(model, folder)
+            adapters.save_adapter(model, folder)
             _record.track(run, outcome, config, model.identity, folder, stages.seconds)
     _terminal.show(outcome)
 

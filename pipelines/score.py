@@ -76,11 +76,9 @@ def readers(config: ScoreConfig, partial: Path) -> "dict[str, Scorer]":
 
     asked = config.model
     if not asked.model.startswith(API):
-        from fsd.models import language_model as models
+        from fsd.models import language_model
 
-        model = models.load(
-            asked.model, revision=asked.revision, device=asked.device, dtype=asked.dtype, bits=asked.bits
-        )
+        model = language_model.load(asked)
         found = build_scorers(model, asked)
         return {name: scorer for name, scorer in found.items() if name != "tuned"}
     answer = by_api(asked.model.removeprefix(API), config, partial)

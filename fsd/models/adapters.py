@@ -1,4 +1,4 @@
-"""Plan an adapter for an architecture, save it with the identity of its base, attach it to that base alone."""
+"""Adapters: configuration for an architecture, saving with the identity of the base, attaching to that base only."""
 
 import contextlib
 import json
@@ -6,43 +6,33 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import xxhash
 
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
+from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.net.hub import first_line
 
-if TYPE_CHECKING:
-    from fsd.models.language_model import LanguageModel
-
 BASE_FILE = "base.json"
+"""File beside the adapter with the identity of its base model."""
 ADALORA_START = 1.5
-"""Initial over final rank budget of AdaLoRA (Zhang et al. 2023, §4.1)."""
+"""Initial over final rank budget of AdaLoRA (arXiv 2303.10512, §4.1)."""
 ADALORA_MIN_STEPS = 5
 ADAPTERS = ("LORA", "IA3", "ADALORA")
-"""Adapters whose modules can be bypassed one by one, so that switched off they leave the base bitwise."""
+"""Adapters whose modules can be bypassed one by one, so that the base is restored bitwise when they are off."""
 
 
-@dataclass(frozen=True)
-class BaseIdentity:
-    """Which base model it is: the name it was asked for by, the hub commit, and a hash of its weights."""
-
-    id: str
-    revision: str
-    fingerprint: str
-
-
-def attach(language_model: "LanguageModel", folder: Path) -> None:
-    """Attach a saved adapter, refusing one that was trained on another base.
+def attach(language_model: LanguageModel, folder: Path) -> None:
+    """Attach a saved adapter to the base model that it was trained on.
 
     Raises:
-        UsageError: if the folder holds no adapter, one of a kind that cannot be switched off bitwise or does not
-            work on weights rounded like these, or one whose base is another than the loaded one.
+        UsageError: if the folder holds no adapter, or one that cannot be switched off bitwise, does not work on
+            weights quantized like these, or was trained on another base.
     """
     from peft import PeftModel
     from safetensors import SafetensorError
@@ -62,17 +52,17 @@ def attach(language_model: "LanguageModel", folder: Path) -> None:
     language_model.model.eval()
 
 
-def detach(language_model: "LanguageModel") -> None:
-    """Take the adapter off, if there is one; the base is as it was before."""
-    if language_model.adapted and language_model.bits:  # peft takes no ia3 off rounded weights
+def detach(language_model: LanguageModel) -> None:
+    """Remove the adapter, if there is one; the base is as it was before."""
+    if language_model.adapted and language_model.bits:  # peft cannot unload ia3 from quantized weights
         language_model.model = language_model.base
         strip(language_model)
     elif language_model.adapted:
         language_model.model = language_model.model.unload()
 
 
-def strip(language_model: "LanguageModel") -> None:
-    """Put back the modules of the base that a failed training or loading has replaced in place."""
+def strip(language_model: LanguageModel) -> None:
+    """Restore the modules of the base that peft replaced in place before training or loading failed."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     base = language_model.model
@@ -86,17 +76,17 @@ def strip(language_model: "LanguageModel") -> None:
 
 @contextlib.contextmanager
 def quiet_peft() -> Iterator[None]:
-    """Without the warnings of peft about what it does right itself, or about what only its developers can change."""
+    """Silence warnings of peft that are wrong or that users cannot act on."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
         warnings.filterwarnings("ignore", message=".*fan_in_fan_out")
-        # It looks for AdaLoRA's rank pattern under other names; the outputs are those of the saved adapter.
+        # peft looks for AdaLoRA's rank pattern under other names; the outputs are those of the saved adapter.
         warnings.filterwarnings("ignore", message=".*rank_pattern")
         yield
 
 
-def _check_precision(language_model: "LanguageModel", method: str) -> None:
-    """On rounded weights, peft's other methods give the next layer float32, which it does not take elsewhere."""
+def _check_precision(language_model: LanguageModel, method: str) -> None:
+    """On quantized weights, methods other than lora pass float32 on to layers of another dtype."""
     if language_model.bits and language_model.dtype != "float32" and method != "lora":
         raise UsageError(
             f"{method} on {language_model.bits}-bit weights must be computed in float32; got dtype "
@@ -105,7 +95,7 @@ def _check_precision(language_model: "LanguageModel", method: str) -> None:
 
 
 def _kind(folder: Path) -> str:
-    """The method of an adapter, which must be one that can be switched off."""
+    """Method of a saved adapter, which must be one that can be switched off."""
     file = folder / "adapter_config.json"
     if not file.exists():
         raise UsageError(f"adapter must be a folder with adapter_config.json; {folder} has none")
@@ -123,14 +113,14 @@ def _kind(folder: Path) -> str:
 
 
 def check_base(identity: BaseIdentity, folder: Path) -> None:
-    """Refuse an adapter whose recorded base has other weights than `identity`.
+    """Check that a saved adapter was trained on the base model `identity`.
 
     Raises:
-        UsageError: if the base is another, or none is recorded.
+        UsageError: if it was trained on other weights, or its base is not recorded.
     """
     file = folder / BASE_FILE
     if not file.exists():
-        raise UsageError(f"adapter must say which base it was trained on; {folder} has no {BASE_FILE}")
+        raise UsageError(f"adapter must record the base it was trained on; {folder} has no {BASE_FILE}")
     try:
         trained = BaseIdentity(**json.loads(file.read_text()))
     except (ValueError, TypeError) as error:
@@ -142,16 +132,16 @@ def check_base(identity: BaseIdentity, folder: Path) -> None:
         )
 
 
-def save_adapter(language_model: "LanguageModel", folder: Path) -> None:
-    """Save the attached adapter: safetensors and config only, with the identity of its base beside it.
+def save_adapter(language_model: LanguageModel, folder: Path) -> None:
+    """Save the attached adapter: weights as safetensors, configuration, and the identity of the base.
 
-    The identity comes last and at once: without it the folder is not accepted as an adapter.
+    The identity is written last and atomically: a folder without it is not accepted as an adapter.
     """
     identity = language_model.identity
     for config in language_model.model.peft_config.values():
-        config.base_model_name_or_path = identity.id  # not the place of its files on this machine
+        config.base_model_name_or_path = identity.id  # not a path on this machine
         config.revision = identity.revision or None
-    # Asked whether embeddings were resized, peft would look for the base on the hub.
+    # To find out whether embeddings were resized, peft would look for the base on the hub.
     language_model.model.save_pretrained(str(folder), save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)
     draft = folder / f".{BASE_FILE}.{os.getpid()}"
@@ -159,16 +149,16 @@ def save_adapter(language_model: "LanguageModel", folder: Path) -> None:
     draft.replace(folder / BASE_FILE)
 
 
-def adapter_fingerprint(language_model: "LanguageModel") -> str:
-    """A hash of the attached adapter as it is in memory, weights and configuration; "" if there is none."""
+def adapter_fingerprint(language_model: LanguageModel) -> str:
+    """Hash of the attached adapter's weights and configuration in memory; "" without an adapter."""
     if not language_model.adapted:
         return ""
     from peft import get_peft_model_state_dict
 
     digest = xxhash.xxh3_128()
-    place = {"base_model_name_or_path", "revision", "inference_mode", "auto_mapping", "peft_version"}
-    settings = {k: v for k, v in language_model.model.active_peft_config.to_dict().items() if k not in place}
-    digest.update(json.dumps(settings, sort_keys=True, default=_plain).encode())
+    irrelevant = {"base_model_name_or_path", "revision", "inference_mode", "auto_mapping", "peft_version"}
+    settings = {k: v for k, v in language_model.model.active_peft_config.to_dict().items() if k not in irrelevant}
+    digest.update(json.dumps(settings, sort_keys=True, default=_json_value).encode())
     weights = get_peft_model_state_dict(language_model.model, save_embedding_layers=False)
     for name, weight in sorted(weights.items()):
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
@@ -176,23 +166,22 @@ def adapter_fingerprint(language_model: "LanguageModel") -> str:
     return digest.hexdigest()
 
 
-def _plain(value: Any) -> Any:
-    """Sets and enumerations, for JSON; a set has no order of its own."""
+def _json_value(value: Any) -> Any:
+    """Sets (sorted) and enumerations as JSON values."""
     return sorted(value) if isinstance(value, set | frozenset) else str(value)
 
 
-def peft_config(language_model: "LanguageModel", config: AdapterConfig, *, steps: int) -> Any:
-    """The peft configuration of a method, with targets found for the architecture.
+def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: int) -> Any:
+    """The peft configuration of an adapter, with target modules that suit the architecture.
 
     Args:
-        language_model: the base.
+        language_model: the base model.
         config: method and hyperparameters.
-        steps: optimiser steps to come; AdaLoRA plans its budget over them.
+        steps: number of optimiser steps, over which AdaLoRA plans its rank budget.
 
     Raises:
-        UsageError: if peft knows no targets for the architecture, if named targets do not exist, if the method
-            does not work on weights rounded like these, or if the training is too short for AdaLoRA to reallocate
-            anything.
+        UsageError: if peft has no default targets for the architecture, named targets do not exist, the method does
+            not work on weights quantized like these, or the training is too short for AdaLoRA to reallocate ranks.
     """
     from peft import AdaLoraConfig, IA3Config, LoraConfig
     from peft.utils import constants
@@ -224,7 +213,7 @@ def peft_config(language_model: "LanguageModel", config: AdapterConfig, *, steps
 
 
 def _targets(
-    language_model: "LanguageModel", config: AdapterConfig, mapping: Mapping[str, Any], architecture: str
+    language_model: LanguageModel, config: AdapterConfig, mapping: Mapping[str, Any], architecture: str
 ) -> str | list[str]:
     if config.target_modules == "all-linear":
         return "all-linear"
@@ -244,7 +233,7 @@ def _targets(
 
 
 def _linear_modules(base: Any) -> set[str]:
-    """Last names of the linear layers, without the output embedding, of which trl reads the bare weights."""
+    """Last name parts of the linear layers, without the output embedding, whose plain weights trl reads."""
     from transformers.pytorch_utils import Conv1D
 
     head = base.get_output_embeddings()
@@ -253,9 +242,9 @@ def _linear_modules(base: Any) -> set[str]:
 
 
 def orthogonal_penalty(model: Any) -> torch.Tensor | float:
-    """AdaLoRA's γ · mean over P and Q of ‖PᵀP − I‖_F (Zhang et al. 2023, eq. 4); 0 for other adapters.
+    """AdaLoRA's penalty γ · mean over P and Q of ‖PᵀP − I‖_F (arXiv 2303.10512, eq. 4); 0 for other adapters.
 
-    trl computes its loss from log-probabilities and so drops what peft adds to the model's own loss.
+    trl computes its loss from log-probabilities and therefore drops the penalty that peft adds to the model's loss.
     """
     config = model.peft_config["default"]
     if not getattr(config, "orth_reg_weight", 0):

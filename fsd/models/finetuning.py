@@ -1,4 +1,4 @@
-"""Fine-tune a model a little on texts it cannot have seen (FSD paper §3.1, §4.1), with trl on accelerate."""
+"""Fine-tuning of an adapter on unseen texts (FSD, arXiv 2410.10880, §3.1 and §4.1), with trl on accelerate."""
 
 import contextlib
 import copy
@@ -16,16 +16,13 @@ import torch
 from fsd import distributed as processes
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
-from fsd.models.adapters import orthogonal_penalty, quiet_peft, strip
-from fsd.models.language_model import LanguageModel, detach
-from fsd.models.training_plan import plan
+from fsd.models.adapters import detach, orthogonal_penalty, peft_config, quiet_peft, strip
+from fsd.models.language_model import LanguageModel
 from fsd.net.hub import first_line
 from fsd.progress import progress
 
-__all__ = ["StepLog", "finetune", "orthogonal_penalty", "plan"]
-
 StepLog = Callable[[Mapping[str, float], int], None]
-"""Takes the numbers of a training step (loss, lm_loss, learning_rate, grad_norm) and the step, from 1."""
+"""Receives loss, lm_loss, learning_rate and grad_norm of an optimiser step, and the step, counted from 1."""
 
 
 def finetune(
@@ -38,32 +35,32 @@ def finetune(
     after_epoch: Callable[[int], None] | None = None,
     shown: bool = True,
 ) -> None:
-    """Attach a fresh adapter and train it on `texts` with the causal language-modelling loss, in place.
+    """Attach a new adapter and train it on `texts` with the causal language-modelling loss, in place.
 
-    Texts are given as they are scored: one start token before, no end token after, never packed, never cut (a
-    text longer than the context is trained on in pieces). Base weights keep their precision and place, so that
-    with the adapter off the scores stay the base's bitwise. An adapter that is already attached is replaced; after
-    an error there is none. Random states outside are left as they were. A step's loss is the mean over the tokens of
-    its batch, however many processes share it, so without dropout they train the adapter of one, to rounding.
+    Texts are tokenized as for scoring: a start token, no end token, no packing and no truncation (a text longer than
+    the context is split into pieces). The base weights keep their precision and device, so that with the adapter
+    off the scores equal those of the base bitwise. An adapter that is already attached is replaced; after an error
+    none is attached. Global random states are restored. The loss of a step is the mean over the tokens of its batch,
+    for any number of processes, so that without dropout the adapter is the same up to rounding.
 
     Args:
-        language_model: the base; gets the adapter.
+        language_model: the base model, which receives the adapter.
         texts: unseen non-members.
         config: method and hyperparameters.
-        seed: of the adapter's initialisation, dropout and the order of the texts.
+        seed: random seed for the adapter's initialisation, dropout and the order of the texts.
         log: called after every step.
-        after_epoch: called with the number of epochs done, the model ready to score; what it raises ends the training.
-        shown: whether progress is shown.
+        after_epoch: called with the number of finished epochs while the model can score; an exception ends training.
+        shown: whether to show a progress bar.
 
     Raises:
-        UsageError: for no texts, impossible hyperparameters, an architecture without known targets, a loss that
-            is no number any more, or too little memory.
+        UsageError: for no texts, invalid hyperparameters, an architecture without known targets, a loss that is not
+            finite, or too little memory.
     """
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)
     forward = vars(language_model.base).get("forward")
     padding = language_model.base.config.pad_token_id
-    with _own_randomness(), _quiet(), _place(language_model), tempfile.TemporaryDirectory() as folder:
+    with _restored_randomness(), _quiet(), _current_device(language_model), tempfile.TemporaryDirectory() as folder:
         try:
             trainer = _trainer(language_model, pieces, adapter, config, seed, folder)
             with progress(steps, "fine-tuning", "step", shown=shown) as bar:
@@ -80,20 +77,57 @@ def finetune(
             raise
         finally:
             _restore_forward(language_model.base, forward)
-            language_model.base.config.pad_token_id = padding  # the trainer's; with it gpt2 would warn at every text
+            language_model.base.config.pad_token_id = padding  # set by the trainer; gpt2 would warn at every text
     language_model.model.eval()
 
 
+def plan(
+    language_model: LanguageModel, texts: Sequence[str], config: AdapterConfig
+) -> tuple[list[list[int]], int, Any]:
+    """Training sequences (token ids), number of optimiser steps, and peft configuration of a training.
+
+    Raises:
+        UsageError: for no texts, invalid hyperparameters, or an architecture without known targets.
+    """
+    if not texts:
+        raise UsageError("fine-tuning must have at least one unseen text; got none")
+    _check(config)
+    pieces = _pieces(language_model, texts)
+    steps = math.ceil(len(pieces) / config.batch_size) * config.epochs
+    return pieces, steps, peft_config(language_model, config, steps=steps)
+
+
+def _check(config: AdapterConfig) -> None:
+    for name in ("rank", "alpha", "learning_rate", "epochs", "batch_size"):
+        value = getattr(config, name)
+        if not 0 < value < math.inf:
+            raise UsageError(f"{name.replace('_', '-')} must be greater than 0; got {value}")
+    if not 0 <= config.dropout < 1:
+        raise UsageError(f"dropout must be at least 0 and below 1; got {config.dropout}")
+    if config.warmup_steps < 0 or config.weight_decay < 0:
+        raise UsageError("warmup-steps and weight-decay must be at least 0; got a negative value")
+
+
+def _pieces(language_model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
+    """Start token and tokens of each text, in pieces of at most one context length.
+
+    A piece begins with the last token of the previous one, so that every token is predicted once.
+    """
+    size = language_model.context
+    rows = [[language_model.start, *ids] for ids in language_model.tokens(texts)]
+    return [row[i : i + size] for row in rows for i in range(0, len(row) - 1, size - 1)]
+
+
 def _restore_forward(base: Any, forward: Any) -> None:
-    """Undo trl's own forward, which would be wrapped once more by every training."""
+    """Undo trl's patch of `forward`, which every training would wrap again."""
     vars(base).pop("forward", None)
     if forward is not None:
         base.forward = forward
 
 
 @contextlib.contextmanager
-def _own_randomness() -> Iterator[None]:
-    """The trainer seeds every generator there is; put them back as they were."""
+def _restored_randomness() -> Iterator[None]:
+    """Restore the global random states, all of which the trainer seeds."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that the trainer seeds
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         try:
@@ -105,7 +139,7 @@ def _own_randomness() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the notes of transformers, trl and peft on what is done here on purpose."""
+    """Silence messages of transformers, trl and peft about settings that are intended here."""
     from transformers.utils import logging
 
     loggers = [logging.get_logger("transformers"), *(stdlib_logging.getLogger(name) for name in ("trl", "accelerate"))]
@@ -120,8 +154,8 @@ def _quiet() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-def _place(language_model: LanguageModel) -> contextlib.AbstractContextManager[Any]:
-    """The trainer takes the current card: make it the one that the model is on."""
+def _current_device(language_model: LanguageModel) -> contextlib.AbstractContextManager[Any]:
+    """Make the model's card the current one, which the trainer uses."""
     device = language_model.device
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
@@ -137,7 +171,7 @@ def _trainer(
     from datasets import Dataset
     from transformers import PrinterCallback, set_seed
 
-    set_seed(seed)  # not every version of the trainer does so before it draws the adapter's first values
+    set_seed(seed)  # some versions of the trainer initialise the adapter before they seed
     try:
         trainer = _trainer_class()(
             model=language_model.model,
@@ -152,7 +186,7 @@ def _trainer(
         ) from error
     trainer.remove_callback(PrinterCallback)
     for weight in trainer.model.parameters():
-        if weight.requires_grad:  # on rounded weights trl makes it bfloat16, in which it would not be read again
+        if weight.requires_grad:  # trl makes it bfloat16 on quantized weights, which would not survive saving
             weight.data = weight.data.float()
     return trainer
 
@@ -173,12 +207,12 @@ def _arguments(device: torch.device, config: AdapterConfig, seed: int, folder: s
     arguments = SFTConfig(
         output_dir=folder,
         use_cpu=device.type == "cpu",
-        bf16=False,  # autocast would stay on the forward and the base would no longer be the base
+        bf16=False,  # autocast would stay on `forward` and change the scores of the base
         fp16=False,
         **{"activation_checkpointing" if newer else "gradient_checkpointing": False},
         max_length=None,
         packing=False,
-        dataset_kwargs={"skip_prepare_dataset": True},  # it is prepared: token ids, and nothing put after them
+        dataset_kwargs={"skip_prepare_dataset": True},  # rows are token ids already, without an end token
         num_train_epochs=config.epochs,
         per_device_train_batch_size=config.batch_size // count,
         learning_rate=config.learning_rate,
@@ -196,7 +230,7 @@ def _arguments(device: torch.device, config: AdapterConfig, seed: int, folder: s
         seed=seed,
         data_seed=seed,
     )
-    # Several cards would be used by splitting each batch among them; the model stays where it was loaded.
+    # With several cards the trainer would split each batch among them; the model stays where it was loaded.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
 
@@ -260,7 +294,7 @@ def _steps_callback(trainer: Any, log: StepLog | None, bar: Any) -> Any:
     class Steps(TrainerCallback):  # type: ignore[misc]
         def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             base = trainer.accelerator.unwrap_model(trainer.model).base_model
-            if hasattr(base, "update_and_allocate"):  # nobody else moves AdaLoRA's budget
+            if hasattr(base, "update_and_allocate"):  # AdaLoRA's budget; the trainer does not call it
                 base.update_and_allocate(state.global_step + 1)
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
@@ -286,7 +320,7 @@ def _epochs_callback(
 
     class Epochs(TrainerCallback):  # type: ignore[misc]
         def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            bare = language_model.model
+            untuned = language_model.model
             patched = vars(language_model.base).get("forward")
             language_model.model = trainer.accelerator.unwrap_model(trainer.model)
             _restore_forward(language_model.base, forward)
@@ -294,7 +328,7 @@ def _epochs_callback(
                 after_epoch(round(state.epoch))
             finally:
                 trainer.model.train()
-                language_model.model = bare
+                language_model.model = untuned
                 _restore_forward(language_model.base, patched)
 
     return Epochs()

@@ -1,44 +1,44 @@
-"""Load a causal language model, say exactly which one it is, and switch an adapter on and off."""
+"""A causal language model: loading, the identity of its weights, tokenization, and the switch of its adapter."""
 
 import contextlib
 import os
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fsd import distributed as processes
+from fsd.config import ModelConfig
 from fsd.errors import UsageError
-from fsd.models import quantization as rounding
-from fsd.models.adapters import BaseIdentity, adapter_fingerprint, attach, check_base, detach, save_adapter
-from fsd.models.quantization import bits_of
-from fsd.models.tokens import token_ids
+from fsd.models import quantization
 from fsd.net.hub import fingerprint, first_line, locate
-
-__all__ = [
-    "BaseIdentity",
-    "LanguageModel",
-    "adapter_fingerprint",
-    "assemble",
-    "attach",
-    "check_base",
-    "detach",
-    "load",
-    "load_tokenizer",
-    "save_adapter",
-    "torch_device",
-]
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 DEFAULT_CONTEXT = 2048
+"""Context length in tokens of a model whose configuration does not give one."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 CAUSALITY = 1e-2
 """Largest change of earlier logits (share of the largest one) that rounding may cause when a later token changes."""
+
+
+@dataclass(frozen=True)
+class BaseIdentity:
+    """Identity of a base model.
+
+    Attributes:
+        id: name under which it was loaded.
+        revision: commit on the hub; "" for a local model.
+        fingerprint: hash of its weights.
+    """
+
+    id: str
+    revision: str
+    fingerprint: str
 
 
 @dataclass
@@ -48,10 +48,12 @@ class LanguageModel:
     Attributes:
         model: the transformers model, or the peft model around it once an adapter is attached.
         tokenizer: its fast tokenizer.
-        identity: which base it is.
-        start: id of the start token put before every text: BOS if there is one, else EOS (DC-PDD §3.2).
-        context: most tokens that one forward pass may read.
-        split_head: whether logits = output embedding of the last hidden state, so that they can be made in chunks.
+        identity: the identity of the base model.
+        start: id of the start token that precedes every text: BOS if the tokenizer has one, else EOS (DC-PDD, arXiv
+            2409.14781, §3.2).
+        context: context length in tokens.
+        split_head: whether the logits are exactly the output embedding applied to the last hidden state, so that
+            they can be computed in chunks.
     """
 
     model: Any
@@ -63,7 +65,7 @@ class LanguageModel:
 
     @property
     def base(self) -> Any:
-        """The transformers model, whether or not an adapter is around it."""
+        """The transformers model without the adapter's wrapper."""
         return self.model.get_base_model() if self.adapted else self.model
 
     @property
@@ -73,38 +75,38 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the input embedding lives, and inputs belong."""
+        """Device of the input embedding, to which inputs must be moved."""
         device: torch.device = self.base.get_input_embeddings().weight.device
         return device
 
     @property
     def dtype(self) -> str:
-        """What is computed with, and what weights that are not rounded are kept in."""
+        """Precision of the computation, and of the weights that are not quantized."""
         return str(self.base.dtype).removeprefix("torch.")
 
     @property
     def bits(self) -> int | None:
-        """The bits that the weights were rounded to; None if they were not."""
-        return bits_of(self.base)
+        """Bits of the quantized weights; None without quantization."""
+        return quantization.bits_of(self.base)
 
     @property
     def precision(self) -> str:
-        """All that rounds the numbers: the dtype, and before it the bits of the weights, if they were rounded."""
+        """Precision of the computation and the weights, e.g. "bfloat16" or "4bit-bfloat16"."""
         return f"{self.bits}bit-{self.dtype}" if self.bits else self.dtype
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, see `fsd.models.tokens.token_ids`.
+        """Token ids of each text; see `token_ids`.
 
         Raises:
-            UsageError: for a text of no tokens.
+            UsageError: for a text without a token.
         """
         return token_ids(self.tokenizer, texts)
 
     @contextlib.contextmanager
     def state(self, *, tuned: bool) -> Iterator[Any]:
-        """The model for scoring (eval mode, no gradients), with its adapter on (`tuned`) or off.
+        """The model in evaluation mode without gradients, with its adapter switched on (`tuned`) or off.
 
-        Off is the base bitwise: the adapter's modules are bypassed, not subtracted.
+        Switched off, the outputs equal those of the base model bitwise: the adapter's modules are bypassed.
 
         Raises:
             ValueError: if `tuned` and no adapter is attached.
@@ -112,64 +114,74 @@ class LanguageModel:
         if tuned and not self.adapted:
             raise ValueError("an adapter must be attached to score the tuned model")
         self.model.eval()
-        off = self.model.disable_adapter() if self.adapted and not tuned else contextlib.nullcontext()
-        with torch.inference_mode(), off:
+        switch = self.model.disable_adapter() if self.adapted and not tuned else contextlib.nullcontext()
+        with torch.inference_mode(), switch:
             yield self.base
 
 
-def load(
-    model: str,
-    *,
-    revision: str | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-    bits: int | None = None,
-) -> LanguageModel:
+def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of each text, without special tokens: a text that quotes "<|endoftext|>" is plain characters.
+
+    Args:
+        tokenizer: a fast transformers tokenizer.
+        texts: N texts.
+
+    Raises:
+        UsageError: for a text without a token.
+    """
+    rows = tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False)
+    ids: list[list[int]] = rows["input_ids"]
+    for text, row in zip(texts, ids, strict=True):
+        if not row:
+            raise UsageError(f"a text must have at least one token; got {text[:40]!r}")
+    return ids
+
+
+def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
     """Load a causal language model.
 
     Args:
-        model: "embedded", "embedded-twin", a local folder or a hub id.
-        revision: branch, tag or commit of a hub id.
-        device: "auto" (cuda if there is one, else cpu), "spread" (over all cards, then memory, for a model larger
-            than one card; in one process only) or a torch device.
-        dtype: "auto" (bfloat16 on cuda, else float32), "float32", "bfloat16" or "float16".
-        bits: 8 or 4 to round the weights to so many bits (needs bitsandbytes); None leaves them.
+        config: the model and how it runs (`model`, `revision`, `device`, `dtype` and `bits`), or just the model:
+            "embedded", "embedded-twin", a local folder or a hub id.
+        changes: fields of `ModelConfig` that replace those of `config`, e.g. `device="cpu"`.
 
     Raises:
         UsageError: for an adapter folder, a folder without a model, missing weights, a model that is not causal or
-            has no start token, a hub id that cannot be reached, an unknown device or dtype.
+            has no start token, a hub id that cannot be reached, or an unknown device or dtype.
     """
     from transformers import AutoModelForCausalLM
 
-    if device == "spread" and processes.size() > 1:
+    config = replace(ModelConfig(config) if isinstance(config, str) else config, **changes)
+    spread = config.device == "spread"
+    if spread and processes.size() > 1:
         raise UsageError(f"device spread must be used in one process, which takes all cards; got {processes.size()}")
-    where = torch_device("auto" if device == "spread" else device)
-    kind = _dtype(dtype, where)
-    options: dict[str, Any] = {"dtype": kind, **rounding.options(bits, kind)}
-    if device == "spread":
+    device = torch_device("auto" if spread else config.device)
+    dtype = _dtype(config.dtype, device)
+    options: dict[str, Any] = {"dtype": dtype, **quantization.options(config.bits, dtype)}
+    if spread:
         options["device_map"] = "auto"
-    elif bits is not None:  # accelerate compares numbers of cards
-        alone = where.type == "cuda" and where.index is None
-        options["device_map"] = {"": torch.cuda.current_device() if alone else where}
-    folder, commit = locate(model, revision)
-    identity = BaseIdentity(id=model, revision=commit, fingerprint=fingerprint(folder))
-    with _quiet_loading(), _loading(model):
+    elif config.bits is not None:  # accelerate needs the index of a card
+        current = device.type == "cuda" and device.index is None
+        options["device_map"] = {"": torch.cuda.current_device() if current else device}
+    folder, commit = locate(config.model, config.revision)
+    identity = BaseIdentity(id=config.model, revision=commit, fingerprint=fingerprint(folder))
+    with _quiet_loading(), _usage_errors(config.model):
         network, report = AutoModelForCausalLM.from_pretrained(
             folder, output_loading_info=True, trust_remote_code=False, **options
         )
         tokenizer = _tokenizer(folder)
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
-        raise UsageError(f"model {model!r} must have all its weights; {len(missing)} missing, e.g. {missing[0]}")
+        raise UsageError(f"model {config.model!r} must have all its weights; {len(missing)} missing, e.g. {missing[0]}")
     if "device_map" not in options:
-        network.to(where)
-    rounding.keep_trainable(network)
+        network.to(device)
+    quantization.keep_trainable(network)
     return assemble(network.eval(), tokenizer, identity)
 
 
 @contextlib.contextmanager
 def _quiet_loading() -> Iterator[None]:
-    """Without the tables that transformers logs about weights: what is wrong with them is raised here."""
+    """Silence the tables that transformers logs about weights; faulty weights raise an error here."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()
@@ -181,8 +193,8 @@ def _quiet_loading() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _loading(model: str) -> Iterator[None]:
-    """Turns what transformers raises for files that are no causal language model into a line for the user."""
+def _usage_errors(model: str) -> Iterator[None]:
+    """Turn the errors of transformers for files that are not a causal language model into a `UsageError`."""
     from safetensors import SafetensorError
 
     try:
@@ -192,7 +204,7 @@ def _loading(model: str) -> Iterator[None]:
 
 
 def _tokenizer(folder: Path) -> Any:
-    """The tokenizer in a folder; without its files transformers would make up an empty one."""
+    """The tokenizer in a folder; without its files transformers would construct an empty one."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
@@ -202,25 +214,25 @@ def _tokenizer(folder: Path) -> Any:
 
 
 def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int]:
-    """The tokenizer of a model and the size of the model's vocabulary, without its weights.
+    """The tokenizer of a model and the size of the model's vocabulary, without loading weights.
 
     Raises:
-        UsageError: as `load` does.
+        UsageError: as `load`.
     """
     from transformers import AutoConfig
 
     folder, _ = locate(model, revision, weights=False)
-    with _quiet_loading(), _loading(model):
+    with _quiet_loading(), _usage_errors(model):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         tokenizer = _tokenizer(folder)
     return tokenizer, int(config.get_text_config().vocab_size)
 
 
 def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageModel:
-    """Put a loaded transformers model and tokenizer together, and check how its logits come about.
+    """Combine a transformers model and its tokenizer, and check how the model computes its logits.
 
     Raises:
-        UsageError: if the tokenizer has neither BOS nor EOS or does not fit the model, or the model reads ahead.
+        UsageError: if the tokenizer has neither BOS nor EOS or does not fit the model, or the model is not causal.
     """
     start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     if start is None:
@@ -231,13 +243,13 @@ def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageMo
             f"the tokenizer of {identity.id!r} must fit the model's {rows} embeddings; it has {tokenizer.vocab_size}"
         )
     language_model = LanguageModel(network, tokenizer, identity, start, _context(network.config))
-    language_model.split_head = _examine(language_model)
+    language_model.split_head = _has_split_head(language_model)
     return language_model
 
 
 @torch.inference_mode()
-def _examine(language_model: LanguageModel) -> bool:
-    """Whether hidden state × head gives the model's own logits, bitwise; not so where they are capped or scaled.
+def _has_split_head(language_model: LanguageModel) -> bool:
+    """Whether the head applied to the hidden state gives the model's logits bitwise (no capping or scaling).
 
     Raises:
         UsageError: if earlier logits change with the last token, as in a masked language model.
@@ -246,15 +258,15 @@ def _examine(language_model: LanguageModel) -> bool:
     ids = [language_model.start, *language_model.tokens(["The quick brown fox jumps over it."])[0]]
     ids = ids[: language_model.context]
     x = torch.tensor([ids, [*ids[:-1], language_model.start]], device=language_model.device)
-    theirs = network(input_ids=x, use_cache=False).logits
-    one, other = theirs[:, :-1].float()
-    if (one - other).abs().max() > CAUSALITY * one.abs().max():
+    logits = network(input_ids=x, use_cache=False).logits
+    first, second = logits[:, :-1].float()
+    if (first - second).abs().max() > CAUSALITY * first.abs().max():
         name = language_model.identity.id
         raise UsageError(f"model {name!r} must read from left to right; its logits depend on later tokens")
     decoder, head = network.get_decoder(), network.get_output_embeddings()
     if decoder is None or decoder is network or head is None:
         return False
-    return torch.equal(head(decoder(input_ids=x, use_cache=False).last_hidden_state).to(theirs.device), theirs)
+    return torch.equal(head(decoder(input_ids=x, use_cache=False).last_hidden_state).to(logits.device), logits)
 
 
 def _context(config: Any) -> int:
@@ -267,21 +279,21 @@ def _context(config: Any) -> int:
 
 
 def torch_device(device: str) -> torch.device:
-    """The torch device of that name; "auto" takes cuda where there is one.
+    """The torch device of a name; "auto" is cuda if available, else the CPU.
 
     Raises:
-        UsageError: for a device that torch does not know or the machine does not have.
+        UsageError: for a device that torch does not support or the machine does not have.
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        where = torch.device(device)
-        if where.type == "meta":
+        chosen = torch.device(device)
+        if chosen.type == "meta":
             raise RuntimeError("it holds no numbers")
-        torch.empty(1, device=where)
+        torch.empty(1, device=chosen)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"device must be auto, spread, cpu or cuda[:N] of this machine; got {device!r}") from error
-    return where
+    return chosen
 
 
 def _dtype(dtype: str, device: torch.device) -> torch.dtype:

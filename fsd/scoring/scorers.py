@@ -82,7 +82,7 @@ def reference_scorer(name: str, config: ModelConfig, keep: "StatsCache | None") 
     def loaded() -> "LanguageModel":
         from fsd.models.language_model import load
 
-        return load(name, device=config.device, dtype=config.dtype, bits=config.bits)
+        return load(config, model=name, revision=None)
 
     if processes.team() and not processes.is_main():
         return _scorer("reference", loaded, config, None)

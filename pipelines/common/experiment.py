@@ -89,7 +89,7 @@ def placebo_of(config: FSDConfig, parts: Split, detectors: Sequence[Detector]) -
     if name is None:
         return None
     cheap = [detector for detector in detectors if not {"neighbours", "primed"} & set(detector.views)]
-    model = language_model.load(name, device=config.model.device, dtype=config.model.dtype, bits=config.model.bits)
+    model = language_model.load(config.model, model=name, revision=None)
     stand_in = replace(
         config,
         model=replace(config.model, model=name, revision=None, reference_model=None, frequencies=None),

@@ -16,7 +16,7 @@ from fsd.data.near_duplicates import NGRAM, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import Calibration
-from fsd.models import language_model as models
+from fsd.models import adapters, language_model
 from fsd.scoring.deviation import evaluate, usable
 from fsd.scoring.scorers import TABLE, build_scorers, view_inputs
 from fsd.token_stats import FloatArray, Scores
@@ -54,10 +54,8 @@ class Detective:
         self.unseen = read_files([files[UNSEEN]])
         self._trained = {run for document in self.unseen for run in _runs(document.text)}
         config = self.config
-        self.language_model = models.load(
-            config.model, revision=config.revision, device=config.device, dtype=config.dtype, bits=config.bits
-        )
-        models.attach(self.language_model, adapter)
+        self.language_model = language_model.load(config)
+        adapters.attach(self.language_model, adapter)
         self.scorers = build_scorers(self.language_model, config)
         self.material = view_inputs(
             config, [d.text for d in self.unseen], shots=self.known["shots"], seed=self.known["seed"]

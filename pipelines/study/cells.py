@@ -28,7 +28,7 @@ CODE = (
     "fsd.scoring.logit_statistics",
     "fsd.scoring.triton_kernel",
     "fsd.models.finetuning",
-    "fsd.models.training_plan",
+    "fsd.models.language_model",
     "fsd.models.adapters",
     "fsd.scoring.deviation",
     "fsd.evaluation.metrics",

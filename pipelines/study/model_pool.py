@@ -53,15 +53,13 @@ class Workbench:
 
     def model(self, config: ModelConfig) -> "LanguageModel":
         """The model; the one before is let go of when another is asked for."""
-        from fsd.models import language_model as models
+        from fsd.models import language_model
 
         wanted = replace(config, frequencies=None, reference_model=None, neighbour_model=None)
         if self._loaded is None or self._loaded[0] != wanted:
             self._loaded = None
             self._scorers.clear()
-            model = models.load(
-                config.model, revision=config.revision, device=config.device, dtype=config.dtype, bits=config.bits
-            )
+            model = language_model.load(config)
             self._loaded = wanted, model
         return self._loaded[1]
 

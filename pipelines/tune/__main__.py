@@ -25,7 +25,7 @@ def main(config: TuneConfig) -> None:
     """Tune, open the test texts, compare, register."""
     from fsd import tracking
     from fsd.errors import UsageError
-    from fsd.models import language_model as models
+    from fsd.models import adapters, language_model
     from pipelines.common import datasets, experiment
     from pipelines.tune import detectors as _tuning_detectors
     from pipelines.tune.job import field_of, plan_of
@@ -40,10 +40,9 @@ def main(config: TuneConfig) -> None:
     parts, remarks = datasets.divide(gathered.documents, job.data, job.seed)
     field_of(config, parts, "")
     adapter = tracking.fetch_adapter(job.adapter) if job.adapter else None
-    asked = job.model
-    model = models.load(asked.model, revision=asked.revision, device=asked.device, dtype=asked.dtype, bits=asked.bits)
+    model = language_model.load(job.model)
     if adapter:
-        models.attach(model, adapter)
+        adapters.attach(model, adapter)
         parts = datasets.trained_on(parts, job.adapter)
     field = field_of(config, parts, model.identity.fingerprint)
     tags = {"study": field.name, "tune": config.tune, "base_model": model.identity.id}
@@ -64,7 +63,7 @@ def conclude(
 ) -> None:
     """Compare winners and defaults on the test texts, and record and register the job with the winner's settings."""
     from fsd.evaluation import results as _outcome
-    from fsd.models import language_model as models
+    from fsd.models import adapters
     from fsd.reporting import console as _terminal
     from fsd.tuning import comparison as _tuning_verdict
     from pipelines.common import detection, experiment
@@ -99,7 +98,7 @@ def conclude(
         honest = {w.label.removesuffix(".fsd"): w.elsewhere for w in tuned.winners if w.label.endswith(".fsd")}
         outcome = replace(outcome, validation={**outcome.validation, **honest})
     with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
-        models.save_adapter(model, Path(scratch))
+        adapters.save_adapter(model, Path(scratch))
         version = _record.track(run, outcome, tuned.job, model.identity, Path(scratch), {})
     _terminal.show(outcome)
     use = f"--settings-from {version.uri}" if config.tune == "detectors" else f"--adapter {version.uri}"

@@ -149,11 +149,10 @@ class AdapterTask:
     def loaded(self) -> "tuple[LanguageModel, Mapping[str, Scorer]]":
         """The model and what reads with it."""
         if self._loaded is None:
-            from fsd.models import language_model as models
+            from fsd.models import language_model
 
-            c = self.config.model
-            model = models.load(c.model, revision=c.revision, device=c.device, dtype=c.dtype, bits=c.bits)
-            self._loaded = model, lasting(build_scorers(model, c))
+            model = language_model.load(self.config.model)
+            self._loaded = model, lasting(build_scorers(model, self.config.model))
         return self._loaded
 
 

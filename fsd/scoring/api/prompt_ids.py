@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fsd.errors import UsageError
-from fsd.models.tokens import token_ids
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.token_stats import Prompt
 
@@ -48,6 +47,8 @@ class PromptTokens:
         Raises:
             UsageError: for a text of no tokens.
         """
+        from fsd.models.language_model import token_ids  # imports torch
+
         with self._lock:
             return token_ids(self._tokenizer, texts)
 

@@ -14,18 +14,10 @@ from safetensors.torch import load_file, save_file
 
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
-from fsd.models import quantization as rounding
-from fsd.models.adapters import peft_config, quiet_peft
+from fsd.models import quantization
+from fsd.models.adapters import adapter_fingerprint, attach, detach, peft_config, quiet_peft, save_adapter
 from fsd.models.finetuning import finetune, plan
-from fsd.models.language_model import (
-    LanguageModel,
-    adapter_fingerprint,
-    attach,
-    detach,
-    load,
-    load_tokenizer,
-    save_adapter,
-)
+from fsd.models.language_model import LanguageModel, load, load_tokenizer
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt
 
@@ -206,9 +198,9 @@ def test_rounded_weights_need_their_package(tiny: Path, bits: int) -> None:
 
 
 def test_what_is_asked_of_the_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounding, "find_spec", lambda _: True)
-    assert rounding.options(None, torch.float32) == {}
-    eight, four = (rounding.options(bits, torch.bfloat16)["quantization_config"] for bits in (8, 4))
+    monkeypatch.setattr(quantization, "find_spec", lambda _: True)
+    assert quantization.options(None, torch.float32) == {}
+    eight, four = (quantization.options(bits, torch.bfloat16)["quantization_config"] for bits in (8, 4))
     assert eight == {"quant_method": "bitsandbytes", "load_in_8bit": True}
     assert four["bnb_4bit_quant_type"] == "nf4"
     assert four["bnb_4bit_compute_dtype"] == torch.bfloat16
@@ -436,7 +428,7 @@ def test_adapters_that_cannot_be_switched_off_are_refused(
     [
         ("adapter_config.json", None, "must be a folder with adapter_config.json"),
         ("adapter_config.json", "{", "adapter_config.json must be"),
-        ("base.json", None, "must say which base it was trained on"),
+        ("base.json", None, "must record the base it was trained on"),
         ("base.json", '{"id": 1}', "base.json must hold id, revision and fingerprint"),
         ("adapter_model.safetensors", "", "adapter must fit its base"),
     ],

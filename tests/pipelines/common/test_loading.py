@@ -13,7 +13,7 @@ import pytest
 from fsd import distributed as processes
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
 from fsd.errors import UsageError
-from fsd.models import language_model as models
+from fsd.models import language_model
 from fsd.scoring import scorers
 from pipelines import fsd, score
 from pipelines.common import datasets, detection, experiment
@@ -35,11 +35,12 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What models are asked for; none is loaded."""
     calls: list[dict[str, Any]] = []
 
-    def load(model: str, *, revision: str | None = None, **how: Any) -> None:
-        calls.append({"model": model, **how})
+    def load(config: ModelConfig, **changes: Any) -> None:
+        config = replace(config, **changes)
+        calls.append({name: getattr(config, name) for name in ("model", *ASKED)})
         raise Loaded
 
-    monkeypatch.setattr(models, "load", load)
+    monkeypatch.setattr(language_model, "load", load)
     return calls
 
 
@@ -132,7 +133,7 @@ def test_neighbours_of_a_spread_model_are_made_where_there_is_room(
 def test_several_processes_spread_no_model(job: FSDConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "size", lambda: 2)
     with pytest.raises(UsageError, match="device spread must be used in one process"):
-        models.load(job.model.model, device="spread")
+        language_model.load(job.model)
 
 
 @pytest.mark.slow
