@@ -64,22 +64,22 @@ def load(seed: int = 0) -> Any:
 def one(count: int, cached: bool) -> None:
     """Score `count` texts by the detectors of one model, and print what it took."""
     import detectors
-    from fsd.scoring.cache import CachedScorer, StatsCache, model_key
+    from fsd.scoring.cache import MemoizedScorer, StatsCache, model_key
     from fsd.scoring.deviation import evaluate
     from fsd.scoring.model_scorer import ModelScorer
 
     model, given = load(), texts(count)
     chosen = [detectors.load(name) for name in DETECTORS]
-    evaluate(given[:10], chosen, {"target": ModelScorer(model)})
+    evaluate(given[:10], chosen, {"base": ModelScorer(model)})
     before = peak()
     seconds = []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(2 if cached else 1):
             scorer = ModelScorer(model)
             key = model_key(model, tuned=False)
-            reader = CachedScorer(scorer, StatsCache(Path(folder)), key) if cached else scorer
+            reader = MemoizedScorer(scorer, StatsCache(Path(folder)), key) if cached else scorer
             begun = time.perf_counter(), time.process_time()
-            evaluate(given, chosen, {"target": reader})
+            evaluate(given, chosen, {"base": reader})
             seconds.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
     after = peak()
     row = f"{count:>9,}{before:>12.0f}{after:>10.0f}{after - before:>9.0f}"

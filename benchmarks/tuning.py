@@ -13,7 +13,7 @@ import numpy as np
 import tyro
 
 import detectors
-from fsd.scoring.readings import Readings
+from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import TokenStats
 from fsd.tuning.folds import grouped_folds
 from fsd.tuning.objective import Bench, DetectorTask
@@ -48,8 +48,8 @@ def invented(texts: int, seed: int = 0) -> Bench:
         base.append(TokenStats("", token, logp, mean, np.ones(size)))
         tuned.append(TokenStats("", token, 0.9 * logp, mean, np.ones(size)))
         unigram.append(TokenStats("", token, -rng.gamma(2, 4, size), mean, np.ones(size)))
-    columns = {("target", "plain"): base, ("tuned", "plain"): tuned, ("unigram", "plain"): unigram}
-    readings = Readings({View(*view): column for view, column in columns.items()})
+    columns = {("base", "plain"): base, ("tuned", "plain"): tuned, ("unigram", "plain"): unigram}
+    readings = ViewStatistics({View(*view): column for view, column in columns.items()})
     return Bench(readings, member, grouped_folds(member, None))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fsd.evaluation.metrics import Evaluation
     from fsd.scoring.deviation import Detector
     from fsd.token_stats import Scorer, Scores
-    from fsd.views import Material
+    from fsd.views import ViewInputs
 
 API = "api:"
 
@@ -51,7 +51,7 @@ def main(config: ScoreConfig) -> None:
     if left_out and (config.detection.detectors != "all" or not detectors):
         name, reason = next(iter(left_out.items()))
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
-    announce(texts, detectors, scorers["target"], material, price=config.api.price)
+    announce(texts, detectors, scorers["base"], material, price=config.api.price)
     scores = evaluate(texts, detectors, scorers, material, shown=True).base
     table = frame(documents, scores)
     _case.write(table, out)
@@ -94,7 +94,8 @@ def by_api(name: str, config: ScoreConfig, partial: Path) -> "dict[str, Scorer]"
         UsageError: if there is no address, a setting is wrong, or the tokenizer or its table cannot be loaded.
     """
     from fsd.errors import UsageError
-    from fsd.scoring.api import Client, CompletionsScorer, KeptCompletions, PromptTokens, key_for
+    from fsd.scoring.api import Client, CompletionsScorer, PromptTokens, key_for
+    from fsd.scoring.cache import MemoizedScorer, StatsCache
     from fsd.scoring.scorers import frequency_file
 
     api, asked = config.api, config.model
@@ -116,7 +117,7 @@ def by_api(name: str, config: ScoreConfig, partial: Path) -> "dict[str, Scorer]"
     scorer = CompletionsScorer(
         client, name, start=api.start_token, tokens=tokens, concurrency=api.concurrency, description="API"
     )
-    return answer | {"target": KeptCompletions(scorer, partial)}
+    return answer | {"base": MemoizedScorer(scorer, StatsCache(partial, limit=2**62), scorer.key)}
 
 
 def without_ids(names: Sequence[str], config: ScoreConfig) -> dict[str, str]:
@@ -130,23 +131,24 @@ def announce(
     texts: Sequence[str],
     detectors: "Sequence[Detector]",
     target: "Scorer",
-    material: "Material",
+    material: "ViewInputs",
     *,
     price: float | None,
 ) -> None:
     """Say on stderr what an API will be asked for, before it is; nothing for a model at hand."""
-    from fsd.scoring.api import KeptCompletions
+    from fsd.scoring.api import CompletionsScorer
+    from fsd.scoring.cache import MemoizedScorer
     from fsd.views import FORMS, VIEWS
 
-    if not isinstance(target, KeptCompletions):
+    if not (isinstance(target, MemoizedScorer) and isinstance(target.scorer, CompletionsScorer)):
         return
     views = [VIEWS[view] for detector in detectors for view in detector.views]
-    forms = {view.form for view in views if view.reader == "target"}
+    forms = {view.form for view in views if view.reader == "base"}
     prompts = {prompt: None for text in texts for form in sorted(forms) for prompt in FORMS[form](text, material)}
     unknown = target.unknown(list(prompts))
     kept = len(prompts) - len(unknown)
     before = f"; {kept:,} are kept from before" if kept else ""
-    print(f"{len(texts):,} texts: {target.completions.estimate(unknown, price)}{before}", file=sys.stderr)
+    print(f"{len(texts):,} texts: {target.scorer.estimate(unknown, price)}{before}", file=sys.stderr)
 
 
 def frame(documents: "Sequence[Document]", scores: "Scores") -> "pd.DataFrame":

@@ -134,7 +134,7 @@ def notes(outcome: Outcome) -> list[str]:
     lines += outcome.remarks
     total = len(outcome.scored)
     lines += [
-        f"{name} fell back to {fallback} on {count} of {total} texts ({'base' if state == 'target' else state} model)"
+        f"{name} fell back to {fallback} on {count} of {total} texts ({state} model)"
         for (name, state, fallback), count in sorted(outcome.deviation.fallbacks.items())
     ]
     return lines

@@ -190,38 +190,81 @@ class Reader(Protocol):
     def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]: ...  # noqa: D102 - see above
 
 
-class CachedScorer:
-    """A scorer whose answers are kept: only prompts that are not known yet are read.
+class Store(Protocol):
+    """Token statistics by key and prompt."""
+
+    def find(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
+        """The stored statistics of those of the prompts that have any."""
+
+    def keep(self, key: str, results: Sequence[tuple[Prompt, TokenStats]]) -> None:
+        """Store statistics."""
+
+
+class MemoryStore:
+    """Token statistics in a dictionary."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, Prompt], TokenStats] = {}
+
+    def find(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
+        """The stored statistics of those of the prompts that have any."""
+        return {prompt: self.known[key, prompt] for prompt in prompts if (key, prompt) in self.known}
+
+    def keep(self, key: str, results: Sequence[tuple[Prompt, TokenStats]]) -> None:
+        """Store statistics."""
+        self.known |= {(key, prompt): stats for prompt, stats in results}
+
+
+class MemoizedScorer:
+    """A scorer that computes the statistics of a prompt once and then takes them from a store.
+
+    The scorer below is any `fsd.token_stats.Scorer`: a callable that takes a list of prompts and yields their
+    statistics in the same order. It is called with distinct prompts that are not in the store. If it also has
+    `as_read`, which yields (prompt, statistics) pairs as they become ready, in any order, that is used instead.
 
     Args:
-        scorer: reads what is not known.
-        cache: where answers are kept.
-        key: what the scorer's numbers are made of; a function is asked anew at every call, for a model whose
-            adapter may change.
-        clock: seconds, to keep what is there from time to time.
+        scorer: computes what is not stored.
+        store: where statistics are stored; memory by default.
+        key: identifies everything but the prompt that the statistics depend on; a function is called anew at every
+            call, for a model whose adapter may change.
+        clock: time in seconds, to store what is ready from time to time.
     """
 
     def __init__(
         self,
         scorer: Scorer,
-        cache: StatsCache,
-        key: str | Callable[[], str],
+        store: Store | None = None,
+        key: str | Callable[[], str] = "",
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.scorer = scorer
-        self.clock = clock
-        self.cache = cache
+        self.store = MemoryStore() if store is None else store
         self.key = key
+        self.clock = clock
+
+    @property
+    def lacks(self) -> frozenset[str]:
+        """Names of the statistics that the scorer does not provide."""
+        lacks: frozenset[str] = getattr(self.scorer, "lacks", frozenset())
+        return lacks
+
+    def unknown(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        """The distinct prompts that are not in the store."""
+        known = self.store.find(self._key(), prompts)
+        return [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order."""
-        key = self.key if isinstance(self.key, str) else self.key()
-        known = self.cache.find(key, dict.fromkeys(prompts))
+        key = self._key()
+        known = self.store.find(key, dict.fromkeys(prompts))
         unknown = [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]
         if unknown:
             known |= self._kept(key, unknown)
         yield from (known[prompt] for prompt in prompts)
+
+    def _key(self) -> str:
+        return self.key if isinstance(self.key, str) else self.key()
 
     def _kept(self, key: str, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
         """The prompts as they are read, kept from time to time, and at the end or at an interruption."""
@@ -233,10 +276,10 @@ class CachedScorer:
                 yield pair
                 if len(fresh) >= ROWS or self.clock() - begun >= SECONDS:
                     ready, fresh = fresh, []
-                    self.cache.keep(key, ready)
+                    self.store.keep(key, ready)
                     begun = self.clock()
         finally:
-            self.cache.keep(key, fresh)
+            self.store.keep(key, fresh)
 
     def _read(self, prompts: Sequence[Prompt]) -> Iterable[tuple[Prompt, TokenStats]]:
         """Prompts with their statistics, as soon as they are there where the scorer can say so."""

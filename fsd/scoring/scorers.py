@@ -11,7 +11,7 @@ from fsd.config import ModelConfig
 from fsd.errors import UsageError
 from fsd.net.hub import EMBEDDED, locate
 from fsd.token_stats import Scorer
-from fsd.views import Material
+from fsd.views import ViewInputs
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -29,7 +29,7 @@ def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[
 
     keep = _keeper(config)
     found: dict[str, Scorer] = {
-        "target": _scorer("target", lambda: language_model, config, keep),
+        "base": _scorer("base", lambda: language_model, config, keep),
         "tuned": _scorer("tuned", lambda: language_model, config, keep),
     }
     reference = config.reference_model or ("embedded-twin" if config.model == "embedded" else None)
@@ -55,13 +55,13 @@ def _keeper(config: ModelConfig) -> "StatsCache | None":
 
 def _scorer(name: str, loaded: "Callable[[], LanguageModel]", config: ModelConfig, keep: "StatsCache | None") -> Scorer:
     """Reads with a model, in all processes of the job, and only what is not kept on disk."""
-    from fsd.scoring.cache import CachedScorer, model_key
+    from fsd.scoring.cache import MemoizedScorer, model_key
     from fsd.scoring.distributed import Divided
     from fsd.scoring.model_scorer import ModelScorer
 
     tuned, team = name == "tuned", processes.team()
     size = config.max_batch_tokens
-    told = (f"{name} model" if name != "target" else "base model") if processes.is_main() else ""
+    told = f"{name} model" if processes.is_main() else ""
 
     def make() -> ModelScorer:
         return ModelScorer(loaded(), tuned=tuned, max_batch_tokens=size, description=told)
@@ -71,7 +71,7 @@ def _scorer(name: str, loaded: "Callable[[], LanguageModel]", config: ModelConfi
         return scorer
     # The weights of the base stay what they are; the adapter may be trained between two calls.
     key = partial(model_key, loaded(), tuned=tuned)
-    return CachedScorer(scorer, keep, key if tuned else cache(key))
+    return MemoizedScorer(scorer, keep, key if tuned else cache(key))
 
 
 def reference_scorer(name: str, config: ModelConfig, keep: "StatsCache | None") -> Scorer:
@@ -98,7 +98,7 @@ def frequency_file(config: ModelConfig) -> Path | None:
     return beside if beside.is_file() else None
 
 
-def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: int) -> Material:
+def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: int) -> ViewInputs:
     """The prefix of unseen texts for recall, and what makes neighbours.
 
     Raises:
@@ -107,12 +107,12 @@ def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: 
     if shots < 1:
         raise UsageError(f"shots must be at least 1; got {shots}")
     if not texts:  # a study of base scores sets none aside
-        return Material()
+        return ViewInputs()
     prefix = "\n\n".join(random.Random(seed).sample(texts, min(shots, len(texts))))
     kind = config.neighbour_model or ("words" if config.model == "embedded" else None)
     if kind is None:
-        return Material(prefix=prefix + "\n\n")
-    return Material(prefix=prefix + "\n\n", neighbours=_neighbours(kind, config, texts, seed))
+        return ViewInputs(prefix=prefix + "\n\n")
+    return ViewInputs(prefix=prefix + "\n\n", neighbours=_neighbours(kind, config, texts, seed))
 
 
 def _neighbours(kind: str, config: ModelConfig, texts: Sequence[str], seed: int) -> Callable[[str], Sequence[str]]:

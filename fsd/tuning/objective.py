@@ -13,7 +13,7 @@ import numpy as np
 from fsd.data.documents import Document
 from fsd.evaluation.intervals import BoolArray
 from fsd.evaluation.metrics import auc, tpr_at_fpr
-from fsd.scoring.readings import Readings
+from fsd.scoring.deviation import ViewStatistics
 from fsd.search_space import Choice, Range, Search
 from fsd.token_stats import FloatArray, IntArray
 from fsd.tuning.folds import chosen_elsewhere
@@ -63,7 +63,7 @@ class Bench:
         objective: a key of `OBJECTIVES`.
     """
 
-    readings: Readings
+    readings: ViewStatistics
     member: BoolArray
     folds: Sequence[IntArray]
     objective: str = "auc"

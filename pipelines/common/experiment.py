@@ -17,7 +17,7 @@ from fsd.scoring.deviation import Detector, Deviation, evaluate, usable
 from fsd.scoring.scorers import build_scorers, view_inputs
 from fsd.token_stats import Scorer
 from fsd.tracking import Run
-from fsd.views import Material
+from fsd.views import ViewInputs
 
 
 def tune(model: LanguageModel, unseen: Sequence[Document], config: FSDConfig, run: Run | None) -> None:
@@ -39,7 +39,7 @@ class Work:
     detectors: Sequence[Detector]
     left_out: dict[str, str]
     scorers: Mapping[str, Scorer]
-    material: Material
+    material: ViewInputs
 
     def score(self) -> Deviation:
         """Base, tuned and FSD scores of the validation and test texts, in that order; none but in the main process."""

@@ -193,7 +193,7 @@ def _fallbacks(item: Work, deviation: "Deviation") -> dict[str, float]:
     found: dict[str, float] = {}
     texts = len(item.parts.validation) + len(item.parts.test)
     for (name, state, _), count in deviation.fallbacks.items():
-        if state == "target":
+        if state == "base":
             found[f"fallback/{name}.base"] = found.get(f"fallback/{name}.base", 0.0) + count / texts
     return found
 

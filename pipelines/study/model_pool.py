@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fsd.config import ModelConfig
 from fsd.net.hub import EMBEDDED, fingerprint, locate
-from fsd.scoring.readings import Remembered
+from fsd.scoring.cache import MemoizedScorer
 from fsd.scoring.scorers import TABLE, build_scorers
 from fsd.token_stats import Scorer
 
@@ -69,9 +69,9 @@ class Workbench:
         if config not in self._scorers:
             fresh = build_scorers(model, config)
             kept = next(iter(self._scorers.values()), {})
-            target = kept.get("target", Remembered(fresh["target"]))
-            self._scorers[config] = {n: Remembered(s) for n, s in fresh.items() if n not in ("target", "tuned")}
-            self._scorers[config] |= {"target": target, "tuned": fresh["tuned"]}
+            base = kept.get("base", MemoizedScorer(fresh["base"]))
+            self._scorers[config] = {n: MemoizedScorer(s) for n, s in fresh.items() if n not in ("base", "tuned")}
+            self._scorers[config] |= {"base": base, "tuned": fresh["tuned"]}
         found = dict(self._scorers[config])
         if not trained:
             found.pop("tuned")

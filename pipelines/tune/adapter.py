@@ -15,15 +15,15 @@ from fsd import tracking
 from fsd.config import AdapterConfig, FSDConfig, TuneConfig
 from fsd.data.documents import Document
 from fsd.errors import UsageError
-from fsd.scoring.deviation import usable
-from fsd.scoring.readings import Readings, Remembered
+from fsd.scoring.cache import MemoizedScorer
+from fsd.scoring.deviation import ViewStatistics, usable
 from fsd.scoring.scorers import build_scorers, view_inputs
 from fsd.search_space import Choice, Range, Search
 from fsd.token_stats import FloatArray, Scorer
 from fsd.tracking import Run
 from fsd.tuning.objective import Bench, Settings, Winner, winner
 from fsd.tuning.optuna_study import importance, search, values_of
-from fsd.views import Material
+from fsd.views import ViewInputs
 from pipelines.common import detection
 from pipelines.tune import run_log as _tuning_record
 from pipelines.tune.job import Field, Tuned, plan_of
@@ -133,11 +133,11 @@ class AdapterTask:
         readings = self.readings(self.texts, self.bench.readings)
         return {d.name: self.bench.values(readings.scores(d, "fsd")) for d in self.detectors}
 
-    def readings(self, texts: Sequence[str], known: Readings | None = None) -> Readings:
+    def readings(self, texts: Sequence[str], known: ViewStatistics | None = None) -> ViewStatistics:
         """What base and tuned model say about the texts; only what is not known is read."""
-        return Readings.make(texts, self.detectors, self.loaded()[1], self.material(), known=known)
+        return ViewStatistics.compute(texts, self.detectors, self.loaded()[1], self.material(), known=known)
 
-    def material(self) -> Material:
+    def material(self) -> ViewInputs:
         """Of all unseen texts, whatever share is trained on."""
         shots = self.config.detection.shots
         return view_inputs(self.config.model, [d.text for d in self.unseen], shots=shots, seed=self.config.seed)
@@ -158,7 +158,7 @@ class AdapterTask:
 
 def lasting(scorers: Mapping[str, Scorer]) -> dict[str, Scorer]:
     """The scorers, remembering all but what changes with the adapter."""
-    return {name: scorer if name == "tuned" else Remembered(scorer) for name, scorer in scorers.items()}
+    return {name: scorer if name == "tuned" else MemoizedScorer(scorer) for name, scorer in scorers.items()}
 
 
 def tune(config: TuneConfig, given: Field, model: "LanguageModel", run: Run) -> Tuned:
@@ -208,7 +208,7 @@ def _task(config: TuneConfig, given: Field, model: "LanguageModel", run: Run) ->
     if left_out and (job.detection.detectors != "all" or not kept):
         name, reason = next(iter(left_out.items()))
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
-    base = Readings.make(given.texts, kept, scorers, material, states=("base",))
+    base = ViewStatistics.compute(given.texts, kept, scorers, material, states=("base",))
     bench = Bench(base, given.member, given.folds, config.objective)
     task = AdapterTask(job, given.parts.unseen, given.texts, kept, bench, run)
     task.use(model, scorers)

@@ -11,14 +11,14 @@ from detectors import load as load_detector
 from detectors import names as detector_names
 from fsd.config import FSDConfig, TuneConfig
 from fsd.errors import UsageError
-from fsd.scoring.deviation import usable
-from fsd.scoring.readings import Readings, Remembered
+from fsd.scoring.cache import MemoizedScorer
+from fsd.scoring.deviation import ViewStatistics, usable
 from fsd.scoring.scorers import build_scorers, view_inputs
 from fsd.token_stats import Scores
 from fsd.tuning.objective import Bench, DetectorTask, Winner, key_of, winner
 from fsd.tuning.optuna_study import Tried, importance, search, values_of
 from fsd.tuning.tuning_plan import Plan
-from fsd.views import Material
+from fsd.views import ViewInputs
 from pipelines.common import detection
 from pipelines.tune import run_log as _tuning_record
 from pipelines.tune.job import Field, Tuned, plan_of
@@ -52,7 +52,7 @@ def tune(config: TuneConfig, field: Field, model: "LanguageModel") -> Tuned:
         model: with its adapter.
     """
     job = config.job
-    scorers = {name: Remembered(scorer) for name, scorer in build_scorers(model, job.model).items()}
+    scorers = {name: MemoizedScorer(scorer) for name, scorer in build_scorers(model, job.model).items()}
     material = view_inputs(job.model, [d.text for d in field.parts.unseen], shots=job.detection.shots, seed=job.seed)
     given, told = tunable(config)
     left_out = usable(given, field.texts, scorers, material)[1]
@@ -60,7 +60,8 @@ def tune(config: TuneConfig, field: Field, model: "LanguageModel") -> Tuned:
     if left_out and (job.detection.detectors != "all" or not kept):
         name, reason = next(iter(left_out.items()))
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
-    bench = Bench(Readings.make(field.texts, kept, scorers, material), field.member, field.folds, config.objective)
+    statistics = ViewStatistics.compute(field.texts, kept, scorers, material)
+    bench = Bench(statistics, field.member, field.folds, config.objective)
     tasks = [DetectorTask(d, state, bench) for d in kept for state in (("fsd",) if d.paired else ("base", "fsd"))]
     plan = plan_of(config)
     trials = _search_all(tasks, field, plan)
@@ -109,12 +110,12 @@ def _test_scores(
     tasks: Sequence[DetectorTask],
     winners: Sequence[Winner],
     field: Field,
-    scorers: Mapping[str, Remembered],
-    material: Material,
+    scorers: Mapping[str, MemoizedScorer],
+    material: ViewInputs,
 ) -> tuple[Scores, Scores]:
     """Scores of the test texts by the default settings and by the winners'."""
     detectors = list({task.detector.name: task.detector for task in tasks}.values())
-    readings = Readings.make([d.text for d in field.parts.test], detectors, scorers, material)
+    readings = ViewStatistics.compute([d.text for d in field.parts.test], detectors, scorers, material)
     pairs = list(zip(tasks, winners, strict=True))
     default = {t.label: readings.scores(t.detector, t.state) for t, _ in pairs}
     return default, {t.label: readings.scores(t.detector.having(**w.settings), t.state) for t, w in pairs}

@@ -4,13 +4,12 @@ from fsd.scoring.api.client import Client, key_for
 from fsd.scoring.api.cost import Estimate, estimate
 from fsd.scoring.api.prompt_ids import PromptTokens
 from fsd.scoring.api.response import reading, reading_of_ids
-from fsd.scoring.api.scorer import CompletionsScorer, KeptCompletions
+from fsd.scoring.api.scorer import CompletionsScorer
 
 __all__ = [
     "Client",
     "CompletionsScorer",
     "Estimate",
-    "KeptCompletions",
     "PromptTokens",
     "estimate",
     "key_for",

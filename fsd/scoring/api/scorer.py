@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cached_property
-from pathlib import Path
 
 import xxhash
 
@@ -14,7 +13,6 @@ from fsd.scoring.api.cost import Estimate, estimate
 from fsd.scoring.api.echo import Echo
 from fsd.scoring.api.llamacpp import LlamaServer, is_llama_server
 from fsd.scoring.api.prompt_ids import PromptTokens
-from fsd.scoring.cache import CachedScorer, StatsCache
 from fsd.token_stats import Prompt, TokenStats
 
 FORMAT = 2
@@ -128,24 +126,3 @@ class CompletionsScorer:
                 pool.shutdown(wait=True, cancel_futures=True)
         if failure:
             raise failure
-
-
-class KeptCompletions(CachedScorer):
-    """A completions API whose answers are kept in a folder until the job is done: no text is paid for twice.
-
-    The folder belongs to one job. A model behind a name may change any day, so answers are not kept beyond it.
-
-    Args:
-        scorer: the API.
-        folder: where answers are kept.
-    """
-
-    def __init__(self, scorer: CompletionsScorer, folder: Path) -> None:
-        self.completions = scorer
-        self.lacks = scorer.lacks
-        super().__init__(scorer, StatsCache(folder, limit=2**62), scorer.key)
-
-    def unknown(self, prompts: Sequence[Prompt]) -> list[Prompt]:
-        """The distinct prompts that were not answered yet."""
-        known = self.cache.find(str(self.key), prompts)
-        return [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]

@@ -18,7 +18,7 @@ from fsd.errors import UsageError
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity, LanguageModel, load
 from fsd.scoring import cache as module
-from fsd.scoring.cache import CachedScorer, StatsCache, default_folder, model_key
+from fsd.scoring.cache import MemoizedScorer, StatsCache, default_folder, model_key
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.shards import prompt_hash
 from fsd.token_stats import Prompt, TokenStats
@@ -69,27 +69,38 @@ def same(one: Sequence[TokenStats], other: Sequence[TokenStats]) -> bool:
 
 def test_what_is_known_is_not_asked_again(store: StatsCache) -> None:
     scorer, expected = Counting(), list(Counting()(PROMPTS))
-    assert same(list(CachedScorer(scorer, store, "k")(PROMPTS)), expected)
+    assert same(list(MemoizedScorer(scorer, store, "k")(PROMPTS)), expected)
     assert scorer.asked == PROMPTS[:3]
     for cache in (store, again(store)):
-        assert same(list(CachedScorer(scorer, cache, "k")(PROMPTS)), expected)
+        assert same(list(MemoizedScorer(scorer, cache, "k")(PROMPTS)), expected)
     assert len(scorer.asked) == 3
-    assert same(list(CachedScorer(scorer, again(store), "k")([Prompt("new"), *PROMPTS]))[1:], expected)
+    assert same(list(MemoizedScorer(scorer, again(store), "k")([Prompt("new"), *PROMPTS]))[1:], expected)
     assert scorer.asked[3:] == [Prompt("new")]
+
+
+def test_in_memory_a_prompt_is_computed_once() -> None:
+    scorer = Counting()
+    memoized = MemoizedScorer(scorer)
+    first = list(memoized([Prompt("a b"), Prompt("c"), Prompt("a b")]))
+    again = list(memoized([Prompt("c"), Prompt("d")]))
+    assert scorer.asked == [Prompt("a b"), Prompt("c"), Prompt("d")]
+    assert first[0] is first[2]
+    assert first[1] is again[0]
+    assert [stats.text for stats in again] == ["c", "d"]
 
 
 def test_another_key_text_or_context_is_asked(store: StatsCache) -> None:
     scorer = Counting()
-    list(CachedScorer(scorer, store, "k")([Prompt("ab", "c")]))
+    list(MemoizedScorer(scorer, store, "k")([Prompt("ab", "c")]))
     for key, prompt in (("l", Prompt("ab", "c")), ("k", Prompt("a", "bc")), ("k", Prompt("ab")), ("k", Prompt("abc"))):
         before = len(scorer.asked)
-        list(CachedScorer(scorer, again(store), key)([prompt]))
+        list(MemoizedScorer(scorer, again(store), key)([prompt]))
         assert len(scorer.asked) == before + 1
 
 
 def test_a_key_that_is_a_function_is_asked_at_every_call(store: StatsCache) -> None:
     scorer, keys = Counting(), iter(["a", "a", "b"])
-    cached = CachedScorer(scorer, store, lambda: next(keys))
+    cached = MemoizedScorer(scorer, store, lambda: next(keys))
     for expected in (1, 1, 2):
         list(cached([Prompt("x")]))
         assert len(scorer.asked) == expected
@@ -98,17 +109,17 @@ def test_a_key_that_is_a_function_is_asked_at_every_call(store: StatsCache) -> N
 def test_numbers_that_float32_cannot_hold_come_back_bitwise(store: StatsCache) -> None:
     for scale, size in ((1.0, 4), (0.1, 8)):
         expected = list(Counting(scale)(PROMPTS))
-        list(CachedScorer(Counting(scale), store, f"k{size}")(PROMPTS))
-        assert same(list(CachedScorer(Counting(9.0), again(store), f"k{size}")(PROMPTS)), expected)
+        list(MemoizedScorer(Counting(scale), store, f"k{size}")(PROMPTS))
+        assert same(list(MemoizedScorer(Counting(9.0), again(store), f"k{size}")(PROMPTS)), expected)
 
 
 def test_many_prompts_stand_in_several_shards(store: StatsCache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ROWS", 4)
     prompts = [Prompt(f"text {i}") for i in range(10)]
-    expected = list(CachedScorer(Counting(), store, "k")(prompts))
+    expected = list(MemoizedScorer(Counting(), store, "k")(prompts))
     assert len(shards(store)) == 3
     scorer = Counting()
-    assert same(list(CachedScorer(scorer, again(store), "k")(prompts)), expected)
+    assert same(list(MemoizedScorer(scorer, again(store), "k")(prompts)), expected)
     assert scorer.asked == []
 
 
@@ -118,9 +129,9 @@ def test_what_an_interrupted_scorer_gave_is_kept(store: StatsCache) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(CachedScorer(breaking, store, "k")(PROMPTS))
+        list(MemoizedScorer(breaking, store, "k")(PROMPTS))
     scorer = Counting()
-    list(CachedScorer(scorer, again(store), "k")(PROMPTS))
+    list(MemoizedScorer(scorer, again(store), "k")(PROMPTS))
     assert scorer.asked == PROMPTS[2:3]
 
 
@@ -138,7 +149,7 @@ def test_a_second_run_makes_no_forward_pass_and_the_same_numbers(model: Language
     plain = list(ModelScorer(model)(PROMPTS))
     assert len(passes) == 3
     for cache in (store, again(store)):
-        cached = list(CachedScorer(ModelScorer(model), cache, model_key(model, tuned=False))(PROMPTS))
+        cached = list(MemoizedScorer(ModelScorer(model), cache, model_key(model, tuned=False))(PROMPTS))
         assert same(cached, plain)
         assert len(passes) == 6
     assert json.loads(shards(store)[0].read_bytes()[16:].split(b"}")[0] + b"}")["kind"] == "<f4"
@@ -184,7 +195,7 @@ def test_rounded_weights_and_their_library_change_the_key(
     assert len(set(keys)) == len(keys) == 5
     for asked, key in enumerate(keys):  # none finds what was read in another precision
         scorer = Counting()
-        list(CachedScorer(scorer, again(store), key)([Prompt("x")]))
+        list(MemoizedScorer(scorer, again(store), key)([Prompt("x")]))
         assert len(scorer.asked) == 1, asked
 
 
@@ -217,7 +228,7 @@ def test_prompts_with_half_characters_have_a_hash() -> None:
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "header", "other"])
 def test_a_damaged_shard_is_noticed_deleted_and_made_again(store: StatsCache, said: list[str], damage: str) -> None:
-    expected = list(CachedScorer(Counting(), store, "k")(PROMPTS))
+    expected = list(MemoizedScorer(Counting(), store, "k")(PROMPTS))
     file = shards(store)[0]
     raw = bytearray(file.read_bytes())
     raw[-5] ^= 1
@@ -231,13 +242,13 @@ def test_a_damaged_shard_is_noticed_deleted_and_made_again(store: StatsCache, sa
     assert contents[damage] != file.read_bytes()
     file.write_bytes(contents[damage])
     scorer = Counting()
-    assert same(list(CachedScorer(scorer, again(store), "k")(PROMPTS)), expected)
+    assert same(list(MemoizedScorer(scorer, again(store), "k")(PROMPTS)), expected)
     assert len(scorer.asked) == 3
     assert len(said) == 1
     assert "\n" not in said[0]
     assert f"damaged file is left out and its texts are read again: {file}" in said[0]
     assert not file.exists()
-    assert same(list(CachedScorer(scorer, again(store), "k")(PROMPTS)), expected)
+    assert same(list(MemoizedScorer(scorer, again(store), "k")(PROMPTS)), expected)
     assert len(scorer.asked) == 3
     assert len(said) == 1
 
@@ -247,7 +258,7 @@ def test_a_folder_that_cannot_be_made_costs_one_line(tmp_path: Path, said: list[
     store = StatsCache(tmp_path / "file" / "cache", say=said.append)
     for _ in range(2):
         scorer = Counting()
-        assert same(list(CachedScorer(scorer, store, "k")(PROMPTS)), list(Counting()(PROMPTS)))
+        assert same(list(MemoizedScorer(scorer, store, "k")(PROMPTS)), list(Counting()(PROMPTS)))
         assert len(scorer.asked) == 3
     assert len(said) == 1
     assert said[0].startswith("cache: nothing more is kept, since")
@@ -263,14 +274,14 @@ def test_a_full_disk_costs_one_line_and_leaves_no_half_file(
 
     monkeypatch.setattr(Path, "write_bytes", full)
     for i in range(2):
-        list(CachedScorer(Counting(), store, "k")([Prompt(f"text {i}")]))
+        list(MemoizedScorer(Counting(), store, "k")([Prompt(f"text {i}")]))
     assert len(said) == 1
     assert said[0].endswith("No space left on device")
     assert list(store.folder.rglob("*.*")) == []
 
 
 def test_a_read_only_folder_is_still_read(store: StatsCache, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    list(CachedScorer(Counting(), store, "k")(PROMPTS))
+    list(MemoizedScorer(Counting(), store, "k")(PROMPTS))
 
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
@@ -278,7 +289,7 @@ def test_a_read_only_folder_is_still_read(store: StatsCache, said: list[str], mo
     for owner, name in ((os, "utime"), (Path, "write_bytes"), (Path, "mkdir"), (Path, "unlink")):
         monkeypatch.setattr(owner, name, refuse)
     scorer = Counting()
-    list(CachedScorer(scorer, again(store), "k")([*PROMPTS, Prompt("new")]))
+    list(MemoizedScorer(scorer, again(store), "k")([*PROMPTS, Prompt("new")]))
     assert scorer.asked == [Prompt("new")]
     assert said == [f"cache: nothing more is kept, since {store.folder} cannot be written: Permission denied"]
 
@@ -297,7 +308,7 @@ def test_the_shards_used_longest_ago_go_first(store: StatsCache) -> None:
 
 
 def test_reading_a_shard_makes_it_young(store: StatsCache) -> None:
-    list(CachedScorer(Counting(), store, "k")(PROMPTS))
+    list(MemoizedScorer(Counting(), store, "k")(PROMPTS))
     os.utime(shards(store)[0], (1, 1))
     again(store).find("k", PROMPTS)
     assert shards(store)[0].stat().st_mtime > 1e9
@@ -309,13 +320,13 @@ def test_unfinished_files_of_dead_writers_are_swept(store: StatsCache) -> None:
     (folder / "old.tmp").touch()
     (folder / "young.tmp").touch()
     os.utime(folder / "old.tmp", (1, 1))
-    list(CachedScorer(Counting(), store, "k")(PROMPTS))
+    list(MemoizedScorer(Counting(), store, "k")(PROMPTS))
     assert {f.name for f in folder.glob("*.tmp")} == {"young.tmp"}
 
 
 def test_a_shard_that_exceeds_the_limit_is_not_kept(tmp_path: Path) -> None:
     store = StatsCache(tmp_path, limit=100)
-    list(CachedScorer(Counting(), store, "k")(PROMPTS))
+    list(MemoizedScorer(Counting(), store, "k")(PROMPTS))
     assert shards(store) == []
 
 
@@ -328,7 +339,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from fsd.scoring.cache import CachedScorer, StatsCache
+from fsd.scoring.cache import MemoizedScorer, StatsCache
 from fsd.token_stats import Prompt, TokenStats
 def scorer(prompts):
     for p in prompts:
@@ -337,7 +348,7 @@ def scorer(prompts):
 store = StatsCache(Path(sys.argv[1]), limit=20_000)
 for turn in range(30):
     prompts = [Prompt(str(1 + (turn * 7 + i) % 50)) for i in range(10)]
-    for p, s in zip(prompts, CachedScorer(scorer, store, "k")(prompts), strict=True):
+    for p, s in zip(prompts, MemoizedScorer(scorer, store, "k")(prompts), strict=True):
         assert s.token.size == int(p.text) and s.logp[-1] == -s.token.size
 """
 

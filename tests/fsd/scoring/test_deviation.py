@@ -1,4 +1,4 @@
-"""Readings are made once, scores land in the right column, and FSD is base minus tuned."""
+"""ViewStatistics are made once, scores land in the right column, and FSD is base minus tuned."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,11 +9,12 @@ import detectors
 from fsd.errors import UsageError
 from fsd.progress import progress
 from fsd.scoring import deviation as engine
-from fsd.token_stats import Prompt, Scorer, TokenStats
-from fsd.views import VIEWS, Material
+from fsd.scoring.deviation import ViewStatistics
+from fsd.token_stats import Prompt, TokenStats
+from fsd.views import VIEWS, ViewInputs
 
 
-class Reader:
+class FakeScorer:
     """A scorer whose every token has the log-probability −(length of the text + length of the context) × factor."""
 
     def __init__(self, factor: float) -> None:
@@ -32,15 +33,13 @@ class Reader:
 TEXTS = ["One two three", "Four five", "Six seven eight nine"]
 
 
-def readers() -> dict[str, Scorer]:
-    return {
-        name: Reader(factor)
-        for name, factor in (("target", 0.5), ("tuned", 0.25), ("reference", 1.0), ("unigram", 2.0))
-    }
+def fake_scorers() -> dict[str, FakeScorer]:
+    factors = {"base": 0.5, "tuned": 0.25, "reference": 1.0, "unigram": 2.0}
+    return {name: FakeScorer(factor) for name, factor in factors.items()}
 
 
-def material() -> Material:
-    return Material(prefix="Before. ", neighbours=lambda text: [text + " a", text + " bc"])
+def view_inputs() -> ViewInputs:
+    return ViewInputs(prefix="Before. ", neighbours=lambda text: [text + " a", text + " bc"])
 
 
 def all_detectors() -> list[detectors.Detector]:
@@ -48,7 +47,7 @@ def all_detectors() -> list[detectors.Detector]:
 
 
 def test_fsd_is_base_minus_tuned() -> None:
-    answer = engine.evaluate(TEXTS, [detectors.load("loss")], readers())
+    answer = engine.evaluate(TEXTS, [detectors.load("loss")], fake_scorers())
 
     size = np.array([3, 2, 4])
     length = np.array([13, 9, 20])
@@ -57,24 +56,22 @@ def test_fsd_is_base_minus_tuned() -> None:
     np.testing.assert_allclose(answer.fsd["loss"], -0.25 * (length + (size - 1) / 2))
 
 
-def test_each_reading_is_made_once_for_all_detectors() -> None:
-    scorers = readers()
+def test_each_view_is_computed_once_for_all_detectors() -> None:
+    scorers = fake_scorers()
 
-    engine.evaluate(TEXTS, all_detectors(), scorers, material())
+    engine.evaluate(TEXTS, all_detectors(), scorers, view_inputs())
 
-    for name in ("target", "tuned"):
-        reader = scorers[name]
-        assert isinstance(reader, Reader)
-        assert len(reader.prompts) == len(TEXTS) * (1 + 1 + 1 + 2)  # plain, lower, primed, two neighbours
-        assert len(set(reader.prompts)) == len(reader.prompts)
+    for name in ("base", "tuned"):
+        scorer = scorers[name]
+        assert len(scorer.prompts) == len(TEXTS) * (1 + 1 + 1 + 2)  # plain, lower, primed, two neighbours
+        assert len(set(scorer.prompts)) == len(scorer.prompts)
     for name in ("reference", "unigram"):
-        reader = scorers[name]
-        assert isinstance(reader, Reader)
-        assert reader.prompts == [Prompt(text) for text in TEXTS]
+        scorer = scorers[name]
+        assert scorer.prompts == [Prompt(text) for text in TEXTS]
 
 
 def test_a_paired_detector_has_only_its_own_score() -> None:
-    answer = engine.evaluate(TEXTS, all_detectors(), readers(), material())
+    answer = engine.evaluate(TEXTS, all_detectors(), fake_scorers(), view_inputs())
 
     assert "min_k_deviation" not in answer.base
     assert "min_k_deviation" not in answer.tuned
@@ -83,18 +80,18 @@ def test_a_paired_detector_has_only_its_own_score() -> None:
 
 
 def test_scores_equal_the_detectors_called_by_hand() -> None:
-    scorers = readers()
-    answer = engine.evaluate(TEXTS, all_detectors(), scorers, material())
+    scorers = fake_scorers()
+    answer = engine.evaluate(TEXTS, all_detectors(), scorers, view_inputs())
 
     for detector in all_detectors():
         for i, text in enumerate(TEXTS):
             if detector.paired:
                 continue
-            for state, column in (("target", answer.base), ("tuned", answer.tuned)):
+            for state, column in (("base", answer.base), ("tuned", answer.tuned)):
                 views = {}
                 for name in detector.views:
                     reader, form = VIEWS[name]
-                    scorer = scorers[state if reader == "target" else reader]
+                    scorer = scorers[state if reader == "base" else reader]
                     prompts = {
                         "plain": [Prompt(text)],
                         "lower": [Prompt(text.lower())],
@@ -107,16 +104,16 @@ def test_scores_equal_the_detectors_called_by_hand() -> None:
 
 
 def test_chunks_do_not_change_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = engine.evaluate(TEXTS, all_detectors(), readers(), material())
+    whole = engine.evaluate(TEXTS, all_detectors(), fake_scorers(), view_inputs())
     monkeypatch.setattr(engine, "CHUNK", 2)
-    parts = engine.evaluate(TEXTS, all_detectors(), readers(), material())
+    parts = engine.evaluate(TEXTS, all_detectors(), fake_scorers(), view_inputs())
 
     for name, column in whole.fsd.items():
         np.testing.assert_array_equal(parts.fsd[name], column)
 
 
 def test_without_a_tuned_model_there_are_base_scores_only() -> None:
-    scorers = readers()
+    scorers = fake_scorers()
     del scorers["tuned"]
 
     answer = engine.evaluate(TEXTS, [detectors.load("min_k")], scorers)
@@ -126,15 +123,64 @@ def test_without_a_tuned_model_there_are_base_scores_only() -> None:
 
 
 def test_fallbacks_are_counted_by_state() -> None:
-    answer = engine.evaluate(TEXTS, [detectors.load("surp", entropy=0.5)], readers())
+    answer = engine.evaluate(TEXTS, [detectors.load("surp", entropy=0.5)], fake_scorers())
 
-    assert answer.fallbacks == {("surp", "target", "S_p only"): 3, ("surp", "tuned", "S_p only"): 3}
+    assert answer.fallbacks == {("surp", "base", "S_p only"): 3, ("surp", "tuned", "S_p only"): 3}
+
+
+def test_statistics_in_memory_give_the_same_scores() -> None:
+    answer = engine.evaluate(TEXTS, all_detectors(), fake_scorers(), view_inputs())
+    statistics = ViewStatistics.compute(TEXTS, all_detectors(), fake_scorers(), view_inputs())
+
+    for detector in all_detectors():
+        np.testing.assert_array_equal(statistics.scores(detector, "fsd"), answer.fsd[detector.name])
+        if not detector.paired:
+            np.testing.assert_array_equal(statistics.scores(detector, "base"), answer.base[detector.name])
+            np.testing.assert_array_equal(statistics.scores(detector, "tuned"), answer.tuned[detector.name])
+
+
+def test_no_setting_needs_other_statistics() -> None:
+    scorers, detector = fake_scorers(), detectors.load("dc_pdd")
+    statistics = ViewStatistics.compute(TEXTS, [detector], scorers, ViewInputs())
+
+    for cap in (0.001, 0.01, 0.1):
+        statistics.scores(detector.having(cap=cap), "fsd")
+
+    assert {name: len(scorer.prompts) for name, scorer in scorers.items()} == {
+        "base": 3,
+        "tuned": 3,
+        "unigram": 3,
+        "reference": 0,
+    }
+
+
+def test_known_statistics_are_taken_over() -> None:
+    scorers, chosen = fake_scorers(), [detectors.load("reference"), detectors.load("min_k_deviation")]
+    base = ViewStatistics.compute(TEXTS, chosen, scorers, ViewInputs(), states=("base",))
+    assert scorers["tuned"].prompts == []  # the adapter is not trained yet
+    both = ViewStatistics.compute(TEXTS, chosen, scorers, ViewInputs(), known=base)
+
+    assert [len(scorers[name].prompts) for name in ("base", "reference", "tuned")] == [3, 3, 3]
+    assert np.isfinite(both.scores(chosen[0], "fsd")).all()
+
+
+def test_a_score_that_is_not_finite_is_refused() -> None:
+    def infinite(prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
+        for prompt in prompts:
+            yield TokenStats(prompt.text, np.arange(2), np.full(2, -np.inf), np.full(2, -1.0), np.ones(2))
+
+    loss = detectors.load("loss")
+    with pytest.raises(ValueError, match="detector loss must give a finite score, got -inf"):
+        engine.evaluate(TEXTS, [loss], {"base": infinite})
+    statistics = ViewStatistics.compute(TEXTS, [loss], {"base": infinite}, ViewInputs(), states=("base",))
+    with pytest.raises(ValueError, match="detector loss must give a finite score, got -inf"):
+        statistics.scores(loss, "base")
 
 
 def test_what_cannot_be_computed_is_named_with_its_reason() -> None:
-    scorers = {name: scorer for name, scorer in readers().items() if name in ("target", "tuned")}
+    scorers = {name: scorer for name, scorer in fake_scorers().items() if name in ("base", "tuned")}
 
-    kept, left_out = engine.usable(all_detectors(), TEXTS, scorers, Material())
+    kept, left_out = engine.usable(all_detectors(), TEXTS, scorers, ViewInputs())
 
     assert left_out == {
         "dc_pdd": "no unigram table is given",
@@ -148,7 +194,7 @@ def test_what_cannot_be_computed_is_named_with_its_reason() -> None:
 def test_lowercase_is_left_out_where_the_script_has_no_case() -> None:
     texts = ["一种用于检测预训练数据的方法", "本发明涉及 LED 照明装置及其控制方法"]
 
-    _, left_out = engine.usable([detectors.load("lowercase")], texts, readers(), Material())
+    _, left_out = engine.usable([detectors.load("lowercase")], texts, fake_scorers(), ViewInputs())
 
     assert left_out == {"lowercase": "the texts' script has no upper and lower case"}
 
@@ -162,7 +208,7 @@ def test_lowercase_is_left_out_where_the_script_has_no_case() -> None:
 )
 def test_mistakes_are_refused(texts: list[str], names: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        engine.evaluate(texts, [detectors.load(name) for name in names], readers())
+        engine.evaluate(texts, [detectors.load(name) for name in names], fake_scorers())
 
 
 def test_progress_is_shown_for_many_texts_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,5 +222,5 @@ def test_progress_is_shown_for_many_texts_only(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(engine, "progress", recorded)
     monkeypatch.setattr(engine, "CHUNK", 2)
     for texts in (["a", "b"], ["a", "b", "c"]):
-        engine.evaluate(texts, [detectors.load("loss")], readers(), shown=True)
+        engine.evaluate(texts, [detectors.load("loss")], fake_scorers(), shown=True)
     assert seen == [(2, False), (3, True)]

@@ -25,7 +25,7 @@ from fsd.token_stats import Prompt
 
 dividing.ROUND = 2
 model, team = load(sys.argv[1], device="cpu"), processes.team()
-scorer = Divided("target", lambda: ModelScorer(model, max_batch_tokens=48), team)
+scorer = Divided("base", lambda: ModelScorer(model, max_batch_tokens=48), team)
 prompts = [Prompt("the text " * (1 + i % 7) + str(i), "a member" * (i % 3)) for i in range(40)] + [Prompt("x")] * 2
 assert processes.from_main(lambda: ("made", team.rank)) == ("made", 0)
 forward, made = ModelScorer._forward, []
@@ -38,7 +38,7 @@ def counting(self, network, reduction, batch, ids):
 
 ModelScorer._forward = counting
 if not team.main:
-    team.serve({"target": scorer})
+    team.serve({"base": scorer})
     assert made
 else:
     with team.leading():

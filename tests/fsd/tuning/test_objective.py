@@ -4,7 +4,7 @@ import pytest
 import detectors
 from fsd.data.documents import Document
 from fsd.evaluation.metrics import auc, tpr_at_fpr
-from fsd.scoring.readings import Readings
+from fsd.scoring.deviation import ViewStatistics
 from fsd.search_space import Choice, Range
 from fsd.token_stats import TokenStats
 from fsd.tuning.folds import grouped_folds
@@ -24,7 +24,7 @@ def bench(texts: int = 60, objective: str = "auc", seed: int = 0) -> Bench:
     base = [stats(0.4 * m) for m in member]
     tuned = [TokenStats(s.text, s.token, 0.9 * s.logp, s.mean, s.std) for s in base]
     return Bench(
-        Readings({View("target", "plain"): base, View("tuned", "plain"): tuned}),
+        ViewStatistics({View("base", "plain"): base, View("tuned", "plain"): tuned}),
         member,
         grouped_folds(member, None, folds=3, repeats=2),
         objective,
@@ -75,7 +75,7 @@ def test_values_are_the_objective_on_each_fold():
     for objective, measure in (("auc", auc), ("tpr_at_5fpr", lambda y, s: tpr_at_fpr(y, s, 0.05))):
         b = bench(objective=objective)
         detector = detectors.load("min_k", k=0.3)
-        scores = np.array([detector({"text": text}) for text in b.readings.columns["target", "plain"]])
+        scores = np.array([detector({"text": text}) for text in b.readings.columns["base", "plain"]])
         found = DetectorTask(detectors.load("min_k"), "base", b).judge({"k": 0.3})
         assert found == pytest.approx([measure(b.member[rows], scores[rows]) for rows in b.folds])
     assert set(OBJECTIVES) == {"auc", "tpr_at_1fpr", "tpr_at_5fpr", "tpr_at_10fpr"}

@@ -129,7 +129,7 @@ def test_the_folder_is_the_named_one_or_that_of_the_environment(tiny, tmp_path, 
     monkeypatch.setenv("FSD_CACHE", str(tmp_path / "environment"))
     for cache, place in ((None, "environment"), (str(tmp_path / "named"), "named"), ("none", None)):
         before = set(tmp_path.iterdir())
-        list(build_scorers(model, ModelConfig(model=str(tiny), cache=cache))["target"]([Prompt("a member")]))
+        list(build_scorers(model, ModelConfig(model=str(tiny), cache=cache))["base"]([Prompt("a member")]))
         assert {path.name for path in set(tmp_path.iterdir()) - before} == ({place} if place else set())
 
 
@@ -147,7 +147,7 @@ def test_a_model_without_a_fingerprint_is_read_every_time(tiny, passes, tmp_path
     model.identity = replace(model.identity, fingerprint="")
     config = ModelConfig(model=str(tiny), cache=str(tmp_path / "kept"))
     for _ in range(2):
-        list(build_scorers(model, config)["target"]([Prompt("a member")]))
+        list(build_scorers(model, config)["base"]([Prompt("a member")]))
     assert len(passes) == 2
 
 
@@ -171,7 +171,7 @@ def counting(self, *args):
     made.append(len(args[2]))
     return forward(self, *args)
 scoring.ModelScorer._forward = counting
-stats = list(build_scorers(model, ModelConfig(model=sys.argv[1], cache=sys.argv[3]))["target"](prompts))
+stats = list(build_scorers(model, ModelConfig(model=sys.argv[1], cache=sys.argv[3]))["base"](prompts))
 print(sum(made), len(stats), flush=True)
 """
 
@@ -213,6 +213,6 @@ def test_numbers_from_the_cache_are_those_of_the_engine(tiny, tmp_path) -> None:
     plain = list(ModelScorer(model)(prompts))
     config = ModelConfig(model=str(tiny), cache=str(tmp_path / "kept"))
     for _ in range(2):
-        for one, other in zip(build_scorers(model, config)["target"](prompts), plain, strict=True):
+        for one, other in zip(build_scorers(model, config)["base"](prompts), plain, strict=True):
             for name in ("token", "logp", "mean", "std"):
                 assert np.array_equal(getattr(one, name), getattr(other, name))

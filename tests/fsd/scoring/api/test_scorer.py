@@ -2,6 +2,7 @@
 
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ from transformers import PreTrainedTokenizerFast
 
 import detectors
 from fsd.errors import UsageError
-from fsd.scoring.api import Client, CompletionsScorer, KeptCompletions, PromptTokens
+from fsd.scoring.api import Client, CompletionsScorer, PromptTokens
 from fsd.scoring.api.cost import estimate
+from fsd.scoring.cache import MemoizedScorer, StatsCache
 from fsd.scoring.deviation import usable
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt
-from fsd.views import Material
+from fsd.views import ViewInputs
 
 END = "<|endoftext|>"
 TEXTS = ["the score of an unseen text", "Größe 🙂 天 and more", "x y", " member\n\nof the text \n"]
@@ -114,6 +116,10 @@ def test_estimate_by_hand(tokens) -> None:
     assert str(each) == "about 8 requests (llama.cpp's server: one a token), about 18 tokens"
 
 
+def stored(scorer: CompletionsScorer, folder: Path) -> MemoizedScorer:
+    return MemoizedScorer(scorer, StatsCache(folder), scorer.key)
+
+
 def test_an_interrupted_job_goes_on_where_it_was(serve, scorer, words, error, tokens, tmp_path) -> None:
     prompts = [Prompt(f"text {i}") for i in range(30)]
     failing = threading.Event()
@@ -124,31 +130,31 @@ def test_an_interrupted_job_goes_on_where_it_was(serve, scorer, words, error, to
 
     url = serve(answer)
     with pytest.raises(UsageError, match="HTTP 401"):
-        list(KeptCompletions(scorer(url), tmp_path)(prompts))
+        list(stored(scorer(url), tmp_path)(prompts))
     failing.clear()
     asked = len(url.asked)
-    again = KeptCompletions(scorer(url), tmp_path)
+    again = stored(scorer(url), tmp_path)
     assert len(again.unknown(prompts)) <= 30 - (asked - 1)
     found = list(again(prompts))
 
     assert [stats.text for stats in found] == [prompt.text for prompt in prompts]
     assert len(url.asked) == 31  # each once, and the one that failed once more
-    assert list(KeptCompletions(scorer(url), tmp_path)(prompts))[3].logp.tolist() == found[3].logp.tolist()
+    assert list(stored(scorer(url), tmp_path)(prompts))[3].logp.tolist() == found[3].logp.tolist()
     assert len(url.asked) == 31
-    assert KeptCompletions(scorer(url, start="<s>"), tmp_path).unknown(prompts) == prompts
-    assert KeptCompletions(scorer(url, tokens=tokens), tmp_path).unknown(prompts) == prompts
+    assert stored(scorer(url, start="<s>"), tmp_path).unknown(prompts) == prompts
+    assert stored(scorer(url, tokens=tokens), tmp_path).unknown(prompts) == prompts
 
 
 def test_detectors_that_need_more_are_left_out_with_the_reason(tokens) -> None:
-    scorers = {"target": CompletionsScorer(Client("http://a/v1"), "m"), "unigram": lambda _: []}
+    scorers = {"base": CompletionsScorer(Client("http://a/v1"), "m"), "unigram": lambda _: []}
     every = [detectors.load(name) for name in detectors.names()]
 
-    kept, left_out = usable(every, ["A text"], scorers, Material(prefix="p"))
+    kept, left_out = usable(every, ["A text"], scorers, ViewInputs(prefix="p"))
 
     assert {detector.name for detector in kept} >= {"loss", "perplexity", "zlib", "lowercase", "min_k", "recall"}
     assert left_out["min_k_pp"] == "the API does not give what it reads: mean, std"
     assert left_out["surp"] == "the API does not give what it reads: mean"
     assert left_out["dc_pdd"] == "the API does not give what it reads: token"
     assert left_out["min_k_deviation"] == "no tuned model is given"
-    scorers["target"] = CompletionsScorer(Client("http://a/v1"), "m", tokens=tokens)
-    assert "dc_pdd" in {detector.name for detector in usable(every, ["A text"], scorers, Material())[0]}
+    scorers["base"] = CompletionsScorer(Client("http://a/v1"), "m", tokens=tokens)
+    assert "dc_pdd" in {detector.name for detector in usable(every, ["A text"], scorers, ViewInputs())[0]}
