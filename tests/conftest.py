@@ -4,9 +4,13 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 # Before torch starts its threads: spinning ones stall two processes on two cores.
 os.environ["OMP_WAIT_POLICY"] = "passive"
@@ -19,6 +23,8 @@ os.environ.pop("MLFLOW_TRACKING_URI", None)
 os.environ["FSD_CACHE"] = tempfile.mkdtemp(prefix="fsd-cache-")
 
 import pytest
+
+from fsd.net.http import Clock
 
 atexit.register(shutil.rmtree, os.environ["FSD_CACHE"], ignore_errors=True)
 ROOT = Path(__file__).parents[1]
@@ -126,3 +132,95 @@ def make_architecture(folder: Path, architecture: str, *, seed: int, **config: A
     AutoModelForCausalLM.from_config(kind(**settings)).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     return folder
+
+
+@dataclass
+class Reply:
+    """Status, body and headers of a fake service's reply; `length` overrides Content-Length, for truncated ones."""
+
+    body: bytes
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    length: int | None = None
+
+
+Answer = Callable[[str, dict[str, str]], Reply | bytes]
+
+
+@dataclass
+class FakeService:
+    """Requests so far (path and query), and the faulty replies that come before the next proper ones."""
+
+    url: str = ""
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    agents: set[str] = field(default_factory=set)
+    faults: list[Reply] = field(default_factory=list)
+
+
+@dataclass
+class FakeTime:
+    """Time that passes only by waiting; `waits` are the seconds of each wait."""
+
+    now: float = 1_790_000_000.0  # 21 September 2026
+    waits: list[float] = field(default_factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(monotonic=lambda: self.now, wall=lambda: self.now, sleep=self.sleep)
+
+
+@pytest.fixture
+def fake_time() -> FakeTime:
+    """A clock that waits in no time."""
+    return FakeTime()
+
+
+@pytest.fixture
+def reply() -> type[Reply]:
+    """The class of a fake service's replies."""
+    return Reply
+
+
+@pytest.fixture
+def service() -> Iterator[Callable[[Answer], FakeService]]:
+    """Starts a local HTTP server whose replies to GET are a function of path and query, after its `faults`."""
+    servers = []
+
+    def start(answer: Answer) -> FakeService:
+        fake = FakeService()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                url = urlsplit(self.path)
+                query = dict(parse_qsl(url.query))
+                fake.asked.append((url.path, query))
+                fake.agents.add(self.headers["User-Agent"])
+                content = fake.faults.pop(0) if fake.faults else answer(url.path, query)
+                sent = Reply(content) if isinstance(content, bytes) else content
+                self.send_response(sent.status)
+                length = len(sent.body) if sent.length is None else sent.length
+                for name, value in {"Content-Length": str(length), **sent.headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(sent.body)
+                self.close_connection = sent.length is not None
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        fake.url = f"http://127.0.0.1:{server.server_port}"
+        return fake
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()

@@ -21,7 +21,7 @@ from fsd.data.documents import Document, content_hash
 from fsd.data.near_duplicates import families, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
-from fsd.net.retry import Clock
+from fsd.net.http import Clock
 from fsd.progress import progress
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from fsd.collection.source import Journal
 from fsd.data.documents import Document, content_hash
 from fsd.errors import UsageError
-from fsd.net.retry import Clock
+from fsd.net.http import Clock
 
 if TYPE_CHECKING:
     from filelock import FileLock

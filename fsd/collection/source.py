@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from fsd.data.documents import Document
 from fsd.errors import UsageError
-from fsd.net.retry import Clock
+from fsd.net.http import Clock
 
 
 @dataclass(frozen=True)

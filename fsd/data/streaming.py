@@ -13,8 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from fsd.errors import UsageError
-from fsd.net.hub import first_line
-from fsd.net.hub_files import HubFile, hub_files
+from fsd.net.hub import HubFile, data_files, first_line
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 FORMATS = {
@@ -41,7 +40,7 @@ class Passage(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A file on disk, by the side of `fsd.net.hub_files.HubFile`."""
+    """A file on disk, by the side of `fsd.net.hub.HubFile`."""
 
     url: str
     size: int
@@ -58,7 +57,8 @@ class Corpus:
     """The documents of some files, in order; empty ones are left out.
 
     Args:
-        files: JSON lines, CSV, Parquet or text, by their endings; of those on the hub, what `fsd.net.hub_files` takes.
+        files: JSON lines, CSV, Parquet or text, by their endings; on the hub, URLs as in
+            `fsd.net.hub.data_files`.
         column: where the text stands.
 
     Attributes:
@@ -186,7 +186,7 @@ def last_cut(text: str) -> int:
 
 def _files(place: str) -> Sequence[File]:
     if place.startswith("hf:"):
-        return hub_files(place)
+        return data_files(place)
     if not Path(place).is_file():
         raise UsageError(f"corpus must be files that exist; there is no file {place}")
     return [LocalFile(place, Path(place).stat().st_size)]

@@ -1,182 +1,305 @@
-"""Polite requests to a public service: spaced, retried with patience, and honest about who asks.
+"""HTTP clients with a rate limit, retries and one-line errors.
 
-- At least the service's own interval lies between two requests; no two are ever open at once.
-- 429 and 5xx, a broken connection, and a reply that ends early or cannot be parsed are asked for again, after
-  2, 4, 8, ... seconds or what the service says in Retry-After, whichever is longer.
-- A service that does not accept a connection at all is given up at once, before the first request.
-- FSD_CONTACT (an address or a page) is added to the user agent: some services want to know whom to write to.
+The retries are urllib3's `Retry` in the adapter of a requests session: statuses in `RETRIED`, connections that cannot
+be made or break off. `HTTPClient.request` adds what urllib3 cannot see, replies that end early or cannot be parsed, and
+takes them from the same budget. All waits go through one `RateLimiter`, so the threads of a client pause together.
 """
 
 import json
-import os
-from collections.abc import Callable, Mapping
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
-from datetime import datetime
-from importlib import metadata
-from typing import Any, TypeVar
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, Self, TypeVar, cast
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import MaxRetryError
+from urllib3.response import BaseHTTPResponse
+from urllib3.util import Retry
 
 from fsd.errors import UsageError
-from fsd.net.hub import reachable
-from fsd.net.retry import AGAIN, Clock, Patience, UnfinishedError, retry_after
+from fsd.net.hub import first_line, reachable
 
-ATTEMPTS = 6
-BACKOFF = 2.0
-TIMEOUT = (10.0, 60.0)
-"""Seconds for the connection and for each part of a reply."""
-RESUME = "what was collected is kept: run the same command again to go on from there"
+RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
+"""HTTP statuses worth another attempt."""
+LONGEST_WAIT = 900.0
+"""Longest pause in seconds that a Retry-After header may demand; beyond it the request fails."""
 
-Parsed = TypeVar("Parsed")
+Reply = requests.Response
+Result = TypeVar("Result")
 
-
-class RefusedError(UsageError):
-    """The service answered that it will not give this; `status` is HTTP's."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
+# urllib3 logs every retry of a broken connection, which would tear the progress bar
+logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 
-def user_agent() -> str:
-    """Who asks: the project, its version, and whom to write to if that is known."""
-    contact = os.environ.get("FSD_CONTACT", "").strip()
-    return f"fsd/{metadata.version('fsd')} (collects dated texts for research{f'; {contact}' if contact else ''})"
+class TransientError(Exception):
+    """A reply with HTTP status 200 that is broken, or says that the service is busy: worth another attempt."""
 
 
-class Service:
-    """A public service, asked one question at a time.
+@dataclass(frozen=True)
+class Clock:
+    """Time as an argument.
 
-    Args:
-        name: as in messages, and in FSD_<NAME>_URL, the environment's word for another address.
-        url: its address.
-        interval: seconds between the starts of two requests.
-        clock: for waiting.
-        mirror: another address, which outranks the environment.
+    Attributes:
+        monotonic: seconds that never go back.
+        wall: seconds since 1970.
+        sleep: waits for that many seconds; by default a wait that `RateLimiter.stop` ends.
     """
 
-    def __init__(self, name: str, url: str, *, interval: float, clock: Clock, mirror: str = "") -> None:
-        self.name = name
-        self._variable = f"FSD_{name.upper()}_URL"
-        self.url = (mirror or os.environ.get(self._variable) or url).rstrip("/")
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    sleep: Callable[[float], object] | None = None
+
+    @property
+    def today(self) -> Date:
+        """The current day in UTC."""
+        return Date(1970, 1, 1) + timedelta(days=int(self.wall() // 86400))
+
+
+class RateLimiter:
+    """Spaces the starts of requests, from any number of threads.
+
+    Args:
+        interval: least number of seconds between two starts.
+        clock: the time.
+    """
+
+    def __init__(self, interval: float, clock: Clock) -> None:
+        self.clock = clock
         self._interval = interval
-        self._clock = clock
-        self._free = float("-inf")
-        self._session: requests.Session | None = None
+        self._next_start = float("-inf")
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
 
-    def get(self, path: str, parse: Callable[[bytes], Parsed], params: Mapping[str, Any] | None = None) -> Parsed:
-        """Ask, and read the answer.
-
-        Args:
-            path: after the address of the service.
-            parse: makes of the body what is returned. A ValueError or SyntaxError of it means a broken reply, which
-                is asked for again; a UsageError is final.
-            params: of the query.
+    def wait(self) -> None:
+        """Wait until a request may start.
 
         Raises:
-            RefusedError: if the service will not give this, for a reason that another attempt does not cure.
-            UsageError: if it cannot be reached, or not within `ATTEMPTS`.
+            UsageError: after `stop`.
         """
-        patience = Patience(self.name, ATTEMPTS, BACKOFF, RESUME)
-        return patience.asked(
-            lambda: self._parsed(parse, self._ask(path, params or {})), self.pause, f"{self.url}{path}"
-        )
+        sleep = self.clock.sleep or self._stopped.wait
+        while not self._stopped.is_set():
+            with self._lock:
+                seconds = self._next_start - self.clock.monotonic()
+                if seconds <= 0:
+                    self._next_start = self.clock.monotonic() + self._interval
+                    return
+            sleep(seconds)
+        raise UsageError("the job was stopped")
 
     def pause(self, seconds: float) -> None:
-        """Ask nothing for so long."""
-        self._free = max(self._free, self._clock.monotonic() + seconds)
+        """Start no request for so many seconds."""
+        with self._lock:
+            self._next_start = max(self._next_start, self.clock.monotonic() + seconds)
 
-    def _parsed(self, parse: Callable[[bytes], Parsed], body: bytes) -> Parsed:
+    def stop(self) -> None:
+        """Make `wait` fail in all threads, also in those that wait already."""
+        self._stopped.set()
+
+
+class PacedRetry(Retry):
+    """urllib3's `Retry` with the waits of a rate limiter.
+
+    The n-th retry waits for backoff_factor * 2**(n - 1) seconds, or for as long as Retry-After demands if that is
+    longer. A Retry-After of more than `LONGEST_WAIT` ends the retries; one that cannot be read is ignored.
+    """
+
+    def __init__(self, *args: Any, limiter: RateLimiter, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.limiter = limiter
+
+    def new(self, **changes: Any) -> Self:
+        """A copy with some attributes changed."""
+        return super().new(limiter=self.limiter, **changes)
+
+    def increment(
+        self,
+        method: str | None = None,
+        url: str | None = None,
+        response: BaseHTTPResponse | None = None,
+        *args: Any,
+        **options: Any,
+    ) -> Self:
+        """The state after one more failure.
+
+        Raises:
+            MaxRetryError: if no retry is left, or the pause demanded is too long.
+        """
+        if response is not None and (self.get_retry_after(response) or 0.0) > LONGEST_WAIT:
+            raise MaxRetryError(options["_pool"], url or "")
+        return super().increment(method, url, response, *args, **options)
+
+    def get_backoff_time(self) -> float:
+        """Seconds before the next attempt; urllib3 itself does not wait before the first retry."""
+        return float(self.backoff_factor * 2 ** (len(self.history) - 1))
+
+    def parse_retry_after(self, retry_after: str) -> float:
+        """Seconds of a Retry-After header, a number or a date; 0 for anything else."""
         try:
-            return parse(body)
-        except UsageError:
-            raise
-        except (ValueError, SyntaxError) as error:
-            raise UnfinishedError(f"a reply that cannot be read ({_line(error)})") from error
+            seconds = float(retry_after)
+        except ValueError:
+            try:
+                seconds = parsedate_to_datetime(retry_after.strip()).timestamp() - self.limiter.clock.wall()
+            except ValueError:
+                return 0.0
+        return max(0.0, seconds) if math.isfinite(seconds) else 0.0
 
-    def _ask(self, path: str, params: Mapping[str, Any]) -> bytes:
-        session = self._open()
-        wait = self._free - self._clock.monotonic()
-        if wait > 0:
-            self._clock.sleep(wait)
-        self.pause(self._interval)
-        try:
-            reply = session.get(self.url + path, params=params, timeout=TIMEOUT)
-        except requests.RequestException as error:
-            raise UnfinishedError(f"no whole reply ({_line(error)})") from error
-        if reply.status_code in AGAIN:
-            wait = retry_after(reply.headers.get("Retry-After", ""), self._clock)
-            raise UnfinishedError(f"HTTP {reply.status_code}", wait)
-        if not reply.ok:
-            said = " ".join(reply.text.split())[:200]
-            raise RefusedError(
-                f"{self.name} must give {reply.url}; it answered HTTP {reply.status_code}: {said}", reply.status_code
-            )
-        return reply.content
-
-    def _open(self) -> requests.Session:
-        if self._session is None:
-            if not reachable(self.url):
-                raise UsageError(
-                    f"{self.name} must be within reach; {self.url} does not answer: go online, or name a mirror by "
-                    f"{self._variable}"
-                )
-            self._session = requests.Session()
-            self._session.headers["User-Agent"] = user_agent()
-        return self._session
+    def sleep(self, response: BaseHTTPResponse | None = None) -> None:
+        """Wait before the next attempt."""
+        demanded = self.get_retry_after(response) if response is not None else None
+        self.limiter.pause(max(self.get_backoff_time(), demanded or 0.0))
+        self.limiter.wait()
 
 
-def _line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
-
-
-KINDS: dict[type, str] = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
-
-
-def field(record: object, name: str, service: str, kind: type | None = None) -> Any:
-    """What a record of a reply must have.
+class HTTPClient:
+    """A service over HTTP; usable from any number of threads.
 
     Args:
-        record: an object of the reply.
-        name: of the field.
-        service: whose reply it is.
-        kind: what its value must be, one of `KINDS`; None for anything.
-
-    Raises:
-        UsageError: if it has not, which names the field.
+        base_url: address of the service.
+        interval: least number of seconds between the starts of two requests.
+        clock: the time.
+        user_agent: User-Agent header; that of requests by default.
+        secret: a key that no message may contain, even if the server repeats it.
     """
-    if not isinstance(record, Mapping):
-        raise changed(service, f"{name!r} in an object", record)
-    if name not in record:
-        there = ", ".join(map(str, record)) or "nothing"
-        raise UsageError(f"{service} must give {name!r} here; it gives {there}: its format may have changed")
-    if kind and not isinstance(record[name], kind):
-        raise changed(service, f"{name!r} as {KINDS[kind]}", record[name])
-    return record[name]
+
+    name = "the service"
+    """Subject of error messages."""
+    attempts = 6
+    """Requests in all before a failure is final."""
+    backoff = 2.0
+    """Seconds before the second attempt, doubled before each further one."""
+    timeout = (10.0, 60.0)
+    """Seconds for the connection, and for each part of a reply."""
+    offline_hint = ""
+    """What to do if the service cannot be reached."""
+    resume_hint = ""
+    """What to do after the last attempt."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        interval: float = 0.0,
+        clock: Clock | None = None,
+        user_agent: str | None = None,
+        secret: str = "",
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.limiter = RateLimiter(interval, clock or Clock())
+        self._user_agent = user_agent
+        self._secret = secret
+        self._local = threading.local()
+        self._reached = False
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        read: Callable[[Reply], Result],
+        *,
+        retried: frozenset[int] = RETRIED,
+        **options: Any,
+    ) -> Result:
+        """Send a request, again after transient failures, and read the reply.
+
+        Args:
+            method: of HTTP.
+            url: address.
+            read: makes the result of a reply; it may raise `TransientError`, and UsageError for what is final.
+            retried: statuses that lead to another attempt; replies of all others go to `read`.
+            options: of `requests.Session.request`.
+
+        Raises:
+            UsageError: if the service cannot be reached, fails in all attempts, or demands too long a pause.
+        """
+        if not self._reached and not reachable(url):
+            raise UsageError(f"{self.name} must be within reach; {self.base_url} does not answer{self.offline_hint}")
+        self._reached = True
+        session, adapter = self._session()
+        retry = PacedRetry(
+            self.attempts - 1,
+            status_forcelist=retried,
+            allowed_methods=None,
+            backoff_factor=self.backoff,
+            raise_on_status=False,
+            limiter=self.limiter,
+        )
+        while True:
+            adapter.max_retries = retry
+            self.limiter.wait()
+            try:
+                reply = session.request(method, url, timeout=self.timeout, stream=True, **options)
+            except (requests.ConnectionError, requests.Timeout) as error:
+                raise self._failed(url, f"no whole reply ({_cause(error)})") from None
+            except requests.RequestException as error:  # its text may hold the headers
+                raise UsageError(f"a request to {url} must be possible; {type(error).__name__}") from None
+            retry = cast(PacedRetry, reply.raw.retries)
+            try:
+                body = reply.content
+                if body is not None and reply.status_code not in retried:
+                    return read(reply)
+            except requests.RequestException as error:
+                fault = f"no whole reply ({_cause(error)})"
+            except TransientError as error:
+                fault = first_line(error)
+            else:
+                raise self._rejected(url, reply, retry)
+            try:
+                retry = retry.increment(method, url)
+            except MaxRetryError:
+                raise self._failed(url, fault) from None
+            self.limiter.pause(retry.get_backoff_time())
+
+    def server_message(self, reply: Reply) -> str:
+        """The words of an error reply on one line, without the secret."""
+        text = reply.content.decode("utf-8", "replace")
+        try:
+            error = json.loads(text)["error"]
+            text = error["message"] if isinstance(error, dict) else error
+        except (ValueError, KeyError, TypeError):
+            pass
+        return self.redact(" ".join(str(text).split()))[:300]
+
+    def redact(self, text: str) -> str:
+        """The text with the secret replaced."""
+        return text.replace(self._secret, "[key]") if self._secret else text
+
+    def _session(self) -> tuple[requests.Session, HTTPAdapter]:
+        """The session of this thread: requests promises no thread safety."""
+        if not hasattr(self._local, "session"):
+            session, adapter = requests.Session(), HTTPAdapter()
+            for scheme in ("http://", "https://"):
+                session.mount(scheme, adapter)
+            if self._user_agent is not None:
+                session.headers["User-Agent"] = self._user_agent
+            self._local.session = session, adapter
+        pair: tuple[requests.Session, HTTPAdapter] = self._local.session
+        return pair
+
+    def _rejected(self, url: str, reply: Reply, retry: PacedRetry) -> UsageError:
+        words = self.server_message(reply)
+        fault = f"HTTP {reply.status_code}{f': {words}' if words else ''}"
+        pause = retry.get_retry_after(reply.raw) or 0.0
+        if pause > LONGEST_WAIT:
+            return UsageError(
+                f"{self.name} must accept a request within {LONGEST_WAIT:.0f} s; it demands a pause of {pause:.0f} s "
+                f"({fault}); {self.resume_hint}"
+            )
+        return self._failed(url, fault)
+
+    def _failed(self, url: str, fault: str) -> UsageError:
+        return UsageError(
+            f"{self.name} must answer; {self.attempts} attempts at {url} failed: {fault}; {self.resume_hint}"
+        )
 
 
-def iso_day(stamp: str, name: str, service: str) -> Date:
-    """The day of a field that holds an ISO date or time.
-
-    Raises:
-        UsageError: if it holds something else, which names the field.
-    """
-    try:
-        return datetime.fromisoformat(stamp.strip()).date()
-    except ValueError as error:
-        raise changed(service, f"{name!r} as an ISO date", stamp) from error
-
-
-def changed(service: str, wanted: str, got: object) -> UsageError:
-    """The error of a reply in a format that is not known."""
-    shown = repr(got)
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return UsageError(f"{service} must give {wanted} here; it gives {shown}: its format may have changed")
-
-
-def json_object(body: bytes) -> dict[str, Any]:
-    """A reply that must be one JSON object."""
-    found = json.loads(body)
-    if not isinstance(found, dict):
-        raise ValueError("no JSON object")
-    return found
+def _cause(error: requests.RequestException) -> str:
+    """The kind of a failure; the texts of these errors may hold headers."""
+    inner = error.args[0] if error.args else error
+    return type(getattr(inner, "reason", None) or inner).__name__

@@ -1,9 +1,11 @@
-"""Where a model's files are, on disk or on the hub, and which weights they hold."""
+"""Models on disk or on the Hugging Face hub: their folders and weights; and data files on the hub."""
 
 import json
 import mmap
+import re
 import socket
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,30 +19,32 @@ EMBEDDED = {
     "embedded": Path(__file__).parents[1] / "data" / "embedded" / "target",
     "embedded-twin": Path(__file__).parents[1] / "data" / "embedded" / "twin",
 }
-"""Models that come with the package: the target with known members, and its twin that never saw them."""
-PATIENCE = 3.0
-"""Seconds in which a server must accept a connection."""
+"""Models that come with the package: the target with known members, and its twin, which was not trained on them."""
+CONNECT_TIMEOUT = 3.0
+"""Seconds within which a server must accept a connection."""
 
 SMALL_FILES = ("*.json", "*.model", "*.txt")
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
-"""Names of one-file weights, in the order in which they are preferred; in parts, `<name>.index.json` lists them."""
+"""Names of one-file weights, the preferred one first; for sharded weights, `<name>.index.json` lists the parts."""
+DATASETS = "hf://datasets/"
+_DATA_FILE = re.compile(rf"{DATASETS}([^/@\s]+/[^/@\s]+)(?:@([^/\s]+))?/(\S+)")
 
 
 def locate(model: str, revision: str | None = None, *, weights: bool = True) -> tuple[Path, str]:
-    """The local folder of a model, downloaded first if it is a hub id, and its hub commit ("" if local).
+    """The local folder of a model, downloaded if necessary, and its hub commit ("" for local folders).
 
     Args:
         model: "embedded", "embedded-twin", a local folder or a hub id.
         revision: branch, tag or commit of a hub id.
-        weights: whether the weights are needed too, or only configuration and tokenizer.
+        weights: False fetches configuration and tokenizer only.
 
     Raises:
-        UsageError: if it is no model folder, or a hub id that is not cached and cannot be reached.
+        UsageError: if it is no model folder, or a hub id that is neither cached nor within reach.
     """
     if model in EMBEDDED:
         return EMBEDDED[model], ""
     if model.startswith("api:"):
-        raise UsageError(f"model must be one whose weights are at hand; {model} can only be scored: pipelines.score")
+        raise UsageError(f"model must have local weights or a hub id; {model} can only be scored: pipelines.score")
     folder = Path(model).expanduser()
     if model.strip() and folder.is_dir():
         _check_folder(model, folder)
@@ -64,14 +68,14 @@ def _download(model: str, revision: str | None, *, weights: bool) -> Path:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     def fetch(*patterns: str) -> Path:
-        wanted = [*SMALL_FILES, *patterns]
-        # Folders inside a repository hold other formats of the same weights.
-        others = ["*/*", "consolidated*"]
-        return Path(
-            snapshot_download(
-                model, revision=revision, allow_patterns=wanted, ignore_patterns=others, local_files_only=local
-            )
+        folder = snapshot_download(
+            model,
+            revision=revision,
+            allow_patterns=[*SMALL_FILES, *patterns],
+            ignore_patterns=["*/*", "consolidated*"],  # other formats of the same weights
+            local_files_only=local,
         )
+        return Path(folder)
 
     local = not hub_reachable()
     try:
@@ -89,7 +93,7 @@ def _download(model: str, revision: str | None, *, weights: bool) -> Path:
 
 
 def hub_reachable() -> bool:
-    """Whether the hub may be asked (HF_HUB_OFFLINE is not set) and answers.
+    """Whether the hub may be used (HF_HUB_OFFLINE is not set) and accepts a connection.
 
     The hub library itself would try for most of a minute.
     """
@@ -98,12 +102,12 @@ def hub_reachable() -> bool:
     return not constants.HF_HUB_OFFLINE and reachable(constants.ENDPOINT)
 
 
-def reachable(endpoint: str, patience: float = PATIENCE) -> bool:
-    """Whether the server of a URL, or the proxy that the environment sets before it, accepts a connection.
+def reachable(endpoint: str, timeout: float = CONNECT_TIMEOUT) -> bool:
+    """Whether the server of a URL, or the environment's proxy for it, accepts a connection.
 
     Args:
         endpoint: URL.
-        patience: seconds to wait for it, the look-up of its name included.
+        timeout: in seconds, the look-up of the name included.
     """
     url = urlsplit(endpoint)
     proxies = getproxies()
@@ -111,24 +115,24 @@ def reachable(endpoint: str, patience: float = PATIENCE) -> bool:
     if proxy and not proxy_bypass(url.hostname or ""):
         url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     address = url.hostname or "", url.port or {"https": 443}.get(url.scheme, 80)
-    answered = threading.Event()
+    connected = threading.Event()
 
     def connect() -> None:
         try:
-            with socket.create_connection(address, timeout=patience):
-                answered.set()
+            with socket.create_connection(address, timeout=timeout):
+                connected.set()
         except OSError:
             pass
 
-    # looking up a name cannot be given a time limit, so a thread is left behind with it
+    # looking up a name has no time limit, so a thread may be left behind with it
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
-    thread.join(patience)
-    return answered.is_set()
+    thread.join(timeout)
+    return connected.is_set()
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that the weights are read from: safetensors before `.bin`, in one file or in the parts of an index.
+    """The files of a model's weights: safetensors before `.bin`, one file or the parts of an index.
 
     Raises:
         UsageError: if the folder holds no weights, or lacks a part.
@@ -147,7 +151,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def fingerprint(folder: Path) -> str:
-    """A hash of a model's weights that depends neither on how they are cut into files nor on where they lie.
+    """A hash of a model's weights that is independent of their folder and of sharding.
 
     Tensors are hashed in the order of their names (name, type, shape, bytes); `.bin` files by their bytes.
 
@@ -186,6 +190,57 @@ def _header(file: Path) -> dict[str, Any]:
     if any(8 + length + entry["data_offsets"][1] > size for entry in header.values()):
         raise UsageError(f"weights must be a whole safetensors file; {file} is cut short")
     return header
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a dataset on the hub at a commit.
+
+    Attributes:
+        url: address with the commit.
+        size: bytes.
+    """
+
+    url: str
+    size: int
+
+    def open(self, *, whole: bool) -> Any:
+        """Open the file for reading over the network.
+
+        Args:
+            whole: True reads from start to end in one request, without seeking; False reads pieces on demand.
+        """
+        from huggingface_hub import HfFileSystem
+
+        return HfFileSystem().open(self.url, "rb", **({"block_size": 0} if whole else {}))
+
+
+def data_files(url: str) -> list[HubFile]:
+    """The dataset files that a URL names, sorted, at the commit that its revision is now.
+
+    Args:
+        url: hf://datasets/OWNER/NAME[@REVISION]/PATH; * in PATH matches any name, ** across folders.
+
+    Raises:
+        UsageError: for a malformed URL, no network, no such dataset or revision, or no such file.
+    """
+    from huggingface_hub import HfApi, HfFileSystem
+
+    parts = _DATA_FILE.fullmatch(url)
+    if not parts:
+        raise UsageError(f"a file on the hub must be given as {DATASETS}OWNER/NAME[@REVISION]/PATH; got {url}")
+    name, revision, path = parts.groups()
+    if not hub_reachable():
+        raise UsageError(f"the hub must be within reach for {url}; it is not: go online, or give local files")
+    try:
+        commit = HfApi().dataset_info(name, revision=revision).sha
+        entries: Any = HfFileSystem().glob(f"{DATASETS}{name}@{commit}/{path}", detail=True)  # path -> information
+    except Exception as error:  # the HTTP client of the hub library, and so its errors, differ by version
+        raise UsageError(f"dataset {name} must be on the hub and open to you; {first_line(error)}") from error
+    files = [HubFile(f"hf://{p}", int(info["size"])) for p, info in sorted(entries.items()) if info["type"] == "file"]
+    if not files:
+        raise UsageError(f"dataset {name} must have files {path}; it has none of that name at commit {commit}")
+    return files
 
 
 def first_line(error: BaseException) -> str:

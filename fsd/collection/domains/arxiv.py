@@ -12,11 +12,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
+from fsd.collection.service import Service, format_changed, iso_day
 from fsd.collection.source import Journal, Window, sides
 from fsd.data import benchmarks
 from fsd.data.documents import Document
 from fsd.errors import UsageError
-from fsd.net.http import Service, changed, iso_day
 
 URL = "https://export.arxiv.org"
 FIRST = Date(1991, 8, 14)
@@ -105,7 +105,7 @@ def _page(body: bytes, start: int) -> _Page:
     feed = ElementTree.fromstring(body)
     total = _need(feed, f"{SEARCH}totalResults", "feed").strip()
     if not total.isdecimal():
-        raise changed("arxiv", "<totalResults> as a whole number", total)
+        raise format_changed("arxiv", "<totalResults> as a whole number", total)
     papers = [_paper(entry) for entry in feed.iter(f"{ATOM}entry")]
     if not papers and start < int(total):  # the API now and then sends an empty page in the middle of a result
         raise ValueError(f"no papers at {start} of {total}")

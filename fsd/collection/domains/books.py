@@ -12,11 +12,11 @@ from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.d
 from io import StringIO
 from typing import NamedTuple
 
+from fsd.collection.service import RefusedError, Service, field
 from fsd.collection.source import Journal, Window, sides
 from fsd.data.documents import Document
 from fsd.data.segments import PLACES, segments
 from fsd.errors import UsageError
-from fsd.net.http import RefusedError, Service, field
 
 URL = "https://www.gutenberg.org"
 CATALOGUE = "/cache/epub/feeds/pg_catalog.csv"
@@ -76,7 +76,9 @@ def texts(
         if body[1]:
             journal.drop(body[1])
         for text in segments(body[0], words, places):
-            yield Document(text, None, book.issued, f"gutenberg:{book.number}", f"{service.url}/ebooks/{book.number}")
+            yield Document(
+                text, None, book.issued, f"gutenberg:{book.number}", f"{service.base_url}/ebooks/{book.number}"
+            )
         journal.save(list(key))
 
 

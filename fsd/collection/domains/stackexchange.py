@@ -13,9 +13,9 @@ from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
+from fsd.collection.service import Service, field, json_object
 from fsd.collection.source import Journal, Window, sides
 from fsd.data.documents import Document
-from fsd.net.http import Service, field, json_object
 
 URL = "https://api.stackexchange.com"
 FIRST = Date(2008, 7, 31)
@@ -65,7 +65,7 @@ def texts(
                 journal.drop("edited after the window")
             else:
                 yield _question(item, service.name)
-        service.pause(field({"backoff": 0} | page, "backoff", service.name, int))
+        service.limiter.pause(field({"backoff": 0} | page, "backoff", service.name, int))
         if not field(page, "has_more", service.name) or not items:
             return
         edge = items[-1].get("creation_date")

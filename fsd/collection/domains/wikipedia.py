@@ -11,13 +11,13 @@ from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.d
 from itertools import islice
 from typing import Any
 
+from fsd.collection.service import Service, field, iso_day, json_object
 from fsd.collection.source import Journal, Window, sides
 from fsd.data import benchmarks
 from fsd.data.documents import Document
 from fsd.data.segments import cut
 from fsd.errors import UsageError
-from fsd.net.http import Service, field, iso_day, json_object
-from fsd.net.retry import UnfinishedError
+from fsd.net.http import TransientError
 
 URL = "https://{language}.wikipedia.org"
 FIRST = Date(2018, 6, 27)
@@ -92,7 +92,7 @@ def _ask(service: Service, params: Mapping[str, Any]) -> dict[str, Any]:
         reply = json_object(body)
         error = reply.get("error")
         if error and error.get("code") in BUSY:
-            raise UnfinishedError(str(error.get("info")))
+            raise TransientError(str(error.get("info")))
         if error:
             raise UsageError(f"{service.name} must understand the query; it says: {error.get('info')}")
         return reply

@@ -51,7 +51,7 @@ def is_llama_server(client: Client) -> bool:
 
 
 def _models(client: Client) -> list[dict[str, Any]]:
-    data = client.look(f"{client.base_url}/models").get("data")
+    data = client.get_optional(f"{client.base_url}/models").get("data")
     return [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
 
 
@@ -75,7 +75,7 @@ class LlamaServer:
         self.client = client
         self.model = model
         self.tokens = tokens
-        props = client.look(f"{client.root}/props")
+        props = client.get_optional(f"{client.root}/props")
         metas = (row.get("meta") for row in _models(client))
         meta: dict[str, Any] = next((found for found in metas if isinstance(found, dict)), {})
         settings = props.get("default_generation_settings")

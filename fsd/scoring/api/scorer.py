@@ -114,7 +114,7 @@ class CompletionsScorer:
                     try:
                         found = done.result()
                     except UsageError as error:
-                        failure = failure or error
+                        failure = failure or UsageError(self.client.redact(str(error)))  # it may quote the server
                         self.client.stop()
                         continue
                     bar.update()

@@ -19,7 +19,7 @@ from fsd.data.documents import Document
 from fsd.data.readers import read_files
 from fsd.data.segments import cut
 from fsd.errors import UsageError
-from fsd.net.retry import Clock
+from fsd.net.http import Clock
 
 CLOCK = Clock(wall=lambda: 1_790_000_000.0)  # 21 September 2026
 AFTER = Window(after=date(2023, 2, 28))

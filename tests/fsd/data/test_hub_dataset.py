@@ -11,7 +11,8 @@ Serve = Callable[[dict[str, dict[str, bytes]]], tuple[str, list[str]]]
 
 CODE = """
 import json, sys, time
-from fsd.collection.domains import load
+from itertools import islice
+from fsd.data import benchmarks
 from fsd.data import hub_dataset as _hub
 from fsd.errors import UsageError
 begin = time.perf_counter()
@@ -20,7 +21,7 @@ for name, options in json.loads(sys.argv[1]):
         if "/" in name:
             found = _hub.load(name, {}, **options).documents
         else:
-            found = list(load(name).benchmark(**options))
+            found = list(islice(benchmarks.load(name).documents, options.get('limit')))
         print(json.dumps([[d.text, d.member, d.group, d.source] for d in found]))
     except UsageError as error:
         print(json.dumps(str(error)))
@@ -66,7 +67,7 @@ def test_benchmarks_from_a_hub_then_from_the_cache(serve: Serve, in_fresh_proces
     url, asked = serve({"swj0419/WikiMIA": wikimia(), "avduarte333/arXivTection": arxivtection()})
     bad = "swj0419/WikiMIA"
     jobs: list[tuple[str, dict[str, Any]]] = [
-        ("wikipedia", {}), ("arxiv", {}), ("wikipedia", {"limit": 3}), ("own/er", {}), (bad, {}),
+        ("wikimia", {}), ("arxivtection", {}), ("wikimia", {"limit": 3}), ("own/er", {}), (bad, {}),
         (bad, {"splits": ["train"]}),
     ]  # fmt: skip
     (wiki, arxiv, few, unknown, many, lacking), _ = ask(in_fresh_process, url, jobs)
@@ -80,7 +81,7 @@ def test_benchmarks_from_a_hub_then_from_the_cache(serve: Serve, in_fresh_proces
 
     gone = f"http://127.0.0.1:{free_port()}"
     sha = "f" * 40
-    (again, other), _ = ask(in_fresh_process, gone, [("wikipedia", {}), (bad, {"revision": sha})])
+    (again, other), _ = ask(in_fresh_process, gone, [("wikimia", {}), (bad, {"revision": sha})])
     assert again == wiki
     assert f"must be at commit {sha}; the cache holds 0123456789abcdef" in other
     assert asked
@@ -88,7 +89,7 @@ def test_benchmarks_from_a_hub_then_from_the_cache(serve: Serve, in_fresh_proces
 
 def test_no_network_is_said_at_once(in_fresh_process: Run) -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
-    (said,), seconds = ask(in_fresh_process, nobody, [("arxiv", {})])
+    (said,), seconds = ask(in_fresh_process, nobody, [("arxivtection", {})])
     assert "avduarte333/arXivTection must be on the hub" in said
     assert f"{nobody} does not answer, and from the local cache: nothing" in said
     assert "--data FILE" in said

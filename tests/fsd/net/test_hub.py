@@ -1,6 +1,8 @@
-"""Where weights are, which weights they are, and what happens without a network."""
+"""Models and data files on disk and on a hub, and what happens without a network."""
 
+import gzip
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -16,12 +18,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 from safetensors.torch import load_file, save_file
 
 from fsd.errors import UsageError
-from fsd.net.hub import fingerprint, hub_reachable, locate, reachable, weight_files
+from fsd.net.hub import data_files, fingerprint, hub_reachable, locate, reachable, weight_files
 
 COMMIT = "c" * 40
 
@@ -147,7 +151,7 @@ def test_a_proxy_stands_for_what_is_behind_it(listening: str, variable: str, mon
 def test_reachable_does_not_wait_for_a_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: nullcontext(time.sleep(1)))
     begin = time.perf_counter()
-    assert not reachable("https://hub.invalid", patience=0.1)
+    assert not reachable("https://hub.invalid", timeout=0.1)
     assert time.perf_counter() - begin < 0.5
 
 
@@ -293,3 +297,61 @@ def test_a_model_that_the_hub_does_not_have_is_refused_in_one_line(
     assert code == 0, err
     assert out.startswith("model 'some/other' must be a folder or a hub id; ")
     assert len(out.splitlines()) == 1
+
+
+# Data files
+
+TEXTS = [f"text {i} of the corpus" for i in range(5000)]
+LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
+SHA = "0123456789abcdef0123456789abcdef01234567"
+
+READ = """
+import json, sys
+from fsd.data.streaming import Corpus
+from fsd.errors import UsageError
+
+for place in json.loads(sys.argv[1]):
+    try:
+        corpus = Corpus([place])
+        texts = [passage.text for passage in corpus]
+        print(json.dumps([[f.url for f in corpus.files], corpus.size, corpus.done, len(texts), texts[-1]]))
+    except UsageError as error:
+        print(json.dumps(str(error)))
+"""
+
+
+def table() -> bytes:
+    stream = io.BytesIO()
+    parquet.write_table(pa.table({"text": TEXTS}), stream, row_group_size=1000)
+    return stream.getvalue()
+
+
+def test_files_are_streamed_at_their_commit(serve, in_fresh_process):
+    packed = gzip.compress(LINES)
+    files = {"en/a-0.json.gz": packed, "en/a-1.json.gz": packed, "all.parquet": table(), "cut.jsonl.gz": packed[:-200]}
+    endpoint, asked = serve({"some/corpus": files})
+    base = "hf://datasets/some/corpus"
+    places = [f"{base}/en/a-*.json.gz", f"{base}@main/all.parquet", f"{base}/cut.jsonl.gz", f"{base}/en/b.jsonl"]
+    many, one, cut, missing = in_fresh_process(READ, endpoint, [*places])
+    pinned = f"hf://datasets/some/corpus@{SHA}"
+    urls = [f"{pinned}/en/a-0.json.gz", f"{pinned}/en/a-1.json.gz"]
+    assert many == [urls, 2 * len(packed), 2 * len(packed), 2 * len(TEXTS), TEXTS[-1]]
+    assert one == [[f"{pinned}/all.parquet"], len(table()), len(table()), len(TEXTS), TEXTS[-1]]
+    assert cut.startswith(f"{pinned}/cut.jsonl.gz must be a whole file of gzip of jsonl in UTF-8; ")
+    assert missing == f"dataset some/corpus must have files en/b.jsonl; it has none of that name at commit {SHA}"
+    whole = [line for line in asked if line.startswith("GET") and line.endswith("a-0.json.gz") and "resolve" in line]
+    assert len(whole) == 1
+
+
+def test_what_cannot_be_had_is_told_in_one_line(serve, in_fresh_process):
+    endpoint, _ = serve({})
+    absent, malformed = in_fresh_process(
+        READ, endpoint, ["hf://datasets/no/body/a.jsonl", "hf://datasets/nobody.jsonl"]
+    )
+    assert absent.startswith("dataset no/body must be on the hub and open to you; ")
+    assert malformed.startswith("a file on the hub must be given as hf://datasets/OWNER/NAME[@REVISION]/PATH; got hf:")
+
+
+def test_without_a_network_it_is_refused_at_once():
+    with pytest.raises(UsageError, match="the hub must be within reach"):
+        data_files("hf://datasets/some/corpus/a.jsonl")

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from fsd.models.language_model import LanguageModel, load
-from fsd.net.retry import Clock
 from fsd.scoring.api import Client, CompletionsScorer, PromptTokens
 
 END = "<|endoftext|>"
@@ -115,34 +114,12 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer | Mappin
         server.server_close()
 
 
-class Waiting:
-    """A clock that waits in no time, and remembers how long."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.slept: list[float] = []
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-    @property
-    def clock(self) -> Clock:
-        return Clock(monotonic=lambda: self.now, wall=lambda: self.now, sleep=self.sleep)
-
-
 @pytest.fixture
-def waiting() -> Waiting:
-    """A clock that waits in no time."""
-    return Waiting()
-
-
-@pytest.fixture
-def scorer(waiting: Waiting) -> Callable[..., CompletionsScorer]:
-    """Gives a scorer of the model `tiny` at an address, which waits in no time."""
+def scorer(fake_time: Any) -> Callable[..., CompletionsScorer]:
+    """Gives a scorer of the model `tiny` at an address, whose waits take no time."""
 
     def make(url: str, *, start: str = "", tokens: PromptTokens | None = None, **options: Any) -> CompletionsScorer:
-        client = Client(url, clock=waiting.clock, **options)
+        client = Client(url, clock=fake_time.clock, **options)
         return CompletionsScorer(client, "tiny", start=start, tokens=tokens, concurrency=4)
 
     return make

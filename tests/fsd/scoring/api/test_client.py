@@ -1,6 +1,7 @@
 """Requests to a completions API: retried, spaced, refused, and the key that goes to nobody else."""
 
 import threading
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -25,31 +26,30 @@ def in_turn(words):
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_busy_server_is_asked_again_after_longer_and_longer_waits(
-    serve, scorer, in_turn, error, waiting, status
+    serve, scorer, in_turn, error, fake_time, status
 ) -> None:
     url = serve(in_turn(error(status), error(status), error(status)))
 
     (found,) = scorer(url)([Prompt("ab")])
 
     assert found.logp.tolist() == [-0.98]
-    assert sum(waiting.slept) == pytest.approx(1 + 2 + 4)
+    assert sum(fake_time.waits) == pytest.approx(1 + 2 + 4)
 
 
-def test_retry_after_is_honoured_in_seconds_and_as_a_date(serve, scorer, in_turn, error, waiting) -> None:
-    url = serve(in_turn(error(429, Retry_After="37"), error(503, Retry_After="Thu, 01 Jan 1970 00:20:00 GMT")))
+def test_retry_after_is_honoured_in_seconds_and_as_a_date(serve, scorer, in_turn, error, fake_time) -> None:
+    start = fake_time.now
+    url = serve(in_turn(error(429, Retry_After="37"), error(503, Retry_After=formatdate(start + 200, usegmt=True))))
 
     list(scorer(url)([Prompt("ab")]))
 
-    assert waiting.now == pytest.approx(1200)  # 1000 + 37, then until 20 minutes past
+    assert fake_time.waits == pytest.approx([37, 163])
 
 
 def test_too_long_a_wait_and_too_many_failures_end_in_one_line(serve, scorer, error) -> None:
-    with pytest.raises(
-        UsageError, match=r"must be asked again in 5000 s \(HTTP 429: quota\), not now; what was scored"
-    ):
+    with pytest.raises(UsageError, match=r"within 900 s; it demands a pause of 5000 s \(HTTP 429: quota\); the texts"):
         list(scorer(serve(lambda _: error(429, "quota", Retry_After="5000")))([Prompt("ab")]))
     url = serve(lambda _: error(500, "down"))
-    with pytest.raises(UsageError, match=r"7 attempts at .* failed: HTTP 500: down; what was scored is kept"):
+    with pytest.raises(UsageError, match=r"7 attempts at .* failed: HTTP 500: down; the texts scored so far are saved"):
         list(scorer(url)([Prompt("ab")]))
     assert len(url.asked) == 7
 
@@ -70,20 +70,26 @@ def test_a_refusal_ends_at_once_and_asks_for_no_more(serve, scorer, error, statu
     assert len(url.asked) <= 8  # those that were open already
 
 
-def test_an_answer_that_is_no_json_and_a_server_that_is_not_there(serve, scorer, waiting) -> None:
+def test_a_reply_that_repeats_the_key_does_not_bring_it_into_a_message(serve, scorer) -> None:
+    url = serve(lambda _: (200, f'{{"{KEY}": 1}}'.encode(), {}))
+    with pytest.raises(UsageError, match=r"with choices; it gives \[key\]$"):
+        list(scorer(url, key=KEY)([Prompt("ab")]))
+
+
+def test_an_answer_that_is_no_json_and_a_server_that_is_not_there(serve, scorer, fake_time) -> None:
     with pytest.raises(UsageError, match=r"must answer with a JSON object; .* answered '<html>'$"):
         list(scorer(serve(lambda _: (200, b"<html>", {})))([Prompt("ab")]))
     with pytest.raises(UsageError, match=r"must be within reach; http://127.0.0.1:9/v1 does not answer$"):
         list(scorer("http://127.0.0.1:9/v1")([Prompt("ab")]))
-    assert waiting.slept == []
+    assert fake_time.waits == []
 
 
-def test_requests_begin_no_faster_than_the_rate(serve, words, waiting) -> None:
+def test_requests_begin_no_faster_than_the_rate(serve, words, fake_time) -> None:
     url = serve(words)
-    client = Client(url, per_minute=30, clock=waiting.clock)
+    client = Client(url, per_minute=30, clock=fake_time.clock)
     list(CompletionsScorer(client, "m", concurrency=1)([Prompt(f"text {i}") for i in range(5)]))
 
-    assert waiting.now - 1000 == pytest.approx(5 * 2.0)  # the first asks which server it is
+    assert sum(fake_time.waits) == pytest.approx(5 * 2.0)  # the first asks which server it is
 
 
 def test_requests_are_open_together_up_to_the_concurrency(serve, words, scorer) -> None:
@@ -126,12 +132,12 @@ def test_settings_out_of_range_are_refused() -> None:
         Client("http://a/v1", per_minute=0)
 
 
-def test_an_address_that_is_not_there_is_nothing_and_a_busy_one_is_asked_again(serve, error, waiting) -> None:
+def test_an_address_that_is_not_there_is_nothing_and_a_busy_one_is_asked_again(serve, error, fake_time) -> None:
     left = [error(503, "Loading model"), error(429), (200, b'{"a": 1}', {})]
     url = serve({"GET /v1/models": lambda _: left.pop(0), "GET /v1/list": lambda _: (200, b"[1]", {})})
-    client = Client(url, clock=waiting.clock)
+    client = Client(url, clock=fake_time.clock)
 
-    assert client.look(f"{url}/models") == {"a": 1}
-    assert sum(waiting.slept) == pytest.approx(1 + 2)
-    assert client.look(f"{url}/nothing") == {}
-    assert client.look(f"{url}/list") == {}
+    assert client.get_optional(f"{url}/models") == {"a": 1}
+    assert sum(fake_time.waits) == pytest.approx(1 + 2)
+    assert client.get_optional(f"{url}/nothing") == {}
+    assert client.get_optional(f"{url}/list") == {}

@@ -1,14 +1,16 @@
+"""The client of public services, and the checks of their records."""
+
 from datetime import date
 from email.utils import formatdate
 
 import pytest
 
+from fsd.collection.service import RefusedError, Service, field, iso_day, json_object
 from fsd.errors import UsageError
-from fsd.net.http import Service, field, iso_day, json_object
 
 
 @pytest.fixture
-def asking(service, fake_time):
+def client_of(service, fake_time):
     def start(answer):
         fake = service(answer)
         return fake, Service("arxiv", fake.url, interval=3.0, clock=fake_time.clock)
@@ -20,9 +22,9 @@ def ok(path, query):
     return b'{"a": 1}'
 
 
-def test_requests_are_spaced_and_say_who_asks(asking, fake_time, monkeypatch):
+def test_requests_are_spaced_and_name_the_project(client_of, fake_time, monkeypatch):
     monkeypatch.setenv("FSD_CONTACT", "someone@example.org")
-    fake, client = asking(ok)
+    fake, client = client_of(ok)
     for _ in range(3):
         assert client.get("/x", json_object, {"q": "a b"}) == {"a": 1}
     assert fake_time.waits == [3.0, 3.0]
@@ -32,8 +34,8 @@ def test_requests_are_spaced_and_say_who_asks(asking, fake_time, monkeypatch):
     assert "someone@example.org" in agent
 
 
-def test_a_busy_service_is_asked_again_when_it_says_so(asking, fake_time, reply):
-    fake, client = asking(ok)
+def test_requests_are_repeated_after_the_pause_demanded_or_the_backoff(client_of, fake_time, reply):
+    fake, client = client_of(ok)
     fake.faults = [
         reply(b"", 429, {"Retry-After": "40"}),
         reply(b"", 503, {"Retry-After": formatdate(fake_time.now + 140, usegmt=True)}),
@@ -45,26 +47,29 @@ def test_a_busy_service_is_asked_again_when_it_says_so(asking, fake_time, reply)
     assert fake_time.waits == [40.0, 100.0, 8.0, 16.0, 32.0]
 
 
-def test_it_gives_up_after_some_attempts_and_says_why(asking, fake_time, reply):
-    fake, client = asking(ok)
+def test_the_last_failure_is_in_the_message(client_of, fake_time, reply):
+    fake, client = client_of(ok)
     fake.faults = [reply(b"", 500)] * 9
-    with pytest.raises(UsageError, match=r"arxiv must answer; 6 attempts at http.*/x failed: HTTP 500; .*go on"):
+    with pytest.raises(UsageError, match=r"arxiv must answer; 6 attempts at http.*/x failed: HTTP 500; .* to resume"):
         client.get("/x", json_object)
     assert len(fake.asked) == 6
     assert fake_time.waits == [3.0, 4.0, 8.0, 16.0, 32.0]
 
 
-def test_a_wait_of_hours_is_left_to_the_user(asking, fake_time, reply):
-    fake, client = asking(ok)
+def test_a_pause_of_hours_ends_the_job(client_of, fake_time, reply):
+    fake, client = client_of(ok)
     fake.faults = [reply(b"", 429, {"Retry-After": "7200"})]
-    with pytest.raises(UsageError, match=r"arxiv must be asked again in 7200 s \(HTTP 429\)"):
+    with pytest.raises(
+        UsageError,
+        match=r"within 900 s; it demands a pause of 7200 s \(HTTP 429\); the texts",
+    ):
         client.get("/x", json_object)
     assert not fake_time.waits
 
 
-def test_what_is_refused_is_not_asked_again(asking, reply):
-    fake, client = asking(lambda *_: reply(b"no\nsuch page", 404))
-    with pytest.raises(UsageError, match=r"arxiv must give .*; it answered HTTP 404: no such page") as caught:
+def test_a_refusal_is_final(client_of, reply):
+    fake, client = client_of(lambda *_: reply(b"no\nsuch page", 404))
+    with pytest.raises(RefusedError, match=r"arxiv must give .*; it answered HTTP 404: no such page") as caught:
         client.get("/x", json_object)
     assert caught.value.status == 404
     assert "\n" not in str(caught.value)
@@ -80,8 +85,8 @@ def test_without_a_network_it_fails_at_once_and_names_the_service(fake_time):
 
 def test_the_address_comes_from_the_caller_then_the_environment(fake_time, monkeypatch):
     monkeypatch.setenv("FSD_ARXIV_URL", "http://mirror/")
-    assert Service("arxiv", "http://a", interval=1, clock=fake_time.clock).url == "http://mirror"
-    assert Service("arxiv", "http://a", interval=1, clock=fake_time.clock, mirror="http://b/").url == "http://b"
+    assert Service("arxiv", "http://a", interval=1, clock=fake_time.clock).base_url == "http://mirror"
+    assert Service("arxiv", "http://a", interval=1, clock=fake_time.clock, mirror="http://b/").base_url == "http://b"
 
 
 def test_a_missing_field_is_named():

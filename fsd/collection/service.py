@@ -1,0 +1,139 @@
+"""Public services that domains collect from, and checks of the records in their replies."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
+from datetime import datetime
+from importlib import metadata
+from typing import Any, TypeVar
+
+from fsd.errors import UsageError
+from fsd.net.http import Clock, HTTPClient, Reply, TransientError
+from fsd.net.hub import first_line
+
+Parsed = TypeVar("Parsed")
+JSON_TYPES: dict[type, str] = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
+
+
+class RefusedError(UsageError):
+    """A reply with a final HTTP status, `status`."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def user_agent() -> str:
+    """User-Agent header: project, version, and the contact in FSD_CONTACT, which some services require."""
+    contact = os.environ.get("FSD_CONTACT", "").strip()
+    return f"fsd/{metadata.version('fsd')} (collects dated texts for research{f'; {contact}' if contact else ''})"
+
+
+class Service(HTTPClient):
+    """A public service that is queried by GET, one request at a time.
+
+    Args:
+        name: in messages, and in FSD_<NAME>_URL, the environment variable for another address.
+        url: default address.
+        interval: least number of seconds between the starts of two requests, as the service wants it.
+        clock: the time.
+        mirror: another address, which outranks the environment variable.
+    """
+
+    resume_hint = "the texts collected so far are saved: run the same command again to resume"
+
+    def __init__(self, name: str, url: str, *, interval: float, clock: Clock, mirror: str = "") -> None:
+        variable = f"FSD_{name.upper()}_URL"
+        address = mirror or os.environ.get(variable) or url
+        super().__init__(address, interval=interval, clock=clock, user_agent=user_agent())
+        self.name = name
+        self.offline_hint = f": go online, or name a mirror by {variable}"
+
+    def get(self, path: str, parse: Callable[[bytes], Parsed], params: Mapping[str, Any] | None = None) -> Parsed:
+        """Request a path and parse the reply.
+
+        Args:
+            path: after the address of the service.
+            parse: makes the result of the body. Its ValueError, SyntaxError or TransientError lead to another
+                attempt; its UsageError is final.
+            params: of the query.
+
+        Raises:
+            RefusedError: for a final status, 4xx mostly.
+            UsageError: if the service cannot be reached, fails in all attempts, or demands too long a pause.
+        """
+
+        def read(reply: Reply) -> Parsed:
+            if not reply.ok:
+                raise RefusedError(
+                    f"{self.name} must give {reply.url}; it answered HTTP {reply.status_code}: "
+                    f"{self.server_message(reply)}",
+                    reply.status_code,
+                )
+            try:
+                return parse(reply.content)
+            except UsageError:
+                raise
+            except (ValueError, SyntaxError) as error:
+                raise TransientError(f"a reply that cannot be read ({first_line(error)[:200]})") from error
+
+        return self.request("GET", f"{self.base_url}{path}", read, params=params)
+
+
+def field(record: object, name: str, service: str, kind: type | None = None) -> Any:
+    """A required field of a record.
+
+    Args:
+        record: an object of a reply.
+        name: of the field.
+        service: name of the service, for messages.
+        kind: type of the value, a key of `JSON_TYPES`; None accepts any.
+
+    Raises:
+        UsageError: if there is no such field, or it has another type.
+    """
+    if not isinstance(record, Mapping):
+        raise format_changed(service, f"{name!r} in an object", record)
+    if name not in record:
+        names = ", ".join(map(str, record)) or "nothing"
+        raise UsageError(f"{service} must give {name!r} here; it gives {names}: its format may have changed")
+    if kind and not isinstance(record[name], kind):
+        raise format_changed(service, f"{name!r} as {JSON_TYPES[kind]}", record[name])
+    return record[name]
+
+
+def iso_day(stamp: str, name: str, service: str) -> Date:
+    """The day of an ISO date or time.
+
+    Args:
+        stamp: value of a field.
+        name: of the field, for messages.
+        service: name of the service, for messages.
+
+    Raises:
+        UsageError: if it is none.
+    """
+    try:
+        return datetime.fromisoformat(stamp.strip()).date()
+    except ValueError as error:
+        raise format_changed(service, f"{name!r} as an ISO date", stamp) from error
+
+
+def format_changed(service: str, expected: str, got: object) -> UsageError:
+    """The error for a reply in an unknown format."""
+    shown = repr(got)
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return UsageError(f"{service} must give {expected} here; it gives {shown}: its format may have changed")
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """Parse a body that is one JSON object.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    value = json.loads(body)
+    if not isinstance(value, dict):
+        raise ValueError("no JSON object")
+    return value
