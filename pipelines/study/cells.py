@@ -1,4 +1,4 @@
-"""One cell: its content hash, its numbers, and the run that keeps them."""
+"""Cells of a study: texts and content hash, and the run of MLflow that holds their numbers."""
 
 import hashlib
 import json
@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import detectors
 from detectors import Detector
+from fsd import tracking
 from fsd.data.documents import Split, content_hash
 from fsd.errors import UsageError
 from fsd.scoring.scorers import frequency_file
+from pipelines.common import experiment
 from pipelines.study.grid import Cell
-from pipelines.study.spec import Detection, Study
+from pipelines.study.model_pool import ModelPool
+from pipelines.study.spec import DetectorSpec, Study
+from pipelines.study.texts import split_texts
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fsd.scoring.deviation import Deviation
-    from fsd.tracking import Run
-    from pipelines.study.model_pool import Workbench
 
 CODE = (
     "fsd.scoring.model_scorer",
@@ -36,18 +38,20 @@ CODE = (
 )
 """Modules that every number goes through: when one changes, finished cells count no more."""
 SCORES = "scores.parquet"
+CHEAP_VIEWS = {"text", "tuned", "unigram"}
+"""Views that need no forward pass besides one of the base and one of the tuned model."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """A cell with all that its numbers depend on.
+class PreparedCell:
+    """A cell with everything that its numbers depend on.
 
     Attributes:
         cell: the cell.
-        detectors: named by `Detection.key`.
-        parts: its texts.
+        detectors: named by `DetectorSpec.key`.
+        parts: the split of its texts.
         trained: whether an adapter is trained.
-        key: the content hash.
+        key: content hash.
     """
 
     cell: Cell
@@ -58,8 +62,16 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Done:
-    """A finished cell: its place in the table, the run that holds it, its numbers, and why detectors are missing."""
+class CellResult:
+    """A finished cell.
+
+    Attributes:
+        cell: the cell.
+        run_id: MLflow run that holds its numbers and scores.
+        metrics: metric → value.
+        left_out: detector → reason why it cannot be computed.
+        reused: whether the run is from an earlier study or another cell.
+    """
 
     cell: Cell
     run_id: str
@@ -68,64 +80,56 @@ class Done:
     reused: bool
 
 
-def small_form(study: Study) -> Study:
-    """The study with the detectors that need no forward pass but one of the base and one of the tuned model."""
-    cheap = {"text", "tuned", "unigram"}
-    kept = [
-        d for d, loaded in zip(study.detectors, load_detectors(study.detectors), strict=True) if _reads(loaded, cheap)
-    ]
-    names = dict.fromkeys(d.shown for d in study.detectors if d not in kept)
+def at_small_scale(study: Study) -> Study:
+    """The study without detectors that need more than one forward pass per text and model state."""
+    loaded = zip(study.detectors, load_detectors(study.detectors), strict=True)
+    cheap = tuple(spec for spec, detector in loaded if set(detector.views) <= CHEAP_VIEWS)
+    names = dict.fromkeys(spec.shown for spec in study.detectors if spec not in cheap)
     if not names:
         return study
-    left = f"The small form leaves out {', '.join(names)}, for want of time: another pass over the texts each."
-    return replace(study, detectors=tuple(kept), note=f"{left} {study.note}".strip())
+    note = f"The small scale omits {', '.join(names)}, which need further forward passes over the texts."
+    return replace(study, detectors=cheap, note=f"{note} {study.note}".strip())
 
 
-def _reads(detector: Detector, views: set[str]) -> bool:
-    return set(detector.views) <= views
+def load_detectors(specs: Sequence[DetectorSpec]) -> tuple[Detector, ...]:
+    """Load detectors, each named by its key."""
+    return tuple(replace(detectors.load(spec.name, **spec.settings), name=spec.key) for spec in specs)
 
 
-def load_detectors(wanted: Sequence[Detection]) -> tuple[Detector, ...]:
-    """The detectors of a study, each named by its key."""
-    return tuple(replace(detectors.load(d.name, **d.settings), name=d.key) for d in wanted)
-
-
-def work(cell: Cell, study: Study, bench: "Workbench") -> Work:
-    """Texts, detectors and content hash of a cell; no model is loaded for it.
+def prepare_cell(cell: Cell, study: Study, pool: ModelPool) -> PreparedCell:
+    """Texts, detectors and content hash of a cell; no model is loaded.
 
     Raises:
-        UsageError: for texts or a model that cannot be had, or too few texts.
+        UsageError: for texts or a model that cannot be found, or too few texts.
     """
-    from pipelines.study.texts import prepare
-
-    cell = replace(cell, config=replace(cell.config, model=bench.resolved(cell.config.model)))
+    cell = replace(cell, config=replace(cell.config, model=pool.with_frequency_file(cell.config.model)))
     try:
-        parts = prepare(cell, trained=study.trained)
+        parts = split_texts(cell, trained=study.trained)
     except UsageError as error:
         raise UsageError(f"cell {cell.name}: {error}") from error
     trained = study.trained and bool(parts.unseen)
-    chosen = load_detectors(study.detectors)
-    return Work(cell, chosen, parts, trained, _key(cell, chosen, parts, trained, bench))
+    loaded = load_detectors(study.detectors)
+    return PreparedCell(cell, loaded, parts, trained, _key(cell, loaded, parts, trained, pool))
 
 
-def _key(cell: Cell, chosen: Sequence[Detector], parts: Split, trained: bool, bench: "Workbench") -> str:
-    """SHA-256 over everything that the numbers of a cell depend on."""
+def _key(cell: Cell, loaded: Sequence[Detector], parts: Split, trained: bool, pool: ModelPool) -> str:
+    """SHA-256 of everything that the numbers of a cell depend on."""
     model = cell.config.model
     reference = model.reference_model or ("embedded-twin" if model.model == "embedded" else None)
-    views = {view for detector in chosen for view in detector.views}
+    views = {view for detector in loaded for view in detector.views}
     table = frequency_file(model) if "unigram" in views else None
     content = {
-        "model": bench.fingerprint(model.model, model.revision),
+        "model": pool.fingerprint(model.model, model.revision),
         "precision": [model.device, model.dtype, model.bits],
-        "reference": bench.fingerprint(reference) if reference and "reference" in views else None,
+        "reference": pool.fingerprint(reference) if reference and "reference" in views else None,
         "frequencies": _digest(table) if table else None,
         "neighbours": model.neighbour_model,
         "training": asdict(cell.config.training) if trained else None,
-        "detectors": {d.name: dict(d.settings) for d in chosen},
+        "detectors": {d.name: dict(d.settings) for d in loaded},
         "shots": cell.config.detection.shots,
         "seed": cell.config.seed,
         "texts": [[(content_hash(d.text), d.member, d.group) for d in part] for part in parts],
-        "code": code([detectors.__name__ + "." + d.function.__name__ for d in chosen]),
+        "code": code([detectors.__name__ + "." + d.function.__name__ for d in loaded]),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -148,54 +152,73 @@ def _digest(file: Path) -> str:
         raise UsageError(f"frequency table must be a file; there is no file {file}") from error
 
 
-def run_cell(item: Work, bench: "Workbench", run: "Run") -> tuple[dict[str, float], dict[str, str]]:
-    """Train, score and judge as the main job does, and keep the numbers and scores in the run.
+def recall(prepared: PreparedCell, record: tracking.RunRecord) -> CellResult:
+    """The result of a cell from the finished run of an earlier study."""
+    left_out = json.loads(record.tags.get("left_out", "{}"))
+    return CellResult(prepared.cell, record.id, record.metrics, left_out, reused=True)
+
+
+def run(name: str, prepared: PreparedCell, pool: ModelPool, parent: tracking.Run, experiment_name: str) -> CellResult:
+    """Run a cell of the study `name` in an MLflow run nested below `parent`.
 
     Raises:
-        UsageError: as the main job does, with the cell's name before it.
+        UsageError: as the main pipeline does, prefixed with the name of the cell.
     """
-    from pipelines.common import experiment
+    cell, config = prepared.cell, prepared.cell.config
+    tags = {"study": name, "kind": "cell", "cell": prepared.key, "base_model": config.model.model}
+    params = {"cell": cell.labels, **asdict(config.training), "model": config.model.model, "data": config.data.data}
+    with tracking.run(experiment_name, f"{name}: {cell.name}", params=params, tags=tags, parent=parent) as opened:
+        try:
+            metrics, left_out = compute(prepared, pool, opened)
+        except UsageError as error:
+            raise UsageError(f"cell {cell.name}: {error}") from error
+    return CellResult(cell, opened.id, metrics, left_out, reused=False)
 
-    config = item.cell.config
-    try:
-        model = bench.model(config.model)
-        if item.trained:
-            experiment.tune(model, item.parts.unseen, config, run)
-        scorers = bench.scorers(config.model, trained=item.trained)
-        work = experiment.prepare(model, item.parts, item.detectors, config, scorers)
-        deviation, left_out = work.score(), work.left_out
-        numbers, frame = judge(item, deviation, left_out)
-    except UsageError as error:
-        raise UsageError(f"cell {item.cell.name}: {error}") from error
-    run.log_metrics(numbers)
+
+def compute(prepared: PreparedCell, pool: ModelPool, run: tracking.Run) -> tuple[dict[str, float], dict[str, str]]:
+    """Fine-tune, score and evaluate as the main pipeline does; log metrics and scores to the run.
+
+    Returns:
+        Metric → value, and detector → reason why it is left out.
+    """
+    config = prepared.cell.config
+    model = pool.model(config.model)
+    if prepared.trained:
+        experiment.tune(model, prepared.parts.unseen, config, run)
+    scorers = pool.scorers(config.model, trained=prepared.trained)
+    work = experiment.prepare(model, prepared.parts, prepared.detectors, config, scorers)
+    metrics, frame = evaluate(prepared, work.score(), work.left_out)
+    run.log_metrics(metrics)
     run.log_table(SCORES, frame)
-    run.set_tags({"left_out": json.dumps(left_out)})
-    return numbers, left_out
+    run.set_tags({"left_out": json.dumps(work.left_out)})
+    return metrics, work.left_out
 
 
-def judge(item: Work, deviation: "Deviation", left_out: Mapping[str, str]) -> "tuple[dict[str, float], pd.DataFrame]":
-    """The numbers of a cell under the names that all runs share, and its scores, a row a text."""
-    from fsd.evaluation import results as _outcome
-    from pipelines.common import run_log as _record
+def evaluate(
+    prepared: PreparedCell, deviation: "Deviation", left_out: Mapping[str, str]
+) -> "tuple[dict[str, float], pd.DataFrame]":
+    """Metrics of a cell, named as in all runs, and its scores, one row per text."""
+    from fsd.evaluation import results
+    from pipelines.common import run_log
 
-    seed = item.cell.config.seed
-    if item.trained:
+    seed = prepared.cell.config.seed
+    if prepared.trained:
         remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
-        outcome = _outcome.judge(item.parts, deviation, None, item.detectors, seed=seed, remarks=remarks)
-        numbers, frame = _record.metrics(outcome), _record.scores_frame(outcome)
+        outcome = results.judge(prepared.parts, deviation, None, prepared.detectors, seed=seed, remarks=remarks)
+        metrics, frame = run_log.metrics(outcome), run_log.scores_frame(outcome)
     else:
-        numbers, frame = _base_metrics(item, deviation), _base_frame(item, deviation)
-    return {**_sizes(item.parts), **_fallbacks(item, deviation), **numbers}, frame
+        metrics, frame = _base_metrics(prepared, deviation), _base_frame(prepared, deviation)
+    return {**_sizes(prepared.parts), **_fallbacks(prepared, deviation), **metrics}, frame
 
 
-def _fallbacks(item: Work, deviation: "Deviation") -> dict[str, float]:
+def _fallbacks(prepared: PreparedCell, deviation: "Deviation") -> dict[str, float]:
     """Share of the texts on which a detector's base score is a fallback."""
-    found: dict[str, float] = {}
-    texts = len(item.parts.validation) + len(item.parts.test)
+    shares: dict[str, float] = {}
+    texts = len(prepared.parts.validation) + len(prepared.parts.test)
     for (name, state, _), count in deviation.fallbacks.items():
         if state == "base":
-            found[f"fallback/{name}.base"] = found.get(f"fallback/{name}.base", 0.0) + count / texts
-    return found
+            shares[f"fallback/{name}.base"] = shares.get(f"fallback/{name}.base", 0.0) + count / texts
+    return shares
 
 
 def _sizes(parts: Split) -> dict[str, float]:
@@ -203,33 +226,35 @@ def _sizes(parts: Split) -> dict[str, float]:
     return {**sizes, "texts/test_members": float(sum(bool(d.member) for d in parts.test))}
 
 
-def _base_metrics(item: Work, deviation: "Deviation") -> dict[str, float]:
-    """Base scores on the test texts; no threshold, so no accuracy."""
+def _base_metrics(prepared: PreparedCell, deviation: "Deviation") -> dict[str, float]:
+    """Metrics of the base scores on the test texts; without a threshold there is no accuracy."""
     from fsd.data.near_duplicates import families
     from fsd.evaluation.metrics import evaluate
 
-    test = item.parts.test
-    held = len(item.parts.validation)
+    test, seed = prepared.parts.test, prepared.cell.config.seed
+    held = len(prepared.parts.validation)
     groups = [str(number) for number in families([d.group for d in test], [d.text for d in test])]
     scores = {name: column[held:] for name, column in deviation.base.items()}
-    found = {}
-    for name, numbers in evaluate([bool(d.member) for d in test], scores, groups, seed=item.cell.config.seed).items():
+    metrics = {}
+    for name, estimates in evaluate([bool(d.member) for d in test], scores, groups, seed=seed).items():
         for metric in ("auc", "tpr_at_1fpr", "tpr_at_5fpr", "tpr_at_10fpr"):
-            found[f"{metric}/{name}.base"] = getattr(numbers, metric).value
-        found[f"auc_low/{name}.base"], found[f"auc_high/{name}.base"] = numbers.auc.low, numbers.auc.high
-    return found
+            metrics[f"{metric}/{name}.base"] = getattr(estimates, metric).value
+        metrics[f"auc_low/{name}.base"] = estimates.auc.low
+        metrics[f"auc_high/{name}.base"] = estimates.auc.high
+    return metrics
 
 
-def _base_frame(item: Work, deviation: "Deviation") -> "pd.DataFrame":
+def _base_frame(prepared: PreparedCell, deviation: "Deviation") -> "pd.DataFrame":
     import pandas as pd
 
     from fsd.data.near_duplicates import families
 
-    texts = [*item.parts.validation, *item.parts.test]
+    parts = prepared.parts
+    texts = [*parts.validation, *parts.test]
     columns: dict[str, Any] = {
         "id": [content_hash(d.text)[:16] for d in texts],
         "label": [int(bool(d.member)) for d in texts],
         "group": [str(number) for number in families([d.group for d in texts], [d.text for d in texts])],
-        "split": ["validation"] * len(item.parts.validation) + ["test"] * len(item.parts.test),
+        "split": ["validation"] * len(parts.validation) + ["test"] * len(parts.test),
     }
     return pd.DataFrame({**columns, **{f"{name}.base": column for name, column in deviation.base.items()}})

@@ -1,146 +1,187 @@
-"""From a study and a command line to cells: a place in the table, a configuration of the main job and its texts."""
+"""Settings of the command line, and the cells that a study consists of with these settings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fsd.config import AdapterConfig, DataConfig, FSDConfig, ModelConfig
+import tyro
+
+from fsd.config import AdapterConfig, DataConfig, Dtype, FSDConfig, ModelConfig
 from fsd.errors import UsageError
-from pipelines.study.spec import DATA, FREQUENCIES, MODEL, TWINS, Axis, Levels, Study, Texts
+from pipelines.study.spec import DATA, EMBEDDED_MODELS, FREQUENCIES, MODEL, Axis, Levels, Study, TextOptions
 
 SETTING = "setting"
-"""The one axis of a study that varies its axes apart."""
+"""The single axis of a study that varies one axis at a time."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a command line asks of a study: `pipelines.study.StudyConfig` without its name."""
+class StudyConfig:
+    """Study, model and texts."""
 
+    name: Annotated[str, tyro.conf.Positional] = ""
+    """Name of the study; see --list."""
+    list: bool = False
+    """List all studies, what each needs, and whether it can run here."""
     model: tuple[str, ...] = ()
+    """embedded, model folders or hub ids; several for a study that compares models. Default: embedded, or the paper's
+    models at full scale."""
     data: tuple[str, ...] = ()
+    """Files or published benchmarks such as wikimia:64, merged into one benchmark; a study that compares benchmarks
+    takes each as one of them."""
     other: tuple[str, ...] = ()
+    """Texts of another domain, for the study that fine-tunes on them."""
     frequencies: tuple[str, ...] = ()
+    """Token-frequency table for dc_pdd, made by pipelines.frequencies; several for the study that compares them."""
     columns: str = ""
+    """Names of columns that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
     domain: str = "arxiv"
+    """Domain of the texts; the MLflow experiment is fsd-<domain>."""
     scale: Literal["small", "full"] = "small"
-    options: ModelConfig = field(default_factory=ModelConfig)
+    """small runs in about a minute on the embedded model; full is the paper's grid."""
+    reference_model: str | None = None
+    """Smaller model of the same family for the detector reference; embedded has its own."""
+    revision: str | None = None
+    """Branch, tag or commit of a hub id."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N, or spread (across all GPUs, then CPU memory, for models larger than one GPU)."""
+    dtype: Dtype = "auto"
+    """Precision of training and scoring; auto is bfloat16 on cuda, else float32."""
+    bits: Literal[4, 8] | None = None
+    """Quantize the weights to this number of bits; needs bitsandbytes."""
+    max_batch_tokens: int | None = None
+    """Maximum number of tokens per forward pass, padding included; the default depends on the device."""
     training: AdapterConfig = field(default_factory=AdapterConfig)
     seed: int = 42
+    """Random seed for the split, adapter initialisation and bootstrap."""
 
     @property
     def embedded(self) -> bool:
-        """Whether only embedded models are asked, so that the embedded texts are the default."""
-        return set(self.model) <= set(TWINS) and (self.scale == "small" or bool(self.model))
+        """Whether only embedded models are used, so that texts default to the embedded corpus."""
+        return set(self.model) <= set(EMBEDDED_MODELS) and (self.scale == "small" or bool(self.model))
+
+    @property
+    def model_options(self) -> ModelConfig:
+        """Model settings that are the same in all cells."""
+        return ModelConfig(
+            revision=self.revision,
+            reference_model=self.reference_model,
+            device=self.device,
+            dtype=self.dtype,
+            bits=self.bits,
+            max_batch_tokens=self.max_batch_tokens,
+        )
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a study.
+    """One run of the main pipeline within a study.
 
     Attributes:
-        place: axis → label.
-        config: of the main job.
-        texts: what is done to its texts.
+        labels: axis → label.
+        config: settings of the main pipeline.
+        texts: changes to the texts.
     """
 
-    place: Mapping[str, str]
+    labels: Mapping[str, str]
     config: FSDConfig
-    texts: Texts
+    texts: TextOptions
 
     @property
     def name(self) -> str:
-        """The labels in a row."""
-        return ", ".join(self.place.values()) or "all"
+        """The labels, separated by commas."""
+        return ", ".join(self.labels.values()) or "all"
 
 
-def plan(name: str, study: Study, request: Request) -> list[Cell]:
-    """The cells of a study, in the order of its axes.
+def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
+    """Expand a study into its cells, in the order of its axes.
 
     Raises:
-        UsageError: if a flag is missing that the study needs, or given more often than it can be used.
+        UsageError: if a flag is missing that the study needs, or has more values than the study can use.
     """
-    _check(name, study, request)
-    axes = [Axis(axis.name, _levels(axis, request)) for axis in study.axes]
-    fixed = {**study.settings, **(study.small_settings if request.scale == "small" else {})}
-    return [_cell(place, {**fixed, **settings}, request) for place, settings in _grid(axes, apart=study.apart)]
+    _check(name, study, config)
+    axes = [Axis(axis.name, _levels(axis, config)) for axis in study.axes]
+    fixed = {**study.settings, **(study.small_settings if config.scale == "small" else {})}
+    grid = _one_at_a_time(axes) if study.one_at_a_time else _combinations(axes)
+    return [_cell(labels, {**fixed, **settings}, config) for labels, settings in grid]
 
 
-def _check(name: str, study: Study, request: Request) -> None:
+def _check(name: str, study: Study, config: StudyConfig) -> None:
     axes = {axis.name for axis in study.axes}
-    for flag, axis, given in (
-        ("--model", MODEL, request.model),
-        ("--frequencies", FREQUENCIES, request.frequencies),
+    for flag, axis, values in (
+        ("--model", MODEL, config.model),
+        ("--frequencies", FREQUENCIES, config.frequencies),
     ):
-        if len(given) > 1 and axis not in axes:
-            raise UsageError(f"study {name} must have one {flag}; got {', '.join(given)}")
-    if request.scale == "full" and not request.model and MODEL not in axes:
+        if len(values) > 1 and axis not in axes:
+            raise UsageError(f"study {name} must have one {flag}; got {', '.join(values)}")
+    if config.scale == "full" and not config.model and MODEL not in axes:
         raise UsageError(f"study {name} in full must have a model: give --model ID, or leave out --scale full")
-    if FREQUENCIES in axes and not request.frequencies and not request.embedded:
+    if FREQUENCIES in axes and not config.frequencies and not config.embedded:
         raise UsageError(f"study {name} must have token-frequency tables to compare: give --frequencies FILE FILE")
-    foreign = any("texts.foreign" in change for axis in study.axes for change in axis.levels.values())
-    if foreign and request.data and not request.other:
+    if study.has_foreign_texts and config.data and not config.other:
         raise UsageError(f"study {name} must have texts of another domain beside --data: give --other FILE")
-    if request.other and not foreign:
+    if config.other and not study.has_foreign_texts:
         raise UsageError(f"other must be given only to a study with foreign texts; {name} has none")
 
 
-def _levels(axis: Axis, request: Request) -> Levels:
-    given: dict[str, tuple[str, Sequence[str]]] = {
-        MODEL: ("model.model", request.model),
-        DATA: ("data.data", request.data),
-        FREQUENCIES: ("model.frequencies", request.frequencies),
+def _levels(axis: Axis, config: StudyConfig) -> Levels:
+    """The levels of an axis: the values of its flag, else those of the declaration."""
+    flags: dict[str, tuple[str, Sequence[str]]] = {
+        MODEL: ("model.model", config.model),
+        DATA: ("data.data", config.data),
+        FREQUENCIES: ("model.frequencies", config.frequencies),
     }
-    setting, values = given.get(axis.name, ("", ()))
+    setting, values = flags.get(axis.name, ("", ()))
     if values:
-        return {_label(v): {setting: (v,) if axis.name == DATA else v} for v in values}
-    small = request.embedded if axis.name in given else request.scale == "small"
+        return {label(value): {setting: (value,) if axis.name == DATA else value} for value in values}
+    small = config.embedded if axis.name in flags else config.scale == "small"
     return axis.small if small and axis.small is not None else axis.levels
 
 
-def _label(value: str) -> str:
-    """A file by its name, an id or benchmark as it is."""
+def label(value: str) -> str:
+    """The name of a file or folder without its path; hub ids and benchmarks unchanged."""
     return Path(value).name if Path(value).exists() else value
 
 
-def _grid(axes: Sequence[Axis], *, apart: bool) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
-    if apart:
-        for axis in axes:
-            for label, change in axis.levels.items():
-                yield {SETTING: f"{axis.name} {label}"}, dict(change)
-        return
+def _one_at_a_time(axes: Sequence[Axis]) -> Iterator[tuple[dict[str, str], Mapping[str, Any]]]:
+    for axis in axes:
+        for level, settings in axis.levels.items():
+            yield {SETTING: f"{axis.name} {level}"}, settings
+
+
+def _combinations(axes: Sequence[Axis]) -> Iterator[tuple[dict[str, str], Mapping[str, Any]]]:
     for levels in product(*(axis.levels.items() for axis in axes)):
-        place = {axis.name: label for axis, (label, _) in zip(axes, levels, strict=True)}
-        yield place, {key: value for _, change in levels for key, value in change.items()}
+        labels = {axis.name: level for axis, (level, _) in zip(axes, levels, strict=True)}
+        yield labels, {key: value for _, settings in levels for key, value in settings.items()}
 
 
-def _cell(place: dict[str, str], settings: dict[str, Any], request: Request) -> Cell:
-    settings = {"model.model": request.model[0] if request.model else "embedded", **settings}
-    if request.data and DATA not in place:
-        settings["data.data"] = request.data
-    elif request.embedded and not settings.get("data.data", ("",))[0].startswith("embedded"):
+def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig) -> Cell:
+    settings = {"model.model": config.model[0] if config.model else "embedded", **settings}
+    if config.data and DATA not in labels:
+        settings["data.data"] = config.data
+    elif config.embedded and not settings.get("data.data", ("",))[0].startswith("embedded"):
         settings["data.data"] = ("embedded",)
-    if request.other and "texts.foreign" in settings:
-        settings["texts.other"] = request.other
-    if request.frequencies and FREQUENCIES not in place:
-        settings["model.frequencies"] = request.frequencies[0]
-    config = FSDConfig(
-        data=DataConfig(domain=request.domain, columns=request.columns),
-        model=request.options,
-        training=request.training,
+    if config.other and "texts.foreign" in settings:
+        settings["texts.other"] = config.other
+    if config.frequencies and FREQUENCIES not in labels:
+        settings["model.frequencies"] = config.frequencies[0]
+    job = FSDConfig(
+        data=DataConfig(domain=config.domain, columns=config.columns),
+        model=config.model_options,
+        training=config.training,
         placebo="none",
-        seed=request.seed,
+        seed=config.seed,
     )
-    return Cell(place, *apply(config, Texts(), settings))
+    return Cell(labels, *with_settings(job, TextOptions(), settings))
 
 
-def apply(config: FSDConfig, texts: Texts, settings: Mapping[str, Any]) -> tuple[FSDConfig, Texts]:
-    """Configuration and texts with some settings changed, each by its dotted name.
+def with_settings(config: FSDConfig, texts: TextOptions, settings: Mapping[str, Any]) -> tuple[FSDConfig, TextOptions]:
+    """Return the configuration and text options with settings changed, each by its dotted name.
 
     Raises:
-        TypeError: for a setting that does not exist.
-        AttributeError: for a group of settings that does not exist.
+        TypeError: for an unknown setting.
+        AttributeError: for an unknown group of settings.
     """
     for key, value in settings.items():
         group, _, setting = key.partition(".")

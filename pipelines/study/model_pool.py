@@ -1,32 +1,30 @@
-"""One loaded model at a time, shared by all cells that ask it, its base readings kept."""
+"""Models and scorers shared by the cells of a study: one model is loaded at a time, its base statistics kept."""
 
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd.config import ModelConfig
-from fsd.net.hub import EMBEDDED, fingerprint, locate
+from fsd.net.hub import fingerprint, locate
 from fsd.scoring.cache import MemoizedScorer
-from fsd.scoring.scorers import TABLE, build_scorers
+from fsd.scoring.scorers import build_scorers
 from fsd.token_stats import Scorer
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
 
 DOCSTRINGS = "docstrings:"
-"""Begins the name of a reference corpus that is made of an installed package's manual."""
+"""Prefix of a reference corpus that consists of the docstrings of an installed package."""
 PARAGRAPHS = 300
 
 
 @dataclass
-class Workbench:
-    """Models and scorers for cells that come sorted by model. Made by `workbench`.
+class ModelPool:
+    """Loads models and scorers for cells sorted by model.
 
     Attributes:
-        folder: for frequency tables that are counted here; removed at the end.
+        folder: temporary folder for token-frequency tables that are counted here.
     """
 
     folder: Path
@@ -35,47 +33,39 @@ class Workbench:
     _fingerprints: dict[tuple[str, str | None], str] = field(default_factory=dict)
 
     def fingerprint(self, model: str, revision: str | None = None) -> str:
-        """The hash of a model's weights, without loading it."""
+        """Hash of a model's weights, without loading the model."""
         key = (model, revision)
         if key not in self._fingerprints:
             self._fingerprints[key] = fingerprint(locate(model, revision)[0])
         return self._fingerprints[key]
 
-    def resolved(self, config: ModelConfig) -> ModelConfig:
-        """The settings with a frequency table as a file, counted first if it is of a package's manual."""
-        given = config.frequencies or ""
-        if given.startswith(DOCSTRINGS):
-            return replace(config, frequencies=str(self._count(config, given.removeprefix(DOCSTRINGS))))
-        beside = EMBEDDED.get(config.model, Path()) / TABLE
-        if not given and config.model in EMBEDDED and beside.is_file():
-            return replace(config, frequencies=str(beside))
-        return config
+    def with_frequency_file(self, config: ModelConfig) -> ModelConfig:
+        """The settings with the token frequencies of a package's docstrings, if asked for, counted into a file."""
+        package = (config.frequencies or "").partition(DOCSTRINGS)[2]
+        return replace(config, frequencies=str(self._count(config, package))) if package else config
 
     def model(self, config: ModelConfig) -> "LanguageModel":
-        """The model; the one before is let go of when another is asked for."""
+        """Return the loaded model; loading another one releases the previous one."""
         from fsd.models import language_model
 
-        wanted = replace(config, frequencies=None, reference_model=None, neighbour_model=None)
-        if self._loaded is None or self._loaded[0] != wanted:
+        key = replace(config, frequencies=None, reference_model=None, neighbour_model=None)
+        if self._loaded is None or self._loaded[0] != key:
             self._loaded = None
             self._scorers.clear()
             model = language_model.load(config)
-            self._loaded = wanted, model
+            self._loaded = key, model
         return self._loaded[1]
 
     def scorers(self, config: ModelConfig, *, trained: bool) -> Mapping[str, Scorer]:
-        """What can read a text for `resolved` settings; base readings are shared by all cells of a model."""
+        """Scorers by name, `tuned` only if `trained`; all cells of a model share its base statistics."""
         model = self.model(config)
         if config not in self._scorers:
-            fresh = build_scorers(model, config)
-            kept = next(iter(self._scorers.values()), {})
-            base = kept.get("base", MemoizedScorer(fresh["base"]))
-            self._scorers[config] = {n: MemoizedScorer(s) for n, s in fresh.items() if n not in ("base", "tuned")}
-            self._scorers[config] |= {"base": base, "tuned": fresh["tuned"]}
-        found = dict(self._scorers[config])
-        if not trained:
-            found.pop("tuned")
-        return found
+            new = build_scorers(model, config)
+            previous = next(iter(self._scorers.values()), {})
+            base = previous.get("base", MemoizedScorer(new["base"]))
+            self._scorers[config] = {n: MemoizedScorer(s) for n, s in new.items() if n not in ("base", "tuned")}
+            self._scorers[config] |= {"base": base, "tuned": new["tuned"]}
+        return {name: scorer for name, scorer in self._scorers[config].items() if trained or name != "tuned"}
 
     def _count(self, config: ModelConfig, package: str) -> Path:
         from fsd.data.docstrings import docstring_paragraphs
@@ -91,10 +81,3 @@ class Workbench:
             table = count(map(Passage, texts), tokenizer, vocabulary, model=config.model, corpus=name)
             table.save(out)
         return out
-
-
-@contextmanager
-def workbench() -> Iterator[Workbench]:
-    """A workbench for the length of a `with` block."""
-    with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
-        yield Workbench(Path(folder))

@@ -1,7 +1,7 @@
-"""The papers' tables and figures, one file each, found by file name; a name that begins with _ is no study.
+"""Declarative types for the tables and figures in `pipelines.study.papers`.
 
-A file says in `STUDY` what is varied, which scores and numbers are shown and where they stand in the paper's layout.
-`fsd_t6.py` is run by `python -m pipelines.study fsd-t6`. Nothing here computes.
+A declaration states what is varied, which scores and metrics are shown, and their layout in the paper. The file
+`papers/fsd_t6.py` is run by `python -m pipelines.study fsd-t6`.
 """
 
 import importlib
@@ -13,29 +13,36 @@ from typing import Any, Literal
 from fsd.errors import UsageError
 from pipelines.study import papers
 
-Figure = Literal["dots", "curve", "roc", "scores", "heat map"]
+FigureKind = Literal["dots", "curve", "roc", "scores", "heat map"]
 Metric = Literal["auc", "tpr_at_5fpr", "accuracy"]
 State = Literal["base", "fsd"]
 
 MODEL, DATA, FREQUENCIES = "model", "data", "frequencies"
-"""Axes whose levels the flags of the same name replace."""
-TWINS = ("embedded", "embedded-twin")
-"""The embedded target, and the same model without its members."""
+"""Axes whose levels are replaced by the command-line flags of the same name."""
+EMBEDDED_MODELS = ("embedded", "embedded-twin")
+"""The embedded target model, and its twin, pretrained in the same way but without the members."""
+SMALL_FIELDS = (
+    "embedded:cs,eess",
+    "embedded:math,stat",
+    "embedded:q-bio,econ",
+    "embedded:physics,cond-mat,astro-ph",
+)
+"""Fields of the embedded corpus that replace the subsets of a benchmark at the small scale."""
 
 
 @dataclass(frozen=True)
-class Texts:
-    """What is done to a cell's texts, in this order; changes are those of `fsd.data.ablations`.
+class TextOptions:
+    """Changes to the texts of a cell, applied in this order; see `fsd.data.ablations`.
 
     Attributes:
-        timestamps: keep, delete or replace the timestamps in the texts.
-        words: cut texts to so many words; shorter texts are left out.
-        where: from which part of a text to cut them: head, middle or tail; None is the beginning.
-        trained_on: which texts of the reserved share the adapter is trained on: non, mem or all; None reserves
-            non-members alone, as the main job does.
-        other: data of another domain, given as in `data.data`.
-        foreign: share of the unseen texts whose place non-members of `other` take.
-        unseen_count: train on so many of the unseen texts; 0 trains nothing.
+        timestamps: keep, delete or replace timestamps.
+        words: truncate texts to this number of words; shorter texts are dropped.
+        where: part of the text to take these words from: head, middle or tail; None takes the beginning.
+        trained_on: class of the reserved texts that the adapter is trained on: non, mem or all; None reserves
+            non-members only, as the main pipeline does.
+        other: data of another domain, in the format of `data.data`.
+        foreign: share of the unseen texts to replace by non-members of `other`.
+        unseen_count: number of unseen texts to train on; 0 skips the training.
     """
 
     timestamps: Literal["keep", "delete", "replace"] = "keep"
@@ -48,21 +55,21 @@ class Texts:
 
 
 Levels = Mapping[str, Mapping[str, Any]]
-"""Label → settings that it changes: `training.rank`, `model.model`, `data.unseen` as in `fsd.config`, `texts.words`.
+"""Label → settings of that level: `training.rank`, `model.model`, `data.unseen` as in `fsd.config`, or `texts.words`.
 
-`data.data` holds files, published benchmarks (`wikimia:64`), or the embedded corpus: `embedded`, some of its fields
-as in `embedded:math,stat`, or `embedded:dated` with the day of publication before each text.
+`data.data` holds files, published benchmarks (`wikimia:64`), or the embedded corpus: `embedded` for all of it,
+`embedded:math,stat` for some fields, and `embedded:dated` to put the publication date before each text.
 """
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Something that is varied.
+    """A factor that is varied.
 
     Attributes:
-        name: as shown in the table.
-        levels: as in the paper.
-        small: the levels of the small form; None takes those of the paper.
+        name: heading in the table.
+        levels: the paper's levels.
+        small: levels at the small scale; None uses the paper's.
     """
 
     name: str
@@ -71,8 +78,8 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Detection:
-    """A detector with settings, and what the table calls it."""
+class DetectorSpec:
+    """A detector, its settings, and its label in the table."""
 
     name: str
     settings: Mapping[str, float | bool] = field(default_factory=dict)
@@ -80,63 +87,64 @@ class Detection:
 
     @property
     def key(self) -> str:
-        """Tells apart the same detector with other settings; fit for a metric's name."""
+        """Name and settings; unique within a study and valid in the name of a metric."""
         return " ".join([self.name, *(f"{name} {value}" for name, value in self.settings.items())])
 
     @property
     def shown(self) -> str:
-        """What the table calls it."""
+        """Label in the table."""
         return self.label or self.key
 
 
-Numbers = Mapping[tuple[str, ...], float]
-"""The paper's own numbers by place: (model, data, detector, state, metric), each as labelled in the table."""
+PaperNumbers = Mapping[tuple[str, ...], float]
+"""Numbers printed in the paper, by (model, data, detector, state, metric) as labelled in the table."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """A table or figure as a grid over the main job.
+    """A table or figure as a grid of runs of the main pipeline.
 
     Attributes:
         place: paper and number of the table or figure.
-        title: what it asks.
-        axes: what is varied from cell to cell.
-        detectors: all are computed in every cell.
-        rows: axes, or detector, state, metric: what the table's rows tell apart.
-        columns: likewise for its columns.
-        metrics: numbers to show.
-        states: base alone needs no fine-tuning and is measured on the whole benchmark.
-        apart: vary one axis at a time about the defaults instead of all combinations; one axis `setting` results.
-        figure: how the figure is drawn.
-        x: along the figure: an axis, or a detector's setting.
-        y: up a heat map: a detector's setting.
-        against: detector that every other one is tested against, paired on the same texts.
-        settings: changed in every cell.
-        small_settings: changed in the small form on top.
-        needs: what the full form takes besides the flags --model and --data, for the list.
-        also: other names of the study.
-        paper: the paper's own numbers; empty where they are not on record.
-        note: what a reader of the table must know.
+        title: research question.
+        detectors: computed in every cell.
+        axes: factors varied between cells.
+        rows: headings of the table's rows: axes, settings of a detector, `detector`, `state` or `metric`.
+        columns: headings of the table's columns, likewise.
+        metrics: metrics shown.
+        states: scores shown; with `base` alone nothing is fine-tuned and the whole benchmark is tested.
+        one_at_a_time: vary one axis at a time around the defaults, as a single axis `setting`, instead of all
+            combinations.
+        figure: kind of figure.
+        x: x-axis of a curve or heat map: an axis, or a setting of a detector.
+        y: y-axis of a heat map: a setting of a detector.
+        against: detector that all others are tested against, paired by text.
+        settings: settings of every cell.
+        small_settings: additional settings of every cell at the small scale.
+        needs: flags needed at full scale besides --model and --data; shown by --list.
+        aliases: other names of the study.
+        paper: numbers printed in the paper.
+        note: caveats shown below the table.
     """
 
     place: str
     title: str
-    detectors: tuple[Detection, ...]
+    detectors: tuple[DetectorSpec, ...]
     axes: tuple[Axis, ...] = ()
     rows: tuple[str, ...] = ("detector",)
     columns: tuple[str, ...] = ("state",)
     metrics: tuple[Metric, ...] = ("auc",)
     states: tuple[State, ...] = ("base", "fsd")
-    apart: bool = False
-    figure: Figure = "dots"
+    one_at_a_time: bool = False
+    figure: FigureKind = "dots"
     x: str = ""
     y: str = ""
     against: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)
     needs: str = ""
-    also: tuple[str, ...] = ()
-    paper: Numbers = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    paper: PaperNumbers = field(default_factory=dict)
     note: str = ""
 
     @property
@@ -144,43 +152,47 @@ class Study:
         """Whether cells are fine-tuned."""
         return "fsd" in self.states
 
-
-def plain(*names: str) -> tuple[Detection, ...]:
-    """Detectors with the papers' settings."""
-    return tuple(Detection(name) for name in names)
-
-
-def of_models(*ids: str) -> Axis:
-    """The axis of models; on the embedded texts, the target and its twin that never saw them."""
-    return Axis(MODEL, {i: {"model.model": i} for i in ids}, {i: {"model.model": i} for i in TWINS})
+    @property
+    def has_foreign_texts(self) -> bool:
+        """Whether an axis mixes in texts of another domain."""
+        return any("texts.foreign" in settings for axis in self.axes for settings in axis.levels.values())
 
 
-def of_data(*names: str, small: tuple[str, ...] = ("embedded:cs,eess,stat,math", "embedded:q-bio,econ")) -> Axis:
-    """The axis of benchmarks; small, some fields of the embedded corpus each."""
+def with_defaults(*names: str) -> tuple[DetectorSpec, ...]:
+    """Detectors with their default settings."""
+    return tuple(DetectorSpec(name) for name in names)
+
+
+def model_axis(*ids: str) -> Axis:
+    """Models as an axis; at the small scale the embedded target and its twin."""
+    return Axis(MODEL, {i: {"model.model": i} for i in ids}, {i: {"model.model": i} for i in EMBEDDED_MODELS})
+
+
+def data_axis(*names: str, small: tuple[str, ...] = ("embedded:cs,eess,stat,math", "embedded:q-bio,econ")) -> Axis:
+    """Benchmarks as an axis; at the small scale fields of the embedded corpus."""
     return Axis(DATA, {n: {"data.data": (n,)} for n in names}, {n: {"data.data": (n,)} for n in small})
 
 
 def names() -> tuple[str, ...]:
-    """All studies, by the names of their files."""
-    files = (m.name for m in pkgutil.iter_modules(papers.__path__) if not m.name.startswith("_"))
-    return tuple(sorted(name.replace("_", "-") for name in files))
+    """Names of all studies, in alphabetical order."""
+    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(papers.__path__)))
 
 
 def read(name: str) -> Study:
-    """What the file of that name declares."""
+    """Return the declaration of the study with this name (not an alias)."""
     study: Study = importlib.import_module(f"{papers.__name__}.{name.replace('-', '_')}").STUDY
     return study
 
 
 def load(name: str) -> tuple[str, Study]:
-    """The study of that name or other name, and its own name.
+    """Return name and declaration of a study, which may be given by an alias.
 
     Raises:
-        UsageError: for a name that does not exist.
+        UsageError: for an unknown name.
     """
-    if name in names():
-        return name, read(name)
-    for own in names():
-        if name in read(own).also:
-            return own, read(own)
-    raise UsageError(f"study must be one of {', '.join(names())}; got {name!r}")
+    for known in names():
+        study = read(known)
+        if name in (known, *study.aliases):
+            return known, study
+    got = f"got {name!r}" if name else "none is given"
+    raise UsageError(f"study must be one of {', '.join(names())}; {got}")

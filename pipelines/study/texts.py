@@ -1,4 +1,4 @@
-"""The texts of a cell: read, changed and split, every benchmark read once."""
+"""The texts of a cell: loaded, changed and split. Each benchmark is read once."""
 
 import functools
 import json
@@ -12,26 +12,26 @@ from fsd.errors import UsageError
 from pipelines.common import datasets
 from pipelines.study.grid import Cell
 
-EMBEDDED = "embedded"
 DATED = "dated"
 
 
 @functools.lru_cache(maxsize=32)
-def documents(entries: tuple[str, ...], columns: str = "") -> tuple[Document, ...]:
-    """The labelled texts of files, published benchmarks or the embedded corpus, together one benchmark.
+def load_documents(entries: tuple[str, ...], columns: str = "") -> tuple[Document, ...]:
+    """Labelled texts of files, published benchmarks and the embedded corpus, merged into one benchmark.
 
     Raises:
-        UsageError: for no entry, a file that cannot be read, a benchmark that cannot be had, an unknown field.
+        UsageError: for no entries, an unreadable file, an unavailable benchmark, or an unknown field.
     """
     if not entries:
         raise UsageError("a study must have texts: give --data FILE or the name of a benchmark")
-    own = [entry for entry in entries if entry.partition(":")[0] == EMBEDDED]
-    given = tuple(entry for entry in entries if entry not in own)
-    found = datasets.gather(DataConfig(data=given, columns=columns), ModelConfig()).documents if given else []
-    return (*found, *(document for entry in own for document in _embedded(entry.partition(":")[2])))
+    own = [entry for entry in entries if entry.partition(":")[0] == "embedded"]
+    others = tuple(entry for entry in entries if entry not in own)
+    loaded = datasets.gather(DataConfig(data=others, columns=columns), ModelConfig()).documents if others else []
+    return (*loaded, *(document for entry in own for document in _embedded(entry.partition(":")[2])))
 
 
 def _embedded(part: str) -> list[Document]:
+    """The embedded corpus, with dates put before the texts (`dated`), or only its texts of some fields."""
     corpus = list(embedded.corpus())
     if not part:
         return corpus
@@ -39,61 +39,63 @@ def _embedded(part: str) -> list[Document]:
         return [replace(d, text=f"{d.date:%d %B %Y}. {d.text}") for d in corpus]
     rows = map(json.loads, embedded.CORPUS.read_text(encoding="utf-8").splitlines())
     field = {row["id"]: row["field"].partition(".")[0] for row in rows}
-    wanted = set(part.split(","))
-    if wanted - set(field.values()):
+    fields = set(part.split(","))
+    if fields - set(field.values()):
         raise UsageError(f"fields must be out of {', '.join(sorted(set(field.values())))}; got {part!r}")
-    return [d for d in corpus if field[d.group] in wanted]
+    return [d for d in corpus if field[d.group] in fields]
 
 
 @functools.lru_cache(maxsize=64)
-def _changed(entries: tuple[str, ...], columns: str, timestamps: str, words: int | None, where: str | None) -> Split:
+def _ablated(
+    entries: tuple[str, ...], columns: str, timestamps: str, words: int | None, where: str | None
+) -> tuple[Document, ...]:
     from fsd.data.ablations import retime, truncate
     from fsd.data.segments import segments
 
-    found: Sequence[Document] = documents(entries, columns)
+    documents: Sequence[Document] = load_documents(entries, columns)
     if timestamps != "keep":
-        found = retime(found, timestamps).documents  # type: ignore[arg-type]  # one of its choices, see Texts
+        documents = retime(documents, timestamps).documents  # type: ignore[arg-type]  # see TextOptions.timestamps
     if words is not None and where:
-        found = [replace(d, text=text) for d in found for text in segments(d.text, words, (where,))]
+        documents = [replace(d, text=text) for d in documents for text in segments(d.text, words, (where,))]
     elif words is not None:
-        found = truncate(found, words).documents
-    if not found:
+        documents = truncate(documents, words).documents
+    if not documents:
         raise UsageError(f"texts must have at least {words} words; none of {', '.join(entries)} has")
-    return Split((), (), tuple(found))
+    return tuple(documents)
 
 
-def prepare(cell: Cell, *, trained: bool) -> Split:
-    """What a cell trains on, chooses thresholds on and tests on; without training, all texts are tested.
+def split_texts(cell: Cell, *, trained: bool) -> Split:
+    """Unseen, validation and test texts of a cell; without training all texts are test texts.
 
     Raises:
-        UsageError: as `documents`, and where the texts are too few for the study.
+        UsageError: as `load_documents`, and for too few texts.
     """
     from fsd.data.ablations import fine_tuning_set, mix, take_unseen
 
-    data, texts, seed = cell.config.data, cell.texts, cell.config.seed
-    whole = _changed(tuple(data.data), data.columns, texts.timestamps, texts.words, texts.where)
+    data, options, seed = cell.config.data, cell.texts, cell.config.seed
+    documents = _ablated(tuple(data.data), data.columns, options.timestamps, options.words, options.where)
     if not trained:
-        return whole
+        return Split((), (), documents)
     if isinstance(data.unseen, str):
         raise UsageError(f"unseen must be a share between 0 and 1; got {data.unseen!r}")
-    if texts.trained_on:
+    if options.trained_on:
         return fine_tuning_set(
-            whole.test,
-            texts.trained_on,
+            documents,
+            options.trained_on,
             share=data.unseen,
             validation=data.validation,
             scheme=data.split,
             seed=seed,
         )
-    parts = split(whole.test, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed)
-    if texts.foreign:
-        foreign = [d for d in documents(texts.other, data.columns) if d.member is False]
-        parts = mix(parts, foreign, texts.foreign, seed=seed)
-    if texts.unseen_count is not None:
-        if texts.unseen_count > len(parts.unseen):
+    parts = split(documents, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed)
+    if options.foreign:
+        foreign = [d for d in load_documents(options.other, data.columns) if d.member is False]
+        parts = mix(parts, foreign, options.foreign, seed=seed)
+    if options.unseen_count is not None:
+        if options.unseen_count > len(parts.unseen):
             raise UsageError(
-                f"unseen texts must be at least {texts.unseen_count}; the share {data.unseen} set aside "
+                f"unseen texts must be at least {options.unseen_count}; the share {data.unseen} set aside "
                 f"holds {len(parts.unseen)}: give more texts by --data"
             )
-        parts = take_unseen(parts, texts.unseen_count, seed=seed)
+        parts = take_unseen(parts, options.unseen_count, seed=seed)
     return parts

@@ -1,1 +1,1 @@
-"""One file per table or figure of the three papers, each a declaration that `pipelines.study` runs."""
+"""One file per table or figure of a paper, each of which assigns a `pipelines.study.spec.Study` to `STUDY`."""

@@ -1,22 +1,22 @@
-"""DC-PDD, Figure 3: size of the model and length of the texts."""
+"""DC-PDD paper (arXiv 2409.14781), Figure 3: model size and text length."""
 
-from pipelines.study.spec import Axis, Study, of_models, plain
+from pipelines.study.spec import Axis, Study, model_axis, with_defaults
 
 LENGTHS = (64, 128, 256, 512)
 SMALL = (16, 32, 64)
 
 STUDY = Study(
     place="DC-PDD, Figure 3",
-    title="How do size of the model and length of the texts matter?",
+    title="How much do model size and text length matter?",
     axes=(
-        of_models("EleutherAI/pythia-1.4b", "EleutherAI/pythia-2.8b", "EleutherAI/pythia-6.9b"),
+        model_axis("EleutherAI/pythia-1.4b", "EleutherAI/pythia-2.8b", "EleutherAI/pythia-6.9b"),
         Axis(
             "words",
             {str(words): {"texts.words": words} for words in LENGTHS},
             {str(words): {"texts.words": words} for words in SMALL},
         ),
     ),
-    detectors=plain("perplexity", "zlib", "min_k", "min_k_pp", "dc_pdd"),
+    detectors=with_defaults("perplexity", "zlib", "min_k", "min_k_pp", "dc_pdd"),
     rows=("model", "detector"),
     columns=("words",),
     states=("base",),
@@ -24,5 +24,6 @@ STUDY = Study(
     x="words",
     settings={"data.data": ("bookmia",)},
     needs="--frequencies (pipelines.frequencies)",
-    note="Texts shorter than the length are left out. Only one size is embedded: the small form has target and twin.",
+    note="Texts shorter than a length are dropped. Only one model size is embedded: at the small scale "
+    "the models are the target and its twin.",
 )

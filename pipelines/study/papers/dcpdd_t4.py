@@ -1,6 +1,6 @@
-"""DC-PDD, Table 4: does it matter which corpus the token frequencies are from?"""
+"""DC-PDD paper (arXiv 2409.14781), Table 4: reference corpus of the token frequencies."""
 
-from pipelines.study.spec import FREQUENCIES, Axis, Study, plain
+from pipelines.study.spec import FREQUENCIES, Axis, Study, with_defaults
 
 STUDY = Study(
     place="DC-PDD, Table 4",
@@ -16,11 +16,11 @@ STUDY = Study(
             },
         ),
     ),
-    detectors=plain("dc_pdd"),
+    detectors=with_defaults("dc_pdd"),
     rows=("frequencies",),
     columns=("metric",),
     metrics=("auc", "tpr_at_5fpr"),
     states=("base",),
     settings={"data.data": ("wikimia:128",)},
-    needs="--frequencies, one table a corpus (pipelines.frequencies)",
+    needs="--frequencies, one table per corpus (pipelines.frequencies)",
 )

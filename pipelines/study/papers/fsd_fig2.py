@@ -1,15 +1,15 @@
-"""FSD, Figures 2, 3 and 5: the distributions of scores before and after, and of their difference."""
+"""FSD paper (arXiv 2410.10880), Figures 2, 3 and 5: score distributions before and after fine-tuning, and of FSD."""
 
-from pipelines.study.spec import Study, plain
+from pipelines.study.spec import Study, with_defaults
 
 STUDY = Study(
     place="FSD, Figures 2, 3 and 5",
-    title="How do the scores of members and non-members lie before fine-tuning, and how does FSD?",
-    detectors=plain("perplexity", "min_k"),
+    title="How are the scores of members and non-members distributed before fine-tuning, and how is FSD?",
+    detectors=with_defaults("perplexity", "min_k"),
     metrics=("auc", "tpr_at_5fpr"),
     rows=("detector",),
     columns=("metric", "state"),
     figure="scores",
     settings={"data.data": ("wikimia",)},
-    also=("fsd-fig3", "fsd-fig5"),
+    aliases=("fsd-fig3", "fsd-fig5"),
 )

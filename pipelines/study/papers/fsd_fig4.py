@@ -1,6 +1,6 @@
-"""FSD, Figures 4 and 6: how many unseen texts are needed."""
+"""FSD paper (arXiv 2410.10880), Figures 4 and 6: number of unseen texts."""
 
-from pipelines.study.spec import Axis, Study, plain
+from pipelines.study.spec import Axis, Study, with_defaults
 
 COUNTS = (0, 30, 50, 100, 150, 200, 250, 300)
 SMALL = (0, 10, 20, 40, 60)
@@ -15,7 +15,7 @@ STUDY = Study(
             {str(count): {"texts.unseen_count": count} for count in SMALL},
         ),
     ),
-    detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
+    detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
     rows=("unseen texts",),
     columns=("metric", "detector"),
     states=("fsd",),
@@ -24,6 +24,6 @@ STUDY = Study(
     x="unseen texts",
     settings={"data.data": ("wikimia",), "data.unseen": 0.45},
     small_settings={"data.unseen": 0.3},
-    also=("fsd-fig6",),
-    note="At 0 texts nothing is trained and the base score itself is shown. Smaller sets are parts of larger ones.",
+    aliases=("fsd-fig6",),
+    note="At 0 texts nothing is trained and the base score is shown. Smaller sets are subsets of larger ones.",
 )

@@ -1,10 +1,10 @@
-"""FSD, Table 15: unseen texts of the own, a mixed and a foreign domain."""
+"""FSD paper (arXiv 2410.10880), Table 15: unseen texts from the same, a mixed and another domain."""
 
-from pipelines.study.spec import Axis, Study, plain
+from pipelines.study.spec import Axis, Study, with_defaults
 
 STUDY = Study(
     place="FSD, Table 15",
-    title="Must the fine-tuning texts be of the domain of the tested ones?",
+    title="Must the fine-tuning texts be from the domain of the tested texts?",
     axes=(
         Axis(
             "unseen texts",
@@ -15,7 +15,7 @@ STUDY = Study(
             },
         ),
     ),
-    detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
+    detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
     columns=("unseen texts", "state"),
     settings={"data.data": ("wikimia",), "texts.other": ("arxivtection",)},
     small_settings={
@@ -23,5 +23,5 @@ STUDY = Study(
         "texts.other": ("embedded:q-bio,econ,physics,cond-mat",),
     },
     needs="--other, non-members of another domain",
-    note="The number of fine-tuning texts and the tested texts are the same in all columns.",
+    note="All columns have the same tested texts and the same number of fine-tuning texts.",
 )

@@ -1,6 +1,6 @@
-"""FSD, Table 16: learning rate, rank and epochs, one at a time about the defaults."""
+"""FSD paper (arXiv 2410.10880), Table 16: learning rate, rank and epochs, varied one at a time around the defaults."""
 
-from pipelines.study.spec import Axis, Study, plain
+from pipelines.study.spec import Axis, Study, with_defaults
 
 STUDY = Study(
     place="FSD, Table 16",
@@ -10,10 +10,10 @@ STUDY = Study(
         Axis("rank", {str(rank): {"training.rank": rank} for rank in (8, 16, 32)}),
         Axis("epochs", {str(epochs): {"training.epochs": epochs} for epochs in (1, 2, 3)}),
     ),
-    apart=True,
-    detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
+    one_at_a_time=True,
+    detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
     rows=("setting",),
     columns=("state", "detector"),
     settings={"data.data": ("wikimia",)},
-    note="One setting is changed at a time; the others are learning rate 0.001, rank 16 and 3 epochs.",
+    note="One setting is varied at a time; the defaults are learning rate 0.001, rank 16 and 3 epochs.",
 )

@@ -1,6 +1,6 @@
-"""FSD, Table 4: what the adapter is trained on."""
+"""FSD paper (arXiv 2410.10880), Table 4: training texts of the adapter."""
 
-from pipelines.study.spec import Axis, Study, plain
+from pipelines.study.spec import Axis, Study, with_defaults
 
 STUDY = Study(
     place="FSD, Table 4",
@@ -15,9 +15,9 @@ STUDY = Study(
             },
         ),
     ),
-    detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
+    detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
     columns=("state", "trained on"),
     metrics=("auc",),
     settings={"data.data": ("wikimia",)},
-    note="A share of members and of non-members is set aside in all cells, so that all are tested on the same texts.",
+    note="The same share of members and non-members is reserved in all cells: all are tested on the same texts.",
 )

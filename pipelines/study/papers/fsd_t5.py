@@ -1,10 +1,10 @@
-"""FSD, Table 5: do the detectors read the dates in the texts?"""
+"""FSD paper (arXiv 2410.10880), Table 5: effect of timestamps in the texts."""
 
-from pipelines.study.spec import Axis, Study, plain
+from pipelines.study.spec import Axis, Study, with_defaults
 
 STUDY = Study(
     place="FSD, Table 5",
-    title="What remains when the timestamps in the texts are deleted or replaced by one year?",
+    title="How much of the AUC remains when timestamps are deleted or replaced by the same year?",
     axes=(
         Axis(
             "timestamps",
@@ -15,9 +15,9 @@ STUDY = Study(
             },
         ),
     ),
-    detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
+    detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
     columns=("timestamps", "state"),
     settings={"data.data": ("wikimia",)},
     small_settings={"data.data": ("embedded:dated",)},
-    note="The embedded texts name no year: in the small form the day of publication stands before each of them.",
+    note="The embedded texts contain no dates: at the small scale each is preceded by its date of publication.",
 )

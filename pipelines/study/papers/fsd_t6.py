@@ -1,10 +1,10 @@
-"""FSD, Table 6: the method of fine-tuning."""
+"""FSD paper (arXiv 2410.10880), Table 6: fine-tuning methods."""
 
-from pipelines.study.spec import Axis, Study, plain
+from pipelines.study.spec import Axis, Study, with_defaults
 
 STUDY = Study(
     place="FSD, Table 6",
-    title="Does the method of fine-tuning matter?",
+    title="Does the fine-tuning method matter?",
     axes=(
         Axis(
             "method",
@@ -15,8 +15,8 @@ STUDY = Study(
             },
         ),
     ),
-    detectors=plain("perplexity", "lowercase", "zlib", "min_k"),
+    detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
     columns=("state", "method"),
     settings={"data.data": ("wikimia",)},
-    note="All methods with the same learning rate.",
+    note="All methods use the same learning rate.",
 )

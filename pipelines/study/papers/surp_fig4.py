@@ -1,17 +1,17 @@
-"""SURP, Figure 4: AUC over the entropy threshold ε_e and the percentile k."""
+"""SURP paper (arXiv 2407.21248), Figure 4: AUC by entropy threshold ε_e and percentile k."""
 
 from itertools import product
 
-from pipelines.study.spec import Detection, Study
+from pipelines.study.spec import DetectorSpec, Study
 
 ENTROPIES = tuple(step / 2 for step in range(1, 21))
 PERCENTILES = tuple(range(10, 101, 10))
 
 STUDY = Study(
     place="SURP, Figure 4",
-    title="How much do ε_e and k matter to SURP?",
+    title="How sensitive is SURP to ε_e and k?",
     detectors=tuple(
-        Detection("surp", {"entropy": entropy, "k": float(k)}) for entropy, k in product(ENTROPIES, PERCENTILES)
+        DetectorSpec("surp", {"entropy": entropy, "k": float(k)}) for entropy, k in product(ENTROPIES, PERCENTILES)
     ),
     rows=("entropy",),
     columns=("k",),
@@ -20,5 +20,5 @@ STUDY = Study(
     x="k",
     y="entropy",
     settings={"data.data": ("wikimia:128",)},
-    note="The best cell was found on the texts it is shown for; pipelines.tune holds texts out for that.",
+    note="The best cell is chosen on the tested texts themselves; pipelines.tune chooses on held-out texts.",
 )

@@ -20,8 +20,8 @@ from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.scorers import build_scorers
 from fsd.token_stats import Prompt
 from pipelines.fsd import main
-from pipelines.study.__main__ import StudyConfig
 from pipelines.study.__main__ import main as study
+from pipelines.study.grid import StudyConfig
 from pipelines.tune.__main__ import main as tune
 
 NAMES = "loss,lowercase,min_k_deviation,recall"

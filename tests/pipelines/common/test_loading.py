@@ -18,8 +18,8 @@ from fsd.scoring import scorers
 from pipelines import fsd, score
 from pipelines.common import datasets, detection, experiment
 from pipelines.detect.classifier import Detective
-from pipelines.study import __main__ as study
-from pipelines.study.model_pool import workbench
+from pipelines.study.grid import StudyConfig
+from pipelines.study.model_pool import ModelPool
 from pipelines.tune import __main__ as tune
 from pipelines.tune.job import setup_of
 
@@ -91,10 +91,10 @@ def test_a_study_of_rounded_weights_is_another_one(job: FSDConfig) -> None:
     assert four == {**plain, "bits": 4}
 
 
-def test_the_papers_studies(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
-    asked = study._request(study.StudyConfig(model=(str(tiny),), **ASKED)).options
-    with workbench() as bench, pytest.raises(Loaded):
-        bench.model(replace(asked, model=str(tiny)))
+def test_the_papers_studies(tiny: Path, tmp_path: Path, loaded: list[dict[str, Any]]) -> None:
+    options = StudyConfig(model=(str(tiny),), **ASKED).model_options
+    with pytest.raises(Loaded):
+        ModelPool(tmp_path).model(replace(options, model=str(tiny)))
     assert loaded == [{"model": str(tiny), **ASKED}]
 
 

@@ -3,26 +3,26 @@ import pytest
 from fsd.config import FSDConfig
 from fsd.evaluation.intervals import Estimate
 from pipelines.study import tables
-from pipelines.study.cells import Done
+from pipelines.study.cells import CellResult
 from pipelines.study.grid import Cell
-from pipelines.study.spec import Axis, Detection, Study, Texts, of_models, plain
+from pipelines.study.spec import Axis, DetectorSpec, Study, TextOptions, model_axis, with_defaults
 
 METHODS = Axis("method", {"LoRA": {}, "IA3": {}})
 
 
-def done(place, **metrics):
+def result(labels, **metrics):
     named = {name.replace("__", "/").replace("_of_", "."): value for name, value in metrics.items()}
-    return Done(Cell(place, FSDConfig(), Texts()), "run", named, {}, reused=False)
+    return CellResult(Cell(labels, FSDConfig(), TextOptions()), "run", named, {}, reused=False)
 
 
 def study(**more):
-    given = {"detectors": plain("loss"), "axes": (METHODS,), "columns": ("state", "method"), **more}
-    return Study(place="FSD, Table 6", title="?", **given)
+    fields = {"detectors": with_defaults("loss"), "axes": (METHODS,), "columns": ("state", "method"), **more}
+    return Study(place="FSD, Table 6", title="?", **fields)
 
 
-def cells(base=(0.7, 0.7)):
+def results(base=(0.7, 0.7)):
     return [
-        done({"method": method}, auc__loss_of_base=b, auc_low__loss_of_base=0.6, auc_high__loss_of_base=0.8, **fsd)
+        result({"method": method}, auc__loss_of_base=b, auc_low__loss_of_base=0.6, auc_high__loss_of_base=0.8, **fsd)
         for method, b, fsd in zip(
             ("LoRA", "IA3"), base, ({"auc__loss_of_fsd": 0.9}, {"auc__loss_of_fsd": 0.85}), strict=True
         )
@@ -30,7 +30,7 @@ def cells(base=(0.7, 0.7)):
 
 
 def test_the_papers_layout():
-    table = tables.layout(study(), tables.numbers(study(), cells()))
+    table = tables.layout(study(), tables.measurements(study(), results()))
     assert tables.markdown(study(), table) == (
         "| detector | base | FSD · LoRA | FSD · IA3 |\n"
         "| --- | ---: | ---: | ---: |\n"
@@ -42,7 +42,7 @@ def test_the_papers_layout():
 
 
 def test_base_scores_that_differ_stay_apart():
-    table = tables.layout(study(), tables.numbers(study(), cells(base=(0.7, 0.6))))
+    table = tables.layout(study(), tables.measurements(study(), results(base=(0.7, 0.6))))
     assert [tables.heading(column) for column in table.columns] == [
         "base · LoRA",
         "base · IA3",
@@ -52,11 +52,11 @@ def test_base_scores_that_differ_stay_apart():
 
 
 def test_a_missing_number_is_a_dash():
-    grid = study(detectors=plain("loss", "zlib"))
-    found = cells()
-    found[0] = done({"method": "LoRA"}, auc__loss_of_base=0.7, auc__loss_of_fsd=0.9, auc__zlib_of_base=0.6)
-    del found[0].metrics["auc/loss.fsd"]
-    line = tables.markdown(study(), tables.layout(study(), tables.numbers(grid, found)[:1])).splitlines()[-1]
+    grid = study(detectors=with_defaults("loss", "zlib"))
+    measured = results()
+    measured[0] = result({"method": "LoRA"}, auc__loss_of_base=0.7, auc__loss_of_fsd=0.9, auc__zlib_of_base=0.6)
+    del measured[0].metrics["auc/loss.fsd"]
+    line = tables.markdown(study(), tables.layout(study(), tables.measurements(grid, measured)[:1])).splitlines()[-1]
     assert line == "| loss | .70 |"
     text = tables._text(grid, None, wide=False)
     assert text == "–"
@@ -64,38 +64,38 @@ def test_a_missing_number_is_a_dash():
 
 def test_where_nothing_is_trained_the_base_score_stands():
     grid = study(states=("fsd",))
-    (number,) = tables.numbers(grid, [done({"method": "none"}, auc__loss_of_base=0.7)])
-    assert number.estimate.value == 0.7
+    (measurement,) = tables.measurements(grid, [result({"method": "none"}, auc__loss_of_base=0.7)])
+    assert measurement.estimate.value == 0.7
 
 
 def test_the_papers_own_numbers_stand_beside_ours_for_the_same_model():
     place = ("a/b", "", "loss", "FSD", "AUC")
-    grid = study(axes=(of_models("a/b", "a/c"),), columns=("model",), states=("fsd",), paper={place: 0.91})
-    found = tables.numbers(grid, [done({"model": m}, auc__loss_of_fsd=0.88) for m in ("a/b", "a/c")])
-    table = tables.layout(grid, found)
+    grid = study(axes=(model_axis("a/b", "a/c"),), columns=("model",), states=("fsd",), paper={place: 0.91})
+    measured = tables.measurements(grid, [result({"model": m}, auc__loss_of_fsd=0.88) for m in ("a/b", "a/c")])
+    table = tables.layout(grid, measured)
     assert tables.markdown(grid, table).splitlines()[-1] == "| loss | .88 (paper .91) | .88 |"
     assert tables.frame(grid, table).loc[0, "a/b (paper)"] == 0.91
 
 
 def test_settings_of_one_detector_are_rows_and_columns():
     pairs = [(1.0, 10.0), (1.0, 20.0), (2.0, 10.0), (2.0, 20.0)]
-    variants = tuple(Detection("surp", {"entropy": e, "k": k}) for e, k in pairs)
+    variants = tuple(DetectorSpec("surp", {"entropy": e, "k": k}) for e, k in pairs)
     grid = study(axes=(), detectors=variants, rows=("entropy",), columns=("k",), states=("base",))
-    cell = done({})
+    cell = result({})
     cell.metrics.update({f"auc/{d.key}.base": 0.5 + n / 10 for n, d in enumerate(variants)})
-    frame = tables.frame(grid, tables.layout(grid, tables.numbers(grid, [cell])))
+    frame = tables.frame(grid, tables.layout(grid, tables.measurements(grid, [cell])))
     assert frame.to_dict("list") == {"entropy": ["1", "2"], "10": [0.5, 0.7], "20": [0.6, 0.8]}
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.0001, "<.001"), (0.0314, ".031"), (1.0, "1.000")])
 def test_p_values(value, text):
-    number = tables.Number({"metric": "p against dc_pdd"}, Estimate(value, value, value))
-    assert tables._text(study(), number, wide=False) == text
+    measurement = tables.Measurement({"metric": "p against dc_pdd"}, Estimate(value, value, value))
+    assert tables._text(study(), measurement, wide=False) == text
 
 
 def test_one_row_a_number_with_its_run():
-    found = tables.numbers(study(), cells())
-    frame = tables.long(study(), cells(), found)
+    measured = tables.measurements(study(), results())
+    frame = tables.long(results(), measured)
     assert len(frame) == 4
     assert frame.iloc[0].to_dict() == {
         "method": "LoRA", "detector": "loss", "state": "base", "metric": "AUC",

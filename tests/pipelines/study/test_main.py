@@ -1,4 +1,3 @@
-import json
 import shutil
 from dataclasses import replace
 
@@ -9,12 +8,10 @@ from fsd import tracking
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
 from fsd.evaluation import metrics
-from pipelines.study import cells as _cells
-from pipelines.study import model_pool as _workbench
-from pipelines.study import spec as studies
-from pipelines.study.__main__ import StudyConfig, main
-from pipelines.study.cells import work
-from pipelines.study.grid import Request, plan
+from pipelines.study import cells, spec
+from pipelines.study.__main__ import main
+from pipelines.study.grid import StudyConfig
+from pipelines.study.model_pool import ModelPool
 
 TRAINING = AdapterConfig(epochs=2, batch_size=2)
 
@@ -36,40 +33,26 @@ def here(tmp_path, monkeypatch, store):
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    """40 texts that share no words, each with a group of its own."""
-    file = tmp_path_factory.mktemp("texts") / "texts.jsonl"
-    rows = [
-        {
-            "text": " ".join(f"{chr(97 + (n + k) % 26)}{n}{k}" for k in range(6 + n % 5)),
-            "label": n % 2,
-            "group": f"g{n}",
-        }
-        for n in range(40)
-    ]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(file)
-
-
 @pytest.fixture
-def ask(tiny, texts):
+def config(tiny, texts):
     return lambda name, **more: StudyConfig(name, model=(str(tiny),), data=(texts,), training=TRAINING, **more)
 
 
 @pytest.fixture
 def ran(monkeypatch):
-    """A cell runner that makes numbers up, and the names of the cells that it ran."""
+    """Names of the cells computed by a stub that makes up their metrics."""
     names = []
 
-    def run_cell(item, bench, run):
-        names.append(item.cell.name)
-        aucs = {f"auc/{d.name}.{state}": 0.5 + 0.01 * len(names) for d in item.detectors for state in ("base", "fsd")}
-        numbers = {**_cells._sizes(item.parts), **aucs}
+    def compute(prepared, pool, run):
+        names.append(prepared.cell.name)
+        aucs = {
+            f"auc/{d.name}.{state}": 0.5 + 0.01 * len(names) for d in prepared.detectors for state in ("base", "fsd")
+        }
+        numbers = {**cells._sizes(prepared.parts), **aucs}
         run.log_metrics(numbers)
         return numbers, {}
 
-    monkeypatch.setattr(_cells, "run_cell", run_cell)
+    monkeypatch.setattr(cells, "compute", compute)
     return names
 
 
@@ -81,9 +64,9 @@ def parents(**tags):
     return [r for r in tracking.find_runs("fsd-arxiv", tags) if "kind" not in r.tags]
 
 
-def test_a_second_run_runs_nothing(here, ask, ran):
-    main(ask("fsd-t6"))
-    main(ask("fsd-t6"))
+def test_a_second_run_runs_nothing(here, config, ran):
+    main(config("fsd-t6"))
+    main(config("fsd-t6"))
     assert ran == ["AdaLoRA", "IA3", "LoRA"]
     newest, first = parents(study="fsd-t6")
     assert (first.metrics["cells/run"], first.metrics["cells/reused"]) == (3, 0)
@@ -91,82 +74,53 @@ def test_a_second_run_runs_nothing(here, ask, ran):
     assert {cell.parent for cell in cells_in()} == {first.id}
 
 
-def test_equal_cells_are_run_once_and_shared_between_studies(here, ask, ran):
-    main(replace(ask("fsd-t16"), training=AdapterConfig()))
+def test_equal_cells_are_run_once_and_shared_between_studies(here, config, ran):
+    main(replace(config("fsd-t16"), training=AdapterConfig()))
     assert len(ran) == 7
     assert ran.count("learning rate 0.001") == 1
-    main(replace(ask("fsd-t6"), training=AdapterConfig()))
+    main(replace(config("fsd-t6"), training=AdapterConfig()))
     assert ran[7:] == ["AdaLoRA", "IA3"]
 
 
-def test_an_interrupted_study_resumes_and_takes_its_cells_along(here, ask, ran, monkeypatch):
-    whole = _cells.run_cell
+def test_an_interrupted_study_resumes_and_adopts_its_cells(here, config, ran, monkeypatch):
+    compute = cells.compute
 
-    def interrupted(item, bench, run):
-        if item.cell.name == "IA3":
+    def interrupted(prepared, pool, run):
+        if prepared.cell.name == "IA3":
             raise KeyboardInterrupt
-        return whole(item, bench, run)
+        return compute(prepared, pool, run)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_cells, "run_cell", interrupted)
+        patch.setattr(cells, "compute", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            main(ask("fsd-t6"))
-    main(ask("fsd-t6"))
+            main(config("fsd-t6"))
+    main(config("fsd-t6"))
     assert ran == ["AdaLoRA", "IA3", "LoRA"]
     (finished,) = parents(study="fsd-t6")
     assert [cell.parent for cell in cells_in()] == [finished.id] * 3
 
 
-def test_a_failed_cell_is_run_again(here, ask, ran, monkeypatch):
-    def failing(item, bench, run):
+def test_a_failed_cell_is_run_again(here, config, ran, monkeypatch):
+    def failing(prepared, pool, run):
         raise UsageError("cell LoRA: no memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_cells, "run_cell", failing)
+        patch.setattr(cells, "compute", failing)
         with pytest.raises(UsageError, match="no memory"):
-            main(ask("fsd-t6"))
-    main(ask("fsd-t6"))
+            main(config("fsd-t6"))
+    main(config("fsd-t6"))
     assert len(ran) == 3
 
 
-@pytest.fixture
-def key(tiny, texts):
-    def key(name="fsd-t6", at=2, model=tiny, data=texts, **more):
-        asked = Request(model=(str(model),), data=(data,), **more)
-        study = studies.read(name)
-        with _workbench.workbench() as bench:
-            return work(plan(name, study, asked)[at], study, bench).key
-
-    return key
-
-
-def test_the_key_is_of_all_that_the_numbers_depend_on_and_of_nothing_else(key, other, tmp_path, texts, monkeypatch):
-    same = tmp_path / "elsewhere.jsonl"
-    shutil.copy(texts, same)
-    assert key() == key() == key(data=str(same)) == key(domain="wikipedia")
-    changed = tmp_path / "changed.jsonl"
-    changed.write_text((tmp_path / "elsewhere.jsonl").read_text().replace("a0", "b0"))
-    keys = [key(), key(at=1), key(model=other), key(seed=1), key(data=str(changed)), key(training=TRAINING)]
-    monkeypatch.setattr(_cells, "CODE", (*_cells.CODE, "fsd.reporting.figures"))
-    keys.append(key())
-    assert len(set(keys)) == len(keys)
-
-
-def test_a_cell_that_trains_nothing_does_not_depend_on_the_training(key):
-    assert key("surp-t3", at=0) == key("surp-t3", at=0, training=TRAINING)
-    assert key("fsd-fig4", at=0) == key("fsd-fig4", at=0, training=TRAINING)
-    assert key("fsd-t6", at=2) != key("fsd-t6", at=2, training=TRAINING)
-
-
-def test_no_model_is_loaded_when_all_cells_are_known(here, ask, ran, monkeypatch):
-    main(ask("fsd-t6"))
-    monkeypatch.setattr(_workbench.Workbench, "model", lambda *_: pytest.fail("a model was loaded"))
-    main(ask("fsd-t6"))
+def test_no_model_is_loaded_when_all_cells_are_known(here, config, ran, monkeypatch):
+    main(config("fsd-t6"))
+    monkeypatch.setattr(ModelPool, "model", lambda *_: pytest.fail("a model was loaded"))
+    main(config("fsd-t6"))
 
 
 @pytest.mark.slow
-def test_the_numbers_are_those_of_the_scores(here, ask, capsys):
-    main(ask("fsd-t6"))
+def test_the_table_shows_the_metrics_of_the_scores(here, config, capsys):
+    main(config("fsd-t6"))
     shown = capsys.readouterr().out
     (parent,) = parents()
     table = pd.read_csv(tracking.fetch_artifact(parent.id, "table.csv"))
@@ -189,11 +143,11 @@ def test_the_numbers_are_those_of_the_scores(here, ask, capsys):
 
 
 @pytest.mark.slow
-def test_base_scores_alone_need_no_training(here, ask, monkeypatch, capsys):
+def test_a_study_of_base_scores_trains_nothing(here, config, monkeypatch, capsys):
     from pipelines.common import experiment
 
     monkeypatch.setattr(experiment, "tune", lambda *_: pytest.fail("an adapter was trained"))
-    main(ask("surp-fig4"))
+    main(config("surp-fig4"))
     (cell,) = cells_in()
     (parent,) = parents()
     assert cell.metrics["texts/test"] == 40
@@ -205,11 +159,11 @@ def test_base_scores_alone_need_no_training(here, ask, monkeypatch, capsys):
 def test_the_list_names_every_study_and_what_it_needs(capsys):
     main(StudyConfig(list=True))
     lines = capsys.readouterr().out
-    assert all(f"\n{name}" in f"\n{lines}" for name in studies.names())
+    assert all(f"\n{name}" in f"\n{lines}" for name in spec.names())
     assert "--frequencies" in lines
 
 
 @pytest.mark.parametrize("name", ["", "fsd-t99"])
-def test_a_name_that_is_none_is_refused_with_the_names_that_are(name):
+def test_an_unknown_name_is_refused_with_all_names(name):
     with pytest.raises(UsageError, match="study must be one of dcpdd-fig2"):
         main(StudyConfig(name))

@@ -1,19 +1,19 @@
-"""What every file in pipelines/studies must keep to."""
+"""The contract of every declaration in `pipelines.study.papers`."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
 from fsd.config import FSDConfig
 from fsd.data import benchmarks
-from pipelines.study import spec as studies
-from pipelines.study.cells import load_detectors, small_form
-from pipelines.study.grid import SETTING, Request, apply, plan
-from pipelines.study.spec import DATA, FREQUENCIES, MODEL, Study, Texts
+from pipelines.study import spec
+from pipelines.study.cells import at_small_scale, load_detectors
+from pipelines.study.grid import SETTING, StudyConfig, plan, with_settings
+from pipelines.study.spec import DATA, FREQUENCIES, MODEL, Study, TextOptions
 
-NAMES = studies.names()
+NAMES = spec.names()
 SMALL_CELLS = 9
-WANTED = {
+EXPECTED = {
     *(f"fsd-t{number}" for number in (1, 2, 3, 4, 5, 6, 14, 15, 16)),
     *(f"fsd-fig{number}" for number in (2, 3, 4, 5, 6)),
     *("surp-t1", "surp-t2", "surp-t3", "surp-fig3", "surp-fig4"),
@@ -23,26 +23,26 @@ WANTED = {
 
 @pytest.fixture(params=NAMES)
 def study(request) -> Study:
-    return studies.read(request.param)
+    return spec.read(request.param)
 
 
 @pytest.fixture(params=["small", "full"])
-def request_of(request) -> Request:
-    return Request(scale=request.param, model=("a/model",), data=("texts.jsonl",), frequencies=("a.npz",))
+def config(request) -> StudyConfig:
+    return StudyConfig(scale=request.param, model=("a/model",), data=("texts.jsonl",), frequencies=("a.npz",))
 
 
-def test_every_table_and_figure_of_the_papers_is_there():
-    named = {*NAMES, *(other for name in NAMES for other in studies.read(name).also)}
-    assert named == WANTED
+def test_every_table_and_figure_has_a_study():
+    names = {*NAMES, *(alias for name in NAMES for alias in spec.read(name).aliases)}
+    assert names == EXPECTED
 
 
-def test_other_names_are_nobody_elses():
-    others = [other for name in NAMES for other in studies.read(name).also]
-    assert len({*others, *NAMES}) == len(others) + len(NAMES)
-    assert studies.load("fsd-fig6")[0] == "fsd-fig4"
+def test_aliases_are_unique():
+    aliases = [alias for name in NAMES for alias in spec.read(name).aliases]
+    assert len({*aliases, *NAMES}) == len(aliases) + len(NAMES)
+    assert spec.load("fsd-fig6")[0] == "fsd-fig4"
 
 
-def test_it_says_what_it_is(study):
+def test_place_and_title(study):
     assert study.place.split(",")[0] in ("FSD", "SURP", "DC-PDD")
     assert study.title.endswith("?")
 
@@ -51,27 +51,27 @@ def test_detectors_exist_with_their_settings_and_differ(study):
     loaded = load_detectors(study.detectors)
     assert len({detector.name for detector in loaded}) == len(loaded) > 0
     assert not study.against or study.against in {detector.name for detector in loaded}
-    assert small_form(study).detectors
+    assert at_small_scale(study).detectors
 
 
 def test_settings_exist(study):
     levels = [change for axis in study.axes for form in (axis.levels, axis.small or {}) for change in form.values()]
     for change in [*levels, study.settings, study.small_settings]:
-        config, texts = apply(FSDConfig(), Texts(), change)
+        job, texts = with_settings(FSDConfig(), TextOptions(), change)
         for key, value in change.items():
             group, _, name = key.partition(".")
-            target = texts if group == "texts" else getattr(config, group)
+            target = texts if group == "texts" else getattr(job, group)
             assert name in {field.name for field in fields(target)}
             assert getattr(target, name) == value
 
 
-def test_rows_and_columns_are_things_that_vary(study):
-    axes = {SETTING} if study.apart else {axis.name for axis in study.axes}
+def test_rows_and_columns_are_varied(study):
+    axes = {SETTING} if study.one_at_a_time else {axis.name for axis in study.axes}
     settings = {name for detection in study.detectors for name in detection.settings}
     shown = [*study.rows, *study.columns]
     assert set(shown) <= {*axes, *settings, "detector", "state", "metric"}
     assert len(set(shown)) == len(shown)
-    # nothing may stand in the same place: what has several values is told apart
+    # no two numbers share a position in the table
     assert axes <= {*shown}
     assert len(study.metrics) == 1 or "metric" in shown
     assert len(study.states) == 1 or "state" in shown
@@ -79,7 +79,7 @@ def test_rows_and_columns_are_things_that_vary(study):
     assert "auc" in study.metrics
 
 
-def test_its_figure_can_be_drawn(study):
+def test_axes_of_the_figure_exist(study):
     axes = {axis.name for axis in study.axes} | {name for d in study.detectors for name in d.settings}
     assert not study.x or study.x in axes
     assert not study.y or study.y in axes
@@ -88,35 +88,34 @@ def test_its_figure_can_be_drawn(study):
     assert study.figure not in ("roc", "scores") or (not study.axes and study.trained)
 
 
-def test_its_small_form_is_small_and_embedded(study):
-    cells = plan("it", study, Request())
+def test_small_scale_is_small_and_embedded(study):
+    cells = plan("it", study, StudyConfig())
     assert 1 <= len(cells) <= SMALL_CELLS
     for cell in cells:
-        assert cell.config.model.model in studies.TWINS
+        assert cell.config.model.model in spec.EMBEDDED_MODELS
         assert all(entry.startswith("embedded") for entry in (*cell.config.data.data, *cell.texts.other))
 
 
-def test_it_runs_on_what_is_given(study, request_of):
-    foreign = any("texts.foreign" in change for axis in study.axes for change in axis.levels.values())
-    if foreign:
-        request_of = Request(**{**vars(request_of), "other": ("other.jsonl",)})
-    for cell in plan("it", study, request_of):
+def test_flags_replace_model_data_and_frequencies(study, config):
+    if study.has_foreign_texts:
+        config = replace(config, other=("other.jsonl",))
+    for cell in plan("it", study, config):
         assert cell.config.model.model == "a/model"
         assert cell.config.data.data == ("texts.jsonl",)
         assert cell.config.model.frequencies == "a.npz"
         assert cell.texts.other in ((), ("other.jsonl",))
 
 
-def test_the_full_form_names_published_benchmarks(study):
-    given = Request(scale="full", model=("a/model",), frequencies=("a.npz",))
-    for cell in plan("it", study, given):
+def test_full_scale_uses_published_benchmarks(study):
+    config = StudyConfig(scale="full", model=("a/model",), frequencies=("a.npz",))
+    for cell in plan("it", study, config):
         for entry in (*cell.config.data.data, *cell.texts.other):
             name, _, part = entry.partition(":")
             known = benchmarks.source(name).PARTS
             assert not part or part in known or part in {whole.partition("/")[0] for whole in known}
 
 
-def test_levels_of_the_axes_that_flags_replace_come_from_those_flags(study):
+def test_axes_replaced_by_flags_vary_only_the_setting_of_the_flag(study):
     settings = {MODEL: "model.model", DATA: "data.data", FREQUENCIES: "model.frequencies"}
     for axis in study.axes:
         if axis.name in settings:

@@ -1,0 +1,19 @@
+import json
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory):
+    """A file of 40 texts without common words, each in a group of its own."""
+    file = tmp_path_factory.mktemp("texts") / "texts.jsonl"
+    rows = [
+        {
+            "text": " ".join(f"{chr(97 + (n + k) % 26)}{n}{k}" for k in range(6 + n % 5)),
+            "label": n % 2,
+            "group": f"g{n}",
+        }
+        for n in range(40)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)

@@ -1,0 +1,69 @@
+from itertools import pairwise
+
+import pytest
+
+from fsd.errors import UsageError
+from pipelines.study import spec
+from pipelines.study.grid import StudyConfig, plan
+from pipelines.study.texts import load_documents, split_texts
+
+
+def test_fields_and_dates_of_the_embedded_corpus():
+    everything = load_documents(("embedded",))
+    assert len(everything) == 420
+    assert 0 < len(load_documents(("embedded:math",))) < len(load_documents(("embedded:math,stat",))) < 420
+    dated = load_documents(("embedded:dated",))
+    assert dated[0].text == f"16 January 2023. {everything[0].text}"
+    with pytest.raises(UsageError, match=r"fields must be out of astro-ph, .*; got 'alchemy'"):
+        load_documents(("embedded:alchemy",))
+    with pytest.raises(UsageError, match="a study must have texts"):
+        load_documents(())
+
+
+def plan_small(name):
+    return plan(name, spec.read(name), StudyConfig())
+
+
+def test_all_columns_of_a_study_are_tested_on_the_same_texts():
+    for name in ("fsd-t4", "fsd-t15", "fsd-fig4", "fsd-t16"):
+        tested = {split_texts(cell, trained=True).test for cell in plan_small(name)}
+        assert len(tested) == 1, name
+
+
+def test_unseen_texts():
+    members, everything, others = (split_texts(cell, trained=True).unseen for cell in plan_small("fsd-t4"))
+    assert all(d.member for d in members)
+    assert not any(d.member for d in others)
+    assert set(members) | set(others) == set(everything)
+    own, half, foreign = (set(split_texts(cell, trained=True).unseen) for cell in plan_small("fsd-t15"))
+    assert len(own) == len(half) == len(foreign)
+    assert (len(own & half), len(own & foreign)) == (pytest.approx(len(own) / 2, abs=1), 0)
+    sizes = [set(split_texts(cell, trained=True).unseen) for cell in plan_small("fsd-fig4")]
+    assert [len(size) for size in sizes] == [0, 10, 20, 40, 60]
+    assert all(few < more for few, more in pairwise(sizes))
+
+
+def test_timestamps_and_lengths():
+    kept, deleted, replaced = (split_texts(cell, trained=False).test[0].text[:20] for cell in plan_small("fsd-t5"))
+    assert (kept[:16], replaced[:16]) == ("16 January 2023.", "16 January 2023.")
+    assert "January" not in deleted
+    last = [split_texts(cell, trained=False).test[-1].text for cell in plan_small("fsd-t5")]
+    assert "2023" in last[2]
+    assert "2023" not in last[0]
+    for cell in plan_small("surp-t1"):
+        assert {len(d.text.split()) for d in split_texts(cell, trained=False).test} == {cell.texts.words}
+    head, middle, tail = (split_texts(cell, trained=False).test[0].text for cell in plan_small("surp-t2"))
+    whole = load_documents(("embedded",))[0].text
+    assert whole.startswith(head)
+    assert whole.endswith(tail)
+    assert middle in whole
+    assert head != middle != tail
+
+
+def test_too_few_unseen_texts_are_refused(tmp_path):
+    file = tmp_path / "few.jsonl"
+    words = [" ".join(f"{chr(97 + k)}{n}" for k in range(9)) for n in range(40)]
+    file.write_text("".join(f'{{"text": "{text}", "label": {n % 2}}}\n' for n, text in enumerate(words)))
+    cells = plan("fsd-fig4", spec.read("fsd-fig4"), StudyConfig(data=(str(file),)))
+    with pytest.raises(UsageError, match=r"unseen texts must be at least 10; .* holds 6: give more texts by --data"):
+        split_texts(cells[1], trained=True)
