@@ -10,7 +10,7 @@ difference.
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from fsd.errors import UsageError
 from fsd.progress import progress
 from fsd.token_stats import FloatArray, Scorer, Scores, TokenStats
 from fsd.views import FORMS, LISTS, View, ViewInputs, unavailable, view_in
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CHUNK = 1024
 """Texts whose token statistics are in memory at once."""
@@ -53,6 +56,20 @@ class Deviation:
     tuned: Scores = field(default_factory=dict)
     fsd: Scores = field(default_factory=dict)
     fallbacks: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def frame(self) -> "pd.DataFrame":
+        """N rows, columns `<detector>.base`, `<detector>.tuned` and `<detector>.fsd`, as far as they were computed."""
+        import pandas as pd
+
+        states = {"base": self.base, "tuned": self.tuned, "fsd": self.fsd}
+        return pd.DataFrame(
+            {
+                f"{name}.{state}": scores[name]
+                for name in self.fsd or self.base
+                for state, scores in states.items()
+                if name in scores
+            }
+        )
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[
         "base": _scorer("base", lambda: language_model, config, keep),
         "tuned": _scorer("tuned", lambda: language_model, config, keep),
     }
-    reference = config.reference_model or ("embedded-twin" if config.model == "embedded" else None)
+    reference = _reference(config)
     if reference:
         found["reference"] = reference_scorer(reference, config, keep)
     table = frequency_file(config)
@@ -42,6 +42,16 @@ def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[
         )
         found["unigram"] = unigram_scorer(frequencies, language_model.tokens)
     return found
+
+
+def reader_names(config: ModelConfig) -> list[str]:
+    """The names of the scorers that `build_scorers` makes for a model, without loading it."""
+    optional = {"reference": _reference(config), "unigram": frequency_file(config)}
+    return ["target", "tuned", *(name for name, value in optional.items() if value)]
+
+
+def _reference(config: ModelConfig) -> str | None:
+    return config.reference_model or ("embedded-twin" if config.model == "embedded" else None)
 
 
 def _keeper(config: ModelConfig) -> "StatsCache | None":

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fsd.config import ModelConfig
+from fsd import distributed, tracking
+from fsd.config import AdapterConfig, ModelConfig
 from fsd.net.hub import EMBEDDED
 from fsd.scoring.scorers import TABLE
 
@@ -21,9 +22,24 @@ FILES = (CALIBRATION, SETUP, UNSEEN, TABLE)
 
 
 def setup(
-    config: ModelConfig, *, domain: str, detectors: Mapping[str, Mapping[str, Any]], shots: int, seed: int
+    config: ModelConfig,
+    *,
+    domain: str,
+    detectors: Mapping[str, Mapping[str, Any]],
+    shots: int,
+    seed: int,
+    training: AdapterConfig | None,
 ) -> str:
-    """What a detective needs to know to score as the run did, as JSON."""
+    """The settings with which a run scored, as JSON, so that texts can be scored the same way later.
+
+    Args:
+        config: how the base model was run.
+        domain: of the texts.
+        detectors: detector → settings.
+        shots: unseen texts in the prefix of `recall`.
+        seed: of the run.
+        training: how the adapter was trained; None where it is not known.
+    """
     known = {
         "model": asdict(config),
         "folder": config.model not in EMBEDDED and Path(config.model).expanduser().is_dir(),
@@ -31,5 +47,13 @@ def setup(
         "detectors": detectors,
         "shots": shots,
         "seed": seed,
+        "training": asdict(training) if training else None,
     }
     return json.dumps(known, indent=2) + "\n"
+
+
+def recorded_training(uri: str) -> AdapterConfig | None:
+    """How a registered adapter was trained; None where it is not recorded."""
+    file = distributed.from_main(lambda: tracking.fetch_model_file(uri, SETUP))
+    recorded = json.loads(file.read_text(encoding="utf-8")).get("training") if file else None
+    return AdapterConfig(**recorded) if recorded else None

@@ -1,121 +1,180 @@
-"""The steps that the main job, tuning and studies share: prepare, fine-tune, score, and the control."""
+"""The steps that the main job, tuning and studies share: prepare, fine-tune, score, and the placebo."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from fsd import distributed as processes
-from fsd.config import FSDConfig
+from fsd import distributed, tracking
+from fsd.config import AdapterConfig, FSDConfig
 from fsd.data import embedded
 from fsd.data.documents import Document, Split
-from fsd.errors import UsageError
 from fsd.models import language_model
-from fsd.models.finetuning import finetune, plan
+from fsd.models.adapters import attach
+from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
-from fsd.net.hub import EMBEDDED
-from fsd.scoring.deviation import Detector, Deviation, evaluate, usable
-from fsd.scoring.scorers import build_scorers, view_inputs
+from fsd.net.hub import EMBEDDED, locate
+from fsd.scoring import job
+from fsd.scoring.deviation import Detector, Deviation
+from fsd.scoring.job import ScoringJob
+from fsd.scoring.scorers import reader_names
 from fsd.token_stats import Scorer
 from fsd.tracking import Run
-from fsd.views import ViewInputs
+from fsd.views import ViewInputs, unavailable
+from pipelines.common.adapter_files import recorded_training
+
+EMBEDDED_TARGET, EMBEDDED_TWIN = "embedded", "embedded-twin"
 
 
-def tune(model: LanguageModel, unseen: Sequence[Document], config: FSDConfig, run: Run | None) -> None:
-    """Train a fresh adapter on the unseen texts, logging every step."""
+def prepare(
+    model: LanguageModel,
+    split: Split,
+    detectors: Sequence[Detector],
+    config: FSDConfig,
+    scorers: Mapping[str, Scorer] | None = None,
+) -> ScoringJob:
+    """Check that the validation and test texts can be scored, and the model trained, as the configuration says.
+
+    Args:
+        model: the base model; if it has no adapter yet, it must be trainable.
+        split: the unseen texts give the prefix of `recall` and the words of `neighbour`.
+        detectors: the requested detectors.
+        config: of the run.
+        scorers: scorers to use in place of the model's own, e.g. memoized ones; without `tuned` nothing is trained.
+
+    Raises:
+        UsageError: if a detector that was named cannot be computed, if none can, or if the training is impossible.
+    """
+    return job.prepare(
+        model,
+        [document.text for document in (*split.validation, *split.test)],
+        [document.text for document in split.unseen],
+        detectors,
+        config.model,
+        training=config.training if scorers is None or "tuned" in scorers else None,
+        scorers=scorers,
+        strict=config.detection.detectors != "all",
+        shots=config.detection.shots,
+        seed=config.seed,
+    )
+
+
+def load_model(config: FSDConfig, adapter: Path | None) -> LanguageModel:
+    """The base model, with the adapter attached if one is reused.
+
+    Raises:
+        UsageError: if the model cannot be loaded, or the adapter does not fit it.
+    """
+    model = language_model.load(config.model)
+    if adapter:
+        attach(model, adapter)
+    return model
+
+
+def train_adapter(model: LanguageModel, unseen: Sequence[Document], config: FSDConfig, run: Run | None) -> None:
+    """Fine-tune a fresh adapter on the unseen texts, and log every step to the run."""
 
     def log(numbers: Mapping[str, float], step: int) -> None:
         if run:
             run.log_metrics({f"train/{name}": value for name, value in numbers.items()}, step=step)
 
     texts = [document.text for document in unseen]
-    finetune(model, texts, config.training, seed=config.seed, log=log, shown=processes.is_main())
+    finetune(model, texts, config.training, seed=config.seed, log=log, shown=distributed.is_main())
+
+
+def fetch_adapter(config: FSDConfig) -> Path | None:
+    """The folder of the adapter to reuse; None if a fresh one is to be trained.
+
+    Raises:
+        UsageError: if there is no such adapter.
+    """
+    uri = config.adapter
+    return distributed.from_main(lambda: tracking.fetch_adapter(uri)) if uri else None
+
+
+# The placebo: the same procedure on a model that was trained on none of the texts
 
 
 @dataclass(frozen=True)
-class Work:
-    """All that scoring needs, checked before anything is trained or written."""
+class Placebo:
+    """A control model that goes through the same procedure; made by `plan_placebo` before anything is trained.
 
-    texts: list[str]
+    Attributes:
+        config: of the control run; `config.model.model` is the control model.
+        detectors: the detectors that can be computed on it.
+    """
+
+    config: FSDConfig
     detectors: Sequence[Detector]
-    left_out: dict[str, str]
-    scorers: Mapping[str, Scorer]
-    material: ViewInputs
 
-    def score(self) -> Deviation:
-        """Base, tuned and FSD scores of the validation and test texts, in that order; none but in the main process."""
-        team = processes.team()
-        if team and not team.main:
-            team.serve(self.scorers)
-            return Deviation()
-        with team.leading() if team else nullcontext():
-            return evaluate(self.texts, self.detectors, self.scorers, self.material, shown=True)
+    def deviation(self, split: Split) -> tuple[str, Deviation]:
+        """Name of the control model, and the scores of the validation and test texts before and after fine-tuning."""
+        model = load_model(self.config, None)
+        work = prepare(model, split, self.detectors, self.config)
+        train_adapter(model, split.unseen, self.config, None)
+        return self.config.model.model, work.score()
 
 
-def prepare(
-    model: LanguageModel,
-    parts: Split,
-    detectors: Sequence[Detector],
-    config: FSDConfig,
-    scorers: Mapping[str, Scorer] | None = None,
-) -> Work:
-    """Which detectors can be computed on the validation and test texts, what they read, and why others are left out.
+def plan_placebo(
+    config: FSDConfig, split: Split, detectors: Sequence[Detector]
+) -> tuple[Placebo | None, list[str]]:
+    """The control model of a run and the detectors that it can compute, and remarks for the report.
 
-    Args:
-        model: the base; if it has no adapter yet, it must be trainable as the settings say.
-        parts: the split; the unseen texts give the prefix of recall and the words of neighbours.
-        detectors: those to compute.
-        config: of the run.
-        scorers: readers to use in place of the model's own: ones that remember, say.
+    Detectors that take many forward passes (`recall`, `neighbour`) are left out. With a reused adapter the control is
+    trained as that adapter was.
 
     Raises:
-        UsageError: if a detector that was asked for by name cannot be computed, or none can, or the training is
-            impossible.
+        UsageError: if there is no such control model.
     """
-    texts = [document.text for document in (*parts.validation, *parts.test)]
-    scorers = scorers or build_scorers(model, config.model)
-    if "tuned" in scorers and not model.adapted:
-        plan(model, [document.text for document in parts.unseen], config.training)
-    material = view_inputs(config.model, [d.text for d in parts.unseen], shots=config.detection.shots, seed=config.seed)
-    kept, left_out = usable(detectors, texts, scorers, material)
-    if left_out and (config.detection.detectors != "all" or not kept):
-        name, reason = next(iter(left_out.items()))
-        raise UsageError(f"detector {name} cannot be computed here: {reason}")
-    return Work(texts, kept, left_out, scorers, material)
-
-
-def placebo_of(config: FSDConfig, parts: Split, detectors: Sequence[Detector]) -> tuple[str, Deviation] | None:
-    """The same job on a model that saw neither side, but for the detectors that cost more than a pass or two."""
-    name = placebo_model(config, [*parts.validation, *parts.test])
+    name = placebo_model(config, [*split.validation, *split.test])
     if name is None:
-        return None
-    cheap = [detector for detector in detectors if not {"neighbours", "primed"} & set(detector.views)]
-    model = language_model.load(config.model, model=name, revision=None)
-    stand_in = replace(
+        return None, []
+    locate(name)
+    remarks = []
+    training = config.training
+    if config.adapter:
+        recorded = recorded_training(config.adapter)
+        training = recorded or training
+        if recorded is None:
+            remarks.append("placebo: how the adapter was trained is not recorded; its control is trained by default")
+    model = replace(config.model, model=name, revision=None, reference_model=None, frequencies=None)
+    control = replace(
         config,
-        model=replace(config.model, model=name, revision=None, reference_model=None, frequencies=None),
+        model=model,
+        training=training,
+        adapter=None,
         detection=replace(config.detection, detectors="all"),
     )
-    work = prepare(model, parts, cheap, stand_in)
-    tune(model, parts.unseen, stand_in, None)
-    return name, work.score()
+    cheap = [detector for detector in detectors if not {"neighbours", "primed"} & set(detector.views)]
+    texts = [document.text for document in (*split.validation, *split.test)]
+    readers = reader_names(model)
+    computable = [d for d in cheap if not any(unavailable(view, texts, readers, ViewInputs()) for view in d.views)]
+    if not computable:
+        return None, ["no placebo: the control model can compute none of these detectors"]
+    return Placebo(control, computable), remarks
 
 
 def placebo_model(config: FSDConfig, documents: Sequence[Document]) -> str | None:
-    """The model for the placebo, or None for no placebo.
+    """The control model, trained on none of the documents; None for no control.
 
-    The embedded model saw none of anybody's texts but its own, for which its twin stands in. When it is itself
-    asked about texts that it never saw, the run is a placebo already.
+    The embedded target was trained on the embedded corpus and nothing else that anyone has, and its twin on none of
+    it. So `auto` is the twin if any document is in that corpus, and the target otherwise. A model that is known to
+    have seen none of the documents needs no control: the run is one itself.
     """
     if config.placebo == "none":
         return None
     if config.placebo != "auto":
         return config.placebo
-    if config.model.model == "embedded":
-        return None if never_saw(config, documents) else "embedded-twin"
-    return "embedded"
+    if never_saw(config, documents):
+        return None
+    return EMBEDDED_TWIN if _in_embedded_corpus(documents) else EMBEDDED_TARGET
 
 
 def never_saw(config: FSDConfig, documents: Sequence[Document]) -> bool:
-    """Whether the model is known to have seen none of the texts: an embedded one, asked about others than its own."""
-    own = {document.text for document in embedded.corpus()} if config.model.model in EMBEDDED else set()
-    return bool(own) and not any(document.text in own for document in documents)
+    """Whether the model is an embedded one that was trained on none of the documents."""
+    name = config.model.model
+    return name == EMBEDDED_TWIN or (name in EMBEDDED and not _in_embedded_corpus(documents))
+
+
+def _in_embedded_corpus(documents: Sequence[Document]) -> bool:
+    corpus = {document.text for document in embedded.corpus()}
+    return any(document.text in corpus for document in documents)

@@ -1,8 +1,11 @@
 """What a run leaves in MLflow: metrics, tables, figures, the report, and the adapter as a registered model."""
 
 import json
+import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -10,11 +13,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from detectors import Detector
+from fsd import distributed, tracking
 from fsd.config import FSDConfig
 from fsd.data.documents import Document, Split, content_hash
 from fsd.evaluation.intervals import Estimate
 from fsd.evaluation.results import Outcome, notes
-from fsd.models.language_model import BaseIdentity
+from fsd.models.adapters import save_adapter
+from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.reporting import figures as plots
 from fsd.reporting import html as report
 from fsd.scoring.scorers import TABLE, frequency_file
@@ -25,13 +31,52 @@ from pipelines.common import adapter_files, detection
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
 
 
+@dataclass
+class Stages:
+    """Seconds spent in each stage of a run, by metric name."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Time the block as the stage `name`."""
+        begun = time.perf_counter()
+        yield
+        self.seconds[f"seconds/{name}"] = time.perf_counter() - begun
+
+
+@contextmanager
+def start(
+    config: FSDConfig, identity: BaseIdentity, sources: Mapping[str, str], detectors: Sequence[Detector]
+) -> Iterator[Run | None]:
+    """Open the MLflow run of a main job; None in processes other than the main one."""
+    if not distributed.is_main():
+        yield None
+        return
+    name = f"{Path(config.model.model).name} {'reused adapter' if config.adapter else config.training.method}"
+    tags = {
+        "texts": ", ".join(f"{name} {version}" for name, version in sources.items()),
+        "base_model": identity.id,
+        "base_revision": identity.revision or "local",
+        "base_fingerprint": identity.fingerprint,
+        "method": "reused" if config.adapter else config.training.method,
+    }
+    with tracking.run(f"fsd-{config.data.domain}", name, params=params(config, detectors), tags=tags) as run:
+        yield run
+
+
+def params(config: FSDConfig, detectors: Sequence[Detector]) -> dict[str, object]:
+    """Every setting under its flag's name, and every detector's own settings."""
+    values = asdict(config)
+    flat = {
+        key: value for group in ("data", "model", "training", "detection") for key, value in values.pop(group).items()
+    }
+    flat.pop("settings")
+    return {**flat, **values, "detector": {detector.name: dict(detector.settings) for detector in detectors}}
+
+
 def track(
-    run: Run,
-    outcome: Outcome,
-    config: FSDConfig,
-    identity: BaseIdentity,
-    adapter: Path,
-    seconds: Mapping[str, float],
+    run: Run, outcome: Outcome, config: FSDConfig, model: LanguageModel, seconds: Mapping[str, float]
 ) -> Version:
     """Log all that the outcome holds, and register the adapter with its calibration as a new version."""
     for part, documents in zip(Split._fields, outcome.parts, strict=True):
@@ -44,20 +89,23 @@ def track(
     figures = pictures(outcome)
     for name, content in figures.items():
         run.log_bytes(name, content)
-    run.log_text("report.html", report.html(content_of(outcome, config, identity, figures)))
+    run.log_text("report.html", report.html(content_of(outcome, config, model.identity, figures)))
     run.log_metrics({**metrics(outcome), **seconds})
     files = travelling(outcome, config)
     for name, file in files.items():
         run.log_bytes(name, file.encode() if isinstance(file, str) else file.read_bytes())
-    return register(
-        run,
-        f"fsd-{config.data.domain}",
-        adapter,
-        SERVING,
-        validation_score=outcome.validation.get(outcome.best, float("nan")),
-        files=files,
-        tags=version_tags(outcome, config, identity),
-    )
+    with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
+        adapter = Path(scratch) / "adapter"
+        save_adapter(model, adapter)
+        return register(
+            run,
+            f"fsd-{config.data.domain}",
+            adapter,
+            SERVING,
+            validation_score=outcome.validation.get(outcome.best, float("nan")),
+            files=files,
+            tags=version_tags(outcome, config, model.identity),
+        )
 
 
 def travelling(outcome: Outcome, config: FSDConfig) -> dict[str, str | Path]:
@@ -74,6 +122,7 @@ def travelling(outcome: Outcome, config: FSDConfig) -> dict[str, str | Path]:
             },
             shots=config.detection.shots,
             seed=config.seed,
+            training=adapter_files.recorded_training(config.adapter) if config.adapter else config.training,
         ),
     }
     table = frequency_file(config.model)

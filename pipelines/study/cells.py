@@ -184,7 +184,7 @@ def compute(prepared: PreparedCell, pool: ModelPool, run: tracking.Run) -> tuple
     config = prepared.cell.config
     model = pool.model(config.model)
     if prepared.trained:
-        experiment.tune(model, prepared.parts.unseen, config, run)
+        experiment.train_adapter(model, prepared.parts.unseen, config, run)
     scorers = pool.scorers(config.model, trained=prepared.trained)
     work = experiment.prepare(model, prepared.parts, prepared.detectors, config, scorers)
     metrics, frame = evaluate(prepared, work.score(), work.left_out)

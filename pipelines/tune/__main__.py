@@ -53,7 +53,7 @@ def main(config: TuneConfig) -> None:
             tuned = _tuning_adapter.tune(config, field, model, run)
         else:
             if not adapter:
-                experiment.tune(model, parts.unseen, job, run)
+                experiment.train_adapter(model, parts.unseen, job, run)
             tuned = _tuning_detectors.tune(config, field, model)
         conclude(config, tuned, model, run, [*remarks, *tuned.remarks], field.name)
 
@@ -85,12 +85,13 @@ def conclude(
     run.log_metrics(_tuning_verdict.metrics(gains))
     detectors = detection.load_detectors(tuned.job.detection)
     deviation = experiment.prepare(model, tuned.parts, detectors, tuned.job, tuned.scorers).score()
+    placebo, placebo_remarks = experiment.plan_placebo(tuned.job, tuned.parts, detectors)
     outcome = _outcome.judge(
         tuned.parts,
         deviation,
-        experiment.placebo_of(tuned.job, tuned.parts, detectors),
+        placebo.deviation(tuned.parts) if placebo else None,
         detectors,
-        remarks=remarks,
+        remarks=[*remarks, *placebo_remarks],
         never_saw=experiment.never_saw(tuned.job, tuned.parts.test),
         seed=config.job.seed,
     )

@@ -82,7 +82,7 @@ def test_winners_are_compared_registered_and_used(config, capsys):
 def studies(config: TuneConfig) -> dict[str, list[object]]:
     """What the tuner saw and did: every trial of every study, without the test."""
     from fsd.models import language_model as models
-    from pipelines.common.experiment import tune
+    from pipelines.common.experiment import train_adapter
     from pipelines.tune import detectors as _tuning_detectors
     from pipelines.tune.job import field_of
 
@@ -93,7 +93,7 @@ def studies(config: TuneConfig) -> dict[str, list[object]]:
     if config.study == "shuffled":
         parts = parts._replace(test=tuple(replace(d, member=bool(m)) for d, m in zip(parts.test, labels, strict=True)))
     model = models.load(job.model.model, device="cpu")
-    tune(model, parts.unseen, job, None)
+    train_adapter(model, parts.unseen, job, None)
     tuned = _tuning_detectors.tune(config, field_of(config, parts, "f"), model)
     plain = field_of(replace(config, study=None), parts, "f").name
     trials = {label: [(t.settings, t.folds) for t in tried] for label, tried in tuned.trials.items()}

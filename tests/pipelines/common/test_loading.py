@@ -16,7 +16,7 @@ from fsd.errors import UsageError
 from fsd.models import language_model
 from fsd.scoring import scorers
 from pipelines import fsd, score
-from pipelines.common import datasets, detection, experiment
+from pipelines.common import datasets, detection, experiment, run_log
 from pipelines.detect.classifier import Detective
 from pipelines.study.grid import StudyConfig
 from pipelines.study.model_pool import ModelPool
@@ -60,8 +60,9 @@ def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.Mon
 def test_the_main_job_and_its_placebo(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
     with pytest.raises(Loaded):
         fsd.main(job)
+    placebo, _ = experiment.plan_placebo(replace(job, placebo=str(tiny)), *_parts(job))
     with pytest.raises(Loaded):
-        experiment.placebo_of(replace(job, placebo=str(tiny)), *_parts(job))
+        placebo.deviation(_parts(job)[0])
     assert loaded == [{"model": str(tiny), **ASKED}] * 2
 
 
@@ -115,7 +116,7 @@ def test_a_detective_is_as_the_run_but_for_the_device(
 
 
 def test_what_was_asked_for_is_recorded(job: FSDConfig) -> None:
-    recorded = fsd._params(job, [])
+    recorded = run_log.params(job, [])
     assert {name: recorded[name] for name in ASKED} == ASKED
 
 

@@ -146,7 +146,7 @@ def test_the_table_shows_the_metrics_of_the_scores(here, config, capsys):
 def test_a_study_of_base_scores_trains_nothing(here, config, monkeypatch, capsys):
     from pipelines.common import experiment
 
-    monkeypatch.setattr(experiment, "tune", lambda *_: pytest.fail("an adapter was trained"))
+    monkeypatch.setattr(experiment, "train_adapter", lambda *_: pytest.fail("an adapter was trained"))
     main(config("surp-fig4"))
     (cell,) = cells_in()
     (parent,) = parents()

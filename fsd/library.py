@@ -1,0 +1,174 @@
+"""The library in three functions; the pipelines are built from the same parts.
+
+Scores of any texts, before and after fine-tuning on texts that the model cannot have seen, and how well they tell
+members from non-members:
+
+>>> import fsd
+>>> from fsd.data.embedded import corpus
+>>> later = [d for d in corpus() if not d.member]
+>>> unseen, test = later[:40], later[40:80] + [d for d in corpus() if d.member][:40]
+>>> scores = fsd.deviation("embedded", [d.text for d in test], [d.text for d in unseen], detectors=["loss", "min_k"])
+>>> list(scores.columns)
+['loss.base', 'loss.tuned', 'loss.fsd', 'min_k.base', 'min_k.tuned', 'min_k.fsd']
+>>> results = fsd.evaluate(scores, [d.member for d in test], [d.group for d in test])
+>>> bool(results.query("detector == 'min_k' and state == 'base' and metric == 'auc'").value.item() > 0.6)
+True
+"""
+
+from collections.abc import Sequence
+from os import PathLike, fspath
+from typing import TYPE_CHECKING
+
+from fsd.config import AdapterConfig, ModelConfig
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from detectors import Detector
+    from fsd.models.language_model import LanguageModel
+    from fsd.scoring.job import ScoringJob
+
+    Model = str | PathLike[str] | ModelConfig | LanguageModel
+
+
+def score(
+    model: "Model",
+    texts: Sequence[str],
+    detectors: "str | Sequence[str | Detector]" = "all",
+    *,
+    unseen: Sequence[str] = (),
+    shots: int = 2,
+    seed: int = 42,
+) -> "pd.DataFrame":
+    """Score texts with the base model, without fine-tuning.
+
+    Args:
+        model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, or a loaded `LanguageModel`.
+        texts: N ≥ 1 texts.
+        detectors: "all" for every detector that can be computed here, or names and `detectors.load(...)` objects.
+        unseen: texts that the model cannot have seen; `recall` and `neighbour` need some.
+        shots: unseen texts in the prefix of `recall`.
+        seed: random seed for the prefix and the neighbours.
+
+    Returns:
+        N rows in the order of the texts, a column `<detector>.base` per detector; higher = more likely a member.
+
+    Raises:
+        UsageError: if the model cannot be loaded, or a detector given by name cannot be computed.
+    """
+    job, _ = _prepare(model, texts, unseen, detectors, None, shots, seed)
+    return job.score().frame()
+
+
+def deviation(
+    model: "Model",
+    texts: Sequence[str],
+    unseen: Sequence[str],
+    detectors: "str | Sequence[str | Detector]" = "all",
+    *,
+    training: AdapterConfig | None = None,
+    shots: int = 2,
+    seed: int = 42,
+) -> "pd.DataFrame":
+    """Score texts before and after fine-tuning the model on unseen texts: Fine-tuned Score Deviation.
+
+    FSD(x) = S(x; base) − S(x; tuned), arXiv 2410.10880, eq. 5. A loaded model that has an adapter already is not
+    trained again; one without is fine-tuned, and returned to its base afterwards.
+
+    Args:
+        model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, or a loaded `LanguageModel`.
+        texts: N ≥ 1 texts to score, none of them among the unseen ones.
+        unseen: texts that the model cannot have seen, e.g. published after its cutoff; it is fine-tuned on them.
+        detectors: "all" for every detector that can be computed here, or names and `detectors.load(...)` objects.
+        training: how the adapter is trained; by default as in the paper.
+        shots: unseen texts in the prefix of `recall`.
+        seed: random seed for the adapter, the order of training, the prefix and the neighbours.
+
+    Returns:
+        N rows in the order of the texts, columns `<detector>.base`, `<detector>.tuned` and `<detector>.fsd`; a detector
+        that compares both states itself has `<detector>.fsd` alone. Higher = more likely a member.
+
+    Raises:
+        UsageError: if the model cannot be loaded or trained, a text is among the unseen ones, or a detector given by
+            name cannot be computed.
+    """
+    from fsd.errors import UsageError
+    from fsd.models.adapters import detach
+    from fsd.models.finetuning import finetune
+
+    shared = set(texts) & set(unseen)
+    if shared:
+        raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
+    training = training or AdapterConfig()
+    job, language_model = _prepare(model, texts, unseen, detectors, training, shots, seed)
+    if language_model.adapted:
+        return job.score().frame()
+    finetune(language_model, unseen, training, seed=seed)
+    try:
+        return job.score().frame()
+    finally:
+        detach(language_model)
+
+
+def evaluate(
+    scores: "pd.DataFrame",
+    labels: Sequence[bool],
+    groups: Sequence[object] | None = None,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> "pd.DataFrame":
+    """Evaluate scores of members and non-members: AUC, TPR at fixed FPR, and the gain of FSD over the base score.
+
+    Args:
+        scores: N rows with columns `<detector>.base` and `<detector>.fsd`, as `score` and `deviation` return them.
+        labels: N labels; True for a member.
+        groups: N groups (article, paper, book) that intervals resample as one; None for every text by itself.
+        resamples: bootstrap resamples.
+        seed: random seed of the bootstrap.
+
+    Returns:
+        A long data frame, one row per number: detector, state, metric, value, low, high (95 % interval), p, p_holm.
+
+    Raises:
+        UsageError: with fewer than two groups of members or of non-members.
+    """
+    from fsd.evaluation.results import evaluate
+
+    return evaluate(scores, labels, groups, resamples=resamples, seed=seed)
+
+
+def _prepare(
+    model: "Model",
+    texts: Sequence[str],
+    unseen: Sequence[str],
+    detectors: "str | Sequence[str | Detector]",
+    training: AdapterConfig | None,
+    shots: int,
+    seed: int,
+) -> "tuple[ScoringJob, LanguageModel]":
+    from detectors import Detector, load, names
+    from fsd.models import language_model as models
+    from fsd.scoring.job import prepare
+
+    every = isinstance(detectors, str) and detectors == "all"
+    requested = names() if every else [detectors] if isinstance(detectors, str) else detectors
+    chosen = [detector if isinstance(detector, Detector) else load(detector) for detector in requested]
+    config = model if isinstance(model, ModelConfig) else None
+    if isinstance(model, models.LanguageModel):
+        language_model, config = model, ModelConfig(model=model.identity.id)
+    else:
+        config = config or ModelConfig(model=fspath(model))  # type: ignore[arg-type]  # a string or a path by now
+        language_model = models.load(config)
+    job = prepare(
+        language_model,
+        texts,
+        unseen,
+        chosen,
+        config,
+        training=training,
+        strict=not every,
+        shots=shots,
+        seed=seed,
+    )
+    return job, language_model

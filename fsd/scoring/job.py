@@ -1,0 +1,91 @@
+"""A scoring job: texts, detectors and scorers, checked before anything is trained or written."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from fsd import distributed
+from fsd.config import AdapterConfig, ModelConfig
+from fsd.errors import UsageError
+from fsd.models.finetuning import plan
+from fsd.models.language_model import LanguageModel
+from fsd.scoring.deviation import Detector, Deviation, evaluate, usable
+from fsd.scoring.scorers import build_scorers, view_inputs
+from fsd.token_stats import Scorer
+from fsd.views import ViewInputs
+
+
+@dataclass(frozen=True)
+class ScoringJob:
+    """Everything that scoring needs; made by `prepare`.
+
+    Attributes:
+        texts: the N texts to score.
+        detectors: the detectors that can be computed on them.
+        left_out: the other requested detectors, each with the reason.
+        scorers: model state or table → scorer.
+        inputs: what the views need besides the texts.
+    """
+
+    texts: list[str]
+    detectors: Sequence[Detector]
+    left_out: dict[str, str]
+    scorers: Mapping[str, Scorer]
+    inputs: ViewInputs
+
+    @property
+    def remarks(self) -> list[str]:
+        """A line for each detector that was left out."""
+        return [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
+
+    def score(self) -> Deviation:
+        """Base, tuned and FSD scores of the texts; empty in processes other than the main one."""
+        team = distributed.team()
+        if team and not team.main:
+            team.serve(self.scorers)
+            return Deviation()
+        with team.leading() if team else nullcontext():
+            return evaluate(self.texts, self.detectors, self.scorers, self.inputs, shown=True)
+
+
+def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of them with a default
+    model: LanguageModel,
+    texts: Sequence[str],
+    unseen: Sequence[str],
+    detectors: Sequence[Detector],
+    config: ModelConfig,
+    *,
+    training: AdapterConfig | None = None,
+    scorers: Mapping[str, Scorer] | None = None,
+    strict: bool = True,
+    shots: int = 2,
+    seed: int = 42,
+) -> ScoringJob:
+    """Check which detectors can be computed on the texts, and that the training is possible.
+
+    Args:
+        model: the base model, with or without an adapter.
+        texts: N texts to score.
+        unseen: texts that the model cannot have seen; they give the prefix of `recall` and the words of `neighbour`.
+        detectors: the requested detectors.
+        config: how the model is run, and which reference model, frequencies and neighbours it comes with.
+        training: how the adapter will be trained; None for base scores alone, or for a model with an adapter.
+        scorers: scorers to use in place of the model's own, e.g. memoized ones.
+        strict: whether a detector that cannot be computed is an error; otherwise it is left out.
+        shots: unseen texts in the prefix of `recall`.
+        seed: random seed for the prefix and the neighbours.
+
+    Raises:
+        UsageError: if a detector cannot be computed and `strict`, if none can, or if the training is impossible.
+    """
+    scorers = dict(scorers or build_scorers(model, config))
+    if training is not None and not model.adapted:
+        plan(model, unseen, training)
+    if training is None and not model.adapted:
+        scorers.pop("tuned", None)
+    inputs = view_inputs(config, unseen, shots=shots, seed=seed)
+    computable, left_out = usable(detectors, texts, scorers, inputs)
+    if left_out and (strict or not computable):
+        name, reason = next(iter(left_out.items()))
+        raise UsageError(f"detector {name} cannot be computed here: {reason}")
+    return ScoringJob(list(texts), computable, left_out, scorers, inputs)
