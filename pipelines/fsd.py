@@ -13,7 +13,6 @@ from pipelines.common.cli import command
 
 def main(config: FSDConfig) -> None:
     """Split, fine-tune or reuse an adapter, score before and after, evaluate, record."""
-    from fsd import distributed
     from fsd.evaluation.results import judge
     from fsd.reporting import console
     from pipelines.common import datasets, detection, experiment, run_log
@@ -39,7 +38,7 @@ def main(config: FSDConfig) -> None:
             deviation = job.score()
         with stages("placebo"):
             control = placebo.deviation(split) if placebo else None
-        if not distributed.is_main():
+        if run is None:  # a process that only helps with training and scoring
             return
         with stages("judging"):
             outcome = judge(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fsd import distributed, tracking
-from fsd.config import AdapterConfig, FSDConfig
+from fsd.config import FSDConfig
 from fsd.data import embedded
 from fsd.data.documents import Document, Split
 from fsd.models import language_model
@@ -114,9 +114,7 @@ class Placebo:
         return self.config.model.model, work.score()
 
 
-def plan_placebo(
-    config: FSDConfig, split: Split, detectors: Sequence[Detector]
-) -> tuple[Placebo | None, list[str]]:
+def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector]) -> tuple[Placebo | None, list[str]]:
     """The control model of a run and the detectors that it can compute, and remarks for the report.
 
     Detectors that take many forward passes (`recall`, `neighbour`) are left out. With a reused adapter the control is

@@ -75,9 +75,7 @@ def params(config: FSDConfig, detectors: Sequence[Detector]) -> dict[str, object
     return {**flat, **values, "detector": {detector.name: dict(detector.settings) for detector in detectors}}
 
 
-def track(
-    run: Run, outcome: Outcome, config: FSDConfig, model: LanguageModel, seconds: Mapping[str, float]
-) -> Version:
+def track(run: Run, outcome: Outcome, config: FSDConfig, model: LanguageModel, seconds: Mapping[str, float]) -> Version:
     """Log all that the outcome holds, and register the adapter with its calibration as a new version."""
     for part, documents in zip(Split._fields, outcome.parts, strict=True):
         if documents:

@@ -6,9 +6,7 @@ mlruns/optuna.db; the same command continues one that was interrupted, and start
 registered like the adapter of pipelines.fsd, which takes its settings by --settings-from.
 """
 
-import tempfile
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd.config import TuneConfig
@@ -63,7 +61,6 @@ def conclude(
 ) -> None:
     """Compare winners and defaults on the test texts, and record and register the job with the winner's settings."""
     from fsd.evaluation import results as _outcome
-    from fsd.models import adapters
     from fsd.reporting import console as _terminal
     from fsd.tuning import comparison as _tuning_verdict
     from pipelines.common import detection, experiment
@@ -98,9 +95,7 @@ def conclude(
     if config.objective == "auc" and config.tune == "detectors":  # the champion is chosen without the winner's bonus
         honest = {w.label.removesuffix(".fsd"): w.elsewhere for w in tuned.winners if w.label.endswith(".fsd")}
         outcome = replace(outcome, validation={**outcome.validation, **honest})
-    with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
-        adapters.save_adapter(model, Path(scratch))
-        version = _record.track(run, outcome, tuned.job, model.identity, Path(scratch), {})
+    version = _record.track(run, outcome, tuned.job, model, {})
     _terminal.show(outcome)
     use = f"--settings-from {version.uri}" if config.tune == "detectors" else f"--adapter {version.uri}"
     notes = [*_tuning_verdict.remarks(gains), *remarks, f"registered as {version.uri}; pipelines.fsd {use}"]
