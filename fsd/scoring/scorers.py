@@ -47,7 +47,7 @@ def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[
 def reader_names(config: ModelConfig) -> list[str]:
     """The names of the scorers that `build_scorers` makes for a model, without loading it."""
     optional = {"reference": _reference(config), "unigram": frequency_file(config)}
-    return ["target", "tuned", *(name for name, value in optional.items() if value)]
+    return ["base", "tuned", *(name for name, value in optional.items() if value)]
 
 
 def _reference(config: ModelConfig) -> str | None:
