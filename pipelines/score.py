@@ -178,7 +178,7 @@ def judge(
     if len(set(member)) < 2:
         return {}, None
     texts = [document.text for document in known]
-    groups = [str(family) for family in families([document.group for document in known], texts)]
+    groups = families(known)
     if min(len({g for g, m in zip(groups, member, strict=True) if m is side}) for side in (True, False)) < 2:
         return {}, None  # no interval without two groups on either side
     found = evaluate(member, {name: column[labelled] for name, column in scores.items()}, groups, seed=seed)

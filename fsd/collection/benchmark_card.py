@@ -166,7 +166,7 @@ def _card(domain: str, documents: Sequence[Document], left_out: Mapping[str, int
 
     texts = [document.text for document in documents]
     labels = [bool(document.member) for document in documents]
-    groups = [str(number) for number in families([document.group for document in documents], texts)]
+    groups = families(documents)
     lengths = [float(len(words(text))) for text in texts]
     days = [float(document.date.toordinal()) if document.date else None for document in documents]
     half = len(documents) // 2

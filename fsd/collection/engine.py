@@ -158,7 +158,7 @@ def distinct(documents: Sequence[Document], known: Sequence[str] = ()) -> tuple[
         documents: in order.
         known: texts of a benchmark; whatever is related to one of them goes.
     """
-    number = families([""] * (len(known) + len(documents)), [*known, *(document.text for document in documents)])
+    number = families([Document(text) for text in (*known, *(document.text for document in documents))])
     seen = set(number[: len(known)])
     old = frozenset(seen)
     kept, dropped = [], Counter[str]()

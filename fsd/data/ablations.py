@@ -13,9 +13,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fsd.data import date_masking as timestamps
-from fsd.data.documents import Document, Scheme, Split, reserve
+from fsd.data.documents import Document
 from fsd.data.near_duplicates import _UNSPACED as UNSPACED
 from fsd.data.near_duplicates import families
+from fsd.data.splitting import Scheme, Split, reserve
 from fsd.errors import UsageError
 
 Words = Literal["characters", "jieba"]
@@ -195,6 +196,6 @@ def _draw(documents: Sequence[Document], count: int, rng: np.random.Generator) -
 def _apart(documents: Sequence[Document], others: Sequence[Document]) -> list[Document]:
     """The texts in no family with one of the others."""
     both = [*others, *documents]
-    family = families([d.group for d in both], [d.text for d in both])
+    family = families(both)
     taken = set(family[: len(others)])
     return [d for d, number in zip(documents, family[len(others) :], strict=True) if number not in taken]

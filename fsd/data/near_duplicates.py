@@ -24,10 +24,12 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fsd.data.documents import Document
 
 NGRAM = 7
 OPENING = 10
@@ -203,17 +205,13 @@ def near_duplicates(texts: Sequence[str]) -> list[Link]:
     return [Link(i, j, links[i, j], _share(found[i], found[j])) for i, j in sorted(links)]
 
 
-def families(groups: Sequence[str], texts: Sequence[str]) -> list[int]:
-    """The family of each text: texts of the same group or linked as near-duplicates, also through others.
-
-    Args:
-        groups: key of the article, paper or book of each text; "" says nothing.
-        texts: the texts themselves.
+def families(documents: Sequence[Document]) -> list[int]:
+    """The family of each text: texts of one group or linked as near-duplicates, directly or through other texts.
 
     Returns:
-        One number per text, families numbered from 0 in the order of their first texts.
+        A number for each text; families are numbered from 0 in the order of their first texts.
     """
-    parent = list(range(len(texts)))
+    parent = list(range(len(documents)))
 
     def root(i: int) -> int:
         while parent[i] != i:
@@ -221,10 +219,10 @@ def families(groups: Sequence[str], texts: Sequence[str]) -> list[int]:
             i = parent[i]
         return i
 
-    same_group = (pair for group in _alike(key or None for key in groups) for pair in pairwise(group))
-    links: list[Any] = [*same_group, *((link.i, link.j) for link in near_duplicates(texts))]
-    for i, j in links:
+    same_group = (pair for group in _alike(d.group or None for d in documents) for pair in pairwise(group))
+    links = ((link.i, link.j) for link in near_duplicates([d.text for d in documents]))
+    for i, j in (*same_group, *links):
         a, b = sorted((root(i), root(j)))
         parent[b] = a
     numbers: dict[int, int] = {}
-    return [numbers.setdefault(root(i), len(numbers)) for i in range(len(texts))]
+    return [numbers.setdefault(root(i), len(numbers)) for i in range(len(documents))]

@@ -1,84 +1,289 @@
-"""Which part of a split each text falls into, drawn from labels and families alone.
+"""Split of a benchmark into unseen, validation and test texts, without leaks between the parts.
 
-Below, `member` says of each text whether it is a member, and `family` gives the number of its family: texts that
-must not be torn apart.
+Families of texts (see `fsd.data.near_duplicates.families`) are kept whole. In the private functions, `member` holds
+the (N,) labels and `family` the (N,) family numbers of the texts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import compress
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fsd.token_stats import FloatArray
+from fsd.data.documents import Document
+from fsd.data.near_duplicates import families
+from fsd.errors import UsageError
+from fsd.token_stats import FloatArray, IntArray
+
+Scheme = Literal["grouped", "paper"]
+BoolArray = NDArray[np.bool_]
+VALIDATION = 0.2
+"""Default share of the benchmark that the grouped split uses for validation."""
 
 
-def fill(sizes: Iterable[Sequence[float]], target: Sequence[float]) -> list[bool]:
-    """Go through families in order and take each that brings the sum of their sizes closer to the target.
+class Split(NamedTuple):
+    """Three parts of a benchmark, disjoint by group; only `unseen` is used for training."""
+
+    unseen: tuple[Document, ...]
+    validation: tuple[Document, ...]
+    test: tuple[Document, ...]
+
+
+class GivenSplit(NamedTuple):
+    """A split with given unseen texts, and the texts of the benchmark related to them, which are left out."""
+
+    parts: Split
+    left_out: tuple[Document, ...]
+
+
+def split(
+    documents: Sequence[Document],
+    *,
+    unseen: float = 0.3,
+    validation: float | None = None,
+    scheme: Scheme = "grouped",
+    seed: int = 42,
+) -> Split:
+    """Split a labelled benchmark into non-members for training, validation texts and test texts.
+
+    "grouped" keeps families whole (texts of one group, and near-duplicates), so that no article is trained on in one
+    length and tested in another. `unseen` is the share of the non-members used for training, taken from families
+    without a member; the rest is divided into validation and test with the same class balance, validation being
+    `validation` / (1 − `unseen`) of it. Sizes are met to about half a family. Every document is used once.
+
+    "paper" is the split of the FSD paper (arXiv 2410.10880, §4.1) and its code: rows are drawn at random; of an
+    `unseen` share of all rows, the non-members are used for training and the members are dropped; all other rows
+    are the test set, on which the papers also choose their thresholds. Near-duplicates leak between the parts: use
+    it only for comparison with the papers' tables.
 
     Args:
-        sizes: (members, non-members) of each family.
-        target: (members, non-members) wanted.
+        documents: labelled texts of both classes.
+        unseen: share used for training, in (0, 1); see above.
+        validation: share of the benchmark in [0, 1), with `unseen` less than 1; under "paper" a share of all rows.
+            None is 0.2 for "grouped" and 0 for "paper".
+        scheme: how to split.
+        seed: random seed.
+
+    Returns:
+        The parts, each in the order of `documents`.
+
+    Raises:
+        UsageError: for shares out of range, missing labels, a single class, or too few texts or families.
     """
-    missing = np.asarray(target, np.float64)
-    taken = []
-    for size in np.asarray(sizes, np.float64):
-        closer = bool(((missing - size) ** 2).sum() < (missing**2).sum())
-        taken.append(closer)
-        missing = missing - size * closer
+    return _split(documents, unseen, validation, scheme, seed, members_too=False)
+
+
+def reserve(
+    documents: Sequence[Document],
+    *,
+    share: float = 0.3,
+    validation: float | None = None,
+    scheme: Scheme = "grouped",
+    seed: int = 42,
+) -> Split:
+    """Split a labelled benchmark like `split`, but with members in the first part too.
+
+    The first part holds a share of both classes, so that models trained on its members, its non-members or all of
+    it can be compared on the same test texts. "grouped" draws whole families, with or without members; under "paper"
+    validation and test are those of `split`.
+
+    Raises:
+        UsageError: as `split`.
+    """
+    return _split(documents, share, validation, scheme, seed, members_too=True)
+
+
+def _split(
+    documents: Sequence[Document],
+    unseen: float,
+    validation: float | None,
+    scheme: Scheme,
+    seed: int,
+    *,
+    members_too: bool,
+) -> Split:
+    if validation is None:
+        validation = VALIDATION if scheme == "grouped" else 0.0
+    _check_shares(unseen, validation, scheme)
+    _check_labels(documents)
+    rng = np.random.default_rng(seed)
+    member = _members(documents)
+    if scheme == "paper":
+        part = _paper(member, unseen, validation, rng, members_too=members_too)
+    else:
+        assign = _reserved if members_too else _grouped
+        part = assign(member, np.array(families(documents)), unseen, validation, rng)
+    parts = Split(*(_where(documents, part == name) for name in Split._fields))
+    _check_parts(parts, documents, validation, scheme)
+    return parts
+
+
+def split_with(
+    unseen: Sequence[Document], documents: Sequence[Document], *, validation: float | None = None, seed: int = 42
+) -> GivenSplit:
+    """Split a labelled benchmark into validation and test texts, with given unseen texts for training.
+
+    Texts of the benchmark in one family with an unseen text are left out, because the model would be tested on its
+    training data. The other families are kept whole, with the same class balance in both parts.
+
+    Args:
+        unseen: texts that the model cannot have seen; they become non-members.
+        documents: labelled texts of both classes.
+        validation: share of the benchmark in [0, 1); None is 0.2.
+        seed: random seed.
+
+    Returns:
+        The parts, each in the given order, and the texts left out.
+
+    Raises:
+        UsageError: for no unseen text or a member among them, a share out of range, missing labels, a single class,
+            or too few families.
+    """
+    validation = VALIDATION if validation is None else validation
+    if not unseen:
+        raise UsageError("at least one unseen text must be given; got none")
+    members = [d.origin for d in unseen if d.member]
+    if members:
+        raise UsageError(f"unseen texts must be non-members; {len(members)} are members, the first {members[0]}")
+    _check_validation(validation)
+    _check_labels(documents)
+    family = np.array(families([*unseen, *documents]))
+    trained, family = family[: len(unseen)], family[len(unseen) :]
+    related = np.isin(family, trained)
+    remaining = _where(documents, ~related)
+    rng = np.random.default_rng(seed)
+    held = _hold_out(_members(remaining), family[~related], validation, rng)
+    parts = Split(tuple(replace(d, member=False) for d in unseen), _where(remaining, held), _where(remaining, ~held))
+    _check_parts(parts, remaining, validation, "grouped")
+    return GivenSplit(parts, _where(documents, related))
+
+
+def _members(documents: Sequence[Document]) -> BoolArray:
+    return np.array([bool(d.member) for d in documents], dtype=bool)
+
+
+def _where(documents: Sequence[Document], mask: BoolArray) -> tuple[Document, ...]:
+    return tuple(compress(documents, mask))
+
+
+def _sizes(member: BoolArray, family: IntArray) -> FloatArray:
+    """(F, 2) number of members and of non-members in each family."""
+    count = int(family.max(initial=-1)) + 1
+    sides = [np.bincount(family[side], minlength=count) for side in (member, ~member)]
+    return np.stack(sides, axis=1).astype(np.float64)
+
+
+def _fill(sizes: FloatArray, target: FloatArray) -> BoolArray:
+    """Take each family, in order, that brings the total size closer to the target.
+
+    Args:
+        sizes: (F, 2) members and non-members of the families.
+        target: (2,) members and non-members wanted.
+    """
+    missing = target
+    taken = np.zeros(len(sizes), dtype=bool)
+    for i, size in enumerate(sizes):
+        taken[i] = ((missing - size) ** 2).sum() < (missing**2).sum()
+        missing = missing - size * taken[i]
     return taken
 
 
-def _sizes(member: Sequence[bool], family: Sequence[int]) -> FloatArray:
-    """(members, non-members) of each family."""
-    sizes = np.zeros((max(family, default=-1) + 1, 2))
-    for is_member, number in zip(member, family, strict=True):
-        sizes[number, 0 if is_member else 1] += 1
-    return sizes
-
-
-def hold_out(member: Sequence[bool], family: Sequence[int], share: float, rng: np.random.Generator) -> list[bool]:
-    """Whether each text is held out: whole families, about that share of both classes."""
+def _hold_out(member: BoolArray, family: IntArray, share: float, rng: np.random.Generator) -> BoolArray:
+    """(N,) texts held out: whole families with about that share of each class."""
     sizes = _sizes(member, family)
-    order = rng.permutation(np.flatnonzero(sizes.sum(1)))
-    taken = set(order[fill(sizes[order], share * sizes.sum(0))].tolist())
-    return [number in taken for number in family]
+    order = rng.permutation(np.flatnonzero(sizes.sum(axis=1)))
+    return np.isin(family, order[_fill(sizes[order], share * sizes.sum(axis=0))])
 
 
-def grouped(
-    member: Sequence[bool], family: Sequence[int], unseen: float, validation: float, rng: np.random.Generator
-) -> list[str]:
-    """`unseen` is a share of the non-members, in families without a member; the rest is divided with one mix."""
+def _grouped(
+    member: BoolArray, family: IntArray, unseen: float, validation: float, rng: np.random.Generator
+) -> NDArray[np.str_]:
+    """(N,) part of each text; unseen texts come from families without a member."""
     sizes = _sizes(member, family)
     order = rng.permutation(len(sizes))
-    part = np.full(len(sizes), "test", dtype=object)
-
+    part = np.full(len(sizes), "test", dtype="<U10")
     free = order[sizes[order, 0] == 0]
-    part[free[fill(sizes[free], (0, unseen * sizes[:, 1].sum()))]] = "unseen"
+    part[free[_fill(sizes[free], np.array([0, unseen * sizes[:, 1].sum()]))]] = "unseen"
     rest = order[part[order] == "test"]
     share = validation / (1 - unseen)
-    part[rest[fill(sizes[rest], share * sizes[rest].sum(0))]] = "validation"
-    return [part[number] for number in family]
+    part[rest[_fill(sizes[rest], share * sizes[rest].sum(axis=0))]] = "validation"
+    return part[family]
 
 
-def paper(member: Sequence[bool], unseen: float, validation: float, rng: np.random.Generator) -> list[str]:
-    """Rows at random, families torn; the members among the `unseen` share of the rows are "dropped"."""
+def _reserved(
+    member: BoolArray, family: IntArray, share: float, validation: float, rng: np.random.Generator
+) -> NDArray[np.str_]:
+    """(N,) part of each text; `share` of both classes is "unseen", in whole families of any kind."""
+    part = np.full(len(member), "test", dtype="<U10")
+    first = _hold_out(member, family, share, rng)
+    part[first] = "unseen"
+    rest = np.flatnonzero(~first)
+    part[rest[_hold_out(member[rest], family[rest], validation / (1 - share), rng)]] = "validation"
+    return part
+
+
+def _paper(
+    member: BoolArray, unseen: float, validation: float, rng: np.random.Generator, *, members_too: bool
+) -> NDArray[np.str_]:
+    """(N,) part of each row, drawn at random; members among the unseen rows are "dropped" unless `members_too`."""
     order = rng.permutation(len(member))
     first = round(unseen * len(member))
-    second = first + round(validation * len(member))
-    part = np.full(len(member), "test", dtype=object)
-    part[order[first:second]] = "validation"
-    for row in order[:first]:
-        part[row] = "dropped" if member[row] else "unseen"
-    return list(part)
-
-
-def reserved(
-    member: Sequence[bool], family: Sequence[int], share: float, validation: float, rng: np.random.Generator
-) -> list[str]:
-    """`share` of both classes is "unseen", in whole families of any kind; the rest is divided with one mix."""
-    first = hold_out(member, family, share, rng)
-    rest = [i for i, taken in enumerate(first) if not taken]
-    held = hold_out([member[i] for i in rest], [family[i] for i in rest], validation / (1 - share), rng)
-    part = ["unseen"] * len(member)
-    for i, second in zip(rest, held, strict=True):
-        part[i] = "validation" if second else "test"
+    part = np.full(len(member), "test", dtype="<U10")
+    part[order[:first]] = "unseen"
+    part[order[first : first + round(validation * len(member))]] = "validation"
+    if not members_too:
+        part[member & (part == "unseen")] = "dropped"
     return part
+
+
+def _check_shares(unseen: float, validation: float, scheme: str) -> None:
+    if scheme not in ("grouped", "paper"):
+        raise UsageError(f"split must be grouped or paper; got {scheme!r}")
+    if not 0 < unseen < 1:
+        raise UsageError(f"unseen must be a share above 0 and below 1; got {unseen}")
+    _check_validation(validation)
+    if unseen + validation >= 1 - 1e-9:
+        raise UsageError(
+            f"unseen and validation must sum to less than 1, so that texts are left to test on; "
+            f"got {unseen} + {validation}"
+        )
+
+
+def _check_validation(validation: float) -> None:
+    if not 0 <= validation < 1:
+        raise UsageError(f"validation must be a share from 0 to below 1; got {validation}")
+
+
+def _check_labels(documents: Sequence[Document]) -> None:
+    unlabelled = sum(d.member is None for d in documents)
+    if unlabelled:
+        raise UsageError(
+            f"every text to be split must be labelled 1 (member) or 0 (non-member); "
+            f"{unlabelled} of {len(documents)} are not"
+        )
+    members = sum(d.member is True for d in documents)
+    if members in (0, len(documents)):
+        raise UsageError(
+            f"texts to be split must be of both classes; "
+            f"got {members} members and {len(documents) - members} non-members"
+        )
+
+
+def _check_parts(parts: Split, documents: Sequence[Document], validation: float, scheme: str) -> None:
+    unit = "families (texts of one group, and near-duplicates)" if scheme == "grouped" else "texts"
+    if not parts.unseen:
+        members = sum(d.member is True for d in documents)
+        raise UsageError(
+            f"some non-members must be left to train on, in {unit} without a member; "
+            f"got {members} members and {len(documents) - members} non-members and none to take"
+        )
+    for name, part in {"test": parts.test, **({"validation": parts.validation} if validation else {})}.items():
+        members = sum(d.member is True for d in part)
+        if members in (0, len(part)):
+            raise UsageError(
+                f"too few {unit} for the {name} part, which must have members and non-members: from "
+                f"{len(documents)} texts it got {members} members and {len(part) - members} non-members; "
+                f"give more texts or other shares"
+            )

@@ -4,7 +4,7 @@ Nothing here sees a language model and nothing is fine-tuned. A classifier of wo
 that the two sides of a benchmark differ in what they are about; then no score on it proves membership.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 
@@ -15,8 +15,9 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedGroupKFold
 
-from fsd.data.documents import Document, Split
+from fsd.data.documents import Document
 from fsd.data.near_duplicates import families, near_duplicates, words
+from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation.distribution_shift import Overlap, overlaps
 from fsd.evaluation.intervals import BoolArray, Bootstrap, Estimate, checked, percentiles
@@ -107,7 +108,7 @@ def leaks(split: Split) -> Leaks:
     texts = [document.text for document in documents]
     found = {(i, j): reason for i, j, reason, *_ in near_duplicates(texts) if part[i] != part[j]}
     found |= dict.fromkeys(_same_group(documents, part), "group")
-    family = np.array(families([document.group for document in documents], texts), dtype=np.int64)
+    family = np.array(families(documents), dtype=np.int64)
     holds = np.zeros((3, int(family.max(initial=-1)) + 1), dtype=bool)
     holds[part, family] = True
     names = Split._fields
@@ -135,7 +136,7 @@ def _same_group(documents: Sequence[Document], part: NDArray[np.int64]) -> list[
 def blind(
     texts: Sequence[str],
     labels: Sequence[bool],
-    groups: Sequence[str] | None = None,
+    groups: Sequence[Hashable] | None = None,
     *,
     seed: int = 0,
     resamples: int = 1000,
@@ -183,7 +184,7 @@ def _judge(counts: sparse.csr_matrix, member: BoolArray, held: sparse.csr_matrix
 
 
 def _estimated(
-    member: BoolArray, scores: FloatArray, groups: Sequence[str] | None, seed: int, resamples: int
+    member: BoolArray, scores: FloatArray, groups: Sequence[Hashable] | None, seed: int, resamples: int
 ) -> Control:
     bootstrap = Bootstrap.draw(member, groups, resamples=resamples, seed=seed)
     return Control(percentiles(auc(member, scores), bootstrap.ranking(scores)[0]), scores=scores)
@@ -192,7 +193,7 @@ def _estimated(
 def alone(
     values: Sequence[float | None],
     labels: Sequence[bool],
-    groups: Sequence[str] | None = None,
+    groups: Sequence[Hashable] | None = None,
     *,
     seed: int = 0,
     resamples: int = 1000,
@@ -223,7 +224,7 @@ def audit(split: Split, *, seed: int = 0, resamples: int = 1000) -> Audit:
     documents = [document for part in split for document in part if document.member is not None]
     texts = [document.text for document in documents]
     labels = [bool(document.member) for document in documents]
-    groups = [str(number) for number in families([document.group for document in documents], texts)]
+    groups = families(documents)
     dates = [document.date.toordinal() if document.date else None for document in documents]
     return Audit(
         leaks=leaks(split),

@@ -7,7 +7,7 @@ a member, is exchangeable with the calibration texts; `DomainCheck` flags texts 
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,7 +154,7 @@ def calibrate(
     labels: Sequence[bool],
     scores: ArrayLike,
     texts: Sequence[str],
-    groups: Sequence[str] | None = None,
+    groups: Sequence[Hashable] | None = None,
     *,
     detector: str,
     state: str = "fsd",
@@ -192,7 +192,7 @@ def calibrate(
     )
 
 
-def observed_rate(called: BoolArray, groups: Sequence[str] | None = None, level: float = 0.95) -> Estimate:
+def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None, level: float = 0.95) -> Estimate:
     """Share of texts for which `called` is true, with an exact interval that accounts for groups.
 
     The interval is Clopper and Pearson's at the effective sample size of Korn and Graubard (1998, Survey Methodology

@@ -8,7 +8,7 @@ the two sets differ in membership alone. That cannot be proved, but a blind clas
 p-value is reported.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,8 +53,8 @@ def dataset_verdict(
     suspect: Scores,
     known: Scores,
     *,
-    suspect_groups: Sequence[str] | None = None,
-    known_groups: Sequence[str] | None = None,
+    suspect_groups: Sequence[Hashable] | None = None,
+    known_groups: Sequence[Hashable] | None = None,
     blind: Control | None = None,
     permutations: int = 1999,
     seed: int = 0,
@@ -104,12 +104,12 @@ def dataset_verdict(
 
 
 def _sides(
-    n: int, m: int, suspect_groups: Sequence[str] | None, known_groups: Sequence[str] | None
+    n: int, m: int, suspect_groups: Sequence[Hashable] | None, known_groups: Sequence[Hashable] | None
 ) -> tuple[IntArray, BoolArray]:
     """(n + m,) group of each text, and (G,) True for groups of the suspect set."""
     both = set(suspect_groups or ()) & set(known_groups or ()) - {""}
     if both:
-        raise UsageError(f"a group must not be in both data sets; got {min(both)!r} in both")
+        raise UsageError(f"a group must not be in both data sets; got {min(both, key=str)!r} in both")
     left, right = group_index(suspect_groups, n), group_index(known_groups, m)
     sizes = [int(side.max(initial=-1)) + 1 for side in (left, right)]
     if min(sizes) < FEWEST:

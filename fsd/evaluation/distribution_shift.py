@@ -1,7 +1,7 @@
 """How alike members and non-members are in date, length and vocabulary, against what chance would show."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,9 @@ class Overlap:
 Likening = Callable[[BoolArray], float]
 
 
-def _overlap(compare: Likening, member: BoolArray, groups: Sequence[str] | None, rng: np.random.Generator) -> Overlap:
+def _overlap(
+    compare: Likening, member: BoolArray, groups: Sequence[Hashable] | None, rng: np.random.Generator
+) -> Overlap:
     group = group_index(groups, member.size)
     first = np.unique(group, return_index=True)[1]
     chance = [compare(rng.permutation(member[first])[group]) for _ in range(SHUFFLES)]

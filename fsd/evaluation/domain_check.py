@@ -9,7 +9,7 @@ groups) of texts of the same kind. Measured on abstracts and encyclopaedia artic
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -88,7 +88,7 @@ class DomainCheck:
     least_words: float
 
     @classmethod
-    def fit(cls, texts: Sequence[str], groups: Sequence[str] | None = None) -> "DomainCheck":
+    def fit(cls, texts: Sequence[str], groups: Sequence[Hashable] | None = None) -> "DomainCheck":
         """Estimate the properties and limits from calibration texts.
 
         Args:

@@ -5,7 +5,7 @@ Passages of one book are not independent, so whatever is drawn or summed here is
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,16 +38,17 @@ class Estimate(NamedTuple):
         return f"{value} [{low}, {high}]"
 
 
-def group_index(groups: Sequence[str] | None, texts: int) -> IntArray:
+def group_index(groups: Sequence[Hashable] | None, texts: int) -> IntArray:
     """Groups as (N,) integers 0..G−1; without groups, or where the name is empty, a text is a group by itself."""
-    given = [""] * texts if groups is None else groups
+    given: Sequence[Hashable] = [""] * texts if groups is None else groups
     if len(given) != texts:
         raise ValueError(f"labels and groups must have one length, got {texts} and {len(given)}")
-    numbers: dict[str | int, int] = {}
-    return np.array([numbers.setdefault(name or at, len(numbers)) for at, name in enumerate(given)], np.int64)
+    numbers: dict[Hashable, int] = {}
+    keys = (("", at) if name == "" else name for at, name in enumerate(given))
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 
-def checked(labels: ArrayLike, groups: Sequence[str] | None) -> tuple[BoolArray, IntArray]:
+def checked(labels: ArrayLike, groups: Sequence[Hashable] | None) -> tuple[BoolArray, IntArray]:
     """Labels as (N,) bool and groups as (N,) integers 0..G−1 (see `group_index`).
 
     Raises:
@@ -80,7 +81,7 @@ class Bootstrap:
 
     @classmethod
     def draw(
-        cls, labels: ArrayLike, groups: Sequence[str] | None = None, *, resamples: int = 1000, seed: int = 0
+        cls, labels: ArrayLike, groups: Sequence[Hashable] | None = None, *, resamples: int = 1000, seed: int = 0
     ) -> "Bootstrap":
         """Draw G groups with replacement, R times; a resample that lacks one side is redrawn."""
         member, group = checked(labels, groups)
@@ -161,7 +162,9 @@ def separated(members: int, others: int, level: float = 0.95) -> float:
     return float(optimize.brentq(excess, 1e-12, 1 - 1e-12))
 
 
-def delong(labels: ArrayLike, scores: FloatArray, groups: Sequence[str] | None = None) -> tuple[FloatArray, FloatArray]:
+def delong(
+    labels: ArrayLike, scores: FloatArray, groups: Sequence[Hashable] | None = None
+) -> tuple[FloatArray, FloatArray]:
     """AUCs of K detectors on the same texts, and the covariance of those AUCs.
 
     DeLong, DeLong and Clarke-Pearson (1988) without groups; Obuchowski (1997) with groups that may hold
@@ -213,7 +216,7 @@ def delong_interval(auc: float, variance: float, level: float = 0.95) -> Estimat
 
 
 def delong_test(
-    labels: ArrayLike, first: FloatArray, second: FloatArray, groups: Sequence[str] | None = None
+    labels: ArrayLike, first: FloatArray, second: FloatArray, groups: Sequence[Hashable] | None = None
 ) -> tuple[float, float, float]:
     """Is the AUC of `second` another than that of `first` on the same texts?
 

@@ -4,7 +4,7 @@ Labels are (N,) with True for members; scores are (N,) float64, higher = more li
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -158,7 +158,7 @@ def accuracy(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float:
 def evaluate(
     labels: ArrayLike,
     scores: Scores,
-    groups: Sequence[str] | None = None,
+    groups: Sequence[Hashable] | None = None,
     *,
     thresholds: Mapping[str, float] | None = None,
     resamples: int = 1000,
@@ -215,7 +215,7 @@ def compare(
     labels: ArrayLike,
     first: Scores,
     second: Scores,
-    groups: Sequence[str] | None = None,
+    groups: Sequence[Hashable] | None = None,
     *,
     resamples: int = 1000,
     seed: int = 0,
@@ -242,7 +242,7 @@ def table(
     labels: ArrayLike,
     base: Scores,
     fsd: Scores,
-    groups: Sequence[str] | None = None,
+    groups: Sequence[Hashable] | None = None,
     *,
     thresholds: Mapping[str, float] | None = None,
     resamples: int = 1000,

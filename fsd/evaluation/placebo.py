@@ -1,6 +1,6 @@
 """The same job with a model that saw neither side: what of a result is not membership."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
@@ -27,7 +27,7 @@ def placebo_effect(
     labels: ArrayLike,
     placebo: Scores,
     fsd: Scores,
-    groups: Sequence[str] | None = None,
+    groups: Sequence[Hashable] | None = None,
     *,
     resamples: int = 1000,
     seed: int = 0,

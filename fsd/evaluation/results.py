@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from detectors import Detector
-from fsd.data.documents import Document, Split
+from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
+from fsd.data.splitting import Split
 from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.calibration import Calibration, calibrate
 from fsd.evaluation.conclusions import plain_words
@@ -38,7 +39,7 @@ class Outcome:
 
     parts: Split
     deviation: Deviation
-    groups: list[str]
+    groups: list[int]
     results: list[Result]
     audit: Audit
     findings: list[str]
@@ -67,7 +68,7 @@ def judge(
     """Numbers with intervals on the test texts, thresholds from validation, and every control beside them."""
     scored = [*parts.validation, *parts.test]
     member = np.array([bool(document.member) for document in scored])
-    groups = [str(f) for f in families([d.group for d in scored], [d.text for d in scored])]
+    groups = families(scored)
     held = np.arange(len(scored)) < len(parts.validation)
     named = {f"{name}.base": column for name, column in deviation.base.items()}
     named |= {f"{name}.fsd": column for name, column in deviation.fsd.items()}
@@ -113,7 +114,7 @@ def _rows(scores: Scores, keep: Any) -> Scores:
 
 
 def _calibration(
-    name: str, scored: list[Document], groups: list[str], column: FloatArray, settings: Mapping[str, Any], held: Any
+    name: str, scored: list[Document], groups: list[int], column: FloatArray, settings: Mapping[str, Any], held: Any
 ) -> Calibration:
     texts = [document for document, h in zip(scored, held, strict=True) if h]
     return calibrate(

@@ -49,7 +49,7 @@ class Gain:
 def open_test(
     winners: Sequence[Winner],
     labels: Sequence[bool],
-    groups: Sequence[str],
+    groups: Sequence[int],
     default: Scores,
     tuned: Scores,
     *,

@@ -4,7 +4,7 @@ A detector learns nothing from labels, so a fold is only a place to measure. A s
 folds; families stay whole, so that no fold holds a text whose near-copy is in another.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +15,7 @@ from fsd.token_stats import FloatArray, IntArray
 
 
 def grouped_folds(
-    labels: ArrayLike, groups: Sequence[str] | None, *, folds: int = 5, repeats: int = 4, seed: int = 0
+    labels: ArrayLike, groups: Sequence[Hashable] | None, *, folds: int = 5, repeats: int = 4, seed: int = 0
 ) -> list[IntArray]:
     """Row numbers of each fold: `repeats` times a fresh division of the families into `folds` folds.
 

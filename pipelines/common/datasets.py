@@ -9,8 +9,9 @@ from fsd import distributed as processes
 from fsd.collection import domains
 from fsd.config import DataConfig, ModelConfig
 from fsd.data import benchmarks, embedded
-from fsd.data.documents import Document, Split, refuse_shared, split, split_with
+from fsd.data.documents import Document, refuse_shared
 from fsd.data.readers import parse_columns, read_files
+from fsd.data.splitting import Split, split, split_with
 from fsd.errors import UsageError
 from fsd.net.hub import locate
 from pipelines.common.adapter_files import UNSEEN

@@ -7,7 +7,8 @@ from pathlib import Path
 from fsd import distributed, tracking
 from fsd.config import FSDConfig
 from fsd.data import embedded
-from fsd.data.documents import Document, Split
+from fsd.data.documents import Document
+from fsd.data.splitting import Split
 from fsd.models import language_model
 from fsd.models.adapters import attach
 from fsd.models.finetuning import finetune

@@ -16,7 +16,8 @@ import pandas as pd
 from detectors import Detector
 from fsd import distributed, tracking
 from fsd.config import FSDConfig
-from fsd.data.documents import Document, Split, content_hash
+from fsd.data.documents import Document, content_hash
+from fsd.data.splitting import Split
 from fsd.evaluation.intervals import Estimate
 from fsd.evaluation.results import Outcome, notes
 from fsd.models.adapters import save_adapter
@@ -271,7 +272,7 @@ def scores_frame(outcome: Outcome) -> pd.DataFrame:
         "id": [content_hash(document.text)[:16] for document in outcome.scored],
         "text": [document.text for document in outcome.scored],
         "label": [int(bool(document.member)) for document in outcome.scored],
-        "group": outcome.groups,
+        "group": [str(family) for family in outcome.groups],
         "split": split,
     }
     for name, fsd in outcome.deviation.fsd.items():

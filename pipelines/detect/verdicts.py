@@ -1,7 +1,7 @@
 """A user's texts and what was found about them: verdicts, the error rates behind them, the corpus as a whole."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -161,7 +161,7 @@ def consider(
     if labelled:
         called = (verdicts["verdict"] == MEMBER).to_numpy()[labelled]
         member = np.array([bool(documents[at].member) for at in labelled])
-        groups = _families([documents[at] for at in labelled])
+        groups = families([documents[at] for at in labelled])
         measured.append(_measure("the labelled texts given", member, called, groups))
     return Case(documents, verdicts, fpr, calibration, measured, corpus)
 
@@ -170,17 +170,13 @@ def _on_tests(tests: pd.DataFrame, calibration: Calibration, threshold: float) -
     held = tests[tests["split"] == "test"]
     called = (held[f"{calibration.detector}.{calibration.state}"] >= threshold).to_numpy()
     member = (held["label"] == 1).to_numpy()
-    return _measure("the adapter's own test texts", member, called, held["group"].astype(str).tolist())
+    return _measure("the adapter's own test texts", member, called, held["group"].tolist())
 
 
-def _measure(name: str, member: BoolArray, called: BoolArray, groups: Sequence[str]) -> Measured:
+def _measure(name: str, member: BoolArray, called: BoolArray, groups: Sequence[Hashable]) -> Measured:
     group = np.array(groups)
     shares = [observed_rate(called[s], group[s].tolist()) if s.any() else None for s in (~member, member)]
     return Measured(name, int((~member).sum()), shares[0], int(member.sum()), shares[1])
-
-
-def _families(documents: Sequence[Document]) -> list[str]:
-    return [str(f) for f in families([d.group for d in documents], [d.text for d in documents])]
 
 
 def together(detective: Detective, suspect: Sequence[Document], known: Sequence[Document], *, seed: int = 0) -> Corpus:
@@ -207,7 +203,7 @@ def together(detective: Detective, suspect: Sequence[Document], known: Sequence[
         if link.i < split <= link.j:
             pair = f"{documents[link.i].source} and {documents[link.j].source}"
             raise UsageError(f"known must hold other texts than those asked about; {pair} are alike ({link.reason})")
-    groups = [f"suspect {f}" for f in _families(sides[0])] + [f"known {f}" for f in _families(sides[1])]
+    groups = [*families(sides[0]), *(split + family for family in families(sides[1]))]
     labels = [at < split for at in range(len(texts))]
     scores = detective.every_score(texts)
     verdict = dataset_verdict(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import detectors
 from detectors import Detector
 from fsd import tracking
-from fsd.data.documents import Split, content_hash
+from fsd.data.documents import content_hash
+from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.scoring.scorers import frequency_file
 from pipelines.common import experiment
@@ -233,7 +234,7 @@ def _base_metrics(prepared: PreparedCell, deviation: "Deviation") -> dict[str, f
 
     test, seed = prepared.parts.test, prepared.cell.config.seed
     held = len(prepared.parts.validation)
-    groups = [str(number) for number in families([d.group for d in test], [d.text for d in test])]
+    groups = families(test)
     scores = {name: column[held:] for name, column in deviation.base.items()}
     metrics = {}
     for name, estimates in evaluate([bool(d.member) for d in test], scores, groups, seed=seed).items():
@@ -254,7 +255,7 @@ def _base_frame(prepared: PreparedCell, deviation: "Deviation") -> "pd.DataFrame
     columns: dict[str, Any] = {
         "id": [content_hash(d.text)[:16] for d in texts],
         "label": [int(bool(d.member)) for d in texts],
-        "group": [str(number) for number in families([d.group for d in texts], [d.text for d in texts])],
+        "group": [str(family) for family in families(texts)],
         "split": ["validation"] * len(parts.validation) + ["test"] * len(parts.test),
     }
     return pd.DataFrame({**columns, **{f"{name}.base": column for name, column in deviation.base.items()}})

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from fsd.config import DataConfig, ModelConfig
 from fsd.data import embedded
-from fsd.data.documents import Document, Split, split
+from fsd.data.documents import Document
+from fsd.data.splitting import Split, split
 from fsd.errors import UsageError
 from pipelines.common import datasets
 from pipelines.study.grid import Cell

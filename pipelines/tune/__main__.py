@@ -13,7 +13,6 @@ from fsd.config import TuneConfig
 from pipelines.common.cli import command
 
 if TYPE_CHECKING:
-    from fsd.data.documents import Split
     from fsd.models.language_model import LanguageModel
     from fsd.tracking import Run
     from pipelines.tune.job import Tuned
@@ -60,6 +59,7 @@ def conclude(
     config: TuneConfig, tuned: "Tuned", model: "LanguageModel", run: "Run", remarks: list[str], study: str
 ) -> None:
     """Compare winners and defaults on the test texts, and record and register the job with the winner's settings."""
+    from fsd.data.near_duplicates import families
     from fsd.evaluation import results as _outcome
     from fsd.reporting import console as _terminal
     from fsd.tuning import comparison as _tuning_verdict
@@ -71,7 +71,7 @@ def conclude(
     gains = _tuning_verdict.open_test(
         tuned.winners,
         [bool(document.member) for document in test],
-        _families(tuned.parts),
+        families(test),
         tuned.default,
         tuned.tuned,
         objective=config.objective,
@@ -100,12 +100,6 @@ def conclude(
     use = f"--settings-from {version.uri}" if config.tune == "detectors" else f"--adapter {version.uri}"
     notes = [*_tuning_verdict.remarks(gains), *remarks, f"registered as {version.uri}; pipelines.fsd {use}"]
     _tuning_verdict.show(gains, config.objective, notes)
-
-
-def _families(parts: "Split") -> list[str]:
-    from fsd.data.near_duplicates import families
-
-    return [str(f) for f in families([d.group for d in parts.test], [d.text for d in parts.test])]
 
 
 def _params(config: TuneConfig) -> dict[str, object]:

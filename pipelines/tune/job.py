@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fsd.config import FSDConfig, TuneConfig
-from fsd.data.documents import Split
 from fsd.data.near_duplicates import families
+from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation.intervals import BoolArray
 from fsd.token_stats import IntArray, Scorer, Scores
@@ -91,8 +91,7 @@ def field_of(config: TuneConfig, parts: Split, fingerprint: str) -> Field:
     if not texts:
         raise UsageError("validation must hold texts to tune on; got none: give --validation a share above 0")
     member = np.array([bool(document.member) for document in texts])
-    groups = [str(f) for f in families([d.group for d in texts], [d.text for d in texts])]
-    folds = grouped_folds(member, groups, folds=config.folds, repeats=config.repeats, seed=config.job.seed)
+    folds = grouped_folds(member, families(texts), folds=config.folds, repeats=config.repeats, seed=config.job.seed)
     setup = setup_of(config, parts, fingerprint)
     short = hashlib.sha256(json.dumps(setup, sort_keys=True).encode()).hexdigest()[:8]
     return Field(parts, member, folds, setup, config.study or f"{config.job.data.domain}-{short}")

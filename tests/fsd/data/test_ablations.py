@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsd.data.ablations import fine_tuning_set, mix, retime, take_unseen, truncate
-from fsd.data.documents import Document, Split, split
+from fsd.data.documents import Document
+from fsd.data.splitting import Split, split
 from fsd.errors import UsageError
 
 

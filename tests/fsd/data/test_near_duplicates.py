@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsd.data import near_duplicates as duplicates
+from fsd.data.documents import Document
 from fsd.data.near_duplicates import COMMON, families, near_duplicates, words
 
 
@@ -105,7 +106,7 @@ def test_clean_texts_and_texts_without_words_pass() -> None:
     assert not pairs([text(passage(i, 50)) for i in range(200)])
     assert not pairs(["!", "?", "a", ""])
     assert near_duplicates([]) == []
-    assert families([], []) == []
+    assert families([]) == []
 
 
 def test_boilerplate_links_nothing_but_copies_of_it_stay_one_family() -> None:
@@ -113,7 +114,7 @@ def test_boilerplate_links_nothing_but_copies_of_it_stay_one_family() -> None:
     many = [text(boilerplate, passage(i, 40)) for i in range(1, COMMON + 2)]
     assert not pairs(many)
     copies = [text(passage(99, 60), [f"v{i}"]) for i in range(3 * COMMON)]
-    number = families([""] * (len(many) + len(copies)), many + copies)
+    number = families([Document(text) for text in many + copies])
     assert number == [*range(len(many)), *[len(many)] * len(copies)]
 
 
@@ -137,7 +138,9 @@ def test_common_is_what_more_texts_have(more: int, linked: bool) -> None:
 def test_families_join_groups_and_links_through_others() -> None:
     a, b = passage(0, 40), passage(1, 40)
     texts = [text(a), text(b), text(passage(2, 40)), text(a[:20]), text(passage(3, 40)), text(b[:30])]
-    assert families(["x", "y", "", "z", "z", ""], texts) == [0, 1, 2, 0, 0, 1]
+    groups = ["x", "y", "", "z", "z", ""]
+    documents = [Document(text, group=group) for text, group in zip(texts, groups, strict=True)]
+    assert families(documents) == [0, 1, 2, 0, 0, 1]
 
 
 def ngrams(tokens: list[str], n: int) -> set[tuple[str, ...]]:
@@ -168,7 +171,7 @@ def test_equals_a_slow_version_over_all_pairs(texts: list[str]) -> None:
         low, high = sorted((component[i], component[j]))
         component = [low if c == high else c for c in component]
     numbers = {c: n for n, c in enumerate(dict.fromkeys(component))}
-    assert families([""] * len(texts), texts) == [numbers[c] for c in component]
+    assert families([Document(text) for text in texts]) == [numbers[c] for c in component]
 
 
 def test_ngram_hashes_tell_orders_apart() -> None:

@@ -51,7 +51,7 @@ CONTENTS: dict[str, str | bytes] = {
     "a.tsv": table(ROWS, "\t"),
     "a.parquet": parquet(ROWS),
     "semicolons.csv": table(ROWS, ";"),
-    "a.jsonl.gz": gzip.compress("\n".join(json.dumps(row) for row in ROWS).encode()),
+    "a.jsonl.gz": gzip.compress("\n".join(json.dumps(row) for row in ROWS).encode(), mtime=0),
     "a.csv.zst": zstandard.ZstdCompressor().compress(table(ROWS).encode()),
     "a.tsv.BZ2": bz2.compress(table(ROWS, "\t").encode()),
 }
@@ -158,7 +158,7 @@ BAD: list[tuple[str, str | bytes, str]] = [
     ("a.parquet", "nothing", "must be a Parquet file"),
     ("a.parquet.gz", "x", "data file must end in"),
     ("a.jsonl.gz", "nothing", "a.jsonl.gz must be a whole gzip file; "),
-    ("a.jsonl.gz", gzip.compress(b"{}" * 9999)[:-20], "a.jsonl.gz must be a whole gzip file; "),
+    ("a.jsonl.gz", gzip.compress(b"{}" * 9999, mtime=0)[:-20], "a.jsonl.gz must be a whole gzip file; "),
     (
         "a.txt",
         "x",

@@ -1,34 +1,227 @@
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from fsd.data import splitting as drawing
+from fsd.data import splitting
+from fsd.data.documents import Document
+from fsd.data.splitting import Split, reserve, split, split_with
+from fsd.errors import UsageError
+
+
+def singles(members: int, nonmembers: int) -> list[Document]:
+    return [Document(f"a{i} b{i}", i < members, source=str(i)) for i in range(members + nonmembers)]
+
+
+def classes(part: tuple[Document, ...]) -> tuple[int, int]:
+    members = sum(d.member is True for d in part)
+    return members, len(part) - members
+
+
+def test_grouped_sizes_by_hand() -> None:
+    # 30 % of 100 non-members; then 2/7 of 100 members and of 70 non-members
+    assert [classes(part) for part in split(singles(100, 100))] == [(0, 30), (29, 20), (71, 50)]
+
+
+def test_paper_sizes_by_hand() -> None:
+    parts = split(singles(100, 100), scheme="paper")
+    members, nonmembers = classes(parts.test)
+    assert len(parts.test) == 140
+    assert not parts.validation
+    assert classes(parts.unseen) == (0, 100 - nonmembers)
+    assert 60 - len(parts.unseen) == 100 - members  # the members among the 30 % are dropped
+    parts = split(singles(100, 100), scheme="paper", validation=0.2)
+    assert (len(parts.validation), len(parts.test)) == (40, 100)
+
+
+def test_no_validation_on_demand() -> None:
+    parts = split(singles(20, 20), validation=0)
+    assert [len(part) for part in parts] == [6, 0, 34]
+
+
+def test_families_with_a_member_are_never_trained_on() -> None:
+    documents = [replace(d, group=str(i % 5)) if i < 40 else d for i, d in enumerate(singles(20, 60))]
+    for seed in range(20):
+        assert all(not d.group for d in split(documents, seed=seed).unseen)
+
+
+def test_seed_decides_and_order_is_kept() -> None:
+    documents = singles(50, 50)
+    assert split(documents, seed=1) == split(documents, seed=1)
+    assert split(documents, seed=1) != split(documents, seed=2)
+    for scheme in ("grouped", "paper"):
+        for part in split(documents, scheme=scheme, validation=0.2):
+            assert [int(d.source) for d in part] == sorted(int(d.source) for d in part)
+
+
+@st.composite
+def benchmarks(draw: st.DrawFn) -> list[Document]:
+    labels = draw(st.lists(st.booleans(), min_size=4, max_size=60))
+    groups = draw(st.lists(st.sampled_from(["", *"abcdefgh"]), min_size=len(labels), max_size=len(labels)))
+    return [
+        Document(f"a{i} b{i}", m, group=g, source=str(i)) for i, (m, g) in enumerate(zip(labels, groups, strict=True))
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(benchmarks(), st.sampled_from([0.1, 0.3, 0.5]), st.sampled_from([None, 0.0, 0.1, 0.4]), st.integers(0, 9))
+def test_every_document_once_and_no_group_in_two_parts(
+    documents: list[Document], unseen: float, validation: float | None, seed: int
+) -> None:
+    try:
+        parts = split(documents, unseen=unseen, validation=validation, seed=seed)
+    except UsageError:
+        assume(False)
+    assert sorted(int(d.source) for part in parts for d in part) == list(range(len(documents)))
+    homes = {(d.group, k) for k, part in enumerate(parts) for d in part if d.group}
+    assert len(homes) == len({group for group, _ in homes})
+    assert parts.unseen
+    assert not any(d.member for d in parts.unseen)
+    assert parts == split(documents, unseen=unseen, validation=validation, seed=seed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(20, 80), st.integers(30, 120), st.integers(1, 4), st.integers(0, 9))
+def test_class_mix_of_validation_and_test_is_equal(members: int, nonmembers: int, size: int, seed: int) -> None:
+    documents = [replace(d, group=f"{d.member}{int(d.source) // size}") for d in singles(members, nonmembers)]
+    parts = split(documents, seed=seed)
+    rest = len(parts.validation) + len(parts.test)
+    share = len(parts.validation) / rest
+    assert abs(len(parts.unseen) - 0.3 * nonmembers) <= size / 2
+    assert abs(len(parts.validation) - rest * 2 / 7) <= size
+    for k in (0, 1):
+        whole = classes(parts.validation)[k] + classes(parts.test)[k]
+        assert abs(classes(parts.validation)[k] - share * whole) <= size
+
+
+@pytest.mark.parametrize(
+    ("documents", "options", "says"),
+    [
+        (singles(9, 0), {}, "9 members and 0 non-members"),
+        (singles(0, 9), {}, "0 members and 9 non-members"),
+        ([], {}, "0 members and 0 non-members"),
+        ([*singles(9, 9), Document("x"), Document("y")], {}, "2 of 20 are not"),
+        (singles(9, 9), {"unseen": 0.0}, "unseen must be a share .* got 0.0"),
+        (singles(9, 9), {"unseen": 1.0}, "unseen must be a share .* got 1.0"),
+        (singles(9, 9), {"unseen": float("nan")}, "unseen must be a share .* got nan"),
+        (singles(9, 9), {"validation": -0.1}, "validation must be a share .* got -0.1"),
+        (singles(9, 9), {"unseen": 0.7, "validation": 0.3}, "sum to less than 1.* got 0.7 [+] 0.3"),
+        (singles(9, 9), {"scheme": "random"}, "grouped or paper; got 'random'"),
+        (singles(9, 2), {}, "too few families .* 1 members|too few families .* 0 non-members"),
+        (singles(2, 9), {"validation": 0.01}, "too few families .* validation part"),
+        ([replace(d, group="one") for d in singles(9, 9)], {}, "left to train on.* none to take"),
+        (singles(9, 1), {"scheme": "paper", "seed": 0}, "non-members"),
+    ],
+)
+def test_bad_input(documents: list[Document], options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says) as error:
+        split(documents, **options)
+    assert "\n" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def wikimia(benchmark_data: Path) -> list[Document]:
+    files = [benchmark_data / f"wikimia_{length}.jsonl" for length in (32, 64, 128, 256)]
+    rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    return [Document(row["input"], row["label"] == 1) for row in rows]
+
+
+def articles(part: tuple[Document, ...]) -> set[str]:
+    return {" ".join(d.text.lower().split()[:12]) for d in part}
+
+
+def leaked(parts: Split) -> int:
+    return sum(n > 1 for n in Counter(a for part in parts for a in articles(part)).values())
+
+
+@pytest.mark.parametrize("seed", [0, 42])
+def test_no_wikimia_article_is_in_two_parts(wikimia: list[Document], seed: int) -> None:
+    parts = split(wikimia, seed=seed)
+    assert len(wikimia) == sum(map(len, parts)) == 1650
+    assert leaked(parts) == 0
+    mix = [members / (members + others) for members, others in map(classes, parts[1:])]
+    assert mix[0] == pytest.approx(mix[1], abs=0.01)
+
+
+def test_the_papers_split_of_wikimia_leaks(wikimia: list[Document]) -> None:
+    assert leaked(split(wikimia, scheme="paper")) > 100
+
+
+def test_split_with_given_unseen_texts_by_hand() -> None:
+    benchmark = singles(20, 10)
+    given = [Document("x1 y1"), Document("x2 y2", False, source="new")]
+    parts, left_out = split_with(given, benchmark)
+    assert parts.unseen == tuple(replace(d, member=False) for d in given)
+    assert [classes(part) for part in parts[1:]] == [(4, 2), (16, 8)]
+    assert left_out == ()
+    assert set(parts.validation) | set(parts.test) == set(benchmark)
+    whole = split_with(given, benchmark, validation=0).parts
+    assert (whole.validation, whole.test) == ((), tuple(benchmark))
+
+
+def test_split_with_leaves_out_the_families_of_unseen_texts() -> None:
+    benchmark = [replace(d, group=str(i // 3)) for i, d in enumerate(singles(15, 15))]
+    given = [Document("new text", group="2"), Document("a29  B29!")]  # a group, and a copy but for marks and case
+    parts, left_out = split_with(given, benchmark)
+    assert left_out == tuple(benchmark[6:9] + benchmark[27:30])
+    assert len(parts.validation) + len(parts.test) == 24
+    groups = [{d.group for d in part} for part in parts]
+    assert not groups[1] & groups[2]
+    assert split_with(given, benchmark, seed=1) == split_with(given, benchmark, seed=1)
+    assert split_with(given, benchmark, seed=1) != split_with(given, benchmark, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "benchmark", "validation", "said"),
+    [
+        ([], singles(9, 9), 0.2, "at least one unseen text must be given; got none"),
+        ([Document("x", True, source="f:3")], singles(9, 9), 0.2, "must be non-members; 1 are members, the first f:3"),
+        ([Document("x")], singles(9, 9), 1.0, "validation must be a share from 0 to below 1; got 1.0"),
+        ([Document("x")], [*singles(9, 9), Document("y")], 0.2, "1 of 19 are not"),
+        ([Document("x")], singles(9, 0), 0.2, "got 9 members and 0 non-members"),
+        (singles(0, 9), [*singles(0, 9), Document("m n", True)], 0.2, "too few families"),
+    ],
+)
+def test_split_with_mistakes(given: list[Document], benchmark: list[Document], validation: float, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        split_with(given, benchmark, validation=validation)
+
+
+def test_reserve_under_paper_has_the_test_texts_of_split() -> None:
+    documents = singles(50, 50)
+    reserved, usual = (draw(documents, scheme="paper", seed=5) for draw in (reserve, split))
+    assert reserved[1:] == usual[1:]
+    assert tuple(d for d in reserved.unseen if not d.member) == usual.unseen
+    assert len(reserved.unseen) == 30
 
 
 def test_fill_by_hand() -> None:
     # 3 brings 5 down to 2; 3 more would miss by 1 instead of 2, and is taken; 4 would miss by more
-    assert drawing.fill([(3, 0), (3, 0), (4, 0)], (5, 0)) == [True, True, False]
-    assert drawing.fill([(1, 1), (0, 2)], (0, 2)) == [True, False]
-    assert drawing.fill([], (1, 1)) == []
+    def fill(sizes: list[tuple[int, int]], target: tuple[int, int]) -> list[bool]:
+        return splitting._fill(np.reshape(sizes, (-1, 2)), np.array(target)).tolist()
+
+    assert fill([(3, 0), (3, 0), (4, 0)], (5, 0)) == [True, True, False]
+    assert fill([(1, 1), (0, 2)], (0, 2)) == [True, False]
+    assert fill([], (1, 1)) == []
 
 
-def test_hold_out_keeps_families_whole_and_the_mix() -> None:
-    member = [i % 2 == 0 for i in range(40)]
-    family = [i // 4 for i in range(40)]
-    held = drawing.hold_out(member, family, 0.3, np.random.default_rng(0))
-    assert all(len({held[i] for i in range(40) if family[i] == f}) == 1 for f in range(10))
-    assert [sum(h and m is side for h, m in zip(held, member, strict=True)) for side in (True, False)] == [6, 6]
-
-
-def test_hold_out_ignores_numbers_of_absent_families() -> None:
-    held = drawing.hold_out([True, False], [7, 9], 0.5, np.random.default_rng(0))
-    assert len(held) == 2
-    assert drawing.hold_out([], [], 0.5, np.random.default_rng(0)) == []
+def test_hold_out_keeps_families_whole_and_the_class_balance() -> None:
+    row = np.arange(40)
+    member, family = row % 2 == 0, 3 + row // 4
+    held = splitting._hold_out(member, family, 0.3, np.random.default_rng(0))
+    assert all(len(set(held[family == f])) == 1 for f in family)
+    assert [int((held & side).sum()) for side in (member, ~member)] == [6, 6]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_reserved_is_disjoint_by_family(seed: int) -> None:
-    member = [i % 3 == 0 for i in range(60)]
-    family = [i // 5 for i in range(60)]
-    part = drawing.reserved(member, family, 0.25, 0.25, np.random.default_rng(seed))
-    assert len({(f, p) for f, p in zip(family, part, strict=True)}) == 12
-    assert set(part) == {"unseen", "validation", "test"}
+def test_reserved_parts_are_disjoint_by_group(seed: int) -> None:
+    documents = [replace(d, member=i % 3 == 0, group=str(i // 5)) for i, d in enumerate(singles(30, 30))]
+    parts = reserve(documents, share=0.25, validation=0.25, seed=seed)
+    assert sum(len({d.group for d in part}) for part in parts) == 12
+    assert all(parts)

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fsd.data.documents import Document, Split
+from fsd.data.documents import Document
+from fsd.data.splitting import Split
 from fsd.evaluation.audit import alone, audit, blind, leaks
 from fsd.evaluation.distribution_shift import overlaps
 

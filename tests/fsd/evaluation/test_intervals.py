@@ -207,3 +207,9 @@ def test_a_text_without_a_group_is_one_by_itself():
 def test_an_estimate_reads_as_in_a_table():
     assert str(intervals.Estimate(0.916, 0.9, 1.0)) == ".92 [.90, 1.00]"
     assert str(intervals.Estimate(-0.051, -0.1, 0.004)) == "-.05 [-.10, .00]"
+
+
+def test_groups_may_be_numbers_or_names():
+    assert intervals.group_index([0, 1, 0, 5, 0], 5).tolist() == [0, 1, 0, 2, 0]
+    assert intervals.group_index(["b", "", "b", "", "a"], 5).tolist() == [0, 1, 0, 2, 3]
+    assert intervals.group_index(None, 3).tolist() == [0, 1, 2]
