@@ -1,0 +1,38 @@
+"""The command `fsd`: `fsd run` is `python -m pipelines.fsd`, `fsd tune` is `python -m pipelines.tune`, and so on."""
+
+import runpy
+import sys
+from importlib.metadata import version
+
+COMMANDS = {
+    "run": ("pipelines.fsd", "fine-tune on unseen texts and compare every detector before and after"),
+    "detect": ("pipelines.detect", "was this text a member? verdicts with error rates from a registered adapter"),
+    "score": ("pipelines.score", "base scores of any texts, by a local model or a completions API"),
+    "tune": ("pipelines.tune", "choose detector or adapter settings with Optuna"),
+    "study": ("pipelines.study", "tables and figures of the papers"),
+    "collect": ("pipelines.collect", "collect texts published after a model's knowledge cutoff"),
+    "pretrain": ("pipelines.pretrain", "pretrain a small model whose members are known"),
+    "frequencies": ("pipelines.frequencies", "count token frequencies of a reference corpus for DC-PDD"),
+}
+
+
+def main() -> None:
+    """Run the pipeline that the first argument names with the arguments after it."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
+        print("usage: fsd COMMAND [OPTIONS]\n\nWas this text in that model's pretraining data?\n\ncommands:")
+        for command, (_, summary) in COMMANDS.items():
+            print(f"  {command:<12} {summary}")
+        print("\n`fsd COMMAND --help` lists the options of a command.")
+    elif name == "--version":
+        print(f"fsd {version('fsd')}")
+    elif name in COMMANDS:
+        sys.argv = [f"fsd {name}", *sys.argv[2:]]
+        runpy.run_module(COMMANDS[name][0], run_name="__main__")
+    else:
+        print(f"error: command must be one of {', '.join(COMMANDS)}; got {name!r}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The placebo: which control model it is, what it can compute, and how it is trained."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
+from fsd.data import embedded
+from fsd.data.documents import Document, Split
+from fsd.errors import UsageError
+from pipelines.common import datasets, detection, experiment
+from pipelines.fsd import main
+
+OWN = [Document(f"a text of my own, number {n}", member=n % 2 == 0) for n in range(4)]
+CORPUS = list(embedded.corpus())[:4]
+
+
+@pytest.mark.parametrize(
+    ("model", "documents", "control"),
+    [
+        ("embedded", CORPUS, "embedded-twin"),
+        ("lab/target", CORPUS, "embedded-twin"),
+        ("lab/target", [*OWN, CORPUS[0]], "embedded-twin"),
+        ("lab/target", OWN, "embedded"),
+        ("embedded", OWN, None),
+        ("embedded-twin", OWN, None),
+        ("embedded-twin", CORPUS, None),
+    ],
+)
+def test_the_control_model_was_trained_on_none_of_the_texts(model, documents, control) -> None:
+    assert experiment.placebo_model(FSDConfig(model=ModelConfig(model=model)), documents) == control
+
+
+def test_the_twin_never_saw_the_embedded_corpus() -> None:
+    assert experiment.never_saw(FSDConfig(model=ModelConfig(model="embedded-twin")), CORPUS)
+    assert not experiment.never_saw(FSDConfig(model=ModelConfig(model="embedded")), CORPUS)
+    assert not experiment.never_saw(FSDConfig(model=ModelConfig(model="lab/target")), OWN)
+
+
+@pytest.fixture
+def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.MonkeyPatch) -> FSDConfig:
+    monkeypatch.chdir(tmp_path)
+    Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in make_rows(40, seed=3)))
+    return FSDConfig(
+        data=DataConfig(data=("data.jsonl",)),
+        model=ModelConfig(model=str(tiny), device="cpu", cache="none"),
+        training=AdapterConfig(batch_size=4, epochs=1, rank=4),
+        detection=DetectorConfig(detectors="loss"),
+        placebo=str(tiny),
+    )
+
+
+def plan(job: FSDConfig) -> tuple[experiment.Placebo | None, list[str]]:
+    documents = datasets.gather(job.data, job.model).documents
+    split, _ = datasets.divide(documents, job.data, job.seed)
+    return experiment.plan_placebo(job, split, detection.load_detectors(job.detection))
+
+
+def test_a_control_that_can_compute_no_detector_is_left_out_with_a_remark(job, tiny) -> None:
+    model = replace(job.model, reference_model=str(tiny))
+    job = replace(job, model=model, detection=DetectorConfig(detectors="reference"))
+
+    placebo, remarks = plan(job)
+
+    assert placebo is None
+    assert remarks == ["no placebo: the control model can compute none of these detectors"]
+    main(job)  # fine-tuned, scored and then failed in the stage "placebo"
+
+
+def test_a_control_computes_the_detectors_that_it_can(job, tiny) -> None:
+    model = replace(job.model, reference_model=str(tiny))
+    placebo, remarks = plan(replace(job, model=model, detection=DetectorConfig(detectors="reference,loss,recall")))
+
+    assert placebo is not None
+    assert [detector.name for detector in placebo.detectors] == ["loss"]
+    assert remarks == []
+
+
+def test_a_control_that_does_not_exist_is_refused_before_training(job, monkeypatch) -> None:
+    monkeypatch.setattr(experiment, "train_adapter", lambda *_: pytest.fail("an adapter was trained"))
+
+    with pytest.raises(UsageError, match="nowhere"):
+        main(replace(job, placebo="./nowhere"))
+
+
+def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(job, monkeypatch) -> None:
+    main(replace(job, placebo="none"))
+    reuse = replace(job, adapter="models:/fsd-arxiv@champion", training=AdapterConfig())
+    trained = []
+    monkeypatch.setattr(experiment, "finetune", lambda *arguments, **_: trained.append(arguments[2]))
+    monkeypatch.setattr(experiment.ScoringJob, "score", lambda _: None)
+
+    placebo, _ = plan(reuse)
+    assert placebo is not None
+    placebo.deviation(Split((), (), ())._replace(unseen=tuple(OWN), test=tuple(OWN)))
+
+    assert trained == [job.training]
