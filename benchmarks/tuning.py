@@ -15,10 +15,8 @@ import tyro
 import detectors
 from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import TokenStats
-from fsd.tuning.folds import grouped_folds
-from fsd.tuning.objective import Bench, DetectorTask
-from fsd.tuning.optuna_study import search
-from fsd.tuning.tuning_plan import Plan
+from fsd.tuning.objective import DetectorTask, ValidationSet, grouped_folds
+from fsd.tuning.optuna_study import Plan, search
 from fsd.views import View
 
 
@@ -38,7 +36,7 @@ class Benchmark:
     """Where trials are kept."""
 
 
-def invented(texts: int, seed: int = 0) -> Bench:
+def invented(texts: int, seed: int = 0) -> ValidationSet:
     rng = np.random.default_rng(seed)
     member = rng.random(texts) < 0.5
     base, tuned, unigram = [], [], []
@@ -50,14 +48,14 @@ def invented(texts: int, seed: int = 0) -> Bench:
         unigram.append(TokenStats("", token, -rng.gamma(2, 4, size), mean, np.ones(size)))
     columns = {("base", "plain"): base, ("tuned", "plain"): tuned, ("unigram", "plain"): unigram}
     readings = ViewStatistics({View(*view): column for view, column in columns.items()})
-    return Bench(readings, member, grouped_folds(member, None))
+    return ValidationSet(readings, member, grouped_folds(member, None))
 
 
 def main(config: Benchmark) -> None:
-    bench = invented(config.texts)
+    validation_set = invented(config.texts)
     print(f"{config.texts} texts; {'storage':24} {'detector':9} workers  trials  a minute  CPU ms a trial (1 worker)")
     for name in config.detectors:
-        task = DetectorTask(detectors.load(name), "fsd", bench)
+        task = DetectorTask(detectors.load(name), "fsd", validation_set)
         for url in config.storages:
             for workers in config.workers:
                 task.known.clear()

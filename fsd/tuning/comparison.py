@@ -108,7 +108,7 @@ def frame(gains: Sequence[Gain]) -> pd.DataFrame:
             "settings_tried": w.tried,
             "validation_default": w.default_value,
             "validation_tuned": w.value,
-            "validation_chosen_elsewhere": w.elsewhere,
+            "validation_chosen_elsewhere": w.cross_validated,
         }
         for name, estimate in (("test_default", g.default), ("test_tuned", g.tuned), ("test_gain", g.gain)):
             row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
@@ -124,7 +124,7 @@ def metrics(gains: Sequence[Gain]) -> dict[str, float]:
         found |= {
             f"tuning_validation_default/{label}": g.winner.default_value,
             f"tuning_validation_tuned/{label}": g.winner.value,
-            f"tuning_validation_chosen_elsewhere/{label}": g.winner.elsewhere,
+            f"tuning_validation_chosen_elsewhere/{label}": g.winner.cross_validated,
             f"tuning_test_default/{label}": g.default.value,
             f"tuning_test_tuned/{label}": g.tuned.value,
             f"tuning_test_gain/{label}": g.gain.value,
@@ -145,7 +145,7 @@ def show(gains: Sequence[Gain], objective: str, notes: Sequence[str]) -> None:
             w.label,
             "default" if w.settings == w.default else shown(w.settings),
             f"{w.default_value:.3f} → {w.value:.3f}",
-            "–" if math.isnan(w.elsewhere) else f"{w.elsewhere:.3f}",
+            "–" if math.isnan(w.cross_validated) else f"{w.cross_validated:.3f}",
             str(g.default),
             str(g.tuned),
             f"{g.gain.value:+.3f} [{g.gain.low:+.3f}, {g.gain.high:+.3f}]",
@@ -162,7 +162,7 @@ def remarks(gains: Sequence[Gain]) -> list[str]:
     real = [g.winner.label for g in gains if g.gain.low > 0]
     worse = [g.winner.label for g in gains if g.gain.high < 0]
     gap = float(np.mean([g.gap for g in gains]))
-    leads = [g.winner.value - g.winner.elsewhere for g in gains if not math.isnan(g.winner.elsewhere)]
+    leads = [g.winner.value - g.winner.cross_validated for g in gains if not math.isnan(g.winner.cross_validated)]
     lines = [
         f"gain on test texts with an interval above 0: {', '.join(real) or 'none'}"
         + (f"; below 0: {', '.join(worse)}" if worse else ""),

@@ -1,22 +1,22 @@
-"""Settings of a detector, and what they are worth on labelled texts: the part of tuning that knows no optimiser."""
+"""The objective of tuning: the value of settings on labelled texts by cross-validation, and grids over settings."""
 
-import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.model_selection import StratifiedGroupKFold
 
-from fsd.data.documents import Document
-from fsd.evaluation.intervals import BoolArray
+from fsd.errors import UsageError
+from fsd.evaluation.intervals import BoolArray, group_index
 from fsd.evaluation.metrics import auc, tpr_at_fpr
 from fsd.scoring.deviation import ViewStatistics
 from fsd.search_space import Choice, Range, Search
 from fsd.token_stats import FloatArray, IntArray
-from fsd.tuning.folds import chosen_elsewhere
 
 OBJECTIVES: dict[str, Callable[[BoolArray, FloatArray], float]] = {
     "auc": auc,
@@ -24,69 +24,70 @@ OBJECTIVES: dict[str, Callable[[BoolArray, FloatArray], float]] = {
     "tpr_at_5fpr": lambda labels, scores: tpr_at_fpr(labels, scores, 0.05),
     "tpr_at_10fpr": lambda labels, scores: tpr_at_fpr(labels, scores, 0.10),
 }
-"""What tuning may raise; the names are those of `fsd.evaluation.metrics.Evaluation`."""
+"""Name → measure of labels and scores; the names are those of `fsd.evaluation.metrics.Evaluation`."""
 PER_DECADE = 3
 """Grid points per factor of ten of a logarithmic range: 1, 2.15, 4.64."""
 STEPS = 20
-"""Grid points of a linear range without a step."""
+"""Intervals of the grid over a linear range without a step."""
 
 Settings = dict[str, Any]
 
 
 class Task(Protocol):
-    """Something to be tuned."""
+    """An object whose settings are tuned."""
 
     @property
     def label(self) -> str:
-        """Names it: `surp.fsd`."""
+        """Name of the task, for example `surp.fsd`."""
 
     @property
     def space(self) -> Mapping[str, Search]:
-        """Setting → where it is searched."""
+        """Setting → its search range."""
 
     @property
     def default(self) -> Settings:
-        """What it is without tuning."""
+        """The settings without tuning."""
 
-    def judge(self, settings: Settings, report: Callable[[float, int], None]) -> FloatArray:
-        """(folds,) values of the settings; `report(value, step)` may be told of earlier stages, and may raise."""
+    def evaluate(self, settings: Settings, report: Callable[[float, int], None]) -> FloatArray:
+        """(folds,) values of the settings; calls `report(value, step)` after each stage, which may raise to stop it."""
 
 
 @dataclass(frozen=True)
-class Bench:
-    """Labelled texts to choose on. Nothing of the test texts is in here.
+class ValidationSet:
+    """Labelled texts that settings are chosen on; it holds nothing of the test texts.
 
     Attributes:
-        readings: what the models say about N texts.
+        statistics: token statistics of N texts.
         member: (N,) labels.
-        folds: row numbers of each fold, see `fsd.tuning.folds.grouped_folds`.
+        folds: row numbers of each fold, see `grouped_folds`.
         objective: a key of `OBJECTIVES`.
     """
 
-    readings: ViewStatistics
+    statistics: ViewStatistics
     member: BoolArray
     folds: Sequence[IntArray]
     objective: str = "auc"
 
     def values(self, scores: FloatArray) -> FloatArray:
-        """(N,) scores → the objective on each fold."""
+        """(N,) scores → (folds,) the objective on each fold."""
         measure = OBJECTIVES[self.objective]
         return np.array([measure(self.member[rows], scores[rows]) for rows in self.folds])
 
 
 @dataclass
 class DetectorTask:
-    """The settings of one detector in one state, judged from readings in memory.
+    """The settings of one detector in one state, evaluated from token statistics in memory.
 
     Attributes:
         detector: a `detectors.Detector`, with the settings that are not tuned.
         state: "base" or "fsd".
-        bench: the validation texts.
+        validation: the validation texts.
+        known: settings, by `key_of` → values that need not be computed again.
     """
 
     detector: Any
     state: str
-    bench: Bench
+    validation: ValidationSet
     known: dict[str, FloatArray] = field(default_factory=dict, repr=False)
 
     @property
@@ -96,7 +97,7 @@ class DetectorTask:
 
     @property
     def space(self) -> Mapping[str, Search]:
-        """As it stands in the detector's own file."""
+        """The `SEARCH` of the detector's own file."""
         space: Mapping[str, Search] = self.detector.search
         return space
 
@@ -105,27 +106,113 @@ class DetectorTask:
         """The paper's values, or those that the user fixed."""
         return {name: self.detector.settings[name] for name in self.space}
 
-    def judge(self, settings: Settings, report: Callable[[float, int], None] = lambda value, step: None) -> FloatArray:
-        """(folds,) values of the settings; settings that come again are looked up."""
+    def evaluate(
+        self, settings: Settings, report: Callable[[float, int], None] = lambda value, step: None
+    ) -> FloatArray:
+        """(folds,) values of the settings, computed once."""
         key = key_of(settings)
         if key not in self.known:
-            scores = self.bench.readings.scores(self.detector.having(**settings), self.state)
-            self.known[key] = self.bench.values(scores)
+            scores = self.validation.statistics.scores(self.detector.having(**settings), self.state)
+            self.known[key] = self.validation.values(scores)
         return self.known[key]
+
+
+def grouped_folds(
+    labels: ArrayLike, groups: Sequence[Hashable] | None, *, folds: int = 5, repeats: int = 4, seed: int = 0
+) -> list[IntArray]:
+    """Row numbers of each fold of a repeated, stratified, grouped division.
+
+    A detector learns nothing from labels, so a fold is only a place to measure; repeats make up for the few texts in
+    each. Families stay whole, so that no fold holds a text whose near-duplicate is in another.
+
+    Args:
+        labels: (N,) True for members.
+        groups: (N,) families, or None where every text is its own.
+        folds: parts of a division, at least 2.
+        repeats: divisions, at least 1.
+        seed: of the shuffling.
+
+    Returns:
+        `repeats` · `folds` arrays; each run of `folds` of them holds every row once.
+
+    Raises:
+        UsageError: for too few families of a class, or numbers out of range.
+    """
+    member = np.asarray(labels, dtype=bool)
+    if folds < 2 or repeats < 1:
+        raise UsageError(f"folds must be at least 2 and repeats at least 1; got {folds} and {repeats}")
+    family = group_index(groups, member.size)
+    fewest = [np.unique(family[side]).size for side in (member, ~member)]
+    if min(fewest) < folds:
+        raise UsageError(
+            f"validation must have at least {folds} families with members and {folds} with non-members, one of each "
+            f"a fold; got {fewest[0]} and {fewest[1]}: give more texts, a larger validation share or fewer folds"
+        )
+    rows: list[IntArray] = []
+    for repeat in range(repeats):
+        division = StratifiedGroupKFold(folds, shuffle=True, random_state=seed + repeat)
+        rows += [part for _, part in division.split(member, member, family)]
+    if any(member[part].all() or not member[part].any() for part in rows):
+        raise UsageError(
+            f"validation must have families enough that each of {folds} folds has members and non-members; "
+            f"{fewest[0]} and {fewest[1]} families could not be divided so: give more texts or fewer folds"
+        )
+    return rows
+
+
+def cross_validated_choice(values: FloatArray, *, folds: int) -> float:
+    """Mean value on each fold of the setting that is best on the other folds of the same division.
+
+    The best of many settings looks better on the texts that it was chosen on than it is. Here the texts for the choice
+    and for the measurement are never the same, so that the number has no such bonus (Varma and Simon 2006,
+    https://doi.org/10.1186/1471-2105-7-91).
+
+    Args:
+        values: (S, repeats · folds) of S settings, the default first: of equals the first is chosen.
+        folds: of one division.
+    """
+    measured = []
+    for start in range(0, values.shape[1], folds):
+        part = values[:, start : start + folds]
+        others = (part.sum(axis=1, keepdims=True) - part) / (folds - 1)
+        best = np.argmax(np.round(others, 12), axis=0)
+        measured.append(part[best, np.arange(folds)].mean())
+    return float(np.mean(measured))
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """A finished trial.
+
+    Attributes:
+        number: in the study.
+        state: complete or pruned.
+        settings: that were evaluated.
+        folds: (repeats · folds,) values; empty for a pruned trial.
+        value: their mean, or the last one that was reported.
+        seconds: duration.
+    """
+
+    number: int
+    state: str
+    settings: Settings
+    folds: tuple[float, ...]
+    value: float
+    seconds: float
 
 
 @dataclass(frozen=True)
 class Winner:
-    """The best settings of a task on validation, and what they promise.
+    """The best settings of a task on the validation texts.
 
     Attributes:
         label: of the task.
         default: settings without tuning.
-        settings: of the winner: the default unless another one is better.
+        settings: of the winner; the default, unless others are better.
         default_value: mean over folds of the default.
-        value: mean over folds of the winner, which is best of many on these very texts.
-        elsewhere: of settings chosen on other folds than they are measured on: without that bonus.
-        tried: number of different settings tried.
+        value: mean over folds of the winner, the best of many on these very texts.
+        cross_validated: mean over folds of settings chosen on other folds, see `cross_validated_choice`.
+        tried: number of different settings.
     """
 
     label: str
@@ -133,7 +220,7 @@ class Winner:
     settings: Settings
     default_value: float
     value: float
-    elsewhere: float
+    cross_validated: float
     tried: int
 
 
@@ -142,34 +229,35 @@ def key_of(settings: Settings) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def winner(task: Task, default: FloatArray, tried: Sequence[tuple[Settings, FloatArray]], *, folds: int) -> Winner:
-    """The settings with the highest mean over folds; of equals the default, then the one tried first.
+def winner(task: Task, default: FloatArray, trials: Sequence[TrialRecord], *, folds: int) -> Winner:
+    """The settings with the highest mean over folds; of equals the default, then the ones tried first.
 
     Args:
-        task: what was tuned.
+        task: that was tuned.
         default: (repeats · folds,) values of the default.
-        tried: settings and their values, in the order of the trials.
+        trials: of the task's study; pruned ones are left out.
         folds: of one division.
     """
     distinct = {key_of(task.default): (task.default, default)}
-    for settings, values in tried:
-        distinct.setdefault(key_of(settings), (settings, values))
+    for trial in trials:
+        if trial.state == "complete":
+            distinct.setdefault(key_of(trial.settings), (trial.settings, np.array(trial.folds)))
     values = np.stack([v for _, v in distinct.values()])
     means = np.round(values.mean(axis=1), 12)
     best = int(np.argmax(means))
     return Winner(
-        task.label,
-        task.default,
-        list(distinct.values())[best][0],
-        float(means[0]),
-        float(means[best]),
-        chosen_elsewhere(values, folds=folds),
-        len(distinct),
+        label=task.label,
+        default=task.default,
+        settings=list(distinct.values())[best][0],
+        default_value=float(means[0]),
+        value=float(means[best]),
+        cross_validated=cross_validated_choice(values, folds=folds),
+        tried=len(distinct),
     )
 
 
 def grid(search: Search) -> list[Any]:
-    """The values of a grid over one setting: its steps or choices; else a few points, evenly spread on its scale."""
+    """Grid values of one setting: its choices or steps, else a few points evenly spaced on its scale."""
     if isinstance(search, Choice):
         return list(search.values)
     whole = isinstance(search.low, int) and isinstance(search.high, int)
@@ -183,30 +271,22 @@ def grid(search: Search) -> list[Any]:
 
 
 def tidy(search: Search, value: Any) -> Any:
-    """A drawn value without the dust of binary steps: 0.30000000000000004 is 0.3."""
+    """A sampled value without floating-point error: 0.30000000000000004 becomes 0.3."""
     if isinstance(search, Range) and not (isinstance(search.low, int) and isinstance(search.high, int)):
         return round(float(value), 12) if search.step else float(value)
     return value
 
 
 def whole_grid(space: Mapping[str, Search]) -> list[Settings]:
-    """Every combination of the grid values of all settings."""
+    """Every combination of the settings' grid values."""
     return [dict(zip(space, row, strict=True)) for row in itertools.product(*(grid(s) for s in space.values()))]
 
 
 def finite(space: Mapping[str, Search]) -> bool:
-    """Whether a grid over the space holds every settings that could be drawn."""
+    """Whether the grid holds the whole space."""
     return all(
         isinstance(s, Choice)
         or s.step is not None
         or (isinstance(s.low, int) and isinstance(s.high, int) and not s.log)
         for s in space.values()
     )
-
-
-def digest(documents: Sequence[Document]) -> str:
-    """16 hexadecimal digits of texts, labels and groups, in their order."""
-    found = hashlib.sha256()
-    for document in documents:
-        found.update(json.dumps([document.text, document.member, document.group]).encode())
-    return found.hexdigest()[:16]

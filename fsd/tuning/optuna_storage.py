@@ -1,106 +1,79 @@
-"""Where trials are kept: a database by its URL, or a journal file."""
+"""Optuna storages by URL: SQLite files, database servers and journal files."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import random
+import re
+import time
 from pathlib import Path
 from typing import Any
 
-import optuna
-from optuna.storages import JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.exceptions import StorageInternalError
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.storages.journal import JournalFileBackend
 
 from fsd.errors import UsageError
 
-HEARTBEAT = 30
-"""Seconds between the signs of life of a long trial; after twice that it counts as killed and is tried again."""
-RETRIES = 2
+HEARTBEAT_SECONDS = 30
+"""Interval of a long trial's heartbeat; after twice that without one, Optuna fails the trial and queues it again."""
+STALE_RETRIES = 2
 _LOCK_SECONDS = 60.0
+_ATTEMPTS = 5
 _SQLITE, _JOURNAL = "sqlite:///", "journal:"
 
 
-@contextmanager
-def open_storage(url: str, *, heartbeat: bool = False) -> Iterator[optuna.storages.BaseStorage]:
-    """The storage at `url`, whose tables are made if need be.
+def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
+    """Open the storage; a new one gets its file or tables.
+
+    Processes that open a new database at the same time create the same tables; all but one of them fail, and succeed
+    when they try again.
 
     Args:
-        url: `sqlite:///FILE`, `journal:FILE`, or another database as SQLAlchemy writes it.
-        heartbeat: whether trials give signs of life, so that killed ones are found; databases only.
+        url: `sqlite:///FILE`, `journal:FILE`, or any other database URL that SQLAlchemy takes.
+        heartbeat: whether running trials send heartbeats, so that those of killed processes are retried; for databases.
 
     Raises:
-        UsageError: if it cannot be reached or is no storage, from here or from what is done inside the block.
+        UsageError: if the storage cannot be reached, or is not one of Optuna's.
     """
-    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-    try:
-        yield _journal(url) if url.startswith(_JOURNAL) else _database(url, heartbeat)
-    except (SQLAlchemyError, ImportError, OSError, optuna.exceptions.StorageInternalError, RuntimeError) as error:
-        reason = " ".join(str(error.__cause__ or error).split())[:200]
-        raise UsageError(
-            f"storage must be {_SQLITE}FILE, {_JOURNAL}FILE or the URL of a database that answers; "
-            f"got {url!r} ({reason})"
-        ) from error
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return _journal(url) if url.startswith(_JOURNAL) else _database(url, heartbeat)
+        except (SQLAlchemyError, StorageInternalError, ImportError, OSError, RuntimeError, ValueError) as error:
+            if isinstance(error, DBAPIError | StorageInternalError) and attempt < _ATTEMPTS:
+                time.sleep(random.uniform(0.05, 0.3))
+                continue
+            reason = " ".join(str(error.__cause__ or error).split())[:200]
+            raise UsageError(
+                f"storage must be {_SQLITE}FILE, {_JOURNAL}FILE or the URL of a database that answers; "
+                f"got {without_password(url)!r} ({reason})"
+            ) from error
 
 
-def _journal(url: str) -> Any:
+def without_password(url: str) -> str:
+    """The URL with `***` in place of its password, for logs and messages."""
+    return re.sub(r"(/[^/:@]*:).*@", r"\1***@", url)
+
+
+def _journal(url: str) -> JournalStorage:
     path = Path(url.removeprefix(_JOURNAL))
-    if not path.name or not path.absolute().parent.is_dir():
-        raise UsageError(f"storage must be a file in a folder that exists; got {url!r}")
+    path.parent.mkdir(parents=True, exist_ok=True)
     return JournalStorage(JournalFileBackend(str(path)))
 
 
-def _database(url: str, heartbeat: bool) -> Any:
-    signs: dict[str, Any] = {}
+def _database(url: str, heartbeat: bool) -> RDBStorage:
+    options: dict[str, Any] = {}
     if heartbeat:
-        again = RetryHeartbeatStaleTrialCallback(max_retry=RETRIES)
-        signs = {"heartbeat_interval": HEARTBEAT, "heartbeat_stale_trial_callback": again}
+        retry = RetryHeartbeatStaleTrialCallback(max_retry=STALE_RETRIES)
+        options = {"heartbeat_interval": HEARTBEAT_SECONDS, "heartbeat_stale_trial_callback": retry}
     if not url.startswith(_SQLITE):
-        return RDBStorage(url, **signs)
+        return RDBStorage(url, **options)
     path = Path(url.removeprefix(_SQLITE))
     if path.name == "mlflow.db":
-        raise UsageError(f"storage must be another file than MLflow's, whose tables have the same names; got {url!r}")
+        raise UsageError(f"storage must not be MLflow's file, whose tables have the same names; got {url!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    return _brisk(RDBStorage(url, engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}}, **signs))
-
-
-@contextmanager
-def locked(url: str) -> Iterator[None]:
-    """Hold a storage that is a file against other processes, which would make its tables at the same time."""
-    import filelock
-
-    name = url.removeprefix(_SQLITE).removeprefix(_JOURNAL)
-    if name == url or not Path(name).name:
-        yield
-        return
-    path = Path(name)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), timeout=_LOCK_SECONDS)
-        lock.acquire()
-    except (OSError, filelock.Timeout) as error:
-        raise UsageError(f"storage must be a file that can be written; {path} cannot ({error})") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _brisk(storage: RDBStorage) -> RDBStorage:
-    """A write-ahead log, which waits for the disk at checkpoints only, and one process at a time in a transaction.
-
-    A finished trial survives the death of its process; several times as many trials are written a second. SQLite has
-    no lock on rows: by default two processes could both read that a trial waits and both take it.
-    """
-    from sqlalchemy import event
-
-    def set_up(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # leaves transactions to `begin`
-        connection.execute("pragma journal_mode=wal")
-        connection.execute("pragma synchronous=normal")
-
-    def begin(connection: Any) -> None:
-        connection.exec_driver_sql("begin immediate")
-
-    event.listen(storage.engine, "connect", set_up)
-    event.listen(storage.engine, "begin", begin)
-    storage.engine.dispose()
+    storage = RDBStorage(url, engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}}, **options)
+    with storage.engine.connect() as connection:  # a property of the file: readers and the writer need not wait
+        connection.exec_driver_sql("pragma journal_mode=wal")
     return storage

@@ -1,9 +1,9 @@
-"""A study: trials drawn by Optuna, kept in its storage, shared by several processes, continued after a kill."""
+"""Optuna studies that several processes can share, and that continue after an interruption."""
 
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,182 +13,194 @@ from typing import Any
 
 import numpy as np
 import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from fsd.errors import UsageError
 from fsd.progress import progress
-from fsd.search_space import Search
-from fsd.token_stats import FloatArray
-from fsd.tuning.objective import Settings, Task, key_of, tidy, whole_grid
-from fsd.tuning.optuna_storage import locked, open_storage
-from fsd.tuning.tuning_plan import Plan, pruner, sampler, suggest
+from fsd.search_space import Choice, Search
+from fsd.tuning.objective import Task, TrialRecord, finite, grid, key_of, tidy, whole_grid
+from fsd.tuning.optuna_storage import open_storage
 
-DONE = (TrialState.COMPLETE, TrialState.PRUNED)
-DEAD_AFTER = timedelta(minutes=10)
-"""A detector's trial takes less than a second; one that runs for longer than this was killed."""
-QUEUE = 20
-"""Combinations of a grid that wait in the storage at once."""
-HOPELESS = 10
-"""Failed trials in a row after which a study gives up."""
-Report = Callable[[float, int], None]
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+STALE_AFTER = timedelta(minutes=1)
+"""Age from which a running detector trial counts as killed: those take seconds at most and send no heartbeats."""
+MAX_FAILURES = 10
+"""Consecutive failed trials after which a process stops."""
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A finished trial.
+class Plan:
+    """How trials are sampled and where they are stored.
 
     Attributes:
-        number: in the study.
-        state: complete or pruned.
-        settings: that were tried.
-        folds: (repeats · folds,) values; empty for a pruned one.
-        value: their mean, or the last one that was reported.
-        seconds: it took.
+        storage: URL, see `fsd.tuning.optuna_storage`.
+        sampler: tpe, grid or random.
+        trials: finished trials wanted, over all processes; a grid is always completed.
+        timeout: seconds after which no new trial starts.
+        workers: number of processes.
+        seed: of the sampler.
+        pruner: median, hyperband or none.
+        long_trials: whether a trial takes minutes: it then sends heartbeats, and its failure does not end the study.
     """
 
-    number: int
-    state: str
-    settings: Settings
-    folds: tuple[float, ...]
-    value: float
-    seconds: float
+    storage: str
+    sampler: str = "tpe"
+    trials: int = 200
+    timeout: float | None = None
+    workers: int = 1
+    seed: int = 0
+    pruner: str = "none"
+    long_trials: bool = False
+
+    def uses_grid(self, space: Mapping[str, Search]) -> bool:
+        """Whether the grid is searched: on request, or because it holds the whole space in at most `trials` cells."""
+        return self.sampler == "grid" or (finite(space) and len(whole_grid(space)) <= self.trials)
 
 
-def search(task: Task, name: str, setup: Mapping[str, Any], plan: Plan) -> list[Tried]:
-    """Run or continue the study until it is complete; whoever else works on it counts too.
+def search(task: Task, name: str, setup: Mapping[str, Any], plan: Plan) -> list[TrialRecord]:
+    """Run or continue the study until it is complete; trials of other processes count as well.
 
     Args:
-        task: what is tuned; sent to the workers, so that it must pickle.
+        task: what is tuned; it must pickle, because it is sent to the workers.
         name: of the study in the storage.
-        setup: everything that gives a trial its meaning, as JSON values; kept with the study.
-        plan: how.
+        setup: everything that a trial's value depends on, as JSON values; stored with the study.
+        plan: how trials are sampled.
 
     Returns:
         All finished trials, in the order of their numbers.
 
     Raises:
-        UsageError: if the study was begun with another setup, the storage is out of reach, or no trial finished.
+        UsageError: if the study was created with another setup, the storage cannot be reached, or no trial finished.
     """
-    with _quietly():
-        begin(task, name, setup, plan)
+    with _quiet_optuna():
+        create_study(name, setup, plan.storage)
         deadline = None if plan.timeout is None else time.time() + plan.timeout
         if plan.workers == 1:
-            work(task, name, plan, 0, deadline)
+            run_trials(task, name, plan, deadline, show_progress=True)
         else:
             with ProcessPoolExecutor(plan.workers, mp_context=get_context("spawn")) as pool:
-                jobs = [pool.submit(work, task, name, plan, at, deadline) for at in range(plan.workers)]
+                jobs = [
+                    pool.submit(run_trials, task, name, plan, deadline, show_progress=worker == 0)
+                    for worker in range(plan.workers)
+                ]
                 for job in as_completed(jobs):
                     job.result()
-        study = _load(name, plan)
-        tried = [_tried(task, trial) for trial in study.get_trials(deepcopy=False, states=DONE)]
-        if not any(t.state == "complete" for t in tried):
+        study = optuna.load_study(study_name=name, storage=open_storage(plan.storage))
+        records = [_record(task, trial) for trial in study.get_trials(deepcopy=False, states=FINISHED)]
+        if not any(record.state == "complete" for record in records):
             failed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
             reason = failed[-1].user_attrs.get("error", "it was killed") if failed else "the time was up before"
             raise UsageError(f"study {name} must finish at least one trial; none did, and the last says: {reason}")
-        return tried
+        return records
 
 
-def begin(task: Task, name: str, setup: Mapping[str, Any], plan: Plan) -> None:
-    """Create the study, or check that it is the same one."""
-    given = json.loads(json.dumps(setup))
-    with locked(plan.storage), open_storage(plan.storage) as storage:
-        study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True, direction="maximize")
-        stored = study.user_attrs.get("setup")
-        if stored is None:
-            study.set_user_attr("setup", given)
-        elif stored != given:
-            raise UsageError(
-                f"study {name!r} must be continued with the settings it was begun with ({_difference(stored, given)}); "
-                "take those, or another --study"
-            )
-        if not plan.patient:
-            _bury(study)
+def create_study(name: str, setup: Mapping[str, Any], storage: str) -> None:
+    """Create the study, or check that the existing one has the same setup.
 
-
-def _queue(study: optuna.Study, space: Mapping[str, Search], seed: int) -> bool:
-    """Queue some combinations that are not done, running or queued; whether there were any.
-
-    Who takes a trial from the queue is alone with it. The queue is short, because Optuna reads all of it every time.
+    Raises:
+        UsageError: if it has another setup, or the storage cannot be reached.
     """
-    trials = study.get_trials(deepcopy=False, states=(*DONE, TrialState.RUNNING, TrialState.WAITING))
-    there = {key_of(trial.system_attrs.get("fixed_params", trial.params)) for trial in trials}
-    combinations = whole_grid(space)
-    order = np.random.default_rng(seed).permutation(len(combinations))
-    missing = [combinations[at] for at in order if key_of(combinations[at]) not in there][:QUEUE]
-    for settings in missing:
-        study.enqueue_trial(settings, user_attrs={"queued": True})
-    return bool(missing) or any(trial.state == TrialState.WAITING for trial in trials)
+    wanted = json.loads(json.dumps(setup))
+    with _quiet_optuna():
+        study = optuna.create_study(
+            storage=open_storage(storage), study_name=name, load_if_exists=True, direction="maximize"
+        )
+        if "setup" not in study.user_attrs:
+            study.set_user_attr("setup", wanted)
+        stored = study.user_attrs["setup"]
+    if stored != wanted:
+        raise UsageError(
+            f"study {name!r} must be continued with the settings it was begun with ({_difference(stored, wanted)}); "
+            "take those, or another --study"
+        )
 
 
-def _difference(stored: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+def _difference(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     missing = "nothing"
-    keys = [key for key in {**stored, **given} if stored.get(key, missing) != given.get(key, missing)]
-    return ", ".join(f"{key}: begun with {stored.get(key, missing)}, got {given.get(key, missing)}" for key in keys)
+    keys = [key for key in {**stored, **wanted} if stored.get(key, missing) != wanted.get(key, missing)]
+    return ", ".join(f"{key}: begun with {stored.get(key, missing)}, got {wanted.get(key, missing)}" for key in keys)
 
 
-def _bury(study: optuna.Study) -> None:
-    """Mark trials as failed whose process was killed; those of settings that take no time need no heartbeat."""
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        if trial.datetime_start and datetime.now() - trial.datetime_start > DEAD_AFTER:
-            study.tell(trial.number, state=TrialState.FAIL)
+def run_trials(task: Task, name: str, plan: Plan, deadline: float | None, *, show_progress: bool) -> None:
+    """Run trials in this process until the study is complete or the deadline has passed."""
+    with _quiet_optuna():
+        study = optuna.load_study(
+            study_name=name,
+            storage=open_storage(plan.storage, heartbeat=plan.long_trials),
+            sampler=_sampler(task.space, plan),
+            pruner=_pruner(plan.pruner),
+        )
+        known: dict[str, Sequence[float]] = {
+            key_of(record.settings): record.folds
+            for record in (_record(task, trial) for trial in study.get_trials(states=(TrialState.COMPLETE,)))
+        }
+        on_grid = plan.uses_grid(task.space)
+        wanted = len(whole_grid(task.space)) if on_grid else plan.trials
+        failures = 0
 
+        def done() -> int:
+            return len(_claims(study, plan)) if on_grid else len(study.get_trials(deepcopy=False, states=FINISHED))
 
-def work(task: Task, name: str, plan: Plan, worker: int, deadline: float | None) -> None:
-    """Try settings until the study is complete or the time is up: the life of one process."""
-    with _quietly():
-        study = _load(name, plan, task.space, worker)
-        wanted, finished = plan.wanted(task.space), len(study.get_trials(deepcopy=False, states=DONE))
+        def after_trial(study: optuna.Study, trial: FrozenTrial) -> None:
+            nonlocal failures
+            failures = failures + 1 if trial.state == TrialState.FAIL else 0
+            if failures >= MAX_FAILURES or done() >= wanted:
+                study.stop()
+            bar.update(1)
+
         left = None if deadline is None else deadline - time.time()
-        if finished >= wanted or (left is not None and left <= 0):
+        if done() >= wanted or (left is not None and left <= 0):
             return
-        known = {key_of(t.settings): t.folds for t in _finished(task, study)}
-        grid = plan.drawing(task.space) == "grid"
-        stop = _stop_without_queue if grid else optuna.study.MaxTrialsCallback(wanted, states=DONE)
-        with progress(wanted - finished, name, "trial", shown=worker == 0) as bar:
-            while not grid or _refilled(study, task.space, plan):
-                study.optimize(
-                    lambda trial: _attempt(task, trial, known, queued_only=grid),
-                    timeout=left,
-                    catch=(Exception,) if plan.patient else (_QueueEmptyError,),
-                    callbacks=[stop, _Again(), lambda *_: bar.update(1)],
-                )
-                left = None if deadline is None else deadline - time.time()
-                if not grid or (left is not None and left <= 0):
-                    return
+        with progress(wanted - done(), name, "trial", shown=show_progress) as bar:
+            study.optimize(
+                lambda trial: _run_trial(task, trial, known, plan),
+                timeout=left,
+                catch=(Exception,) if plan.long_trials else (_CellClaimedError,),
+                callbacks=[after_trial],
+            )
 
 
-def _refilled(study: optuna.Study, space: Mapping[str, Search], plan: Plan) -> bool:
-    with locked(plan.storage):
-        return _queue(study, space, plan.seed)
+class _CellClaimedError(Exception):
+    """The grid cell of a trial has been evaluated, or is being evaluated, by another trial."""
 
 
-def _stop_without_queue(study: optuna.Study, _: FrozenTrial) -> None:
-    if not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-        study.stop()
+def _claims(study: optuna.Study, plan: Plan) -> dict[int, int]:
+    """Grid cell → number of the first trial that has evaluated it or is evaluating it.
+
+    `GridSampler` gives the trial of number n the cell n. Once those are used up it may give a cell that another process
+    is still evaluating, or the same cell to two processes.
+    """
+    oldest = datetime.now() - STALE_AFTER
+    claims: dict[int, int] = {}
+    for trial in study.get_trials(deepcopy=False, states=(*FINISHED, TrialState.RUNNING)):
+        running = trial.state == TrialState.RUNNING
+        stale = running and not plan.long_trials and trial.datetime_start <= oldest
+        if "grid_id" in trial.system_attrs and not stale:
+            claims.setdefault(trial.system_attrs["grid_id"], trial.number)
+    return claims
 
 
-class _QueueEmptyError(Exception):
-    """Another process took the last combination of a grid."""
-
-
-def _attempt(task: Task, trial: optuna.Trial, known: dict[str, tuple[float, ...]], *, queued_only: bool) -> float:
-    if queued_only and "queued" not in trial.user_attrs:
-        trial.study.stop()
-        raise _QueueEmptyError
-    settings = {name: suggest(trial, name, search) for name, search in task.space.items()}
-    folds = known.get(key_of(settings))
-    if folds is None:
+def _run_trial(task: Task, trial: optuna.Trial, known: dict[str, Sequence[float]], plan: Plan) -> float:
+    study = trial.study
+    if plan.uses_grid(task.space) and trial.number not in _claims(study, plan).values():
+        raise _CellClaimedError
+    settings = {name: _suggest(trial, name, space) for name, space in task.space.items()}
+    key = key_of(settings)
+    if key not in known:
         try:
-            folds = tuple(task.judge(settings, lambda value, step: _report(trial, value, step)).tolist())
+            known[key] = task.evaluate(settings, lambda value, step: _report(trial, value, step)).tolist()
         except optuna.TrialPruned:
             raise
-        except Exception as error:
-            trial.set_user_attr("error", f"{error}")
-            trial.set_user_attr("refused", isinstance(error, UsageError))
+        except BaseException as error:  # interruptions too: a grid would not offer the cell of a failed trial again
+            if not isinstance(error, UsageError):
+                retry = optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=1)
+                retry(study, study.get_trials(deepcopy=False)[trial.number])
+            trial.set_user_attr("error", str(error))
             raise
-        known[key_of(settings)] = folds
-    trial.set_user_attr("folds", folds)
-    return float(np.mean(folds))
+    trial.set_user_attr("folds", known[key])
+    return float(np.mean(known[key]))
 
 
 def _report(trial: optuna.Trial, value: float, step: int) -> None:
@@ -197,68 +209,85 @@ def _report(trial: optuna.Trial, value: float, step: int) -> None:
         raise optuna.TrialPruned
 
 
-class _Again:
-    """Tries a failed trial once more, unless the settings themselves were refused; stops a study that only fails."""
-
-    failures = 0
-
-    def __call__(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        self.failures = self.failures + 1 if trial.state == TrialState.FAIL else 0
-        if self.failures >= HOPELESS:
-            study.stop()
-        again = trial.state == TrialState.FAIL and not trial.user_attrs.get("refused")
-        if again and "retry_of" not in trial.user_attrs:
-            study.enqueue_trial(trial.params, user_attrs={"retry_of": trial.number})
+def _suggest(trial: optuna.Trial, name: str, space: Search) -> Any:
+    if isinstance(space, Choice):
+        return trial.suggest_categorical(name, list(space.values))
+    if isinstance(space.low, int) and isinstance(space.high, int):
+        return trial.suggest_int(name, space.low, space.high, step=int(space.step or 1), log=space.log)
+    return tidy(space, trial.suggest_float(name, space.low, space.high, step=space.step, log=space.log))
 
 
-def _load(name: str, plan: Plan, space: Mapping[str, Search] | None = None, worker: int = 0) -> optuna.Study:
-    with open_storage(plan.storage, heartbeat=plan.patient) as storage:
-        study = optuna.load_study(study_name=name, storage=storage)
-        if space is not None:
-            # a continued study and another worker must not draw what was drawn before
-            seed = np.random.SeedSequence([plan.seed, worker, len(study.get_trials(deepcopy=False))])
-            study.sampler = sampler(plan, space, int(seed.generate_state(1)[0]))
-            study.pruner = pruner(plan)
-        return study
+class _SeededByTrial(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optuna's types
+    """Samples each trial with a generator seeded by the study's seed and the trial's number.
+
+    A generator for each process would start at the same point in every process that joins a study, which would then
+    draw the same trials. Numbers are unique, and do not depend on how often the study was interrupted.
+    """
+
+    def __init__(self, kind: type[optuna.samplers.TPESampler | optuna.samplers.RandomSampler], seed: int) -> None:
+        self.kind, self.seed = kind, seed
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """Start the trial's own sampler."""
+        seed = np.random.SeedSequence([self.seed, trial.number]).generate_state(1)[0]
+        self.sampler = self.kind(seed=int(seed))
+        space: dict[str, BaseDistribution] = self.sampler.infer_relative_search_space(study, trial)
+        return space
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Settings that are sampled together."""
+        settings: dict[str, Any] = self.sampler.sample_relative(study, trial, search_space)
+        return settings
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """A setting that is sampled by itself."""
+        return self.sampler.sample_independent(study, trial, param_name, param_distribution)
 
 
-def _finished(task: Task, study: optuna.Study) -> Iterator[Tried]:
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-        yield _tried(task, trial)
+def _sampler(space: Mapping[str, Search], plan: Plan) -> BaseSampler:
+    if plan.uses_grid(space):
+        return optuna.samplers.GridSampler({name: grid(s) for name, s in space.items()}, seed=plan.seed)
+    kinds = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
+    return _SeededByTrial(kinds[plan.sampler], plan.seed)
 
 
-def _tried(task: Task, trial: FrozenTrial) -> Tried:
-    settings = {name: tidy(search, trial.params[name]) for name, search in task.space.items()}
+def _pruner(name: str) -> optuna.pruners.BasePruner:
+    kinds = {"median": optuna.pruners.MedianPruner, "hyperband": optuna.pruners.HyperbandPruner}
+    return kinds.get(name, optuna.pruners.NopPruner)()
+
+
+def _record(task: Task, trial: FrozenTrial) -> TrialRecord:
+    settings = {name: tidy(space, trial.params[name]) for name, space in task.space.items()}
     seconds = trial.duration.total_seconds() if trial.duration else 0.0
     value = float("nan") if trial.value is None else float(trial.value)
-    folds = tuple(trial.user_attrs.get("folds", ()))
-    return Tried(trial.number, trial.state.name.lower(), settings, folds, value, seconds)
+    return TrialRecord(
+        trial.number, trial.state.name.lower(), settings, tuple(trial.user_attrs.get("folds", ())), value, seconds
+    )
 
 
-def importance(name: str, plan: Plan) -> dict[str, float]:
-    """Setting → its share of the variance of the value over the trials; empty where there is nothing to tell."""
-    with _quietly():
-        study = _load(name, plan)
-        warnings.simplefilter("error", UserWarning)  # Optuna's word for trials that are too few or too much alike
+def importance(name: str, storage: str) -> dict[str, float]:
+    """Setting → share of the variance between trials that it explains; empty where that cannot be estimated."""
+    with _quiet_optuna():
+        study = optuna.load_study(study_name=name, storage=open_storage(storage))
+        warnings.simplefilter("error", UserWarning)  # Optuna warns of too few trials, or too similar ones
         try:
             return dict(optuna.importance.get_param_importances(study))
-        except (RuntimeError, ValueError, UserWarning):  # or one setting only
+        except (RuntimeError, ValueError, UserWarning):  # or of a single setting
             return {}
 
 
-def values_of(tried: Sequence[Tried]) -> list[tuple[Settings, FloatArray]]:
-    """Settings and fold values of the trials that were not pruned."""
-    return [(t.settings, np.array(t.folds)) for t in tried if t.state == "complete"]
-
-
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Without Optuna's log of each trial and its notes on what is experimental in it."""
-    before = optuna.logging.get_verbosity()
+def _quiet_optuna() -> Iterator[None]:
+    """Suppress Optuna's line for each trial, and its warnings about experimental features."""
+    verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         try:
             yield
         finally:
-            optuna.logging.set_verbosity(before)
+            optuna.logging.set_verbosity(verbosity)

@@ -93,7 +93,7 @@ def conclude(
         seed=config.job.seed,
     )
     if config.objective == "auc" and config.tune == "detectors":  # the champion is chosen without the winner's bonus
-        honest = {w.label.removesuffix(".fsd"): w.elsewhere for w in tuned.winners if w.label.endswith(".fsd")}
+        honest = {w.label.removesuffix(".fsd"): w.cross_validated for w in tuned.winners if w.label.endswith(".fsd")}
         outcome = replace(outcome, validation={**outcome.validation, **honest})
     version = _record.track(run, outcome, tuned.job, model, {})
     _terminal.show(outcome)

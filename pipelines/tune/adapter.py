@@ -21,8 +21,8 @@ from fsd.scoring.scorers import build_scorers, view_inputs
 from fsd.search_space import Choice, Range, Search
 from fsd.token_stats import FloatArray, Scorer
 from fsd.tracking import Run
-from fsd.tuning.objective import Bench, Settings, Winner, winner
-from fsd.tuning.optuna_study import importance, search, values_of
+from fsd.tuning.objective import Settings, ValidationSet, Winner, winner
+from fsd.tuning.optuna_study import importance, search
 from fsd.views import ViewInputs
 from pipelines.common import detection
 from pipelines.tune import run_log as _tuning_record
@@ -55,7 +55,7 @@ class AdapterTask:
         unseen: texts to train on, of which a trial may take a share.
         texts: the validation texts.
         detectors: those whose scores count.
-        bench: labels and folds, with the readings that the adapter does not change.
+        validation_set: labels and folds, with the readings that the adapter does not change.
         parent: the run that trials are logged under.
         space: what is tuned, by names of `AdapterConfig`, and `unseen`.
     """
@@ -64,7 +64,7 @@ class AdapterTask:
     unseen: Sequence[Document]
     texts: Sequence[str]
     detectors: Sequence[Detector]
-    bench: Bench
+    validation_set: ValidationSet
     parent: Run | None = None
     label: str = "adapter"
     space: Mapping[str, Search] = field(default_factory=lambda: SEARCH)
@@ -90,7 +90,7 @@ class AdapterTask:
         count = max(1, round(settings.get("unseen", 1.0) * len(order)))
         return [self.unseen[at] for at in sorted(order[:count])]
 
-    def judge(self, settings: Settings, report: Callable[[float, int], None] = _silent) -> FloatArray:
+    def evaluate(self, settings: Settings, report: Callable[[float, int], None] = _silent) -> FloatArray:
         """(folds,) mean objective of the detectors' FSD after training; told of after every epoch."""
         given_up: optuna.TrialPruned | None = None
         with self._logged(settings) as run:
@@ -99,7 +99,9 @@ class AdapterTask:
                 values = self.values()
                 means = {name: float(found.mean()) for name, found in values.items()}
                 if run:
-                    run.log_metrics({f"validation_{self.bench.objective}/{n}.fsd": v for n, v in means.items()}, epoch)
+                    run.log_metrics(
+                        {f"validation_{self.validation_set.objective}/{n}.fsd": v for n, v in means.items()}, epoch
+                    )
                 report(float(np.mean(list(means.values()))), epoch)
 
             try:
@@ -130,8 +132,8 @@ class AdapterTask:
 
     def values(self) -> dict[str, FloatArray]:
         """Detector → (folds,) values of its FSD with the adapter as it is now."""
-        readings = self.readings(self.texts, self.bench.readings)
-        return {d.name: self.bench.values(readings.scores(d, "fsd")) for d in self.detectors}
+        readings = self.readings(self.texts, self.validation_set.statistics)
+        return {d.name: self.validation_set.values(readings.scores(d, "fsd")) for d in self.detectors}
 
     def readings(self, texts: Sequence[str], known: ViewStatistics | None = None) -> ViewStatistics:
         """What base and tuned model say about the texts; only what is not known is read."""
@@ -175,8 +177,8 @@ def tune(config: TuneConfig, given: Field, model: "LanguageModel", run: Run) -> 
     name, setup = given.study(task)
     tried = search(task, name, setup, plan)
     task.parent = None
-    default = task.judge(task.default)
-    best = winner(task, default, values_of(tried), folds=config.folds)
+    default = task.evaluate(task.default)
+    best = winner(task, default, tried, folds=config.folds)
     scores, validation = [], []
     for settings in (task.default, best.settings):  # the winner last: its adapter stays
         task.train(settings)
@@ -184,7 +186,7 @@ def tune(config: TuneConfig, given: Field, model: "LanguageModel", run: Run) -> 
         readings = task.readings([d.text for d in given.parts.test])
         scores.append({f"{d.name}.fsd": readings.scores(d, "fsd") for d in task.detectors})
     figures = {"history.png": _tuning_record.history({task.label: tried}, config.objective)}
-    shares = _tuning_record.importance({task.label: importance(name, plan)})
+    shares = _tuning_record.importance({task.label: importance(name, plan.storage)})
     return Tuned(
         job=replace(config.job, training=task.training(best.settings)),
         parts=given.parts._replace(unseen=tuple(task.portion(best.settings))),
@@ -209,8 +211,8 @@ def _task(config: TuneConfig, given: Field, model: "LanguageModel", run: Run) ->
         name, reason = next(iter(left_out.items()))
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
     base = ViewStatistics.compute(given.texts, kept, scorers, material, states=("base",))
-    bench = Bench(base, given.member, given.folds, config.objective)
-    task = AdapterTask(job, given.parts.unseen, given.texts, kept, bench, run)
+    validation_set = ValidationSet(base, given.member, given.folds, config.objective)
+    task = AdapterTask(job, given.parts.unseen, given.texts, kept, validation_set, run)
     task.use(model, scorers)
     return task, [f"{name} left out: {reason}" for name, reason in left_out.items()]
 
@@ -221,8 +223,10 @@ def _by_detector(best: Winner, validation: Sequence[Mapping[str, float]]) -> lis
     What is chosen elsewhere is known of the mean over the detectors, so of a detector only where it is alone.
     """
     before, after = validation
-    elsewhere = best.elsewhere if len(before) == 1 else math.nan
+    cross_validated = best.cross_validated if len(before) == 1 else math.nan
     return [
-        replace(best, label=f"{name}.fsd", default_value=before[name], value=after[name], elsewhere=elsewhere)
+        replace(
+            best, label=f"{name}.fsd", default_value=before[name], value=after[name], cross_validated=cross_validated
+        )
         for name in before
     ]

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from detectors import Detector
 from detectors import load as load_detector
 from detectors import names as detector_names
@@ -15,9 +17,8 @@ from fsd.scoring.cache import MemoizedScorer
 from fsd.scoring.deviation import ViewStatistics, usable
 from fsd.scoring.scorers import build_scorers, view_inputs
 from fsd.token_stats import Scores
-from fsd.tuning.objective import Bench, DetectorTask, Winner, key_of, winner
-from fsd.tuning.optuna_study import Tried, importance, search, values_of
-from fsd.tuning.tuning_plan import Plan
+from fsd.tuning.objective import DetectorTask, TrialRecord, ValidationSet, Winner, key_of, winner
+from fsd.tuning.optuna_study import Plan, importance, search
 from fsd.views import ViewInputs
 from pipelines.common import detection
 from pipelines.tune import run_log as _tuning_record
@@ -60,12 +61,15 @@ def tune(config: TuneConfig, field: Field, model: "LanguageModel") -> Tuned:
     if left_out and (job.detection.detectors != "all" or not kept):
         name, reason = next(iter(left_out.items()))
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
-    statistics = ViewStatistics.compute(field.texts, kept, scorers, material)
-    bench = Bench(statistics, field.member, field.folds, config.objective)
-    tasks = [DetectorTask(d, state, bench) for d in kept for state in (("fsd",) if d.paired else ("base", "fsd"))]
+    validation_set = ValidationSet(
+        ViewStatistics.compute(field.texts, kept, scorers, material), field.member, field.folds, config.objective
+    )
+    tasks = [
+        DetectorTask(d, state, validation_set) for d in kept for state in (("fsd",) if d.paired else ("base", "fsd"))
+    ]
     plan = plan_of(config)
     trials = _search_all(tasks, field, plan)
-    winners = [winner(t, t.judge(t.default), values_of(trials[t.label]), folds=config.folds) for t in tasks]
+    winners = [winner(t, t.evaluate(t.default), trials[t.label], folds=config.folds) for t in tasks]
     figures = _figures(tasks, trials, field, plan, config.objective)
     default, tuned = _test_scores(tasks, winners, field, scorers, material)
     return Tuned(
@@ -81,7 +85,7 @@ def tune(config: TuneConfig, field: Field, model: "LanguageModel") -> Tuned:
     )
 
 
-def _search_all(tasks: Sequence[DetectorTask], field: Field, plan: Plan) -> dict[str, list[Tried]]:
+def _search_all(tasks: Sequence[DetectorTask], field: Field, plan: Plan) -> dict[str, list[TrialRecord]]:
     """The finished trials of every task; the time is shared out evenly, what one leaves goes to the next."""
     begun, trials = time.monotonic(), {}
     for at, task in enumerate(tasks):
@@ -93,12 +97,13 @@ def _search_all(tasks: Sequence[DetectorTask], field: Field, plan: Plan) -> dict
 
 
 def _figures(
-    tasks: Sequence[DetectorTask], trials: Mapping[str, Sequence[Tried]], field: Field, plan: Plan, objective: str
+    tasks: Sequence[DetectorTask], trials: Mapping[str, Sequence[TrialRecord]], field: Field, plan: Plan, objective: str
 ) -> dict[str, bytes]:
     for task in tasks:  # what was tried need not be scored again
-        task.known.update({key_of(settings): values for settings, values in values_of(trials[task.label])})
+        complete = (trial for trial in trials[task.label] if trial.state == "complete")
+        task.known.update({key_of(trial.settings): np.array(trial.folds) for trial in complete})
     found = {"history.png": _tuning_record.history(trials, objective)}
-    shares = _tuning_record.importance({task.label: importance(field.study(task)[0], plan) for task in tasks})
+    shares = _tuning_record.importance({task.label: importance(field.study(task)[0], plan.storage) for task in tasks})
     if shares:
         found["importance.png"] = shares
     for task in tasks:

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from fsd.config import FSDConfig, TuneConfig
+from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation.intervals import BoolArray
 from fsd.token_stats import IntArray, Scorer, Scores
-from fsd.tuning.folds import grouped_folds
-from fsd.tuning.objective import Task, Winner, digest
-from fsd.tuning.optuna_study import Tried
-from fsd.tuning.tuning_plan import Plan
+from fsd.tuning.objective import Task, TrialRecord, Winner, grouped_folds
+from fsd.tuning.optuna_study import Plan
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Field:
     Attributes:
         parts: the split. Only the validation labels go into `member` and the folds.
         member: (N,) labels of the validation texts.
-        folds: see `fsd.tuning.folds.grouped_folds`.
+        folds: see `fsd.tuning.objective.grouped_folds`.
         setup: what gives a trial its meaning, without the task's own share.
         name: of the study.
     """
@@ -68,7 +67,7 @@ class Tuned:
     job: FSDConfig
     parts: Split
     winners: Sequence[Winner]
-    trials: Mapping[str, Sequence[Tried]]
+    trials: Mapping[str, Sequence[TrialRecord]]
     figures: Mapping[str, bytes]
     default: Scores
     tuned: Scores
@@ -143,5 +142,13 @@ def plan_of(config: TuneConfig) -> Plan:
         config.workers,
         config.job.seed,
         config.pruner if adapter else "none",
-        patient=adapter,
+        long_trials=adapter,
     )
+
+
+def digest(documents: Sequence[Document]) -> str:
+    """16 hexadecimal digits of texts, labels and groups, in their order."""
+    state = hashlib.sha256()
+    for document in documents:
+        state.update(json.dumps([document.text, document.member, document.group]).encode())
+    return state.hexdigest()[:16]

@@ -11,8 +11,7 @@ from fsd.reporting import figures as plots
 from fsd.search_space import Range
 from fsd.token_stats import FloatArray
 from fsd.tracking import Run
-from fsd.tuning.objective import DetectorTask, Winner, grid
-from fsd.tuning.optuna_study import Tried
+from fsd.tuning.objective import DetectorTask, TrialRecord, Winner, grid
 
 SETTINGS = "settings.json"
 POINTS = 40
@@ -28,7 +27,7 @@ def settings_json(winners: Sequence[Winner], origin: Mapping[str, Any]) -> str:
     return json.dumps({"detectors": found, "origin": dict(origin)}, indent=2) + "\n"
 
 
-def trials_frame(trials: Mapping[str, Sequence[Tried]]) -> pd.DataFrame:
+def trials_frame(trials: Mapping[str, Sequence[TrialRecord]]) -> pd.DataFrame:
     """One row a trial of any study; settings as columns."""
     rows: list[dict[str, Any]] = [
         {
@@ -46,7 +45,7 @@ def trials_frame(trials: Mapping[str, Sequence[Tried]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def history(trials: Mapping[str, Sequence[Tried]], objective: str) -> bytes:
+def history(trials: Mapping[str, Sequence[TrialRecord]], objective: str) -> bytes:
     """Best value so far, over the number of finished trials."""
     longest = max(len(tried) for tried in trials.values())
     x = sorted({round(v) for v in np.geomspace(1, longest, min(POINTS, longest))})
@@ -112,11 +111,13 @@ def curves(tasks: Sequence[DetectorTask], objective: str) -> dict[str, bytes]:
 
 
 def _mean(task: DetectorTask, settings: Mapping[str, Any]) -> float:
-    values: FloatArray = task.judge({**task.default, **settings})
+    values: FloatArray = task.evaluate({**task.default, **settings})
     return float(values.mean())
 
 
-def log(run: Run, trials: Mapping[str, Sequence[Tried]], figures: Mapping[str, bytes], gains: pd.DataFrame) -> None:
+def log(
+    run: Run, trials: Mapping[str, Sequence[TrialRecord]], figures: Mapping[str, bytes], gains: pd.DataFrame
+) -> None:
     """Write tables and pictures to the root of the run."""
     table = trials_frame(trials)
     run.log_table("trials.parquet", table)

@@ -9,10 +9,12 @@ import pandas as pd
 import pytest
 
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
+from fsd.data.documents import Document
 from fsd.errors import UsageError
 from pipelines.common import datasets
 from pipelines.common.detection import load_detectors
 from pipelines.tune.__main__ import main
+from pipelines.tune.job import digest
 
 
 @pytest.fixture
@@ -162,3 +164,9 @@ def test_validation_texts_are_needed(config):
 def test_an_adapter_is_not_tuned_and_given(config):
     with pytest.raises(UsageError, match="adapter must not be given where it is to be tuned"):
         main(replace(config, tune="adapter", job=replace(config.job, adapter="somewhere")))
+
+
+def test_the_digest_tells_texts_labels_and_groups():
+    documents = [Document("a", True, group="g"), Document("b", False)]
+    changed = [documents[:1], documents[::-1], [documents[0], Document("b", True)], [Document("a", True), documents[1]]]
+    assert len({digest(documents), *(digest(other) for other in changed)}) == 5

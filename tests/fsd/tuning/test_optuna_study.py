@@ -5,6 +5,8 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,9 @@ import pytest
 
 from fsd.errors import UsageError
 from fsd.search_space import Choice, Range
-from fsd.tuning.objective import key_of
-from fsd.tuning.optuna_study import HOPELESS, importance, search
-from fsd.tuning.tuning_plan import Plan
+from fsd.tuning.objective import grid, key_of
+from fsd.tuning.optuna_storage import open_storage
+from fsd.tuning.optuna_study import FINISHED, MAX_FAILURES, Plan, create_study, importance, search
 
 GRID = {"x": Range(0.1, 1.0, step=0.1), "flag": Choice((True, False))}
 WIDE = {"x": Range(0.1, 10.0, log=True), "n": Range(1, 5)}
@@ -27,14 +29,14 @@ class Hill:
     label = "hill"
 
     def __init__(self, space=GRID, wait=0.0):
-        self.space, self.wait, self.judged = space, wait, 0
+        self.space, self.wait, self.evaluated = space, wait, 0
 
     @property
     def default(self):
         return dict.fromkeys(self.space, 1)
 
-    def judge(self, settings, report):
-        self.judged += 1
+    def evaluate(self, settings, report):
+        self.evaluated += 1
         time.sleep(self.wait)
         height = -((settings["x"] - 0.7) ** 2) - 0.1 * abs(settings.get("n", 3) - 3) + 0.1 * settings.get("flag", 0)
         return np.array([height, height + 0.01])
@@ -59,7 +61,7 @@ def test_a_small_space_is_searched_whole_and_each_combination_once(database):
     assert best.settings == {"x": 0.7, "flag": True}
     assert best.value == pytest.approx(0.105)
     assert best.folds == pytest.approx((0.1, 0.11))
-    assert importance("s", plan)["x"] > 0.5
+    assert importance("s", plan.storage)["x"] > 0.5
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
@@ -79,10 +81,10 @@ def test_a_complete_study_is_not_run_again_and_a_larger_one_goes_on(storage):
     first = search(Hill(WIDE), "s", {}, Plan(storage, trials=6))
     again = Hill(WIDE)
     assert search(again, "s", {}, Plan(storage, trials=6)) == first
-    assert again.judged == 0
+    assert again.evaluated == 0
     more = search(again, "s", {}, Plan(storage, trials=10))
     assert more[:6] == first
-    assert again.judged == 4
+    assert again.evaluated == 4
     assert len({t.settings["x"] for t in more}) == 10  # a continued sampler draws nothing twice
 
 
@@ -117,19 +119,31 @@ def test_a_storage_out_of_reach_is_told_in_one_line(tmp_path, url):
         search(Hill(), "s", {}, Plan(url.format(folder=tmp_path)))
 
 
+def test_no_password_is_in_a_message(tmp_path):
+    with pytest.raises(UsageError, match=r"got 'postgresql://user:\*\*\*@localhost:1/name'") as error:
+        open_storage("postgresql://user:secret@localhost:1/name")
+    assert "secret" not in str(error.value)
+
+
+def test_processes_create_a_database_at_the_same_time(database):
+    with ThreadPoolExecutor(6) as pool:
+        studies = pool.map(lambda _: create_study("s", {"seed": 1}, database), range(6))
+        assert list(studies) == [None] * 6
+
+
 def test_a_failed_trial_is_tried_once_more(database):
     class Shaky(Hill):
-        def judge(self, settings, report):
-            if self.judged == 1:
-                self.judged += 1
+        def evaluate(self, settings, report):
+            if self.evaluated == 1:
+                self.evaluated += 1
                 raise OSError("the card is gone")
-            return super().judge(settings, report)
+            return super().evaluate(settings, report)
 
     task = Shaky(WIDE)
-    tried = search(task, "s", {}, Plan(database, trials=4, patient=True))
+    tried = search(task, "s", {}, Plan(database, trials=4, long_trials=True))
     trials = optuna.load_study(study_name="s", storage=database).trials
     failed = [t for t in trials if t.state.name == "FAIL"]
-    retried = [t for t in trials if t.user_attrs.get("retry_of") == failed[0].number]
+    retried = [t for t in trials if t.system_attrs.get("failed_trial") == failed[0].number]
     assert len(tried) == 4
     assert len(failed) == len(retried) == 1
     assert retried[0].state.name == "COMPLETE"
@@ -138,25 +152,25 @@ def test_a_failed_trial_is_tried_once_more(database):
 
 def test_a_study_that_only_fails_gives_up_and_says_why(storage):
     class Broken(Hill):
-        def judge(self, settings, report):
-            self.judged += 1
+        def evaluate(self, settings, report):
+            self.evaluated += 1
             raise UsageError("the loss must stay finite")
 
     task = Broken(WIDE)
     with pytest.raises(UsageError, match=r"at least one trial.*the loss must stay finite"):
-        search(task, "s", {}, Plan(storage, trials=50, patient=True))
-    assert task.judged == HOPELESS
+        search(task, "s", {}, Plan(storage, trials=50, long_trials=True))
+    assert task.evaluated == MAX_FAILURES
 
 
 def test_a_hopeless_trial_is_given_up_between_stages(storage):
     class Staged(Hill):
-        def judge(self, settings, report):
-            self.judged += 1
+        def evaluate(self, settings, report):
+            self.evaluated += 1
             for step in (1, 2, 3):
-                report(-float(self.judged), step)  # each trial is worse than all before
-            return np.array([-float(self.judged)])
+                report(-float(self.evaluated), step)  # each trial is worse than all before
+            return np.array([-float(self.evaluated)])
 
-    tried = search(Staged(WIDE), "s", {}, Plan(storage, trials=8, pruner="median", patient=True))
+    tried = search(Staged(WIDE), "s", {}, Plan(storage, trials=8, pruner="median", long_trials=True))
     assert [t.state for t in tried] == ["complete"] * 5 + ["pruned"] * 3
     assert tried[-1].folds == ()
 
@@ -170,8 +184,7 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {tests!r})
 from test_optuna_study import Hill, WIDE
-from fsd.tuning.tuning_plan import Plan
-from fsd.tuning.optuna_study import search
+from fsd.tuning.optuna_study import Plan, search
 
 search(Hill(WIDE, wait=0.05), "s", {{}}, Plan({storage!r}, trials=30))
 """
@@ -202,8 +215,47 @@ def test_after_a_kill_no_finished_trial_is_lost_and_none_is_run_twice(database):
     task = Hill(WIDE)
     after = search(task, "s", {}, Plan(database, trials=30))
     assert len(after) == 30
-    assert task.judged == 30 - len(before)
+    assert task.evaluated == 30 - len(before)
     assert {t.number: t.settings for t in after if t.number in before} == before
+
+
+def test_an_interrupted_grid_is_completed(storage):
+    class Interrupted(Hill):
+        def evaluate(self, settings, report):
+            if self.evaluated == 7:
+                raise KeyboardInterrupt
+            return super().evaluate(settings, report)
+
+    with pytest.raises(KeyboardInterrupt):
+        search(Interrupted(), "s", {}, Plan(storage))
+    task = Hill()
+    trials = search(task, "s", {}, Plan(storage))
+    assert len(trials) == len({key_of(t.settings) for t in trials}) == 20
+    assert task.evaluated == 13
+
+
+@pytest.mark.parametrize(("minutes", "cells"), [(0.5, 19), (5, 20)])
+def test_the_grid_cell_of_a_killed_process_is_evaluated_after_a_while(storage, minutes, cells):
+    values = {name: grid(space) for name, space in GRID.items()}
+    killed = optuna.trial.create_trial(
+        state=optuna.trial.TrialState.RUNNING, system_attrs={"search_space": values, "grid_id": 0}
+    )
+    killed.datetime_start = datetime.now() - timedelta(minutes=minutes)
+    create_study("s", {}, storage)
+    optuna.load_study(study_name="s", storage=open_storage(storage)).add_trial(killed)
+    task = Hill()
+    trials = search(task, "s", {}, Plan(storage))
+    assert len(trials) == len({key_of(t.settings) for t in trials}) == task.evaluated == cells
+
+
+@pytest.mark.parametrize(("space", "sampler"), [(GRID, "tpe"), (WIDE, "tpe"), (WIDE, "random")])
+def test_commands_that_share_a_study_never_evaluate_the_same_settings(storage, space, sampler):
+    tasks = [Hill(space, wait=0.01), Hill(space, wait=0.01)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda task: search(task, "s", {}, Plan(storage, sampler, trials=20)), tasks))
+    trials = optuna.load_study(study_name="s", storage=open_storage(storage)).get_trials(states=FINISHED)
+    assert all(task.evaluated for task in tasks)
+    assert len({key_of(t.params) for t in trials}) == len(trials) == sum(task.evaluated for task in tasks)
 
 
 @pytest.mark.slow
