@@ -155,8 +155,7 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
     spread = config.device == "spread"
     if spread and processes.size() > 1:
         raise UsageError(f"device spread must be used in one process, which takes all cards; got {processes.size()}")
-    device = torch_device("auto" if spread else config.device)
-    dtype = _dtype(config.dtype, device)
+    device, dtype = resolve_precision(config)
     options: dict[str, Any] = {"dtype": dtype, **quantization.options(config.bits, dtype)}
     if spread:
         options["device_map"] = "auto"
@@ -294,6 +293,16 @@ def torch_device(device: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"device must be auto, spread, cpu or cuda[:N] of this machine; got {device!r}") from error
     return chosen
+
+
+def resolve_precision(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
+    """Device of the inputs and dtype that `load` chooses for a configuration on this machine.
+
+    Raises:
+        UsageError: for an unknown device or dtype.
+    """
+    device = torch_device("auto" if config.device == "spread" else config.device)
+    return device, _dtype(config.dtype, device)
 
 
 def _dtype(dtype: str, device: torch.device) -> torch.dtype:

@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.scoring.scorers import frequency_file
 from pipelines.common import experiment
+from pipelines.study.code_version import code_version
 from pipelines.study.grid import Cell
 from pipelines.study.model_pool import ModelPool
 from pipelines.study.spec import DetectorSpec, Study
@@ -26,18 +26,6 @@ if TYPE_CHECKING:
 
     from fsd.scoring.deviation import Deviation
 
-CODE = (
-    "fsd.scoring.model_scorer",
-    "fsd.scoring.logit_statistics",
-    "fsd.scoring.triton_kernel",
-    "fsd.models.finetuning",
-    "fsd.models.language_model",
-    "fsd.models.adapters",
-    "fsd.scoring.deviation",
-    "fsd.evaluation.metrics",
-    "fsd.evaluation.intervals",
-)
-"""Modules that every number goes through: when one changes, finished cells count no more."""
 SCORES = "scores.parquet"
 CHEAP_VIEWS = {"text", "tuned", "unigram"}
 """Views that need no forward pass besides one of the base and one of the tuned model."""
@@ -115,13 +103,16 @@ def prepare_cell(cell: Cell, study: Study, pool: ModelPool) -> PreparedCell:
 
 def _key(cell: Cell, loaded: Sequence[Detector], parts: Split, trained: bool, pool: ModelPool) -> str:
     """SHA-256 of everything that the numbers of a cell depend on."""
+    from fsd.models.language_model import resolve_precision
+
     model = cell.config.model
+    device, dtype = resolve_precision(model)
     reference = model.reference_model or ("embedded-twin" if model.model == "embedded" else None)
     views = {view for detector in loaded for view in detector.views}
     table = frequency_file(model) if "unigram" in views else None
     content = {
         "model": pool.fingerprint(model.model, model.revision),
-        "precision": [model.device, model.dtype, model.bits],
+        "precision": [device.type, str(dtype), model.bits],
         "reference": pool.fingerprint(reference) if reference and "reference" in views else None,
         "frequencies": _digest(table) if table else None,
         "neighbours": model.neighbour_model,
@@ -129,21 +120,10 @@ def _key(cell: Cell, loaded: Sequence[Detector], parts: Split, trained: bool, po
         "detectors": {d.name: dict(d.settings) for d in loaded},
         "shots": cell.config.detection.shots,
         "seed": cell.config.seed,
-        "texts": [[(content_hash(d.text), d.member, d.group) for d in part] for part in parts],
-        "code": code([detectors.__name__ + "." + d.function.__name__ for d in loaded]),
+        "texts": [[(content_hash(d.text), d.member, d.group, str(d.date)) for d in part] for part in parts],
+        "code": code_version((__name__, *sorted({f"detectors.{d.function.__name__}" for d in loaded}))),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def code(modules: Sequence[str]) -> dict[str, str]:
-    """The hash of the source of each module, and of those that every number goes through."""
-    found = {}
-    for name in sorted({*CODE, *modules}):
-        spec = find_spec(name)
-        if spec is None or spec.origin is None:
-            raise ModuleNotFoundError(name)
-        found[name] = _digest(Path(spec.origin))
-    return found
 
 
 def _digest(file: Path) -> str:

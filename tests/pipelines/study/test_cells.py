@@ -1,6 +1,7 @@
 import shutil
 
 import pytest
+import torch
 
 from fsd.config import AdapterConfig
 from pipelines.study import cells, spec
@@ -28,9 +29,17 @@ def test_the_key_covers_what_moves_the_numbers_and_nothing_else(key, other, tmp_
     changed = tmp_path / "changed.jsonl"
     changed.write_text((tmp_path / "elsewhere.jsonl").read_text().replace("a0", "b0"))
     keys = [key(), key(at=1), key(model=other), key(seed=1), key(data=str(changed)), key(training=TRAINING)]
-    monkeypatch.setattr(cells, "CODE", (*cells.CODE, "fsd.reporting.figures"))
+    keys += [key(dtype="bfloat16"), key(bits=8)]
+    monkeypatch.setattr(cells, "code_version", lambda _: "another")
     keys.append(key())
     assert len(set(keys)) == len(keys)
+
+
+def test_the_key_holds_the_precision_that_auto_stands_for(key, monkeypatch):
+    on_cpu = key()
+    assert on_cpu == key(device="cpu", dtype="float32")
+    monkeypatch.setattr("fsd.models.language_model.torch_device", lambda _: torch.device("cuda"))
+    assert on_cpu != key() == key(dtype="bfloat16") != key(dtype="float32")
 
 
 def test_the_key_of_base_scores_is_independent_of_the_training(key):

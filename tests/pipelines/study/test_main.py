@@ -1,4 +1,7 @@
 import shutil
+import socket
+import subprocess
+import sys
 from dataclasses import replace
 
 import pandas as pd
@@ -98,6 +101,23 @@ def test_an_interrupted_study_resumes_and_adopts_its_cells(here, config, ran, mo
     assert ran == ["AdaLoRA", "IA3", "LoRA"]
     (finished,) = parents(study="fsd-t6")
     assert [cell.parent for cell in cells_in()] == [finished.id] * 3
+
+
+@pytest.mark.parametrize("process", ["running", "ended", "on another host"])
+def test_only_cells_of_ended_processes_are_adopted(here, config, ran, process):
+    main(config("fsd-t6"))
+    (first,) = parents(study="fsd-t6")
+    client = tracking.open_store().client
+    client.update_run(first.id, status="RUNNING")
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    if process != "running":
+        host = "elsewhere" if process == "on another host" else socket.gethostname()
+        client.set_tag(first.id, "process", f"{host}:{child.pid}")
+    main(config("fsd-t6"))
+    (second,) = parents(study="fsd-t6")
+    assert len(ran) == 3
+    assert {cell.parent for cell in cells_in()} == {second.id if process == "ended" else first.id}
 
 
 def test_a_failed_cell_is_run_again(here, config, ran, monkeypatch):
