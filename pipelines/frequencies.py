@@ -1,36 +1,42 @@
-"""Count the tokens of a reference corpus for DC-PDD: python -m pipelines.frequencies --help.
+"""Count the tokens of a reference corpus for the detector dc_pdd.
 
-The embedded model brings its table; for any other model, count one over text like the texts to be judged (DC-PDD
-uses C4's English; its Table 4 compares others) and hand it to the detector.
+`python -m pipelines.frequencies --corpus FILE --out TABLE.npz --model MODEL` writes a table for
+`pipelines.fsd --frequencies TABLE.npz`. The embedded model has its own. The corpus should resemble the texts to be
+scored: DC-PDD (arXiv 2409.14781) uses the English part of C4 and compares other corpora in its Table 4.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import arg
+
+from fsd.config import OptionalInt, OptionalName
+from pipelines.common.cli import command
 
 
 @dataclass(frozen=True)
-class Frequencies:
-    """Count how often each token of a model's vocabulary occurs in a corpus."""
+class FrequencyConfig:
+    """Corpus, tokenizer and output file."""
 
     corpus: tuple[str, ...]
-    """Files: .jsonl, .csv, .txt (each also .gz, .zst, .bz2) or .parquet; a .txt file is one document. Of a dataset on
-    the hub: hf://datasets/OWNER/NAME[@REVISION]/PATH, with * in PATH for several; they are streamed, not kept."""
-    out: Path
-    """The table to write, .npz; it is small and can be shared."""
-    model: str = "embedded"
-    """Model whose tokenizer counts: embedded, a local folder or a hub id."""
-    revision: str | None = None
+    """Files (.jsonl, .csv, .txt, also packed; .parquet), or hf://datasets/OWNER/NAME[@REVISION]/PATH (* allowed)."""
+    out: Annotated[Path, arg(metavar="PATH")]
+    """Output file, .npz."""
+    model: Annotated[str, arg(metavar="MODEL")] = "embedded"
+    """Model whose tokenizer is used: `embedded`, a folder or a hub id."""
+    revision: OptionalName = None
     """Branch, tag or commit of a hub id."""
     column: str = "text"
-    """Where the text stands in .jsonl, .csv and .parquet."""
-    limit: int | None = None
-    """Most documents to count; none counts all."""
-    tokens: int | None = None
-    """Stop once this many tokens are counted; slower. None counts all."""
+    """Column of the text in .jsonl, .csv and .parquet files."""
+    limit: OptionalInt = None
+    """Maximum number of documents. Default: all."""
+    tokens: OptionalInt = None
+    """Stop after this many tokens, which is slower. Default: all."""
 
 
-def main(config: Frequencies) -> None:
-    """Count, save, and say what was counted."""
+def main(config: FrequencyConfig) -> None:
+    """Count the tokens and save the table."""
     from fsd.data.streaming import Corpus
     from fsd.errors import UsageError
     from fsd.models.language_model import load_tokenizer
@@ -59,11 +65,9 @@ def main(config: Frequencies) -> None:
 
 
 def _name(url: str) -> str:
-    """A file's name for the record: of one on the hub its address, with the commit; of one on disk no folders."""
+    """Name of a corpus file in the table: the address with the commit on the hub, the bare file name on disk."""
     return url if url.startswith("hf:") else Path(url).name
 
 
 if __name__ == "__main__":
-    from pipelines.common.cli import command
-
-    command(Frequencies, main, "Count the tokens of a reference corpus for DC-PDD.")
+    command(FrequencyConfig, main, __doc__ or "")

@@ -1,8 +1,8 @@
-"""Build a target model from scratch whose members are known: the laboratory.
+"""Pretrain a small model from scratch whose training data, and therefore members, are known.
 
-`python -m pipelines.pretrain --members FILE --out FOLDER` reads the members a chosen number of times among
-background text and writes a model folder that `pipelines.fsd --model FOLDER` takes, with a card that says how it
-was made. Without --background, the background is the prose in the docstrings of installed packages.
+`python -m pipelines.pretrain --members FILE --out FOLDER` trains on the members and on background text. It writes a
+model folder for `pipelines.fsd --model FOLDER` with a card that records the training. Without --background, the
+background is the prose in the docstrings of installed packages.
 """
 
 import hashlib
@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fsd.config import Recipe
+from tyro.conf import arg
+
+from fsd.config import OptionalModel, Recipe
 from pipelines.common.cli import command
 
 if TYPE_CHECKING:
@@ -23,27 +25,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Which texts become members, what else is read, and where the model goes."""
+    """Members, background text and output folder."""
 
-    out: str
-    """Folder to write; must not exist, or be empty."""
+    out: Annotated[str, arg(metavar="PATH")]
+    """Output folder; must not exist, or be empty."""
     members: tuple[str, ...] = ()
     """JSONL, CSV or Parquet files; rows labelled 0 are left out. Default: the embedded corpus."""
     columns: str = ""
-    """Other column names, e.g. text=Example_A,label=Label."""
+    """Column names that differ from the defaults, e.g. text=Example_A,label=Label."""
     background: tuple[str, ...] = ()
-    """Files of background text, read like members. Default: docstrings of installed packages."""
+    """Files of background text, in the same formats. Default: docstrings of installed packages."""
     paragraphs: int = 4000
-    """Docstring paragraphs to draw when no background is given."""
-    tokenizer: str | None = None
-    """Model whose tokenizer is taken over; by default one is trained on the background."""
+    """Number of docstring paragraphs to sample without --background."""
+    tokenizer: OptionalModel = None
+    """Model whose tokenizer is used. Default: a new tokenizer, trained on the background."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     recipe: Recipe = field(default_factory=Recipe)
 
 
 def main(config: PretrainConfig) -> None:
-    """Gather the texts, pretrain, and write model, tokenizer, token frequencies and card."""
+    """Read the texts, pretrain, and write model, tokenizer, token-frequency table and card."""
     from fsd.errors import UsageError
     from fsd.models.language_model import load_tokenizer
     from fsd.models.pretraining import pretrain
@@ -95,7 +97,7 @@ def _card(
     model: "LanguageModel",
     losses: list[float],
 ) -> dict[str, Any]:
-    """Everything needed to say how the model was made, and to make it again."""
+    """Record of the training from which it can be reproduced."""
     from fsd.data.docstrings import PACKAGES
 
     def mean(values: Sequence[float]) -> float:
@@ -108,7 +110,7 @@ def _card(
             "texts": len(background),
             "passes": config.recipe.passes,
             "sha256": _digest(background),
-            "source": "files" if config.background else {f"docstrings of {p}": version(_dist(p)) for p in PACKAGES},
+            "source": "files" if config.background else {f"docstrings of {p}": _version(p) for p in PACKAGES},
         },
         "tokenizer": config.tokenizer or "trained on the background",
         "parameters": sum(p.numel() for p in model.base.parameters()),
@@ -121,12 +123,12 @@ def _card(
     }
 
 
-def _dist(package: str) -> str:
-    return "scikit-learn" if package == "sklearn" else package
+def _version(package: str) -> str:
+    return version("scikit-learn" if package == "sklearn" else package)
 
 
 def _write(out: Path, model: "LanguageModel", background: Sequence[str], card: dict[str, Any]) -> None:
-    """The folder appears whole or not at all."""
+    """Write the folder atomically."""
     from fsd.data.streaming import Passage
     from fsd.net.hub import fingerprint
     from fsd.scoring.token_counting import count

@@ -12,7 +12,7 @@ from fsd.errors import UsageError
 from fsd.net.hub import EMBEDDED
 from fsd.scoring.scorers import frequency_file
 from fsd.scoring.token_frequencies import FrequencyTable
-from pipelines.frequencies import Frequencies, main
+from pipelines.frequencies import FrequencyConfig, main
 
 TEXTS = ["the score of a text\nmoves", "a member  moves more", "unseen"]
 
@@ -26,7 +26,7 @@ def corpus(tmp_path):
 
 def test_it_counts_and_saves_a_table_that_fits_the_model(tiny, corpus, tmp_path, capsys):
     out = tmp_path / "new" / "table.npz"
-    main(Frequencies(corpus=(corpus, corpus), out=out, model=str(tiny), column="body"))
+    main(FrequencyConfig(corpus=(corpus, corpus), out=out, model=str(tiny), column="body"))
     tokenizer = AutoTokenizer.from_pretrained(tiny)
     expected = Counter(token for text in TEXTS * 2 for token in tokenizer(text)["input_ids"])
     table = FrequencyTable.load(out).matching(tokenizer, 300, str(tiny))
@@ -37,7 +37,7 @@ def test_it_counts_and_saves_a_table_that_fits_the_model(tiny, corpus, tmp_path,
 
 def test_limit(tiny, corpus, tmp_path):
     out = tmp_path / "table.npz"
-    main(Frequencies(corpus=(corpus,), out=out, model=str(tiny), column="body", limit=2))
+    main(FrequencyConfig(corpus=(corpus,), out=out, model=str(tiny), column="body", limit=2))
     assert FrequencyTable.load(out).documents == 2
 
 
@@ -50,7 +50,7 @@ def test_mistakes_are_found_before_the_count(tiny, corpus, tmp_path):
     ):
         values = {"corpus": (corpus,), "out": tmp_path / "table.npz", "model": str(tiny), "column": "body"} | changes
         with pytest.raises(UsageError, match=message):
-            main(Frequencies(**values))
+            main(FrequencyConfig(**values))
     assert not (tmp_path / "table.npz").exists()
 
 
