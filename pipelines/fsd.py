@@ -41,7 +41,7 @@ def main(config: FSDConfig) -> None:
         if run is None:  # a process that only helps with training and scoring
             return
         with stages("judging"):
-            outcome = judge(
+            results = judge(
                 split,
                 deviation,
                 control,
@@ -50,8 +50,8 @@ def main(config: FSDConfig) -> None:
                 never_saw=experiment.never_saw(config, labelled.documents),
                 seed=config.seed,
             )
-        run_log.track(run, outcome, config, model, stages.seconds)
-    console.show(outcome)
+        run_log.track(run, results, config, model, stages.seconds, labelled.sources)
+    console.show(results)
 
 
 if __name__ == "__main__":

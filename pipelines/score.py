@@ -7,7 +7,7 @@ Without `api:` it scores a model whose weights are at hand. Where texts are labe
 
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from fsd.data.documents import Document
     from fsd.evaluation.audit import Control
-    from fsd.evaluation.metrics import Evaluation
     from fsd.scoring.deviation import Detector
     from fsd.token_stats import Scorer, Scores
     from fsd.views import ViewInputs
@@ -56,13 +55,13 @@ def main(config: ScoreConfig) -> None:
     table = frame(documents, scores)
     _case.write(table, out)
     shutil.rmtree(partial, ignore_errors=True)
-    found, blind = judge(documents, scores, seed=config.seed)
+    metrics, blind = judge(documents, scores, seed=config.seed)
     # What was paid for is safe before a run is opened, and a key that is refused leaves no failed run.
     with tracking.run(f"fsd-{config.domain}", "score", params=params(config), tags={"task": "score"}) as run:
         run.log_dataset("scored", texts, source=", ".join(config.data), context="score")
         run.log_table("scores.parquet", table)
-        run.log_metrics(numbers(found, blind))
-    show(found, blind, [f"{name} left out: {reason}" for name, reason in left_out.items()])
+        run.log_metrics(numbers(metrics, blind))
+    show(metrics, blind, [f"{name} left out: {reason}" for name, reason in left_out.items()])
     print(f"wrote {out}: {len(texts)} texts, {len(detectors)} detectors")
 
 
@@ -164,33 +163,34 @@ def frame(documents: "Sequence[Document]", scores: "Scores") -> "pd.DataFrame":
 
 def judge(
     documents: "Sequence[Document]", scores: "Scores", *, seed: int
-) -> "tuple[dict[str, Evaluation], Control | None]":
-    """AUCs on the labelled texts, and what a classifier of words reaches without the model; nothing without labels."""
+) -> "tuple[pd.DataFrame | None, Control | None]":
+    """The metrics on the labelled texts, and what a classifier of words reaches without the model.
+
+    Nothing without two groups of members and two of non-members: one group has no interval.
+    """
     import numpy as np
 
     from fsd.data.near_duplicates import families
     from fsd.evaluation.audit import blind
-    from fsd.evaluation.metrics import evaluate
+    from fsd.evaluation.results import evaluate
 
     labelled = np.array([document.member is not None for document in documents])
     known = [document for document in documents if document.member is not None]
     member = [bool(document.member) for document in known]
-    if len(set(member)) < 2:
-        return {}, None
     texts = [document.text for document in known]
     groups = families(known)
     if min(len({g for g, m in zip(groups, member, strict=True) if m is side}) for side in (True, False)) < 2:
-        return {}, None  # no interval without two groups on either side
-    found = evaluate(member, {name: column[labelled] for name, column in scores.items()}, groups, seed=seed)
-    return found, blind(texts, member, groups, seed=seed)
+        return None, None
+    table = evaluate(frame(documents, scores)[labelled], member, groups, seed=seed)
+    return table, blind(texts, member, groups, seed=seed)
 
 
-def numbers(found: "Mapping[str, Evaluation]", blind: "Control | None") -> dict[str, float]:
-    """What is found by the names it is tracked under."""
-    named = {f"auc/{name}.base": row.auc.value for name, row in found.items()}
-    named |= {f"tpr_at_5fpr/{name}.base": row.tpr_at_5fpr.value for name, row in found.items()}
-    named |= {f"tpr_at_1fpr/{name}.base": row.tpr_at_1fpr.value for name, row in found.items()}
-    return named | ({"audit/blind_auc": blind.auc.value} if blind and blind.auc else {})
+def numbers(table: "pd.DataFrame | None", blind: "Control | None") -> dict[str, float]:
+    """The metrics under the names that all runs share."""
+    from fsd.evaluation.results import tracked
+
+    metrics = {} if table is None else tracked(table)
+    return metrics | ({"audit/blind_auc": blind.auc.value} if blind and blind.auc else {})
 
 
 def params(config: ScoreConfig) -> dict[str, object]:
@@ -200,21 +200,21 @@ def params(config: ScoreConfig) -> dict[str, object]:
     return {key: value for group in (*groups, values) for key, value in group.items()}
 
 
-def show(found: "Mapping[str, Evaluation]", blind: "Control | None", remarks: Sequence[str]) -> None:
-    """A table of AUCs where there are labels, and what else there is to say."""
-    from rich.console import Console
-    from rich.table import Table
+def show(table: "pd.DataFrame | None", blind: "Control | None", remarks: Sequence[str]) -> None:
+    """A table of the metrics if there are labels, and the remarks."""
+    from fsd.evaluation.metrics import METRICS, by_key
+    from fsd.reporting import console
 
-    console = Console(width=max(110, Console().width))
-    if found:
-        table = Table("detector", "base AUC [95 % CI]", "TPR@5%FPR", "TPR@1%FPR")
-        for name, row in found.items():
-            table.add_row(name, str(row.auc), f"{row.tpr_at_5fpr.value:.2f}", f"{row.tpr_at_1fpr.value:.2f}")
-        console.print(table)
+    rows = {} if table is None else by_key(table)
+    others = [name for name, metric in METRICS.items() if name != "auc" and not metric.needs_threshold]
+    lines = [
+        [name, str(row.estimate), *(f"{rows[name, 'base', other].value:.2f}" for other in others)]
+        for (name, _, metric), row in rows.items()
+        if metric == "auc"
+    ]
     if blind and blind.auc:
         remarks = [f"blind: a classifier of words that never asks the model reaches AUC {blind.auc}", *remarks]
-    for line in remarks:
-        console.print(f"• {line}", highlight=False, soft_wrap=True, markup=False)
+    console.table(["detector", "base AUC [95 % CI]", *(METRICS[name].label for name in others)], lines, remarks)
 
 
 if __name__ == "__main__":

@@ -205,8 +205,12 @@ def near_duplicates(texts: Sequence[str]) -> list[Link]:
     return [Link(i, j, links[i, j], _share(found[i], found[j])) for i, j in sorted(links)]
 
 
-def families(documents: Sequence[Document]) -> list[int]:
+def families(documents: Sequence[Document], links: Iterable[Link] | None = None) -> list[int]:
     """The family of each text: texts of one group or linked as near-duplicates, directly or through other texts.
+
+    Args:
+        documents: N documents.
+        links: the near-duplicates among their texts, if they are known already.
 
     Returns:
         A number for each text; families are numbered from 0 in the order of their first texts.
@@ -220,8 +224,8 @@ def families(documents: Sequence[Document]) -> list[int]:
         return i
 
     same_group = (pair for group in _alike(d.group or None for d in documents) for pair in pairwise(group))
-    links = ((link.i, link.j) for link in near_duplicates([d.text for d in documents]))
-    for i, j in (*same_group, *links):
+    links = near_duplicates([d.text for d in documents]) if links is None else links
+    for i, j in (*same_group, *((link.i, link.j) for link in links)):
         a, b = sorted((root(i), root(j)))
         parent[b] = a
     numbers: dict[int, int] = {}

@@ -16,12 +16,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedGroupKFold
 
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import families, near_duplicates, words
+from fsd.data.near_duplicates import Link, families, near_duplicates, words
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation.distribution_shift import Overlap, overlaps
 from fsd.evaluation.intervals import BoolArray, Bootstrap, Estimate, checked, percentiles
-from fsd.evaluation.metrics import auc
+from fsd.evaluation.metrics import METRICS, auc
 from fsd.token_stats import FloatArray
 
 FOLDS = 5
@@ -101,21 +101,27 @@ class Audit:
         return found | {f"audit/{name}_overlap": overlap.value for name, overlap in self.overlaps.items()}
 
 
-def leaks(split: Split) -> Leaks:
-    """Families that lie in more than one part, and the pairs of texts that show it."""
+def leaks(split: Split, links: Sequence[Link] | None = None) -> Leaks:
+    """Families that span more than one part, and the pairs of texts that show it.
+
+    Args:
+        split: the three parts.
+        links: near-duplicates among the texts of all parts, in their order; found here if absent.
+    """
     documents = [document for part in split for document in part]
     part = np.repeat(np.arange(3), [len(documents) for documents in split])
     texts = [document.text for document in documents]
-    found = {(i, j): reason for i, j, reason, *_ in near_duplicates(texts) if part[i] != part[j]}
-    found |= dict.fromkeys(_same_group(documents, part), "group")
-    family = np.array(families(documents), dtype=np.int64)
+    links = near_duplicates(texts) if links is None else links
+    reasons = {(i, j): reason for i, j, reason, *_ in links if part[i] != part[j]}
+    reasons |= dict.fromkeys(_same_group(documents, part), "group")
+    family = np.array(families(documents, links), dtype=np.int64)
     holds = np.zeros((3, int(family.max(initial=-1)) + 1), dtype=bool)
     holds[part, family] = True
     names = Split._fields
     return Leaks(
         pairs=tuple(
             Leak(names[part[i]], names[part[j]], documents[i], documents[j], reason)
-            for (i, j), reason in sorted(found.items())
+            for (i, j), reason in sorted(reasons.items())
         ),
         groups=int((holds.sum(axis=0) > 1).sum()),
         tested=int(holds[0][family[part == 2]].sum()),
@@ -186,8 +192,8 @@ def _judge(counts: sparse.csr_matrix, member: BoolArray, held: sparse.csr_matrix
 def _estimated(
     member: BoolArray, scores: FloatArray, groups: Sequence[Hashable] | None, seed: int, resamples: int
 ) -> Control:
-    bootstrap = Bootstrap.draw(member, groups, resamples=resamples, seed=seed)
-    return Control(percentiles(auc(member, scores), bootstrap.ranking(scores)[0]), scores=scores)
+    (values,) = Bootstrap.draw(member, groups, resamples=resamples, seed=seed).values(scores, [METRICS["auc"].of])
+    return Control(percentiles(values[0], values[1:]), scores=scores)
 
 
 def alone(
@@ -217,17 +223,21 @@ def alone(
 
 
 def audit(split: Split, *, seed: int = 0, resamples: int = 1000) -> Audit:
-    """Everything that can be said about a benchmark without looking at a model.
+    """Everything that can be said about a benchmark without a model.
 
-    The controls read all labelled texts of the three parts, near-duplicates counted as one group.
+    The controls read all labelled texts of the three parts; near-duplicates count as one group.
     """
-    documents = [document for part in split for document in part if document.member is not None]
+    documents = [document for part in split for document in part]
+    links: list[Link] | None = near_duplicates([document.text for document in documents])
+    leaked = leaks(split, links)
+    if any(document.member is None for document in documents):
+        documents, links = [document for document in documents if document.member is not None], None
     texts = [document.text for document in documents]
     labels = [bool(document.member) for document in documents]
-    groups = families(documents)
+    groups = families(documents, links)
     dates = [document.date.toordinal() if document.date else None for document in documents]
     return Audit(
-        leaks=leaks(split),
+        leaks=leaked,
         blind=blind(texts, labels, groups, seed=seed, resamples=resamples),
         date=alone(dates, labels, groups, seed=seed, resamples=resamples),
         length=alone([len(words(text)) for text in texts], labels, groups, seed=seed, resamples=resamples),

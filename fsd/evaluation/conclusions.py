@@ -1,114 +1,120 @@
-"""What the numbers can and cannot support, in plain words for the terminal, the tracker and the report."""
+"""What the numbers can and cannot support, in plain words for the terminal, MLflow and the report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+
+import pandas as pd
 
 from fsd.evaluation.audit import Audit
 from fsd.evaluation.intervals import Estimate
-from fsd.evaluation.metrics import Result
-from fsd.evaluation.placebo import Placebo
+from fsd.evaluation.metrics import Row, by_key
 
 SIGNIFICANT = 0.05
 
+Rows = Mapping[tuple[str, str, str], Row]
 
-def plain_words(
-    audit: Audit,
-    results: Sequence[Result],
-    placebo: Mapping[str, Placebo] | None = None,
-    *,
-    never_saw: bool = False,
+
+def conclusions(
+    audit: Audit, table: pd.DataFrame, best: str, *, on_validation: bool, never_saw: bool = False
 ) -> list[str]:
-    """Sober sentences about the detector with the highest FSD AUC, in the order of their weight.
+    """Cautious sentences about one detector, the most important first.
 
-    - The interval holds .5: nothing was shown.
-    - The blind classifier is at least as good as the lower end of the interval, and better than chance: the benchmark
-      cannot show membership.
-    - The blind classifier is better than chance but worse than that: part of the result may be its difference.
-    - The lead over the placebo may be none: the result is not evidence of membership.
-    - There is a lead, but the placebo is better than chance: only the lead can be membership.
+    - The interval contains .5: nothing was shown.
+    - The blind classifier is better than chance and not worse than the detector: the benchmark cannot show membership.
+    - The blind classifier is better than chance but worse than the detector: part of the result may be the difference
+      between members and non-members that it sees.
+    - The lead over the placebo may be zero: the result is not evidence of membership.
+    - There is a lead, but the placebo is better than chance: only the lead can be due to membership.
 
     Args:
         audit: of the same split.
-        results: rows of the table; without any, only the benchmark is spoken of.
-        placebo: detector → the same job on a model that saw neither side.
-        never_saw: whether the model itself is known to have seen none of the texts.
+        table: of results (see `fsd.evaluation.results.evaluate`); if it is empty, only the benchmark is described.
+        best: the detector to describe.
+        on_validation: whether it was chosen on validation texts, otherwise on the test texts themselves.
+        never_saw: whether the model is known to have been trained on none of these texts.
     """
+    rows = by_key(table)
     lines = []
     if never_saw:
         lines.append(
-            "this model saw none of these texts: the whole run is a placebo, and whatever it tells apart is not "
-            "membership"
+            "this model was trained on none of these texts: the whole run is a control, and any separation here is not "
+            "evidence of membership"
         )
-    if results:
-        best = max(results, key=lambda row: row.fsd.auc.value)
-        lines.append(_headline(best, len(results), audit.blind.auc, audit.blind.reason))
-        lines.append("" if never_saw else _placebo(best, placebo))
-        lines.append(_gains(results))
+    if rows:
+        lines.append(_headline(best, rows, audit.blind.auc, audit.blind.reason, on_validation))
+        lines.append("" if never_saw else _placebo(best, rows))
+        lines.append(_gains(rows))
     elif audit.blind.auc is not None:
-        lines.append(f"a blind classifier that never sees the model reaches {audit.blind.auc}")
+        lines.append(f"a blind classifier, which never sees the model, reaches {audit.blind.auc}")
     return [line for line in (*lines, *_leaks(audit), *_shift(audit)) if line]
 
 
-def _headline(best: Result, rows: int, blind: Estimate | None, reason: str) -> str:
-    found = best.fsd.auc
-    highest = f", the highest of {rows} detectors" if rows > 1 else ""
-    start = f"{best.detector} FSD {found}{highest}"
-    if found.low <= 0.5:
-        return f"{start}: not told apart from chance, this shows nothing about membership"
+def _headline(best: str, rows: Rows, blind: Estimate | None, reason: str, on_validation: bool) -> str:
+    auc = rows[best, "fsd", "auc"].estimate
+    many = len({detector for detector, state, _ in rows if state == "fsd"})
+    start = f"{best} FSD {auc}"
+    if many > 1:
+        start += f", the best of {many} detectors on the " + (
+            "validation texts" if on_validation else "test texts themselves, which makes it optimistic"
+        )
+    if auc.low <= 0.5:
+        return f"{start}: not distinguishable from chance, this shows nothing about membership"
     if blind is None:
-        return f"{start}; no blind classifier could be trained ({reason}): what causes the result is open"
-    reached = f"a blind classifier that never sees the model reaches {blind} here"
+        return f"{start}; no blind classifier could be trained ({reason}): the cause of the result is open"
+    reached = f"a blind classifier, which never sees the model, reaches {blind} here"
     if blind.low <= 0.5:
-        return f"{start}; {reached}, no better than chance: the two sides look alike without the model"
-    if blind.value >= found.low:
+        return f"{start}; {reached}, no better than chance: without the model, members and non-members look alike"
+    if blind.value >= auc.low:
         return f"{start}; {reached}: this benchmark cannot show membership"
-    return f"{start}; {reached}: a part of the result may be the difference between the two sides"
+    return f"{start}; {reached}: part of the result may be the difference between members and non-members"
 
 
-def _gains(results: Sequence[Result]) -> str:
-    """For which detectors fine-tuning helped, and for which it did harm, corrected for their number."""
-    tested = [(row.detector, row.comparison) for row in results if row.comparison]
-    shown = [(name, comparison.gain.value) for name, comparison in tested if comparison.p_holm < SIGNIFICANT]
-    better = [name for name, gain in shown if gain > 0]
-    worse = [name for name, gain in shown if gain < 0]
+def _gains(rows: Rows) -> str:
+    """For which detectors FSD is significantly better or worse than the base score, corrected for their number."""
+    tested = [row for row in rows.values() if row.metric == "auc_gain"]
+    significant = [row for row in tested if row.p_holm < SIGNIFICANT]
+    better = [row.detector for row in significant if row.value > 0]
+    worse = [row.detector for row in significant if row.value < 0]
     parts = [f"better for {', '.join(better)}"] if better else []
     parts += [f"worse for {', '.join(worse)}"] if worse else []
     rest = len(tested) - len(better) - len(worse)
     if rest:
-        parts.append(f"no difference shown for {'the other ' if parts else ''}{rest}")
-    return f"FSD against the base score (p < .05 after Holm): {'; '.join(parts)}" if tested else ""
+        parts.append(f"no significant difference for {'the other ' if parts else ''}{rest}")
+    return f"FSD against the base score (p < .05 after Holm's correction): {'; '.join(parts)}" if tested else ""
 
 
-def _placebo(best: Result, placebo: Mapping[str, Placebo] | None) -> str:
-    found = (placebo or {}).get(best.detector)
-    if found is None:
-        return "no placebo: the same job on a model that saw neither side would show how much is not membership"
-    lead = found.lead.gain
-    value, low, high = (f"{number:+.2f}".replace("0.", ".", 1) for number in lead)
+def _placebo(best: str, rows: Rows) -> str:
+    control, lead = rows.get((best, "fsd", "placebo_auc")), rows.get((best, "fsd", "placebo_lead"))
+    if control is None or lead is None:
+        return (
+            "no placebo: the same procedure on a control model trained on none of these texts would show how much of "
+            "the result is not membership"
+        )
+    value, low, high = (f"{number:+.2f}".replace("0.", ".", 1) for number in lead.estimate)
     start = (
-        f"placebo: {best.detector} FSD reaches {found.auc} on a model that saw neither side; the lead over it, "
-        f"{value} [{low}, {high}],"
+        f"placebo: {best} FSD reaches {control.estimate} on a control model trained on none of these texts; the lead "
+        f"over it, {value} [{low}, {high}],"
     )
     if lead.low <= 0:
-        return f"{start} may be none: this result is not evidence of membership"
-    if found.auc.low > 0.5:
-        return f"{start} is all that can be membership"
+        return f"{start} may be zero: this result is not evidence of membership"
+    if control.low > 0.5:
+        return f"{start} is the most that can be due to membership"
     return f"{start} does not come from the texts alone"
 
 
 def _leaks(audit: Audit) -> list[str]:
     leaks = audit.leaks
     if not leaks.groups:
-        return ["no group and no near-duplicate lies in two parts of the split"]
-    lines = [f"LEAK: {leaks.groups} groups of texts lie in more than one part of the split"]
+        return ["no group and no set of near-duplicates spans two parts of the split"]
+    lines = [f"LEAK: {leaks.groups} groups of texts span more than one part of the split"]
     if leaks.tested:
         share = leaks.tested / leaks.test
         lines.append(
-            f"LEAK: {leaks.tested} of {leaks.test} test texts ({share:.0%}) belong to a group that was fine-tuned on; "
-            "their scores measure the fine-tuning"
+            f"LEAK: {leaks.tested} of {leaks.test} test texts ({share:.0%}) belong to a group that was used for "
+            "fine-tuning; their scores measure the fine-tuning"
         )
     if leaks.calibrated:
         lines.append(
-            f"LEAK: {leaks.calibrated} of {leaks.test} test texts belong to a group that thresholds were chosen on"
+            f"LEAK: {leaks.calibrated} of {leaks.test} test texts belong to a group that was used to choose thresholds"
         )
     return lines
 
@@ -117,9 +123,9 @@ def _shift(audit: Audit) -> list[str]:
     lines = []
     for name, control in (("date", audit.date), ("length", audit.length)):
         if control.auc is not None and control.auc.low > 0.5:
-            lines.append(f"the {name} alone tells members from non-members with AUC {control.auc}")
+            lines.append(f"the {name} alone separates members from non-members with AUC {control.auc}")
     apart = [
-        f"{name} {overlap.value:.0%} (equal sides would show {overlap.chance:.0%})"
+        f"{name} {overlap.value:.0%} (matched texts would show {overlap.chance:.0%})"
         for name, overlap in audit.overlaps.items()
         if overlap.value < 0.9 * overlap.chance
     ]

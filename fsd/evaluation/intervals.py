@@ -1,12 +1,13 @@
-"""How sure a number is: bootstrap and DeLong's variance, both by group, and corrections for many tests.
+"""Uncertainty of a number: bootstrap and DeLong's variance, both by group, and Holm's correction for many tests.
 
-Passages of one book are not independent, so whatever is drawn or summed here is a whole group. Labels are
-(N,) with True for members, scores are (N,) and higher means more likely a member.
+Passages of one book are not independent, so resamples and variances are taken over whole groups. Labels are (N,) with
+True for members; scores are (N,), and higher means more likely a member.
 """
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -19,14 +20,14 @@ from fsd.token_stats import FloatArray, IntArray
 BoolArray = NDArray[np.bool_]
 
 BLOCK = 150_000
-"""Numbers that one block of resamples holds at once: small enough to stay in the processor's cache."""
+"""Numbers in one block of resamples: few enough to stay in the processor's cache."""
 
 FPR_SLACK = 1e-9
 """A false-positive rate may exceed its bound by this much, so that .29 × 100 still allows 29 false alarms."""
 
 
 class Estimate(NamedTuple):
-    """A number and the interval it lies in."""
+    """A number with its confidence interval."""
 
     value: float
     low: float
@@ -39,12 +40,13 @@ class Estimate(NamedTuple):
 
 
 def group_index(groups: Sequence[Hashable] | None, texts: int) -> IntArray:
-    """Groups as (N,) integers 0..G−1; without groups, or where the name is empty, a text is a group by itself."""
-    given: Sequence[Hashable] = [""] * texts if groups is None else groups
-    if len(given) != texts:
-        raise ValueError(f"labels and groups must have one length, got {texts} and {len(given)}")
+    """Groups as (N,) integers 0..G−1 in order of appearance; without groups, or named "", a text is its own group."""
+    if groups is None:
+        return np.arange(texts, dtype=np.int64)
+    if len(groups) != texts:
+        raise ValueError(f"labels and groups must have one length, got {texts} and {len(groups)}")
     numbers: dict[Hashable, int] = {}
-    keys = (("", at) if name == "" else name for at, name in enumerate(given))
+    keys = (("", at) if name == "" else name for at, name in enumerate(groups))
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 
@@ -52,8 +54,7 @@ def checked(labels: ArrayLike, groups: Sequence[Hashable] | None) -> tuple[BoolA
     """Labels as (N,) bool and groups as (N,) integers 0..G−1 (see `group_index`).
 
     Raises:
-        UsageError: unless there are two groups with members and two with non-members: one alone has no
-            spread.
+        UsageError: unless two groups have members and two have non-members; a single one has no spread.
     """
     member = np.asarray(labels, dtype=bool)
     index = group_index(groups, member.size)
@@ -65,6 +66,20 @@ def checked(labels: ArrayLike, groups: Sequence[Hashable] | None) -> tuple[BoolA
     return member, index
 
 
+class RocCurves(NamedTuple):
+    """Weighted ROC curves of R resamples of the same scores, from the strictest threshold to the mildest.
+
+    Attributes:
+        hits: (K, R) weight of the members that score at least as high as each of the K distinct scores.
+        alarms: (K, R) the same for non-members.
+        called: how many of the K scores reach the decision threshold; None without a threshold.
+    """
+
+    hits: FloatArray
+    alarms: FloatArray
+    called: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Bootstrap:
     """R resamples of the groups, drawn once and used for every detector, so that differences are paired.
@@ -72,7 +87,7 @@ class Bootstrap:
     Attributes:
         member: (N,) labels.
         group: (N,) group of each text.
-        counts: (G, R) how often a resample holds a group.
+        counts: (G, R) how often each resample contains a group.
     """
 
     member: BoolArray
@@ -83,7 +98,11 @@ class Bootstrap:
     def draw(
         cls, labels: ArrayLike, groups: Sequence[Hashable] | None = None, *, resamples: int = 1000, seed: int = 0
     ) -> "Bootstrap":
-        """Draw G groups with replacement, R times; a resample that lacks one side is redrawn."""
+        """Draw G groups with replacement, R times; a resample without members or non-members is redrawn.
+
+        Raises:
+            UsageError: with fewer than two groups of either class.
+        """
         member, group = checked(labels, groups)
         rng = np.random.default_rng(seed)
         size = int(group.max()) + 1
@@ -93,50 +112,34 @@ class Bootstrap:
             counts[lacking] = rng.multinomial(size, np.full(size, 1 / size), size=int(lacking.sum()))
         return cls(member, group, np.ascontiguousarray(counts.T, dtype=np.uint16))
 
-    def ranking(self, scores: FloatArray, fprs: Sequence[float] = ()) -> FloatArray:
-        """(1 + len(fprs), R): AUC, and the largest TPR at each bound on the FPR, of every resample.
+    def values(
+        self,
+        scores: FloatArray,
+        metrics: Sequence[Callable[[RocCurves], FloatArray]],
+        threshold: float | None = None,
+    ) -> FloatArray:
+        """(M, 1 + R) values of M metrics: of the texts themselves in the first column, then of every resample.
 
-        One sort serves all resamples: a resample only changes how much each text weighs.
+        One sort serves all resamples, because a resample only changes the weight of each text.
         """
         order = np.argsort(-scores, kind="stable")
         ends = np.append(np.flatnonzero(np.diff(scores[order])), scores.size - 1)
-        member, group = self.member[order], self.group[order]
+        member, group = self.member[order, None], self.group[order]
+        called = None if threshold is None else int((scores[order][ends] >= threshold).sum())
+        step = max(1, BLOCK // scores.size)
+        resampled = (self.counts[group, at : at + step] for at in range(0, self.counts.shape[1], step))
         blocks = []
-        for part in self._parts(scores.size):
-            weight = self.counts[group, part].astype(np.float64)
-            hits = np.cumsum(weight * member[:, None], axis=0)[ends]
-            alarms = np.cumsum(weight * ~member[:, None], axis=0)[ends]
-            blocks.append(np.stack([_area(hits, alarms), *(_tpr(hits, alarms, fpr) for fpr in fprs)]))
+        for counts in chain([np.ones((scores.size, 1), np.uint16)], resampled):
+            weight = counts.astype(np.float64)
+            curves = RocCurves(
+                np.cumsum(weight * member, axis=0)[ends], np.cumsum(weight * ~member, axis=0)[ends], called
+            )
+            blocks.append(np.stack([metric(curves) for metric in metrics]))
         return np.concatenate(blocks, axis=1)
-
-    def share(self, right: BoolArray) -> FloatArray:
-        """(R,) share of texts for which `right` holds, in every resample."""
-        size = self.counts.shape[0]
-        total = np.bincount(self.group, minlength=size).astype(np.float64)
-        good = np.bincount(self.group, weights=right, minlength=size)
-        return np.asarray((good @ self.counts) / (total @ self.counts), dtype=np.float64)
-
-    def _parts(self, rows: int) -> Iterator[slice]:
-        resamples = self.counts.shape[1]
-        step = max(1, BLOCK // rows)
-        return (slice(at, at + step) for at in range(0, resamples, step))
-
-
-def _area(hits: FloatArray, alarms: FloatArray) -> FloatArray:
-    """Area under the curve through the origin and the (K, R) cumulated weights, ties as straight lines."""
-    below = np.concatenate([hits[:1] / 2, (hits[1:] + hits[:-1]) / 2])
-    area = np.einsum("kr,kr->r", np.diff(alarms, axis=0, prepend=0.0), below)
-    return np.asarray(area / (hits[-1] * alarms[-1]), dtype=np.float64)
-
-
-def _tpr(hits: FloatArray, alarms: FloatArray, fpr: float) -> FloatArray:
-    allowed = (alarms <= fpr * alarms[-1] + FPR_SLACK).sum(axis=0)
-    reached = np.take_along_axis(hits, np.maximum(allowed - 1, 0)[None], axis=0)[0]
-    return np.where(allowed > 0, reached / hits[-1], 0.0)
 
 
 def percentiles(value: float, resampled: FloatArray, level: float = 0.95) -> Estimate:
-    """The estimate whose interval holds the middle `level` of the resampled values."""
+    """The value with the interval of the middle `level` of the resampled values."""
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
     return Estimate(float(value), float(low), float(high))
 
@@ -205,24 +208,14 @@ def _group_sums(values: FloatArray, group: IntArray, size: int) -> FloatArray:
     return np.stack([np.bincount(group, weights=row, minlength=size) for row in values], axis=1)
 
 
-def delong_interval(auc: float, variance: float, level: float = 0.95) -> Estimate:
-    """Interval of an AUC from its variance, symmetric on the logit scale so that it stays inside 0..1."""
-    if not 0 < auc < 1:
-        return Estimate(auc, auc, auc)
-    z = float(stats.norm.ppf((1 + level) / 2))
-    centre = math.log(auc / (1 - auc))
-    spread = z * math.sqrt(variance) / (auc * (1 - auc))
-    return Estimate(auc, 1 / (1 + math.exp(spread - centre)), 1 / (1 + math.exp(-spread - centre)))
-
-
 def delong_test(
     labels: ArrayLike, first: FloatArray, second: FloatArray, groups: Sequence[Hashable] | None = None
 ) -> tuple[float, float, float]:
-    """Is the AUC of `second` another than that of `first` on the same texts?
+    """Test whether the AUCs of two detectors on the same texts differ.
 
     Returns:
-        The difference second − first, its standard error, and the two-sided p-value (1 when the two rank
-        alike, NaN when they differ without any spread to measure it by).
+        The difference second − first, its standard error, and the two-sided p-value: 1 for equal rankings, NaN for a
+        difference without any variance.
     """
     aucs, covariance = delong(labels, np.stack([first, second]), groups)
     gain = float(aucs[1] - aucs[0])
@@ -239,7 +232,7 @@ def bootstrap_p(differences: FloatArray) -> float:
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """p-values that bound the chance of any false finding among several tests (Holm 1979)."""
+    """p-values corrected for several tests, which bound the chance of any false discovery (Holm 1979)."""
     corrected: dict[str, float] = {}
     largest = 0.0
     ascending = sorted(p_values, key=lambda name: p_values[name])
@@ -247,27 +240,3 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
         largest = max(largest, min(1.0, (len(ascending) - place) * p_values[name]))
         corrected[name] = largest
     return {name: corrected[name] for name in p_values}
-
-
-def t_test(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """The papers' test: paired and two-tailed, over a metric of two detectors in the same settings.
-
-    A setting is a model, a data set or a seed. Texts or resamples of one setting are no settings: their
-    number could be raised at will.
-
-    Returns:
-        The mean difference second − first and its p-value (1 when all differences are zero).
-
-    Raises:
-        UsageError: for fewer than two settings or unequal numbers of them.
-    """
-    if len(first) != len(second) or len(first) < 2:
-        raise UsageError(
-            f"a t-test must have at least 2 settings, the same for both detectors; got {len(first)} and {len(second)}"
-        )
-    difference = np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
-    mean, spread = float(difference.mean()), float(difference.std(ddof=1))
-    if spread == 0:
-        return mean, 1.0 if mean == 0 else 0.0
-    t = mean / spread * math.sqrt(difference.size)
-    return mean, float(2 * stats.t.sf(abs(t), difference.size - 1))

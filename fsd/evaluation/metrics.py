@@ -1,13 +1,16 @@
-"""How well scores tell members from non-members, each number with its interval.
+"""How well scores separate members from non-members, each metric with its 95 % interval.
 
-Labels are (N,) with True for members; scores are (N,) float64, higher = more likely a member.
+Labels are (N,) with True for members; scores are (N,) float64, and higher means more likely a member. A metric is one
+entry of `METRICS`: from there it reaches the table of results, MLflow, summary.csv, the report and the terminal.
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
 
@@ -17,6 +20,7 @@ from fsd.evaluation.intervals import (
     BoolArray,
     Bootstrap,
     Estimate,
+    RocCurves,
     bootstrap_p,
     delong_test,
     holm,
@@ -25,66 +29,117 @@ from fsd.evaluation.intervals import (
 )
 from fsd.token_stats import FloatArray, Scores
 
-FPRS = (0.01, 0.05, 0.10)
-"""The false-positive rates at which the true-positive rate is reported."""
-
 
 @dataclass(frozen=True)
-class Evaluation:
-    """One detector on one set of texts; every number with its 95 % interval, resampled by group.
-
-    Measured on simulated sets the intervals of AUC and of TPR at 5 and 10 % hold the truth in 92-97 of 100 cases. That
-    of TPR at 1 % does so from about 250 non-members on; with 40 to 100 it is too narrow (80-86), because it hangs on
-    the one or two highest non-members.
+class Metric:
+    """A number that measures one detector on one set of texts.
 
     Attributes:
-        auc: chance that a member scores higher than a non-member, ties half.
-        tpr_at_1fpr: largest TPR among thresholds whose FPR is at most 1 %; likewise at 5 and 10 %.
-        tpr_at_5fpr: see above.
-        tpr_at_10fpr: see above.
-        accuracy: share of right verdicts at a threshold found on other texts; None where none was given.
-        threshold: that threshold.
+        label: heading in tables.
+        of: (K, R) ROC curves → (R,) values.
+        needs_threshold: whether it judges texts at a decision threshold from other texts.
+        in_terminal: whether the table in the terminal has a column for it.
     """
 
-    auc: Estimate
-    tpr_at_1fpr: Estimate
-    tpr_at_5fpr: Estimate
-    tpr_at_10fpr: Estimate
-    accuracy: Estimate | None = None
-    threshold: float | None = None
+    label: str
+    of: Callable[[RocCurves], FloatArray]
+    needs_threshold: bool = False
+    in_terminal: bool = True
 
 
-@dataclass(frozen=True)
-class Comparison:
+def _area(curves: RocCurves) -> FloatArray:
+    """Area under the curves through the origin, ties as straight lines: Mann-Whitney's U / mn."""
+    hits, alarms, _ = curves
+    below = np.concatenate([hits[:1] / 2, (hits[1:] + hits[:-1]) / 2])
+    area = np.einsum("kr,kr->r", np.diff(alarms, axis=0, prepend=0.0), below)
+    return np.asarray(area / (hits[-1] * alarms[-1]), dtype=np.float64)
+
+
+def _tpr_at(fpr: float) -> Callable[[RocCurves], FloatArray]:
+    """The largest TPR among thresholds whose FPR is at most `fpr`, never interpolated."""
+
+    def tpr(curves: RocCurves) -> FloatArray:
+        hits, alarms, _ = curves
+        allowed = (alarms <= fpr * alarms[-1] + FPR_SLACK).sum(axis=0)
+        reached = np.take_along_axis(hits, np.maximum(allowed - 1, 0)[None], axis=0)[0]
+        return np.where(allowed > 0, reached / hits[-1], 0.0)
+
+    return tpr
+
+
+def _accuracy(curves: RocCurves) -> FloatArray:
+    """Share of texts on the right side of the threshold."""
+    hits, alarms, called = curves
+    total = hits[-1] + alarms[-1]
+    if not called:
+        return np.asarray(alarms[-1] / total, dtype=np.float64)
+    return np.asarray((hits[called - 1] + alarms[-1] - alarms[called - 1]) / total, dtype=np.float64)
+
+
+METRICS = {
+    "auc": Metric("AUC", _area),
+    "tpr_at_1fpr": Metric("TPR@1%FPR", _tpr_at(0.01), in_terminal=False),
+    "tpr_at_5fpr": Metric("TPR@5%FPR", _tpr_at(0.05)),
+    "tpr_at_10fpr": Metric("TPR@10%FPR", _tpr_at(0.10), in_terminal=False),
+    "accuracy": Metric("Accuracy", _accuracy, needs_threshold=True, in_terminal=False),
+}
+"""Name → metric.
+
+On simulated data the intervals of the AUC and of the TPR at 5 and 10 % contain the true value in 92 to 97 of 100 cases.
+That of the TPR at 1 % does so from about 250 non-members on; with 40 to 100 it is too narrow (80 to 86), because it
+depends on the one or two highest non-members.
+"""
+
+
+class Comparison(NamedTuple):
     """A second detector against a first one on the same texts.
 
     Attributes:
-        gain: AUC of the second minus that of the first, with its paired bootstrap interval.
-        p: two-sided p-value of DeLong's test, by group; the bootstrap's where DeLong has no spread.
+        gain: metric of the second minus that of the first, with its paired bootstrap interval.
+        p: two-sided p-value: DeLong's by group for the AUC where it has any variance, otherwise the bootstrap's.
         p_holm: the same, corrected for the number of comparisons made together.
-        p_bootstrap: two-sided p-value of the paired bootstrap by group.
     """
 
     gain: Estimate
     p: float
     p_holm: float
-    p_bootstrap: float
 
 
-@dataclass(frozen=True)
-class Result:
-    """A row of the table: a detector before and after fine-tuning.
+class Row(NamedTuple):
+    """One number of the table of results.
 
-    `base` and `comparison` are None for a detector that reads both models together and has no base score.
+    Attributes:
+        detector: its name.
+        state: base, tuned or fsd; empty for a comparison of states.
+        metric: a name out of `METRICS`, or auc_gain, placebo_auc, placebo_lead or validation_auc.
+        value: the number.
+        low: lower end of the 95 % interval; NaN without one.
+        high: upper end.
+        p: two-sided p-value; NaN where nothing is tested.
+        p_holm: the same, corrected for the number of detectors; NaN where it is not.
     """
 
     detector: str
-    base: Evaluation | None
-    fsd: Evaluation
-    comparison: Comparison | None
+    state: str
+    metric: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
+    p_holm: float = math.nan
+
+    @property
+    def estimate(self) -> Estimate:
+        """The number with its interval."""
+        return Estimate(self.value, self.low, self.high)
 
 
-def _sides(labels: ArrayLike, scores: ArrayLike) -> tuple[BoolArray, FloatArray]:
+def by_key(table: pd.DataFrame) -> dict[tuple[str, str, str], Row]:
+    """(detector, state, metric) → row of the table of results."""
+    return {(row.detector, row.state, row.metric): row for row in map(Row._make, table.itertuples(index=False))}
+
+
+def _checked(labels: ArrayLike, scores: ArrayLike) -> tuple[BoolArray, FloatArray]:
     member = np.asarray(labels, dtype=bool)
     values = np.asarray(scores, dtype=np.float64)
     if member.ndim != 1 or member.shape != values.shape:
@@ -100,8 +155,8 @@ def _sides(labels: ArrayLike, scores: ArrayLike) -> tuple[BoolArray, FloatArray]
 
 
 def auc(labels: ArrayLike, scores: ArrayLike) -> float:
-    """Chance that a member scores higher than a non-member, ties half (Mann-Whitney's U / mn)."""
-    member, values = _sides(labels, scores)
+    """Probability that a member scores higher than a non-member, ties counting half (Mann-Whitney's U / mn)."""
+    member, values = _checked(labels, scores)
     m, n = int(member.sum()), int((~member).sum())
     return float((stats.rankdata(values)[member].sum() - m * (m + 1) / 2) / (m * n))
 
@@ -110,10 +165,10 @@ def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, F
     """The receiver operating characteristic, from the strictest threshold to the mildest.
 
     Returns:
-        FPR, TPR and threshold, each (K + 1,) for K different scores; the first point is (0, 0) at +inf. A
-        text is called a member where its score is at least the threshold.
+        FPR, TPR and threshold, each (K + 1,) for K distinct scores; the first point is (0, 0) at +inf. A text is called
+        a member if its score is at least the threshold.
     """
-    member, values = _sides(labels, scores)
+    member, values = _checked(labels, scores)
     order = np.argsort(-values, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(values[order])), values.size - 1)
     hits, alarms = np.cumsum(member[order])[ends], np.cumsum(~member[order])[ends]
@@ -133,11 +188,11 @@ def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float) -> float:
 def best_threshold(labels: ArrayLike, scores: ArrayLike) -> float:
     """The ε that maximises accuracy when score ≥ ε means member (FSD §3.2).
 
-    It lies half-way between two neighbouring scores, so that it does not hang on one text. Among equally
-    accurate ones the highest wins: fewer texts are called members. Beyond the last score it is that score
-    itself, or the next number above the highest one when calling nothing a member is best.
+    It is half-way between two neighbouring scores, so that it does not depend on a single text. Among equally accurate
+    thresholds the highest wins, so that fewer texts are called members. If calling every text a member is best, it is
+    the lowest score itself; if calling none is best, the next number above the highest score.
     """
-    member, values = _sides(labels, scores)
+    member, values = _checked(labels, scores)
     alarms, hits, scores_down = roc(member, values)
     right = hits * member.sum() + (1 - alarms) * (~member).sum()
     at = int(np.argmax(np.round(right)))
@@ -151,116 +206,47 @@ def best_threshold(labels: ArrayLike, scores: ArrayLike) -> float:
 
 def accuracy(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float:
     """Share of texts on the right side of `threshold`, score ≥ threshold meaning member."""
-    member, values = _sides(labels, scores)
+    member, values = _checked(labels, scores)
     return float(((values >= threshold) == member).mean())
 
 
-def evaluate(
-    labels: ArrayLike,
-    scores: Scores,
-    groups: Sequence[Hashable] | None = None,
-    *,
-    thresholds: Mapping[str, float] | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> dict[str, Evaluation]:
-    """Every detector's AUC, TPRs and accuracy, with 95 % bootstrap intervals by group.
+def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None = None) -> dict[str, Estimate]:
+    """Every metric of one detector with its 95 % bootstrap interval by group.
 
     Args:
-        labels: (N,).
-        scores: detector → (N,).
-        groups: (N,) what is resampled as one; None: every text by itself.
-        thresholds: detector → threshold from other texts, for the accuracy.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
-
-    Raises:
-        UsageError: with fewer than two groups on either side.
+        bootstrap: resamples of the N texts.
+        scores: (N,).
+        threshold: from other texts; without it, metrics that need one are left out.
     """
-    bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
-    given = thresholds or {}
-    return {
-        name: _evaluation(bootstrap, values, bootstrap.ranking(values, FPRS), given.get(name))
-        for name, values in scores.items()
-    }
+    _, scores = _checked(bootstrap.member, scores)
+    metrics = {name: metric for name, metric in METRICS.items() if threshold is not None or not metric.needs_threshold}
+    rows = bootstrap.values(scores, [metric.of for metric in metrics.values()], threshold)
+    measured = {name: percentiles(row[0], row[1:]) for name, row in zip(metrics, rows, strict=True)}
+    if "auc" in measured and measured["auc"].value in (0, 1):
+        sides = (bootstrap.member, ~bootstrap.member)
+        bound = separated(*(np.unique(bootstrap.group[side]).size for side in sides))
+        measured["auc"] = Estimate(1.0, bound, 1.0) if measured["auc"].value else Estimate(0.0, 0.0, 1 - bound)
+    return measured
 
 
-def _evaluation(bootstrap: Bootstrap, scores: FloatArray, resampled: FloatArray, threshold: float | None) -> Evaluation:
-    member, values = _sides(bootstrap.member, scores)
-    rates = [percentiles(tpr_at_fpr(member, values, fpr), row) for fpr, row in zip(FPRS, resampled[1:], strict=True)]
-    right = None
-    if threshold is not None:
-        correct = (values >= threshold) == member
-        right = percentiles(correct.mean(), bootstrap.share(correct))
-    return Evaluation(
-        auc=_auc_estimate(bootstrap, values, resampled[0]),
-        tpr_at_1fpr=rates[0],
-        tpr_at_5fpr=rates[1],
-        tpr_at_10fpr=rates[2],
-        accuracy=right,
-        threshold=threshold,
-    )
+def compare(bootstrap: Bootstrap, first: Scores, second: Scores, *, metric: str = "auc") -> dict[str, Comparison]:
+    """Second against first for every name in both: FSD against base, or any two sets of detectors.
 
-
-def _auc_estimate(bootstrap: Bootstrap, scores: FloatArray, resampled: FloatArray) -> Estimate:
-    estimate = percentiles(auc(bootstrap.member, scores), resampled)
-    if 0 < estimate.value < 1:
-        return estimate
-    sides = (bootstrap.member, ~bootstrap.member)
-    bound = separated(*(np.unique(bootstrap.group[side]).size for side in sides))
-    return Estimate(1.0, bound, 1.0) if estimate.value == 1 else Estimate(0.0, 0.0, 1 - bound)
-
-
-def compare(
-    labels: ArrayLike,
-    first: Scores,
-    second: Scores,
-    groups: Sequence[Hashable] | None = None,
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> dict[str, Comparison]:
-    """Second against first for every name that both hold: FSD against base, or any two sets of detectors.
-
-    Raises:
-        UsageError: with fewer than two groups on either side.
+    Args:
+        bootstrap: resamples of the N texts.
+        first: detector → (N,) scores.
+        second: detector → (N,) scores.
+        metric: a name out of `METRICS` without a threshold.
     """
-    bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
     gains, raw = {}, {}
     for name in (name for name in second if name in first):
-        before, after = _sides(labels, first[name])[1], _sides(labels, second[name])[1]
-        drawn = (bootstrap.ranking(after) - bootstrap.ranking(before))[0]
-        gain, _, p = delong_test(labels, before, after, groups)
-        by_bootstrap = bootstrap_p(drawn)
-        gains[name] = (percentiles(gain, drawn), by_bootstrap)
-        raw[name] = by_bootstrap if math.isnan(p) else p
+        before, after = (_checked(bootstrap.member, scores[name])[1] for scores in (first, second))
+        (low,), (high,) = (bootstrap.values(scores, [METRICS[metric].of]) for scores in (before, after))
+        gain, p = float(high[0] - low[0]), math.nan
+        if metric == "auc":
+            gain, _, p = delong_test(bootstrap.member, before, after, bootstrap.group.tolist())
+        differences = high[1:] - low[1:]
+        gains[name] = percentiles(gain, differences)
+        raw[name] = bootstrap_p(differences) if math.isnan(p) else p
     corrected = holm(raw)
-    return {name: Comparison(gain, raw[name], corrected[name], p) for name, (gain, p) in gains.items()}
-
-
-def table(
-    labels: ArrayLike,
-    base: Scores,
-    fsd: Scores,
-    groups: Sequence[Hashable] | None = None,
-    *,
-    thresholds: Mapping[str, float] | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> list[Result]:
-    """One row per detector of `fsd`: base, FSD and the comparison of the two, Holm-corrected over the rows.
-
-    Args:
-        labels: (N,).
-        base: detector → (N,) scores of the base model; a detector without a base score is left out.
-        fsd: detector → (N,) deviations.
-        groups: (N,) or None.
-        thresholds: `<detector>.base` and `<detector>.fsd` → threshold from the validation texts.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
-    """
-    named = {f"{name}.base": values for name, values in base.items() if name in fsd}
-    named |= {f"{name}.fsd": values for name, values in fsd.items()}
-    done = evaluate(labels, named, groups, thresholds=thresholds, resamples=resamples, seed=seed)
-    gains = compare(labels, base, fsd, groups, resamples=resamples, seed=seed)
-    return [Result(name, done.get(f"{name}.base"), done[f"{name}.fsd"], gains.get(name)) for name in fsd]
+    return {name: Comparison(gain, raw[name], corrected[name]) for name, gain in gains.items()}

@@ -1,58 +1,179 @@
-"""What a run found, judged with controls."""
+"""Results of a run as one long data frame, and what is made from it.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+`evaluate` measures scores; its table has one row per number, with the columns of `fsd.evaluation.metrics.Row`. MLflow
+metrics, summary.csv, the report and the terminal are all made from that table.
+"""
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
 
-from detectors import Detector
-from fsd.data.documents import Document
+from fsd.data.documents import Document, content_hash
 from fsd.data.near_duplicates import families
 from fsd.data.splitting import Split
 from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.calibration import Calibration, calibrate
-from fsd.evaluation.conclusions import plain_words
-from fsd.evaluation.metrics import Result, auc, best_threshold, table
-from fsd.evaluation.placebo import Placebo, placebo_effect
+from fsd.evaluation.conclusions import conclusions
+from fsd.evaluation.intervals import BoolArray, Bootstrap
+from fsd.evaluation.metrics import METRICS, Row, auc, best_threshold, by_key, compare, estimates
 from fsd.scoring.deviation import Deviation
 from fsd.token_stats import FloatArray, Scores
 
+STATES = ("base", "tuned", "fsd")
+
+
+def evaluate(
+    scores: pd.DataFrame,
+    labels: ArrayLike,
+    groups: Sequence[Hashable] | None = None,
+    *,
+    states: Sequence[str] = STATES,
+    thresholds: Mapping[str, float] | None = None,
+    placebo: Scores | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Every metric of every detector with its 95 % interval, FSD against base, and the lead over the placebo.
+
+    Intervals and tests resample whole groups; p-values of the gains are corrected for the number of detectors (Holm).
+
+    Args:
+        scores: N rows; columns `<detector>.base`, `<detector>.tuned` and `<detector>.fsd` as in scores.parquet. Other
+            columns are ignored.
+        labels: (N,), true for members.
+        groups: (N,) texts of one group are related; None if all are independent.
+        states: those to measure.
+        thresholds: column → decision threshold from other texts, for the accuracy.
+        placebo: detector → (N,) FSD of a control model trained on none of these texts.
+        resamples: number of bootstrap resamples.
+        seed: of the bootstrap.
+
+    Returns:
+        One row per number, with the columns detector, state, metric, value, low, high, p and p_holm. The state is empty
+        for auc_gain, which compares FSD with base.
+
+    Raises:
+        UsageError: unless two groups have members and two have non-members.
+    """
+    bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
+    columns: dict[str, Scores] = {state: {} for state in STATES}
+    rows = []
+    for name in map(str, scores.columns):
+        detector, _, state = name.rpartition(".")
+        if detector and state in states:
+            column = columns[state][detector] = scores[name].to_numpy(np.float64)
+            measured = estimates(bootstrap, column, (thresholds or {}).get(name))
+            rows += [Row(detector, state, metric, *estimate) for metric, estimate in measured.items()]
+    base, fsd = columns["base"], columns["fsd"]
+    for detector, (gain, p, p_holm) in compare(bootstrap, base, fsd).items():
+        rows.append(Row(detector, "", "auc_gain", *gain, p, p_holm))
+    control = {detector: column for detector, column in (placebo or {}).items() if detector in fsd}
+    for detector, (lead, p, _) in compare(bootstrap, control, fsd).items():
+        rows.append(Row(detector, "fsd", "placebo_auc", *estimates(bootstrap, control[detector])["auc"]))
+        rows.append(Row(detector, "fsd", "placebo_lead", *lead, p))
+    return _table(rows)
+
+
+def _table(rows: Sequence[Row]) -> pd.DataFrame:
+    """The rows as a data frame, detector by detector."""
+    place = {detector: at for at, detector in enumerate(dict.fromkeys(row.detector for row in rows))}
+    ordered: list[Row] = sorted(rows, key=lambda row: place[row.detector])
+    return pd.DataFrame(ordered, columns=list(Row._fields))
+
+
+def tracked(table: pd.DataFrame) -> dict[str, float]:
+    """The table under the names that MLflow lines up: `auc/loss.fsd`, `auc_low/loss.fsd`, `auc_gain_p/loss`."""
+    metrics: dict[str, float] = {}
+    for row in by_key(table).values():
+        name = f"{row.detector}.{row.state}" if row.state else row.detector
+        ends = {"_low": row.low, "_high": row.high} if row.metric == "auc" else {}
+        values = {"": row.value, **ends, "_p": row.p, "_p_holm": row.p_holm}
+        metrics |= {f"{row.metric}{end}/{name}": value for end, value in values.items() if not math.isnan(value)}
+    return metrics
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per detector for summary.csv: every number with the ends of its interval."""
+    columns = [f"{state}_{name}{end}" for state in ("base", "fsd") for name in METRICS for end in ("", "_low", "_high")]
+    lines: dict[str, dict[str, Any]] = {}
+    for row in by_key(table).values():
+        line = lines.setdefault(row.detector, {"detector": row.detector, **dict.fromkeys(columns)})
+        if row.metric == "auc_gain":
+            name, p_values = "gain", {"p": row.p, "p_holm": row.p_holm}
+        elif row.metric.startswith("placebo_"):
+            name = row.metric.replace("placebo_auc", "placebo_fsd_auc")
+            p_values = {"placebo_lead_p": row.p} if row.metric == "placebo_lead" else {}
+        elif row.metric in METRICS:
+            name, p_values = f"{row.state}_{row.metric}", {}
+        else:
+            continue
+        line |= {name: row.value, f"{name}_low": row.low, f"{name}_high": row.high, **p_values}
+    return pd.DataFrame(list(lines.values()))
+
+
+class Detector(Protocol):
+    """A detector with its settings; `detectors.Detector` is one."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102 - see detectors.Detector
+    @property
+    def settings(self) -> Mapping[str, Any]: ...  # noqa: D102
+
 
 @dataclass(frozen=True)
-class Outcome:
-    """All that a run found.
+class Results:
+    """Everything that a run measured.
 
     Attributes:
-        parts: the split; `deviation` holds its validation and then its test texts.
-        deviation: base, tuned and FSD scores.
-        groups: family of each scored text: what intervals resample as one.
-        results: a row per detector, on the test texts.
-        audit: leaks, blind baseline, shift between the sides.
-        findings: what the numbers can support, in plain words.
-        remarks: what else there is to say: detectors that were left out, and why.
-        placebo: name of the placebo model and detector → FSD there.
-        validation: detector → FSD AUC on validation; empty without one.
-        best: the detector of the highest AUC on validation, else on test.
-        calibration: of the best detector; None where validation has no non-members.
+        parts: the split.
+        scores: one row per validation and test text, as in scores.parquet (see `score_table`).
+        table: one row per number (see `evaluate`), on the test texts.
+        audit: leaks, blind baseline, distribution shift between members and non-members.
+        conclusions: what the numbers support, in plain words.
+        remarks: detectors that were left out and why, and other remarks.
+        placebo: name of the control model; None without a placebo.
+        best: the detector with the highest FSD AUC on validation, otherwise on test.
+        calibration: of the best detector; None without validation texts.
     """
 
     parts: Split
-    deviation: Deviation
-    groups: list[int]
-    results: list[Result]
+    scores: pd.DataFrame
+    table: pd.DataFrame
     audit: Audit
-    findings: list[str]
+    conclusions: list[str]
     remarks: Sequence[str]
-    placebo: tuple[str, dict[str, Placebo]] | None
-    validation: dict[str, float]
+    placebo: str | None
     best: str
     calibration: Calibration | None
 
     @property
-    def scored(self) -> list[Document]:
-        """Validation and test texts, in the order of the scores."""
-        return [*self.parts.validation, *self.parts.test]
+    def validation_auc(self) -> float:
+        """FSD AUC of the best detector on the validation texts; NaN without them."""
+        row = by_key(self.table).get((self.best, "fsd", "validation_auc"))
+        return row.value if row else math.nan
+
+    def with_validation_auc(self, values: Mapping[str, float]) -> "Results":
+        """The same results with other validation AUCs, such as cross-validated ones of tuned detectors."""
+        rows = by_key(self.table)
+        for detector, value in values.items():
+            rows[detector, "fsd", "validation_auc"] = Row(detector, "fsd", "validation_auc", value)
+        return replace(self, table=_table(list(rows.values())))
+
+    def metrics(self) -> dict[str, float]:
+        """Every number under the name that all runs share."""
+        return self.audit.metrics() | tracked(self.table)
+
+    def notes(self) -> list[str]:
+        """The conclusions, and whatever was left out or replaced along the way, one line each."""
+        lines = list(self.conclusions)
+        if not self.parts.validation:
+            lines.append("no validation texts: the accuracy is at the best threshold on the test texts themselves")
+        return [*lines, *self.remarks]
 
 
 def judge(
@@ -64,78 +185,94 @@ def judge(
     seed: int,
     remarks: Sequence[str] = (),
     never_saw: bool = False,
-) -> Outcome:
-    """Numbers with intervals on the test texts, thresholds from validation, and every control beside them."""
-    scored = [*parts.validation, *parts.test]
-    member = np.array([bool(document.member) for document in scored])
-    groups = families(scored)
-    held = np.arange(len(scored)) < len(parts.validation)
-    named = {f"{name}.base": column for name, column in deviation.base.items()}
-    named |= {f"{name}.fsd": column for name, column in deviation.fsd.items()}
+) -> Results:
+    """Metrics with intervals on the test texts, thresholds from validation, and every control beside them.
+
+    Args:
+        parts: the split.
+        deviation: scores of its validation texts and then its test texts.
+        placebo: name of the control model and its scores of the same texts.
+        detectors: those that were scored; the settings of the best are kept with the calibration.
+        seed: of the bootstrap and the folds of the audit.
+        remarks: detectors that were left out and why, and other remarks.
+        never_saw: whether the model is known to have been trained on none of these texts.
+    """
+    documents = [*parts.validation, *parts.test]
+    family = families(documents)
+    scores = score_table(parts, deviation, family)
+    member = scores["label"].to_numpy(bool)
+    held = (scores["split"] == "validation").to_numpy()
     chosen_on = held if held.any() else ~held
-    tested = [group for group, h in zip(groups, held, strict=True) if not h]
-    results = table(
+    measured = [column for column in map(str, scores) if column.endswith((".base", ".fsd"))]
+    table = evaluate(
+        scores[~held],
         member[~held],
-        _rows(deviation.base, ~held),
-        _rows(deviation.fsd, ~held),
-        tested,
-        thresholds={name: best_threshold(member[chosen_on], column[chosen_on]) for name, column in named.items()},
+        [number for number, is_held in zip(family, held, strict=True) if not is_held],
+        states=("base", "fsd"),
+        thresholds={name: best_threshold(member[chosen_on], scores[name][chosen_on]) for name in measured},
+        placebo={name: column[~held] for name, column in placebo[1].fsd.items()} if placebo else None,
         seed=seed,
     )
     validation = {n: auc(member[held], c[held]) for n, c in deviation.fsd.items()} if held.any() else {}
-    best = max(validation, key=lambda n: validation[n]) if validation else max(results, key=_fsd_auc).detector
-    sham = placebo and (
-        placebo[0],
-        placebo_effect(member[~held], _rows(placebo[1].fsd, ~held), _rows(deviation.fsd, ~held), tested, seed=seed),
-    )
+    on_test = {name: by_key(table)[name, "fsd", "auc"].value for name in deviation.fsd}
+    best = max(validation or on_test, key=lambda name: (validation or on_test)[name])
+    table = _table([*by_key(table).values(), *(Row(n, "fsd", "validation_auc", auc) for n, auc in validation.items())])
     report = audit(parts, seed=seed)
     settings = {detector.name: detector.settings for detector in detectors}
-    return Outcome(
+    return Results(
         parts,
-        deviation,
-        groups,
-        results,
+        scores,
+        table,
         report,
-        plain_words(report, results, sham[1] if sham else None, never_saw=never_saw),
-        tuple(remarks),
-        sham,
-        validation,
+        conclusions(report, table, best, on_validation=bool(validation), never_saw=never_saw),
+        [*remarks, *_fallbacks(deviation, len(documents))],
+        placebo[0] if placebo else None,
         best,
-        _calibration(best, scored, groups, deviation.fsd[best], settings[best], held) if held.any() else None,
+        _calibration(best, documents, family, deviation.fsd[best], settings[best], held) if held.any() else None,
     )
 
 
-def _fsd_auc(result: Result) -> float:
-    return result.fsd.auc.value
+def score_table(parts: Split, deviation: Deviation, family: Sequence[int]) -> pd.DataFrame:
+    """One row per scored text: id, text, label, group, split, and every detector's base, tuned and FSD score.
 
-
-def _rows(scores: Scores, keep: Any) -> Scores:
-    return {name: column[keep] for name, column in scores.items()}
+    Args:
+        parts: the split; its validation texts come first, then its test texts.
+        deviation: their scores, in the same order.
+        family: (N,) number of the family of each text.
+    """
+    documents = [*parts.validation, *parts.test]
+    columns = {
+        "id": [content_hash(document.text)[:16] for document in documents],
+        "text": [document.text for document in documents],
+        "label": [int(bool(document.member)) for document in documents],
+        "group": [str(number) for number in family],
+        "split": ["validation"] * len(parts.validation) + ["test"] * len(parts.test),
+    }
+    return pd.concat([pd.DataFrame(columns), deviation.frame()], axis=1)
 
 
 def _calibration(
-    name: str, scored: list[Document], groups: list[int], column: FloatArray, settings: Mapping[str, Any], held: Any
+    name: str,
+    documents: Sequence[Document],
+    family: Sequence[int],
+    column: FloatArray,
+    settings: Mapping[str, Any],
+    held: BoolArray,
 ) -> Calibration:
-    texts = [document for document, h in zip(scored, held, strict=True) if h]
+    texts = [document for document, is_held in zip(documents, held, strict=True) if is_held]
     return calibrate(
         [bool(document.member) for document in texts],
         column[held],
         [document.text for document in texts],
-        [group for group, h in zip(groups, held, strict=True) if h],
+        [number for number, is_held in zip(family, held, strict=True) if is_held],
         detector=name,
         settings=settings,
     )
 
 
-def notes(outcome: Outcome) -> list[str]:
-    """The findings, and whatever was left out or replaced along the way, a line each."""
-    lines = list(outcome.findings)
-    if not outcome.parts.validation:
-        lines.append("no validation texts: accuracy is at the threshold that is best on the test texts themselves")
-    lines += outcome.remarks
-    total = len(outcome.scored)
-    lines += [
-        f"{name} fell back to {fallback} on {count} of {total} texts ({state} model)"
-        for (name, state, fallback), count in sorted(outcome.deviation.fallbacks.items())
+def _fallbacks(deviation: Deviation, texts: int) -> list[str]:
+    """How often each detector used a fallback."""
+    return [
+        f"{name} fell back to {fallback} on {count} of {texts} texts ({state} model)"
+        for (name, state, fallback), count in sorted(deviation.fallbacks.items())
     ]
-    return lines

@@ -1,38 +1,66 @@
-"""The table at the end of a run."""
+"""Tables in the terminal."""
+
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from fsd.evaluation.placebo import Placebo
-from fsd.evaluation.results import Outcome, notes
-
-
-def show(outcome: Outcome) -> None:
-    """One table on the terminal, and under it what the controls say."""
-    table = Table(title=f"{len(outcome.parts.test)} test texts, best on validation: {outcome.best}", title_style="")
-    headings = ["detector", "base AUC [95 % CI]", "FSD AUC [95 % CI]", "gain", "p", "TPR@5%FPR base → FSD"]
-    placebo = outcome.placebo[1] if outcome.placebo else {}
-    for heading in [*headings, *["placebo"] * bool(placebo)]:
-        table.add_column(heading, justify="left" if heading == "detector" else "right", no_wrap=True)
-    for row in outcome.results:
-        before = f"{row.base.tpr_at_5fpr.value:.2f}" if row.base else "–"
-        table.add_row(
-            row.detector,
-            str(row.base.auc) if row.base else "–",
-            str(row.fsd.auc),
-            f"{row.comparison.gain.value:+.2f}" if row.comparison else "–",
-            _p(row.comparison.p) if row.comparison else "–",
-            f"{before} → {row.fsd.tpr_at_5fpr.value:.2f}",
-            *([_auc(placebo.get(row.detector))] if placebo else []),
-        )
-    console = Console(soft_wrap=False, width=max(110, Console().width))
-    console.print(table)
-    for line in notes(outcome):
-        console.print(f"• {line}", highlight=False, soft_wrap=True)
+from fsd.evaluation.metrics import METRICS, by_key
+from fsd.evaluation.results import Results
 
 
-def _auc(sham: Placebo | None) -> str:
-    return str(sham.auc).partition(" ")[0] if sham else "–"
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str], *, title: str = "", left: int = 1
+) -> None:
+    """Print a table and, under it, one line per note.
+
+    Args:
+        headings: names of the columns.
+        rows: plain text of the cells; without rows there is no table.
+        notes: lines under the table.
+        title: above the table.
+        left: number of columns, from the left, that hold words; the others are aligned to the right and never wrapped.
+    """
+    console = Console(width=max(110, Console().width))
+    if rows:
+        grid = Table(title=title, title_style="")
+        for at, heading in enumerate(headings):
+            grid.add_column(heading, justify="left" if at < left else "right", no_wrap=at >= left)
+        for row in rows:
+            grid.add_row(*map(Text, row))
+        console.print(grid)
+    for note in notes:
+        console.print(f"• {note}", highlight=False, markup=False, soft_wrap=True)
+
+
+def show(results: Results) -> None:
+    """One table of detectors, and under it the conclusions."""
+    rows = by_key(results.table)
+    headings = ["detector", "base AUC [95 % CI]", "FSD AUC [95 % CI]", "gain", "p"]
+    both = [name for name, metric in METRICS.items() if metric.in_terminal and name != "auc"]
+    headings += [f"{METRICS[name].label} base → FSD" for name in both]
+    headings += ["placebo"] * (results.placebo is not None)
+    lines = []
+    for detector in dict.fromkeys(row.detector for row in rows.values()):
+        base, gain = rows.get((detector, "base", "auc")), rows.get((detector, "", "auc_gain"))
+        placebo = rows.get((detector, "fsd", "placebo_auc"))
+        line = [
+            detector,
+            str(base.estimate) if base else "–",
+            str(rows[detector, "fsd", "auc"].estimate),
+            f"{gain.value:+.2f}" if gain else "–",
+            _p(gain.p) if gain else "–",
+        ]
+        for name in both:
+            states = (rows.get((detector, state, name)) for state in ("base", "fsd"))
+            line.append(" → ".join(f"{row.value:.2f}" if row else "–" for row in states))
+        if results.placebo is not None:
+            line.append(str(placebo.estimate).partition(" ")[0] if placebo else "–")
+        lines.append(line)
+    chosen = "validation" if results.parts.validation else "the test texts themselves"
+    title = f"{len(results.parts.test)} test texts, best on {chosen}: {results.best}"
+    table(headings, lines, results.notes(), title=title)
 
 
 def _p(p: float) -> str:

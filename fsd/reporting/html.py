@@ -1,13 +1,13 @@
 """report.html: one file that a reader without the software, the network or the field can follow and print."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from fsd.evaluation.intervals import Estimate
-from fsd.evaluation.metrics import Result
-from fsd.evaluation.placebo import Placebo
+import pandas as pd
+
+from fsd.evaluation.metrics import METRICS, Row, by_key
 
 STYLE = """
 :root { color-scheme: light; }
@@ -100,9 +100,9 @@ class ReportContent:
     facts: Sequence[tuple[str, str]]
 
 
-def shown(estimate: Estimate | None) -> str:
-    """The estimate as in the text, or a dash where there is none."""
-    return "–" if estimate is None else str(estimate)
+def shown(row: Row | None) -> str:
+    """The number with its interval as in the text, or a dash if there is none."""
+    return "–" if row is None else str(row.estimate)
 
 
 def p_shown(p: float | None) -> str:
@@ -112,53 +112,61 @@ def p_shown(p: float | None) -> str:
     return "< .001" if p < 0.001 else f"{p:.3f}".replace("0.", ".", 1)
 
 
-def results_table(results: Sequence[Result]) -> Table:
-    """The table of detectors, with 95 % intervals; the highest FSD AUC is highlighted."""
-    head = ["Detector", "Base AUC", "FSD AUC", "Gain", "p (Holm)", "TPR at 5 % FPR", "TPR at 1 % FPR", "Accuracy"]
-    rows = [
+def results_table(table: pd.DataFrame, best: str) -> Table:
+    """The table of detectors, with 95 % intervals; the row of `best` is highlighted."""
+    rows = by_key(table)
+    others = [name for name in METRICS if name != "auc"]
+    head = ["Detector", "Base AUC", "FSD AUC", "Gain", "p (Holm)", *(METRICS[name].label for name in others)]
+    detectors = list(dict.fromkeys(row.detector for row in rows.values() if row.state == "fsd"))
+    cells = [
         [
-            row.detector,
-            shown(row.base.auc if row.base else None),
-            shown(row.fsd.auc),
-            shown(row.comparison.gain if row.comparison else None),
-            p_shown(row.comparison.p_holm if row.comparison else None),
-            shown(row.fsd.tpr_at_5fpr),
-            shown(row.fsd.tpr_at_1fpr),
-            shown(row.fsd.accuracy),
+            detector,
+            shown(rows.get((detector, "base", "auc"))),
+            shown(rows.get((detector, "fsd", "auc"))),
+            shown(gain := rows.get((detector, "", "auc_gain"))),
+            p_shown(gain.p_holm if gain else None),
+            *(shown(rows.get((detector, "fsd", name))) for name in others),
         ]
-        for row in results
+        for detector in detectors
     ]
-    best = max(range(len(results)), key=lambda at: results[at].fsd.auc.value) if results else -1
     return Table(
         caption=(
-            "AUC is the chance that a text from the training data scores higher than one that is not; .50 is "
-            "guessing, 1.00 is perfect. In brackets the 95 % interval, by groups of related texts. TPR at 5 % FPR is "
-            "the share of training texts found when 5 of 100 other texts are accused wrongly. p (Holm) is how "
-            "often chance alone shows such a gain or a larger one, corrected for the number of detectors."
+            "AUC is the probability that a text from the training data scores higher than one that is not; .50 is "
+            "guessing, 1.00 is perfect. The 95 % interval, by groups of related texts, is in brackets. The columns to "
+            "the right of p describe the FSD: TPR@5%FPR is the share of training texts found when 5 of 100 other texts "
+            "are wrongly called training texts. p (Holm) is how often chance alone shows such a gain or a larger one, "
+            "corrected for the number of detectors."
         ),
         head=head,
-        rows=rows,
+        rows=cells,
         numeric=frozenset(range(1, len(head))),
-        marked=frozenset({best}),
+        marked=frozenset({detectors.index(best)} if best in detectors else ()),
     )
 
 
-def placebo_table(results: Sequence[Result], placebo: Mapping[str, Placebo]) -> Table:
-    """What the same job reaches on a model that saw neither side, and the lead over it."""
+def placebo_table(table: pd.DataFrame) -> Table:
+    """What the same procedure reaches on a control model, and the lead over it."""
+    rows = by_key(table)
     head = ["Detector", "FSD AUC", "Placebo", "Lead", "p"]
-    rows = [
-        [row.detector, shown(row.fsd.auc), shown(sham.auc), shown(sham.lead.gain), p_shown(sham.lead.p)]
-        for row in results
-        if (sham := placebo.get(row.detector))
+    cells = [
+        [
+            detector,
+            shown(rows[detector, "fsd", "auc"]),
+            shown(rows[detector, "fsd", "placebo_auc"]),
+            shown(row),
+            p_shown(row.p),
+        ]
+        for (detector, _, metric), row in rows.items()
+        if metric == "placebo_lead"
     ]
     return Table(
         caption=(
-            "The placebo is the same fine-tuning and scoring of the same texts, done with a model that saw neither "
-            "side: whatever it tells apart lies in the texts. The lead is the difference of the two AUCs, tested in "
-            "pairs; only the lead can come from the training data."
+            "The placebo is the same fine-tuning and scoring of the same texts with a control model trained on none of "
+            "them: any separation that it shows comes from the texts. The lead is the difference of the two AUCs, "
+            "tested in pairs; only the lead can come from the training data."
         ),
         head=head,
-        rows=rows,
+        rows=cells,
         numeric=frozenset(range(1, len(head))),
     )
 

@@ -11,13 +11,10 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from fsd.evaluation.intervals import Bootstrap, Estimate, bootstrap_p, delong_test, holm, percentiles
-from fsd.evaluation.metrics import FPRS, Evaluation, evaluate
+from fsd.evaluation.intervals import Bootstrap, Estimate
+from fsd.evaluation.metrics import compare, estimates
 from fsd.token_stats import Scores
-from fsd.tuning.objective import OBJECTIVES, Winner
-
-ROWS = ("auc", "tpr_at_1fpr", "tpr_at_5fpr", "tpr_at_10fpr")
-"""What `Bootstrap.ranking` gives for `FPRS`, in its order."""
+from fsd.tuning.objective import Winner
 
 
 @dataclass(frozen=True)
@@ -68,32 +65,17 @@ def open_test(
         seed: of the bootstrap.
     """
     bootstrap = Bootstrap.draw(labels, groups, seed=seed)
-    row, measure = ROWS.index(objective), OBJECTIVES[objective]
-    sides = [evaluate(labels, scores, groups, seed=seed) for scores in (default, tuned)]
-    gains, raw = {}, {}
-    for label in default:
-        before, after = default[label], tuned[label]
-        drawn = bootstrap.ranking(after, FPRS)[row] - bootstrap.ranking(before, FPRS)[row]
-        gains[label] = percentiles(measure(bootstrap.member, after) - measure(bootstrap.member, before), drawn)
-        p = delong_test(labels, before, after, groups)[2] if objective == "auc" else float("nan")
-        raw[label] = bootstrap_p(drawn) if np.isnan(p) else p
-    corrected = holm(raw)
-    return [
-        Gain(
-            w,
-            _of(sides[0][w.label], objective),
-            _of(sides[1][w.label], objective),
-            gains[w.label],
-            raw[w.label],
-            corrected[w.label],
-        )
-        for w in winners
+    sides = [
+        {label: estimates(bootstrap, column)[objective] for label, column in scores.items()}
+        for scores in (default, tuned)
     ]
-
-
-def _of(evaluation: Evaluation, objective: str) -> Estimate:
-    found: Estimate = getattr(evaluation, objective)
-    return found
+    compared = compare(bootstrap, default, tuned, metric=objective)
+    gains = []
+    for w in winners:
+        (before, after), comparison = (side[w.label] for side in sides), compared[w.label]
+        gain = comparison.gain._replace(value=after.value - before.value)
+        gains.append(Gain(w, before, after, gain, comparison.p, comparison.p_holm))
+    return gains
 
 
 def frame(gains: Sequence[Gain]) -> pd.DataFrame:

@@ -24,7 +24,7 @@ OBJECTIVES: dict[str, Callable[[BoolArray, FloatArray], float]] = {
     "tpr_at_5fpr": lambda labels, scores: tpr_at_fpr(labels, scores, 0.05),
     "tpr_at_10fpr": lambda labels, scores: tpr_at_fpr(labels, scores, 0.10),
 }
-"""Name → measure of labels and scores; the names are those of `fsd.evaluation.metrics.Evaluation`."""
+"""Name → measure of labels and scores; the names are those of `fsd.evaluation.metrics.METRICS`."""
 PER_DECADE = 3
 """Grid points per factor of ten of a logarithmic range: 1, 2.15, 4.64."""
 STEPS = 20

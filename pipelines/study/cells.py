@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import detectors
 from detectors import Detector
@@ -180,13 +180,12 @@ def evaluate(
 ) -> "tuple[dict[str, float], pd.DataFrame]":
     """Metrics of a cell, named as in all runs, and its scores, one row per text."""
     from fsd.evaluation import results
-    from pipelines.common import run_log
 
     seed = prepared.cell.config.seed
     if prepared.trained:
         remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
-        outcome = results.judge(prepared.parts, deviation, None, prepared.detectors, seed=seed, remarks=remarks)
-        metrics, frame = run_log.metrics(outcome), run_log.scores_frame(outcome)
+        judged = results.judge(prepared.parts, deviation, None, prepared.detectors, seed=seed, remarks=remarks)
+        metrics, frame = judged.metrics(), judged.scores
     else:
         metrics, frame = _base_metrics(prepared, deviation), _base_frame(prepared, deviation)
     return {**_sizes(prepared.parts), **_fallbacks(prepared, deviation), **metrics}, frame
@@ -209,33 +208,20 @@ def _sizes(parts: Split) -> dict[str, float]:
 
 def _base_metrics(prepared: PreparedCell, deviation: "Deviation") -> dict[str, float]:
     """Metrics of the base scores on the test texts; without a threshold there is no accuracy."""
-    from fsd.data.near_duplicates import families
-    from fsd.evaluation.metrics import evaluate
-
-    test, seed = prepared.parts.test, prepared.cell.config.seed
-    held = len(prepared.parts.validation)
-    groups = families(test)
-    scores = {name: column[held:] for name, column in deviation.base.items()}
-    metrics = {}
-    for name, estimates in evaluate([bool(d.member) for d in test], scores, groups, seed=seed).items():
-        for metric in ("auc", "tpr_at_1fpr", "tpr_at_5fpr", "tpr_at_10fpr"):
-            metrics[f"{metric}/{name}.base"] = getattr(estimates, metric).value
-        metrics[f"auc_low/{name}.base"] = estimates.auc.low
-        metrics[f"auc_high/{name}.base"] = estimates.auc.high
-    return metrics
-
-
-def _base_frame(prepared: PreparedCell, deviation: "Deviation") -> "pd.DataFrame":
     import pandas as pd
 
     from fsd.data.near_duplicates import families
+    from fsd.evaluation.results import evaluate, tracked
+
+    test, held = prepared.parts.test, len(prepared.parts.validation)
+    scores = pd.DataFrame({f"{name}.base": column[held:] for name, column in deviation.base.items()})
+    members = [bool(document.member) for document in test]
+    return tracked(evaluate(scores, members, families(test), seed=prepared.cell.config.seed))
+
+
+def _base_frame(prepared: PreparedCell, deviation: "Deviation") -> "pd.DataFrame":
+    from fsd.data.near_duplicates import families
+    from fsd.evaluation.results import score_table
 
     parts = prepared.parts
-    texts = [*parts.validation, *parts.test]
-    columns: dict[str, Any] = {
-        "id": [content_hash(d.text)[:16] for d in texts],
-        "label": [int(bool(d.member)) for d in texts],
-        "group": [str(family) for family in families(texts)],
-        "split": ["validation"] * len(parts.validation) + ["test"] * len(parts.test),
-    }
-    return pd.DataFrame({**columns, **{f"{name}.base": column for name, column in deviation.base.items()}})
+    return score_table(parts, deviation, families([*parts.validation, *parts.test])).drop(columns="text")

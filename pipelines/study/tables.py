@@ -62,6 +62,7 @@ def _metrics(
 
 def paired_tests(study: Study, results: Sequence[CellResult]) -> list[Measurement]:
     """p-values of `study.against` against every other detector, Holm-corrected within each cell."""
+    from fsd.evaluation.intervals import Bootstrap
     from fsd.evaluation.metrics import compare
 
     measured = []
@@ -72,7 +73,8 @@ def paired_tests(study: Study, results: Sequence[CellResult]) -> list[Measuremen
         if study.against not in scores:
             continue
         against = scores.pop(study.against)
-        tests = compare(frame["label"] == 1, scores, dict.fromkeys(scores, against), list(frame["group"]))
+        bootstrap = Bootstrap.draw(frame["label"] == 1, list(frame["group"]))
+        tests = compare(bootstrap, scores, dict.fromkeys(scores, against))
         for name, test in tests.items():
             labels = {"detector": shown[name], "state": "base", "metric": f"p against {shown[study.against]}"}
             p = Estimate(test.p_holm, test.p_holm, test.p_holm)

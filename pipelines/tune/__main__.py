@@ -6,7 +6,7 @@ mlruns/optuna.db; the same command continues one that was interrupted, and start
 registered like the adapter of pipelines.fsd, which takes its settings by --settings-from.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from fsd.config import TuneConfig
@@ -52,19 +52,24 @@ def main(config: TuneConfig) -> None:
             if not adapter:
                 experiment.train_adapter(model, parts.unseen, job, run)
             tuned = _tuning_detectors.tune(config, field, model)
-        conclude(config, tuned, model, run, [*remarks, *tuned.remarks], field.name)
+        conclude(config, tuned, model, run, [*remarks, *tuned.remarks], field.name, gathered.sources)
 
 
 def conclude(
-    config: TuneConfig, tuned: "Tuned", model: "LanguageModel", run: "Run", remarks: list[str], study: str
+    config: TuneConfig,
+    tuned: "Tuned",
+    model: "LanguageModel",
+    run: "Run",
+    remarks: list[str],
+    study: str,
+    sources: dict[str, str],
 ) -> None:
     """Compare winners and defaults on the test texts, and record and register the job with the winner's settings."""
     from fsd.data.near_duplicates import families
-    from fsd.evaluation import results as _outcome
-    from fsd.reporting import console as _terminal
+    from fsd.evaluation.results import judge
+    from fsd.reporting import console
     from fsd.tuning import comparison as _tuning_verdict
-    from pipelines.common import detection, experiment
-    from pipelines.common import run_log as _record
+    from pipelines.common import detection, experiment, run_log
     from pipelines.tune import run_log as _tuning_record
 
     test = tuned.parts.test
@@ -83,7 +88,7 @@ def conclude(
     detectors = detection.load_detectors(tuned.job.detection)
     deviation = experiment.prepare(model, tuned.parts, detectors, tuned.job, tuned.scorers).score()
     placebo, placebo_remarks = experiment.plan_placebo(tuned.job, tuned.parts, detectors)
-    outcome = _outcome.judge(
+    results = judge(
         tuned.parts,
         deviation,
         placebo.deviation(tuned.parts) if placebo else None,
@@ -94,9 +99,9 @@ def conclude(
     )
     if config.objective == "auc" and config.tune == "detectors":  # the champion is chosen without the winner's bonus
         honest = {w.label.removesuffix(".fsd"): w.cross_validated for w in tuned.winners if w.label.endswith(".fsd")}
-        outcome = replace(outcome, validation={**outcome.validation, **honest})
-    version = _record.track(run, outcome, tuned.job, model, {})
-    _terminal.show(outcome)
+        results = results.with_validation_auc(honest)
+    version = run_log.track(run, results, tuned.job, model, {}, sources)
+    console.show(results)
     use = f"--settings-from {version.uri}" if config.tune == "detectors" else f"--adapter {version.uri}"
     notes = [*_tuning_verdict.remarks(gains), *remarks, f"registered as {version.uri}; pipelines.fsd {use}"]
     _tuning_verdict.show(gains, config.objective, notes)

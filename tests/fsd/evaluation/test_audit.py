@@ -193,6 +193,6 @@ def test_audit_of_hardly_anything_does_not_fail(sizes):
 def test_audit_of_1500_texts_takes_less_than_ten_seconds():
     rng = np.random.default_rng(10)
     split = Split(*map(tuple, _split(rng, (300, 300, 900))))
-    start = time.perf_counter()
+    start = time.process_time()
     audit(split)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10

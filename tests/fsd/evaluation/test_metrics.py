@@ -4,6 +4,7 @@ from sklearn.metrics import roc_auc_score
 
 from fsd.errors import UsageError
 from fsd.evaluation import metrics
+from fsd.evaluation.intervals import Bootstrap
 
 LABELS = [1, 1, 0, 1, 0, 0]
 SCORES = [3.0, 2.0, 2.0, 1.0, 0.0, -1.0]
@@ -83,47 +84,42 @@ def _two(seed=0, texts=120):
     labels = np.arange(texts) % 2 == 0
     groups = [str(i // 4) for i in range(texts)]
     base = {"loss": rng.normal(size=texts) + labels, "zlib": rng.normal(size=texts)}
-    fsd = {"loss": base["loss"] + labels, "zlib": base["zlib"], "pair": rng.normal(size=texts)}
-    return labels, base, fsd, groups
+    return labels, base, {"loss": base["loss"] + labels, "zlib": base["zlib"]}, groups
 
 
-def test_table_has_a_row_per_detector_and_no_base_where_there_is_none():
+def test_comparison_of_any_metric():
     labels, base, fsd, groups = _two()
-    rows = metrics.table(labels, base, fsd, groups, thresholds={"loss.fsd": 1.0}, seed=3)
-    loss, zlib, pair = rows
-    assert [row.detector for row in rows] == ["loss", "zlib", "pair"]
-    assert loss.base is not None
-    assert loss.comparison is not None
-    assert loss.fsd.auc.value == metrics.auc(labels, fsd["loss"])
-    assert loss.comparison.gain.value == pytest.approx(loss.fsd.auc.value - loss.base.auc.value)
-    assert loss.comparison.gain.low > 0
-    assert loss.comparison.p < loss.comparison.p_holm < 0.05
-    assert loss.comparison.p_bootstrap < 0.01
-    assert loss.base.accuracy is None
-    assert loss.fsd.accuracy is not None
-    assert loss.fsd.accuracy.value == metrics.accuracy(labels, fsd["loss"], 1.0)
-    assert zlib.comparison is not None
-    assert zlib.comparison.p == 1.0
-    assert (pair.base, pair.comparison) == (None, None)
+    bootstrap = Bootstrap.draw(labels, groups)
+    by_auc, by_tpr = (metrics.compare(bootstrap, base, fsd, metric=name) for name in ("auc", "tpr_at_5fpr"))
+    assert by_auc["loss"].p < by_auc["loss"].p_holm < 0.05
+    values = (metrics.tpr_at_fpr(labels, scores["loss"], 0.05) for scores in (fsd, base))
+    assert by_tpr["loss"].gain.value == np.subtract(*values)
+    assert by_tpr["zlib"].p == 1.0
 
 
-def test_every_interval_holds_its_value():
+def test_the_metrics_of_the_table_are_those_of_the_plain_functions():
     labels, base, _, groups = _two(1)
-    for found in metrics.evaluate(labels, base, groups, thresholds={"loss": 0.5, "zlib": 0.0}).values():
-        rates = (found.auc, found.tpr_at_1fpr, found.tpr_at_5fpr, found.tpr_at_10fpr, found.accuracy)
-        assert all(r is not None and r.low <= r.value <= r.high for r in rates)
+    measured = metrics.estimates(Bootstrap.draw(labels, groups), base["loss"], 0.5)
+    assert {name: estimate.value for name, estimate in measured.items()} == {
+        "auc": metrics.auc(labels, base["loss"]),
+        "tpr_at_1fpr": metrics.tpr_at_fpr(labels, base["loss"], 0.01),
+        "tpr_at_5fpr": metrics.tpr_at_fpr(labels, base["loss"], 0.05),
+        "tpr_at_10fpr": metrics.tpr_at_fpr(labels, base["loss"], 0.10),
+        "accuracy": metrics.accuracy(labels, base["loss"], 0.5),
+    }
+    assert all(estimate.low <= estimate.value <= estimate.high for estimate in measured.values())
 
 
-def test_same_seed_same_numbers():
-    labels, base, _, groups = _two(2)
-    assert metrics.evaluate(labels, base, groups, seed=1) == metrics.evaluate(labels, base, groups, seed=1)
-    assert metrics.evaluate(labels, base, groups, seed=1) != metrics.evaluate(labels, base, groups, seed=2)
+def test_nothing_called_a_member_is_right_about_the_non_members():
+    labels = [1, 0, 0, 0, 1]
+    measured = metrics.estimates(Bootstrap.draw(labels), np.arange(5.0), 9.0)
+    assert measured["accuracy"].value == 0.6
 
 
 def test_perfect_scores_do_not_claim_certainty():
     labels = np.arange(20) < 10
-    up = metrics.evaluate(labels, {"loss": labels.astype(float)})["loss"].auc
-    down = metrics.evaluate(labels, {"loss": -labels.astype(float)})["loss"].auc
+    up = metrics.estimates(Bootstrap.draw(labels), labels.astype(float))["auc"]
+    down = metrics.estimates(Bootstrap.draw(labels), -labels.astype(float))["auc"]
     assert (up.value, up.high) == (1.0, 1.0)
     assert 0.5 < up.low < 0.95
     assert down == pytest.approx((0.0, 0.0, 1 - up.low))
@@ -131,7 +127,7 @@ def test_perfect_scores_do_not_claim_certainty():
 
 def test_opposite_perfect_detectors_are_told_apart():
     labels = np.arange(20) < 10
-    found = metrics.compare(labels, {"a": -labels.astype(float)}, {"a": labels.astype(float)})["a"]
+    found = metrics.compare(Bootstrap.draw(labels), {"a": -labels.astype(float)}, {"a": labels.astype(float)})["a"]
     assert found.gain.value == 1.0
     assert found.p < 0.01
 
@@ -143,5 +139,5 @@ def test_bad_input_is_refused():
         metrics.auc([1, 0], [np.nan, 1.0])
     with pytest.raises(ValueError, match="alike"):
         metrics.auc([1, 0], [1.0])
-    with pytest.raises(UsageError, match="2 groups"):
-        metrics.evaluate([1, 1, 0, 0], {"a": np.arange(4.0)}, ["x", "x", "y", "z"])
+    with pytest.raises(ValueError, match="alike"):
+        metrics.estimates(Bootstrap.draw([1, 1, 0, 0]), np.arange(3.0))

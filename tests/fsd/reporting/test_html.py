@@ -3,10 +3,11 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
+import pytest
 
-from fsd.evaluation.intervals import Estimate
-from fsd.evaluation.metrics import table
-from fsd.evaluation.placebo import placebo_effect
+from fsd.evaluation.metrics import Row
+from fsd.evaluation.results import evaluate
 from fsd.reporting.html import (
     Picture,
     ReportContent,
@@ -108,32 +109,33 @@ def test_warnings_numbers_and_the_best_row_are_set_off():
     assert '<tr class="best"><th scope="row">b</th><td class="number">2</td></tr>' in page
 
 
-def test_table_of_results():
+@pytest.fixture
+def table():
     rng = np.random.default_rng(0)
     labels = np.arange(60) % 2 == 0
-    base = {"loss": rng.normal(size=60)}
-    fsd = {"loss": rng.normal(size=60), "pair": rng.normal(size=60) + 3 * labels}
-    found = results_table(table(labels, base, fsd, resamples=50))
-    assert [len(row) for row in found.rows] == [8, 8] == [len(found.head)] * 2
-    assert found.rows[1][:2] == ["pair", "–"]
-    assert found.rows[1][3:5] == ["–", "–"]
-    assert found.rows[0][-1] == "–"
-    assert found.marked == {1}
-    assert "[" in found.rows[0][1]
-    assert results_table([]).rows == []
+    scores = {"loss.base": rng.normal(size=60), "loss.fsd": rng.normal(size=60)}
+    scores["pair.fsd"] = rng.normal(size=60) + 3 * labels
+    placebo = {"loss": rng.normal(size=60)}
+    return evaluate(pd.DataFrame(scores), labels, resamples=50, placebo=placebo)
 
 
-def test_the_placebo_stands_beside_the_detectors_that_it_has():
-    labels = np.arange(40) % 2 == 0
-    noise = np.random.default_rng(0).normal(size=40)
-    results = table(labels, {}, {"loss": noise + labels, "zlib": noise}, resamples=50)
-    found = placebo_table(results, placebo_effect(labels, {"loss": noise}, {"loss": noise + labels}, resamples=50))
-    assert [row[0] for row in found.rows] == ["loss"]
-    assert found.rows[0][1] == shown(results[0].fsd.auc)
-    assert found.rows[0][3].startswith(".")
+def test_table_of_results(table):
+    shown_table = results_table(table, "pair")
+    assert [len(row) for row in shown_table.rows] == [9, 9] == [len(shown_table.head)] * 2
+    assert shown_table.rows[1][:2] == ["pair", "–"]
+    assert shown_table.rows[1][3:5] == ["–", "–"]
+    assert shown_table.rows[0][-1] == "–"
+    assert shown_table.marked == {1}
+    assert "[" in shown_table.rows[0][1]
+
+
+def test_the_placebo_table_has_the_detectors_with_a_placebo(table):
+    (row,) = placebo_table(table).rows
+    assert row[:2] == ["loss", results_table(table, "pair").rows[0][2]]
+    assert re.fullmatch(r"-?\.\d\d \[-?\.\d\d, -?\.\d\d\]", row[3])
 
 
 def test_numbers_as_shown():
     assert shown(None) == "–"
-    assert shown(Estimate(0.5, 0.4, 0.6)) == ".50 [.40, .60]"
+    assert shown(Row("loss", "fsd", "auc", 0.5, 0.4, 0.6)) == ".50 [.40, .60]"
     assert [p_shown(p) for p in (None, 0.0001, 0.0123, 1.0)] == ["–", "< .001", ".012", "1.000"]
