@@ -64,7 +64,7 @@ def load(seed: int = 0) -> Any:
 def one(count: int, cached: bool) -> None:
     """Score `count` texts by the detectors of one model, and print what it took."""
     import detectors
-    from fsd.scoring.cache import MemoizedScorer, StatsCache, model_key
+    from fsd.scoring.cache import FILE, MemoizedScorer, SQLiteStore, model_key
     from fsd.scoring.deviation import evaluate
     from fsd.scoring.model_scorer import ModelScorer
 
@@ -77,7 +77,7 @@ def one(count: int, cached: bool) -> None:
         for _ in range(2 if cached else 1):
             scorer = ModelScorer(model)
             key = model_key(model, tuned=False)
-            reader = MemoizedScorer(scorer, StatsCache(Path(folder)), key) if cached else scorer
+            reader = MemoizedScorer(scorer, SQLiteStore(Path(folder) / FILE), key) if cached else scorer
             begun = time.perf_counter(), time.process_time()
             evaluate(given, chosen, {"base": reader})
             seconds.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))

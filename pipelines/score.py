@@ -5,7 +5,6 @@ API gives log-probabilities of the text's own tokens and no more; detectors that
 Without `api:` it scores a model whose weights are at hand. Where texts are labelled, AUCs follow.
 """
 
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from fsd.data.documents import Document
     from fsd.evaluation.audit import Control
+    from fsd.scoring.cache import SQLiteStore
     from fsd.scoring.deviation import Detector
     from fsd.token_stats import Scorer, Scores
     from fsd.views import ViewInputs
@@ -32,18 +32,22 @@ def main(config: ScoreConfig) -> None:
     from fsd import tracking
     from fsd.data.readers import parse_columns, read_files
     from fsd.errors import UsageError
+    from fsd.scoring.cache import SQLiteStore
     from fsd.scoring.deviation import evaluate, usable
     from fsd.scoring.scorers import view_inputs
     from pipelines.common import detection
     from pipelines.detect import verdicts as _case
 
-    out, partial = Path(config.out), Path(f"{config.out}.partial")
+    out = Path(config.out)
     _case.check_out(out)
     documents = read_files(config.data, parse_columns(config.columns))
     unseen = read_files([config.unseen]) if config.unseen else []
     texts = [document.text for document in documents]
     chosen = detection.load_detectors(config.detection)
-    scorers = readers(config, partial)
+    answers = None
+    if config.model.model.startswith(API):
+        answers = SQLiteStore(Path(f"{out}.partial"), limit=None, required=True)
+    scorers = readers(config, answers)
     material = view_inputs(config.model, [d.text for d in unseen], shots=config.detection.shots, seed=config.seed)
     detectors, left_out = usable(chosen, texts, scorers, material)
     left_out |= without_ids([d.name for d in chosen if "token" in d.needs and d.name in left_out], config)
@@ -54,7 +58,8 @@ def main(config: ScoreConfig) -> None:
     scores = evaluate(texts, detectors, scorers, material, shown=True).base
     table = frame(documents, scores)
     _case.write(table, out)
-    shutil.rmtree(partial, ignore_errors=True)
+    if answers:
+        answers.delete()
     metrics, blind = judge(documents, scores, seed=config.seed)
     # What was paid for is safe before a run is opened, and a key that is refused leaves no failed run.
     with tracking.run(f"fsd-{config.domain}", "score", params=params(config), tags={"task": "score"}) as run:
@@ -65,8 +70,8 @@ def main(config: ScoreConfig) -> None:
     print(f"wrote {out}: {len(texts)} texts, {len(detectors)} detectors")
 
 
-def readers(config: ScoreConfig, partial: Path) -> "dict[str, Scorer]":
-    """What can read a text: the model as it is, or an API whose answers are kept in `partial`.
+def readers(config: ScoreConfig, answers: "SQLiteStore | None") -> "dict[str, Scorer]":
+    """What can read a text: the model as it is, or an API whose results are stored in `answers`.
 
     Raises:
         UsageError: if the model cannot be loaded, or an API's settings are wrong.
@@ -80,21 +85,21 @@ def readers(config: ScoreConfig, partial: Path) -> "dict[str, Scorer]":
         model = language_model.load(asked)
         found = build_scorers(model, asked)
         return {name: scorer for name, scorer in found.items() if name != "tuned"}
-    answer = by_api(asked.model.removeprefix(API), config, partial)
+    answer = by_api(asked.model.removeprefix(API), config, answers)
     if asked.reference_model:
         answer["reference"] = reference_scorer(asked.reference_model, asked, None)
     return answer
 
 
-def by_api(name: str, config: ScoreConfig, partial: Path) -> "dict[str, Scorer]":
-    """An API's model whose answers are kept in `partial`, and token frequencies where its tokenizer is at hand.
+def by_api(name: str, config: ScoreConfig, answers: "SQLiteStore | None") -> "dict[str, Scorer]":
+    """An API's model whose results are stored in `answers`, and token frequencies where its tokenizer is at hand.
 
     Raises:
         UsageError: if there is no address, a setting is wrong, or the tokenizer or its table cannot be loaded.
     """
     from fsd.errors import UsageError
     from fsd.scoring.api import Client, CompletionsScorer, PromptTokens, key_for
-    from fsd.scoring.cache import MemoizedScorer, StatsCache
+    from fsd.scoring.cache import MemoizedScorer
     from fsd.scoring.scorers import frequency_file
 
     api, asked = config.api, config.model
@@ -116,7 +121,7 @@ def by_api(name: str, config: ScoreConfig, partial: Path) -> "dict[str, Scorer]"
     scorer = CompletionsScorer(
         client, name, start=api.start_token, tokens=tokens, concurrency=api.concurrency, description="API"
     )
-    return answer | {"base": MemoizedScorer(scorer, StatsCache(partial, limit=2**62), scorer.key)}
+    return answer | {"base": MemoizedScorer(scorer, answers, scorer.key)}
 
 
 def without_ids(names: Sequence[str], config: ScoreConfig) -> dict[str, str]:

@@ -1,54 +1,68 @@
-"""Token statistics on disk, found again by what they were made of, so that a second run makes no forward pass.
+"""Memoized token statistics: a scorer's results by model and prompt, in memory or in an SQLite file.
 
-A key names everything but the prompt that the numbers depend on (see `model_key`); its folder holds shards, files that
-are written once, whole, under a name of their own, and never changed. So any number of processes may write at the
-same time, and a shard that is being read may be deleted. `fsd.scoring.shards` is their format.
+With the file, a second run on the same texts makes no forward pass. `model_key` identifies everything but the prompt
+that the numbers depend on.
 """
 
 import contextlib
 import json
 import os
+import sqlite3
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import xxhash
 
 from fsd.errors import UsageError
-from fsd.scoring.shards import Shard, halves, opened, packed, prompt_hash
 from fsd.token_stats import Prompt, Scorer, TokenStats
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
 
+T = TypeVar("T")
+
 ENGINE = 1
-"""Raised whenever the engine's numbers change; older numbers are not found then."""
+"""Version of the engine's numbers, part of every key; raised whenever they change."""
+FILE = "statistics.sqlite"
+"""Name of the database in the cache folder."""
 LIMIT = 2 * 2**30
-"""Bytes of all shards together; the ones that were used longest ago go first."""
+"""Size of the database in bytes beyond which the rows that were used longest ago are deleted."""
 ROWS = 4096
-"""Most prompts in a shard."""
+"""Most prompts whose statistics wait to be stored."""
 SECONDS = 60
-"""Most time whose work a killed process loses."""
-LEFTOVER_SECONDS = 3600
-"""Age at which an unfinished file has no writer any more."""
+"""Most seconds of work that a killed process loses."""
+BUSY_SECONDS = 30
+"""Longest wait for another process that writes."""
+TOUCH_SECONDS = 3600
+"""Precision of the time of last use, so that most reading needs no writing."""
+QUERY_PROMPTS = 500
+"""Prompts per SELECT."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS statistics (
+    model TEXT NOT NULL, prompt BLOB NOT NULL, used INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (model, prompt)
+);
+CREATE INDEX IF NOT EXISTS statistics_by_use ON statistics (used);
+"""
 
 
 def default_folder() -> Path:
-    """$FSD_CACHE, or `fsd` in the user's cache folder: the numbers depend on no checkout and no run."""
+    """$FSD_CACHE, else `fsd` in the user's cache folder, since the numbers depend on no checkout and no run."""
     named = os.environ.get("FSD_CACHE")
     return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fsd"
 
 
 def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
-    """What a model's numbers are made of: weights, adapter, tokenizer, precision, kind of device, libraries, engine.
+    """Hash of what a model's numbers depend on: weights, adapter, tokenizer, precision, device type, libraries, engine.
 
-    The size of a batch is not part of it: in float32 it moves a number by rounding alone.
+    The batch size is not part of it: in float32 it changes a number only by rounding.
 
     Raises:
-        ValueError: if the model does not know its own weights, as one that was never saved.
+        ValueError: if the model's weights have no fingerprint, as those of a model that was never saved.
     """
     from importlib.metadata import version
 
@@ -74,129 +88,49 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
 
 
-def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr)
+def prompt_hash(prompt: Prompt) -> bytes:
+    """16 bytes that identify a text and its context."""
+    text, context = (part.encode("utf-8", "surrogatepass") for part in prompt)
+    return xxhash.xxh3_128_digest(len(text).to_bytes(8, "little") + text + context)
 
 
-class StatsCache:
-    """Shards of token statistics in a folder.
+def encode(key: str, prompt: bytes, stats: TokenStats) -> bytes:
+    """Statistics as bytes: a checksum, the size of a number, T token ids (int32), and 3T numbers.
 
-    Whatever is wrong with the folder costs speed and one line, never the run: a damaged shard is deleted and made
-    again, a folder that cannot be written is only read.
-
-    Args:
-        folder: where; None for `default_folder()`.
-        limit: bytes of all shards together.
-        say: takes a line about the cache for the user; stderr by default.
+    The numbers are float32 where that loses nothing, as with our own engine, else float64.
     """
-
-    def __init__(
-        self, folder: Path | None = None, *, limit: int = LIMIT, say: Callable[[str], None] = _to_stderr
-    ) -> None:
-        if limit < 1:
-            raise UsageError(f"the size of the cache must be at least 1 byte; got {limit}")
-        self.folder = folder or default_folder()
-        self.limit = limit
-        self.say = say
-        self.writing = True
-        self._shards: dict[str, dict[Path, Shard | None]] = {}
-
-    def find(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
-        """The statistics of those prompts that are known under a key."""
-        missing = {prompt: prompt_hash(prompt) for prompt in prompts}
-        found: dict[Prompt, TokenStats] = {}
-        for shard in self._look(key):
-            if not missing:
-                break
-            listed = list(missing)
-            places = shard.find(halves(b"".join(missing.values())))
-            with contextlib.suppress(OSError):  # dropped by another process
-                for prompt, stats in shard.read([(listed[i], row) for i, row in places]) if places else ():
-                    found[prompt] = stats
-                    del missing[prompt]
-        return found
-
-    def _look(self, key: str) -> list[Shard]:
-        """The shards of a key, with those that are new since the last look."""
-        known = self._shards.setdefault(key, {})
-        try:
-            files = sorted((self.folder / key).glob("*.stats"))
-        except OSError:
-            files = []
-        for file in files:
-            if file not in known:
-                known[file] = self._open(file)
-        return [shard for shard in known.values() if shard]
-
-    def _open(self, file: Path) -> Shard | None:
-        try:
-            shard = opened(file)
-            with contextlib.suppress(OSError):
-                os.utime(file)  # used now: the last to be dropped
-        except FileNotFoundError:
-            return None  # dropped by another process
-        except OSError as error:
-            self.say(f"cache: a file that cannot be read is left out: {file} ({error.strerror})")
-            return None
-        except (ValueError, KeyError, TypeError) as error:
-            with contextlib.suppress(OSError):
-                file.unlink()
-            self.say(f"cache: a damaged file is left out and its texts are read again: {file} ({error})")
-            return None
-        return shard
-
-    def keep(self, key: str, results: Sequence[tuple[Prompt, TokenStats]]) -> None:
-        """Store statistics under a key, and drop the oldest shards beyond the limit."""
-        if not self.writing or not results:
-            return
-        content = packed(results)
-        if len(content) > self.limit:
-            return
-        file = self.folder / key / f"{uuid.uuid4().hex}.stats"
-        draft = file.with_suffix(".tmp")
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_bytes(content)
-            draft.replace(file)
-            self._drop(file)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                draft.unlink()
-            self.writing = False
-            self.say(f"cache: nothing more is kept, since {self.folder} cannot be written: {error.strerror or error}")
-
-    def _drop(self, new: Path) -> None:
-        files = []
-        for file in self.folder.glob("*/*"):
-            with contextlib.suppress(FileNotFoundError):  # dropped by another process
-                status = file.stat()
-                if file.suffix == ".stats":
-                    files.append((status.st_mtime, status.st_size, file))
-                elif file.suffix == ".tmp" and time.time() - status.st_mtime > LEFTOVER_SECONDS:
-                    file.unlink()
-        excess = sum(size for _, size, _ in files) - self.limit
-        for _, size, file in sorted(files):
-            if excess <= 0:
-                break
-            if file != new:
-                file.unlink(missing_ok=True)
-                excess -= size
+    values = np.stack([stats.logp, stats.mean, stats.std])
+    with np.errstate(over="ignore"):
+        numbers = values.astype("<f4")
+    if not np.array_equal(numbers, values, equal_nan=True):
+        numbers = values.astype("<f8")
+    body = bytes([numbers.itemsize]) + stats.token.astype("<i4").tobytes() + numbers.tobytes()
+    return xxhash.xxh3_64_digest(key.encode() + prompt + body) + body
 
 
-@runtime_checkable
-class Reader(Protocol):
-    """A scorer that hands prompts on when they are ready, as `fsd.scoring.model_scorer.ModelScorer` does."""
+def decode(key: str, prompt: bytes, text: str, data: bytes) -> TokenStats:
+    """The statistics of a text that `encode` wrote.
 
-    def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]: ...  # noqa: D102 - see above
+    Raises:
+        ValueError: if the checksum is wrong.
+    """
+    checksum, body = data[:8], data[8:]
+    if xxhash.xxh3_64_digest(key.encode() + prompt + body) != checksum:
+        raise ValueError("wrong checksum")
+    size = body[0]
+    tokens = (len(body) - 1) // (4 + 3 * size)
+    token = np.frombuffer(body, "<i4", tokens, 1).astype(np.int64)
+    values = np.frombuffer(body, f"<f{size}", 3 * tokens, 1 + 4 * tokens).reshape(3, tokens).astype(np.float64)
+    return TokenStats(text, token, *values)
 
 
 class Store(Protocol):
     """Token statistics by key and prompt."""
 
-    def find(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
+    def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
         """The stored statistics of those of the prompts that have any."""
 
-    def keep(self, key: str, results: Sequence[tuple[Prompt, TokenStats]]) -> None:
+    def save(self, key: str, results: Sequence[tuple[Prompt, TokenStats]]) -> None:
         """Store statistics."""
 
 
@@ -206,13 +140,193 @@ class MemoryStore:
     def __init__(self) -> None:
         self.known: dict[tuple[str, Prompt], TokenStats] = {}
 
-    def find(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
+    def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
         """The stored statistics of those of the prompts that have any."""
         return {prompt: self.known[key, prompt] for prompt in prompts if (key, prompt) in self.known}
 
-    def keep(self, key: str, results: Sequence[tuple[Prompt, TokenStats]]) -> None:
+    def save(self, key: str, results: Sequence[tuple[Prompt, TokenStats]]) -> None:
         """Store statistics."""
         self.known |= {(key, prompt): stats for prompt, stats in results}
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+class SQLiteStore:
+    """Token statistics in an SQLite file, shared by any number of processes and threads.
+
+    An error of the file costs speed and one line, never the run: a damaged file is renamed to FILE.damaged and made
+    anew, a damaged row is missing, a file that cannot be written is only read, and one that stays locked is not used.
+    Every call opens its own connection, so that none is shared between threads or inherited by a child process.
+
+    Args:
+        file: the database; None for `FILE` in `default_folder()`.
+        limit: size in bytes beyond which the rows that were used longest ago are deleted; None for no limit.
+        required: whether a file that cannot be opened for writing is an error, found by the first `load`.
+        warn: receives one line about the file for the user; prints it to stderr by default.
+    """
+
+    def __init__(
+        self,
+        file: Path | None = None,
+        *,
+        limit: int | None = LIMIT,
+        required: bool = False,
+        warn: Callable[[str], None] = _to_stderr,
+    ) -> None:
+        if limit is not None and limit < 1:
+            raise UsageError(f"the size of the cache must be at least 1 byte; got {limit}")
+        self.file = file or default_folder() / FILE
+        self.limit = limit
+        self.required = required
+        self.warn = warn
+        self.mode: Literal["write", "read", "off"] = "write"
+
+    def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
+        """The stored statistics of those of the prompts that have any.
+
+        Raises:
+            UsageError: if the file is required and cannot be opened for writing.
+        """
+        by_hash = {prompt_hash(prompt): prompt for prompt in prompts}
+        rows = self._run(lambda db: _select(db, key, list(by_hash))) or []
+        known: dict[Prompt, TokenStats] = {}
+        for prompt, _, data in rows:
+            with contextlib.suppress(ValueError, TypeError):
+                known[by_hash[prompt]] = decode(key, prompt, by_hash[prompt].text, data)
+        if len(known) < len(rows):
+            self.warn(f"cache: {len(rows) - len(known)} damaged rows of {self.file} are computed again")
+        now = int(time.time())
+        old = [(now, key, prompt) for prompt, used, _ in rows if used < now - TOUCH_SECONDS]
+        if old:
+            self._run(lambda db: _touch(db, old), writes=True)
+        return known
+
+    def save(self, key: str, results: Sequence[tuple[Prompt, TokenStats]]) -> None:
+        """Store statistics, in one transaction, and delete the rows used longest ago beyond the limit."""
+        now, hashes = int(time.time()), [prompt_hash(prompt) for prompt, _ in results]
+        rows = [(key, h, now, encode(key, h, stats)) for h, (_, stats) in zip(hashes, results, strict=True)]
+        size = sum(len(data) for *_, data in rows)
+        if rows and (self.limit is None or size <= self.limit):
+            self._run(lambda db: _insert(db, rows, None if self.limit is None else self.limit - size), writes=True)
+
+    def delete(self) -> None:
+        """Delete the file."""
+        for file in (self.file, *self._beside()):
+            file.unlink(missing_ok=True)
+
+    def _beside(self) -> list[Path]:
+        """The files that SQLite keeps beside an open database."""
+        return [self.file.with_name(self.file.name + ending) for ending in ("-wal", "-shm")]
+
+    def _run(self, action: Callable[[sqlite3.Connection], T], *, writes: bool = False) -> T | None:
+        """The result of an action on the database, repeated after a mended error; None if it is not possible."""
+        while self.mode == "write" or (self.mode == "read" and not writes):
+            connect = self._connect if self.mode == "write" else self._connect_for_reading
+            try:
+                with contextlib.closing(connect()) as db:
+                    result = action(db)
+            except (sqlite3.Error, OSError) as error:
+                self._recover(error)
+            else:
+                self.required = False  # it could be opened
+                return result
+        return None
+
+    def _connect(self) -> sqlite3.Connection:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + BUSY_SECONDS
+        db = sqlite3.connect(self.file, timeout=BUSY_SECONDS, isolation_level=None)
+        while True:
+            try:
+                db.execute("PRAGMA page_size = 16384")  # for rows of some kilobytes
+                db.execute("PRAGMA journal_mode = WAL")  # readers and a writer do not wait for each other
+                db.execute("PRAGMA synchronous = NORMAL")
+                db.executescript(SCHEMA)
+            except sqlite3.Error as error:
+                # the change to WAL by two processes at once fails without a wait
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    db.close()
+                    raise
+                time.sleep(0.05)
+            else:
+                return db
+
+    def _connect_for_reading(self) -> sqlite3.Connection:
+        """A connection that writes nothing, not even the index of the log where the folder does not allow it."""
+        address, option = self.file.absolute().as_uri(), "mode=ro"
+        try:
+            with contextlib.closing(sqlite3.connect(f"{address}?{option}", uri=True)) as db:
+                db.execute("SELECT 1 FROM statistics LIMIT 1")
+        except sqlite3.Error:
+            option = "immutable=1"
+        return sqlite3.connect(f"{address}?{option}", uri=True, timeout=BUSY_SECONDS)
+
+    def _recover(self, error: sqlite3.Error | OSError) -> None:
+        """After an error, set a damaged file aside; else only read the file, or no longer use it."""
+        why = getattr(error, "strerror", None) or str(error)
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if self.required:
+            raise UsageError(f"{self.file} must be a database that can be written; got: {why}") from error
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) and self.mode == "write":
+            with contextlib.suppress(OSError):
+                for file in self._beside():
+                    file.unlink(missing_ok=True)
+                aside = self.file.replace(self.file.with_name(f"{self.file.name}.damaged"))
+                self.warn(f"cache: {self.file} is damaged ({why}); it is now {aside.name}, and a new one is made")
+                return
+        if self.mode == "write":
+            self.warn(f"cache: nothing more is stored, because {self.file} cannot be written: {why}")
+        locked = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+        self.mode = "read" if self.mode == "write" and not locked else "off"
+
+
+def _select(db: sqlite3.Connection, key: str, prompts: Sequence[bytes]) -> list[tuple[bytes, int, bytes]]:
+    """(prompt, used, data) of those of the prompts that are stored."""
+    rows: list[tuple[bytes, int, bytes]] = []
+    for begin in range(0, len(prompts), QUERY_PROMPTS):
+        part = prompts[begin : begin + QUERY_PROMPTS]
+        marks = ", ".join("?" * len(part))
+        query = f"SELECT prompt, used, data FROM statistics WHERE model = ? AND prompt IN ({marks})"
+        rows += db.execute(query, (key, *part))
+    return rows
+
+
+def _insert(db: sqlite3.Connection, rows: Sequence[tuple[str, bytes, int, bytes]], room: int | None) -> None:
+    """Insert rows, after deleting what exceeds `room` bytes."""
+    db.execute("BEGIN IMMEDIATE")
+    with db:
+        if room is not None:
+            _shrink(db, room)
+        db.executemany("INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)", rows)
+
+
+def _touch(db: sqlite3.Connection, rows: Sequence[tuple[int, str, bytes]]) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    with db:
+        db.executemany("UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?", rows)
+
+
+def _shrink(db: sqlite3.Connection, limit: int) -> None:
+    """Delete the rows that were used longest ago until the used pages take at most `limit` bytes."""
+    pages, free, page = (
+        db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    excess, rows = (pages - free) * page - limit, []
+    for row, size in db.execute("SELECT rowid, length(data) FROM statistics ORDER BY used, rowid"):
+        if excess <= 0:
+            break
+        rows.append((row,))
+        excess -= size
+    db.executemany("DELETE FROM statistics WHERE rowid = ?", rows)
+
+
+@runtime_checkable
+class ProgressiveScorer(Protocol):
+    """A scorer that yields prompts as they become ready, as `fsd.scoring.model_scorer.ModelScorer` does."""
+
+    def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]: ...  # noqa: D102 - see above
 
 
 class MemoizedScorer:
@@ -251,38 +365,37 @@ class MemoizedScorer:
 
     def unknown(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         """The distinct prompts that are not in the store."""
-        known = self.store.find(self._key(), prompts)
+        known = self.store.load(self._key(), prompts)
         return [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order."""
         key = self._key()
-        known = self.store.find(key, dict.fromkeys(prompts))
+        known = self.store.load(key, dict.fromkeys(prompts))
         unknown = [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]
         if unknown:
-            known |= self._kept(key, unknown)
+            known |= self._computed(key, unknown)
         yield from (known[prompt] for prompt in prompts)
 
     def _key(self) -> str:
         return self.key if isinstance(self.key, str) else self.key()
 
-    def _kept(self, key: str, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
-        """The prompts as they are read, kept from time to time, and at the end or at an interruption."""
+    def _computed(self, key: str, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
+        """The prompts as they become ready, stored from time to time, and at the end or at an interruption."""
         fresh: list[tuple[Prompt, TokenStats]] = []
         begun = self.clock()
         try:
-            for pair in self._read(prompts):
+            for pair in self._results(prompts):
                 fresh.append(pair)
                 yield pair
                 if len(fresh) >= ROWS or self.clock() - begun >= SECONDS:
                     ready, fresh = fresh, []
-                    self.store.keep(key, ready)
+                    self.store.save(key, ready)
                     begun = self.clock()
         finally:
-            self.store.keep(key, fresh)
+            self.store.save(key, fresh)
 
-    def _read(self, prompts: Sequence[Prompt]) -> Iterable[tuple[Prompt, TokenStats]]:
-        """Prompts with their statistics, as soon as they are there where the scorer can say so."""
-        if isinstance(self.scorer, Reader):
+    def _results(self, prompts: Sequence[Prompt]) -> Iterable[tuple[Prompt, TokenStats]]:
+        if isinstance(self.scorer, ProgressiveScorer):
             return self.scorer.as_read(prompts)
         return zip(prompts, self.scorer(prompts), strict=True)

@@ -15,7 +15,7 @@ from fsd.views import ViewInputs
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
-    from fsd.scoring.cache import StatsCache
+    from fsd.scoring.cache import SQLiteStore
 
 TABLE = "frequencies.npz"
 """Name of the token-frequency table in a model's folder."""
@@ -27,14 +27,14 @@ def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[
     """What can read a text: the model with its adapter off and on, and what is given beside it."""
     from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
 
-    keep = _keeper(config)
+    store = _disk_store(config)
     found: dict[str, Scorer] = {
-        "base": _scorer("base", lambda: language_model, config, keep),
-        "tuned": _scorer("tuned", lambda: language_model, config, keep),
+        "base": _scorer("base", lambda: language_model, config, store),
+        "tuned": _scorer("tuned", lambda: language_model, config, store),
     }
     reference = _reference(config)
     if reference:
-        found["reference"] = reference_scorer(reference, config, keep)
+        found["reference"] = reference_scorer(reference, config, store)
     table = frequency_file(config)
     if table:
         frequencies = FrequencyTable.load(table).matching(
@@ -54,16 +54,18 @@ def _reference(config: ModelConfig) -> str | None:
     return config.reference_model or ("embedded-twin" if config.model == "embedded" else None)
 
 
-def _keeper(config: ModelConfig) -> "StatsCache | None":
-    """What keeps statistics on disk, in the main process and if it is wanted."""
-    from fsd.scoring.cache import StatsCache
+def _disk_store(config: ModelConfig) -> "SQLiteStore | None":
+    """The store of statistics on disk; none in other processes than the main one, or if it is switched off."""
+    from fsd.scoring.cache import FILE, SQLiteStore
 
     if config.cache == "none" or not processes.is_main():
         return None
-    return StatsCache(Path(config.cache).expanduser() if config.cache else None)
+    return SQLiteStore(Path(config.cache).expanduser() / FILE if config.cache else None)
 
 
-def _scorer(name: str, loaded: "Callable[[], LanguageModel]", config: ModelConfig, keep: "StatsCache | None") -> Scorer:
+def _scorer(
+    name: str, loaded: "Callable[[], LanguageModel]", config: ModelConfig, store: "SQLiteStore | None"
+) -> Scorer:
     """Reads with a model, in all processes of the job, and only what is not kept on disk."""
     from fsd.scoring.cache import MemoizedScorer, model_key
     from fsd.scoring.distributed import Divided
@@ -77,14 +79,14 @@ def _scorer(name: str, loaded: "Callable[[], LanguageModel]", config: ModelConfi
         return ModelScorer(loaded(), tuned=tuned, max_batch_tokens=size, description=told)
 
     scorer: Scorer = Divided(name, make, team) if team else make()
-    if keep is None or not loaded().identity.fingerprint:
+    if store is None or not loaded().identity.fingerprint:
         return scorer
     # The weights of the base stay what they are; the adapter may be trained between two calls.
     key = partial(model_key, loaded(), tuned=tuned)
-    return MemoizedScorer(scorer, keep, key if tuned else cache(key))
+    return MemoizedScorer(scorer, store, key if tuned else cache(key))
 
 
-def reference_scorer(name: str, config: ModelConfig, keep: "StatsCache | None") -> Scorer:
+def reference_scorer(name: str, config: ModelConfig, store: "SQLiteStore | None") -> Scorer:
     """The reference model, which is loaded when a detector asks for it; that it is there is checked at once."""
     locate(name)
 
@@ -96,7 +98,7 @@ def reference_scorer(name: str, config: ModelConfig, keep: "StatsCache | None") 
 
     if processes.team() and not processes.is_main():
         return _scorer("reference", loaded, config, None)
-    scorer = cache(lambda: _scorer("reference", loaded, config, keep))
+    scorer = cache(lambda: _scorer("reference", loaded, config, store))
     return lambda prompts: scorer()(prompts)
 
 

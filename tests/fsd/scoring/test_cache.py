@@ -1,11 +1,14 @@
-"""The second run reads nothing, any change reads again, and nothing wrong with the folder is fatal."""
+"""Memoized scorers: nothing is computed twice, any change is computed again, and no error of the file is fatal."""
 
 import importlib.metadata
 import json
-import os
 import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,125 +20,159 @@ from fsd.config import AdapterConfig
 from fsd.errors import UsageError
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity, LanguageModel, load
-from fsd.scoring import cache as module
-from fsd.scoring.cache import MemoizedScorer, StatsCache, default_folder, model_key
+from fsd.scoring import cache
+from fsd.scoring.cache import FILE, MemoizedScorer, SQLiteStore, default_folder, encode, model_key, prompt_hash
 from fsd.scoring.model_scorer import ModelScorer
-from fsd.scoring.shards import prompt_hash
 from fsd.token_stats import Prompt, TokenStats
 
 PROMPTS = [Prompt("a member"), Prompt("unseen text", "a member"), Prompt("x"), Prompt("a member")]
 
 
-class Counting:
-    """A scorer that gives numbers made of the text and remembers what it was asked."""
+class FakeScorer:
+    """A scorer whose numbers are made of the text, and that records its prompts."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale
-        self.asked: list[Prompt] = []
+        self.prompts: list[Prompt] = []
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
         for prompt in prompts:
-            self.asked.append(prompt)
+            self.prompts.append(prompt)
             token = np.frombuffer(prompt.text.encode(), np.uint8).astype(np.int64)
             logp = (-self.scale * (token + len(prompt.context))).astype(np.float64)
             yield TokenStats(prompt.text, token, logp, logp / 2, np.ones_like(logp))
 
 
 @pytest.fixture
-def said() -> list[str]:
+def warnings() -> list[str]:
     return []
 
 
 @pytest.fixture
-def store(tmp_path: Path, said: list[str]) -> StatsCache:
-    return StatsCache(tmp_path / "cache", say=said.append)
+def store(tmp_path: Path, warnings: list[str]) -> SQLiteStore:
+    return SQLiteStore(tmp_path / "cache" / FILE, warn=warnings.append)
 
 
-def again(store: StatsCache, **options: Any) -> StatsCache:
-    """The same folder as another process would see it."""
-    return StatsCache(store.folder, say=store.say, **options)
+def reopened(store: SQLiteStore, **options: Any) -> SQLiteStore:
+    """The same file as another process sees it."""
+    return SQLiteStore(store.file, warn=store.warn, **options)
 
 
-def shards(store: StatsCache) -> list[Path]:
-    return sorted(store.folder.glob("*/*.stats"))
+def execute(store: SQLiteStore, query: str, *values: Any) -> list[Any]:
+    with sqlite3.connect(store.file) as db:
+        rows = db.execute(query, values).fetchall()
+    db.close()
+    return rows
 
 
 def same(one: Sequence[TokenStats], other: Sequence[TokenStats]) -> bool:
+    """Whether all statistics are equal, bit by bit but for the kind of NaN."""
+    names = ("token", "logp", "mean", "std")
     return len(one) == len(other) and all(
-        a.text == b.text and all(np.array_equal(getattr(a, n), getattr(b, n)) for n in ("token", "logp", "mean", "std"))
+        a.text == b.text and all(np.array_equal(getattr(a, n), getattr(b, n), equal_nan=True) for n in names)
         for a, b in zip(one, other, strict=True)
     )
 
 
-def test_what_is_known_is_not_asked_again(store: StatsCache) -> None:
-    scorer, expected = Counting(), list(Counting()(PROMPTS))
-    assert same(list(MemoizedScorer(scorer, store, "k")(PROMPTS)), expected)
-    assert scorer.asked == PROMPTS[:3]
-    for cache in (store, again(store)):
-        assert same(list(MemoizedScorer(scorer, cache, "k")(PROMPTS)), expected)
-    assert len(scorer.asked) == 3
-    assert same(list(MemoizedScorer(scorer, again(store), "k")([Prompt("new"), *PROMPTS]))[1:], expected)
-    assert scorer.asked[3:] == [Prompt("new")]
-
-
 def test_in_memory_a_prompt_is_computed_once() -> None:
-    scorer = Counting()
+    scorer = FakeScorer()
     memoized = MemoizedScorer(scorer)
     first = list(memoized([Prompt("a b"), Prompt("c"), Prompt("a b")]))
     again = list(memoized([Prompt("c"), Prompt("d")]))
-    assert scorer.asked == [Prompt("a b"), Prompt("c"), Prompt("d")]
+    assert scorer.prompts == [Prompt("a b"), Prompt("c"), Prompt("d")]
     assert first[0] is first[2]
     assert first[1] is again[0]
     assert [stats.text for stats in again] == ["c", "d"]
 
 
-def test_another_key_text_or_context_is_asked(store: StatsCache) -> None:
-    scorer = Counting()
+def test_on_disk_a_prompt_is_computed_once(store: SQLiteStore) -> None:
+    scorer, expected = FakeScorer(), list(FakeScorer()(PROMPTS))
+    assert MemoizedScorer(scorer, store, "k").unknown(PROMPTS) == PROMPTS[:3]
+    assert same(list(MemoizedScorer(scorer, store, "k")(PROMPTS)), expected)
+    assert scorer.prompts == PROMPTS[:3]
+    for other in (store, reopened(store)):
+        assert same(list(MemoizedScorer(scorer, other, "k")(PROMPTS)), expected)
+        assert MemoizedScorer(scorer, other, "k").unknown(PROMPTS) == []
+    assert len(scorer.prompts) == 3
+    assert same(list(MemoizedScorer(scorer, reopened(store), "k")([Prompt("new"), *PROMPTS]))[1:], expected)
+    assert scorer.prompts[3:] == [Prompt("new")]
+
+
+def test_another_key_text_or_context_is_computed(store: SQLiteStore) -> None:
+    scorer = FakeScorer()
     list(MemoizedScorer(scorer, store, "k")([Prompt("ab", "c")]))
     for key, prompt in (("l", Prompt("ab", "c")), ("k", Prompt("a", "bc")), ("k", Prompt("ab")), ("k", Prompt("abc"))):
-        before = len(scorer.asked)
-        list(MemoizedScorer(scorer, again(store), key)([prompt]))
-        assert len(scorer.asked) == before + 1
+        before = len(scorer.prompts)
+        list(MemoizedScorer(scorer, reopened(store), key)([prompt]))
+        assert len(scorer.prompts) == before + 1
 
 
-def test_a_key_that_is_a_function_is_asked_at_every_call(store: StatsCache) -> None:
-    scorer, keys = Counting(), iter(["a", "a", "b"])
-    cached = MemoizedScorer(scorer, store, lambda: next(keys))
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_key_that_is_a_function_is_called_at_every_call(store: SQLiteStore, on_disk: bool) -> None:
+    scorer, keys = FakeScorer(), iter(["a", "a", "b"])
+    memoized = MemoizedScorer(scorer, store if on_disk else None, lambda: next(keys))
     for expected in (1, 1, 2):
-        list(cached([Prompt("x")]))
-        assert len(scorer.asked) == expected
+        list(memoized([Prompt("x")]))
+        assert len(scorer.prompts) == expected
 
 
-def test_numbers_that_float32_cannot_hold_come_back_bitwise(store: StatsCache) -> None:
-    for scale, size in ((1.0, 4), (0.1, 8)):
-        expected = list(Counting(scale)(PROMPTS))
-        list(MemoizedScorer(Counting(scale), store, f"k{size}")(PROMPTS))
-        assert same(list(MemoizedScorer(Counting(9.0), again(store), f"k{size}")(PROMPTS)), expected)
+@pytest.mark.parametrize(("scale", "size"), [(1.0, 4), (0.1, 8)])
+def test_numbers_come_back_bitwise_as_float32_where_that_is_lossless(store, scale: float, size: int) -> None:
+    expected = list(FakeScorer(scale)(PROMPTS[:2]))
+    list(MemoizedScorer(FakeScorer(scale), store, "k")(PROMPTS[:2]))
+    assert same(list(MemoizedScorer(FakeScorer(9.0), reopened(store), "k")(PROMPTS[:2])), expected)
+    assert [row for (row,) in execute(store, "SELECT length(data) FROM statistics ORDER BY length(data)")] == [
+        8 + 1 + tokens * (4 + 3 * size) for tokens in (8, 11)
+    ]
 
 
-def test_many_prompts_stand_in_several_shards(store: StatsCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROWS", 4)
+def test_statistics_that_an_api_does_not_give_stay_nan(store: SQLiteStore) -> None:
+    nan = np.full(2, np.nan)
+    stats = TokenStats("a b", np.array([-1, -1]), np.array([-0.1, -np.inf]), nan, nan)
+    store.save("k", [(Prompt("a b"), stats)])
+    assert same([reopened(store).load("k", [Prompt("a b")])[Prompt("a b")]], [stats])
+
+
+def test_many_prompts_are_stored_and_found_in_parts(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "ROWS", 4)
+    monkeypatch.setattr(cache, "QUERY_PROMPTS", 3)
+    saved: list[int] = []
+    save = SQLiteStore.save
+    monkeypatch.setattr(SQLiteStore, "save", lambda self, key, rows: saved.append(len(rows)) or save(self, key, rows))
     prompts = [Prompt(f"text {i}") for i in range(10)]
-    expected = list(MemoizedScorer(Counting(), store, "k")(prompts))
-    assert len(shards(store)) == 3
-    scorer = Counting()
-    assert same(list(MemoizedScorer(scorer, again(store), "k")(prompts)), expected)
-    assert scorer.asked == []
+    expected = list(MemoizedScorer(FakeScorer(), store, "k")(prompts))
+    assert saved == [4, 4, 2]
+    assert same(list(MemoizedScorer(FakeScorer(9.0), reopened(store), "k")(prompts)), expected)
 
 
-def test_what_an_interrupted_scorer_gave_is_kept(store: StatsCache) -> None:
+def test_a_minute_of_work_is_stored_at_once(store: SQLiteStore) -> None:
+    seconds = iter(range(0, 1000, 40))
+    results = MemoizedScorer(FakeScorer(), store, "k", clock=lambda: next(seconds))._computed("k", PROMPTS[:3])
+    for _ in range(3):
+        next(results)
+    assert len(reopened(store).load("k", PROMPTS)) == 2  # after 80 s; the third is 40 s old
+
+
+def test_results_of_an_interrupted_scorer_are_stored(store: SQLiteStore) -> None:
     def breaking(prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
-        yield from Counting()(prompts[:2])
+        yield from FakeScorer()(prompts[:2])
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         list(MemoizedScorer(breaking, store, "k")(PROMPTS))
-    scorer = Counting()
-    list(MemoizedScorer(scorer, again(store), "k")(PROMPTS))
-    assert scorer.asked == PROMPTS[2:3]
+    scorer = FakeScorer()
+    list(MemoizedScorer(scorer, reopened(store), "k")(PROMPTS))
+    assert scorer.prompts == PROMPTS[2:3]
 
 
-# A model's numbers
+def test_a_memoized_scorer_lacks_what_its_scorer_lacks() -> None:
+    scorer = FakeScorer()
+    assert MemoizedScorer(scorer).lacks == frozenset()
+    scorer.lacks = frozenset({"mean"})  # type: ignore[attr-defined]
+    assert MemoizedScorer(scorer).lacks == {"mean"}
+
+
+# Keys of models
 
 
 @pytest.fixture
@@ -143,16 +180,15 @@ def model(tiny: Path) -> LanguageModel:
     return load(str(tiny), device="cpu")
 
 
-def test_a_second_run_makes_no_forward_pass_and_the_same_numbers(model: LanguageModel, store: StatsCache) -> None:
+def test_a_second_run_makes_no_forward_pass_and_the_same_numbers(model: LanguageModel, store: SQLiteStore) -> None:
     passes = []
     model.base.get_decoder().register_forward_pre_hook(lambda *_: passes.append(1))
     plain = list(ModelScorer(model)(PROMPTS))
     assert len(passes) == 3
-    for cache in (store, again(store)):
-        cached = list(MemoizedScorer(ModelScorer(model), cache, model_key(model, tuned=False))(PROMPTS))
+    for other in (store, reopened(store)):
+        cached = list(MemoizedScorer(ModelScorer(model), other, model_key(model, tuned=False))(PROMPTS))
         assert same(cached, plain)
         assert len(passes) == 6
-    assert json.loads(shards(store)[0].read_bytes()[16:].split(b"}")[0] + b"}")["kind"] == "<f4"
 
 
 def test_every_ingredient_changes_the_key(tiny: Path, other: Path, tmp_path: Path) -> None:
@@ -175,7 +211,7 @@ def test_every_ingredient_changes_the_key(tiny: Path, other: Path, tmp_path: Pat
 
 
 def test_rounded_weights_and_their_library_change_the_key(
-    model: LanguageModel, store: StatsCache, monkeypatch: pytest.MonkeyPatch
+    model: LanguageModel, store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version, installed = "0.49", importlib.metadata.version
     monkeypatch.setattr(
@@ -193,10 +229,10 @@ def test_rounded_weights_and_their_library_change_the_key(
     monkeypatch.setattr(half.base, "is_loaded_in_4bit", True, raising=False)
     keys.append(model_key(half, tuned=False))
     assert len(set(keys)) == len(keys) == 5
-    for asked, key in enumerate(keys):  # none finds what was read in another precision
-        scorer = Counting()
-        list(MemoizedScorer(scorer, again(store), key)([Prompt("x")]))
-        assert len(scorer.asked) == 1, asked
+    for key in keys:  # none finds the numbers of another precision
+        scorer = FakeScorer()
+        list(MemoizedScorer(scorer, reopened(store), key)([Prompt("x")]))
+        assert len(scorer.prompts) == 1
 
 
 def test_the_key_holds_across_processes_and_places(tiny: Path, tmp_path: Path, model: LanguageModel) -> None:
@@ -209,8 +245,16 @@ def test_the_key_holds_across_processes_and_places(tiny: Path, tmp_path: Path, m
 
 def test_the_engines_version_changes_the_key(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     before = model_key(model, tuned=False)
-    monkeypatch.setattr(module, "ENGINE", module.ENGINE + 1)
+    monkeypatch.setattr(cache, "ENGINE", cache.ENGINE + 1)
     assert model_key(model, tuned=False) != before
+
+
+def test_start_token_and_context_length_change_the_key(model: LanguageModel) -> None:
+    keys = [model_key(model, tuned=False)]
+    for name in ("start", "context"):
+        setattr(model, name, getattr(model, name) + 1)
+        keys.append(model_key(model, tuned=False))
+    assert len(set(keys)) == 3
 
 
 def test_a_model_without_a_fingerprint_has_no_key(model: LanguageModel) -> None:
@@ -219,158 +263,254 @@ def test_a_model_without_a_fingerprint_has_no_key(model: LanguageModel) -> None:
         model_key(model, tuned=False)
 
 
-def test_prompts_with_half_characters_have_a_hash() -> None:
+def test_prompts_with_unpaired_surrogates_have_a_hash() -> None:
     assert prompt_hash(Prompt("\ud800")) != prompt_hash(Prompt("\ud801"))
 
 
-# What may be wrong with the folder
+# Errors of the file
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "header", "other"])
-def test_a_damaged_shard_is_noticed_deleted_and_made_again(store: StatsCache, said: list[str], damage: str) -> None:
-    expected = list(MemoizedScorer(Counting(), store, "k")(PROMPTS))
-    file = shards(store)[0]
-    raw = bytearray(file.read_bytes())
-    raw[-5] ^= 1
+@pytest.mark.parametrize("damage", ["other", "empty", "header", "cut", "page"])
+def test_a_damaged_file_is_set_aside_and_made_anew(store: SQLiteStore, warnings: list[str], damage: str) -> None:
+    prompts = [Prompt(f"text {i} " + "a" * 500) for i in range(300)]
+    expected = list(MemoizedScorer(FakeScorer(), store, "k")(prompts))
+    raw = store.file.read_bytes()
+    page = 16384
     contents = {
-        "flipped": bytes(raw),
-        "cut": file.read_bytes()[:-4],
+        "other": b"something else" * 100,
         "empty": b"",
-        "header": file.read_bytes().replace(b'"rows": 3', b'"rows": 2'),
-        "other": b"something else",
+        "header": b"X" + raw[1:],
+        "cut": raw[: 5 * page],
+        "page": raw[:page] + b"\xff" * (len(raw) - page),
     }
-    assert contents[damage] != file.read_bytes()
-    file.write_bytes(contents[damage])
-    scorer = Counting()
-    assert same(list(MemoizedScorer(scorer, again(store), "k")(PROMPTS)), expected)
-    assert len(scorer.asked) == 3
-    assert len(said) == 1
-    assert "\n" not in said[0]
-    assert f"damaged file is left out and its texts are read again: {file}" in said[0]
-    assert not file.exists()
-    assert same(list(MemoizedScorer(scorer, again(store), "k")(PROMPTS)), expected)
-    assert len(scorer.asked) == 3
-    assert len(said) == 1
-
-
-def test_a_folder_that_cannot_be_made_costs_one_line(tmp_path: Path, said: list[str]) -> None:
-    (tmp_path / "file").touch()
-    store = StatsCache(tmp_path / "file" / "cache", say=said.append)
+    store.file.write_bytes(contents[damage])
+    scorer = FakeScorer()
     for _ in range(2):
-        scorer = Counting()
-        assert same(list(MemoizedScorer(scorer, store, "k")(PROMPTS)), list(Counting()(PROMPTS)))
-        assert len(scorer.asked) == 3
-    assert len(said) == 1
-    assert said[0].startswith("cache: nothing more is kept, since")
+        assert same(list(MemoizedScorer(scorer, reopened(store), "k")(prompts)), expected)
+        assert len(scorer.prompts) == 300
+    if damage != "empty":  # to SQLite a new database
+        assert len(warnings) == 1
+        assert "\n" not in warnings[0]
+        assert warnings[0].startswith(f"cache: {store.file} is damaged (")
+        assert warnings[0].endswith(f"); it is now {FILE}.damaged, and a new one is made")
 
 
-def test_a_full_disk_costs_one_line_and_leaves_no_half_file(
-    store: StatsCache, said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: Path, content: bytes) -> int:
-        with self.open("wb") as stream:
-            stream.write(content[:10])
-        raise OSError(28, "No space left on device")
+def test_a_damaged_row_is_noticed_and_computed_again(store: SQLiteStore, warnings: list[str]) -> None:
+    expected = list(MemoizedScorer(FakeScorer(), store, "k")(PROMPTS))
+    at = prompt_hash(PROMPTS[1])
+    data = bytearray(execute(store, "SELECT data FROM statistics WHERE prompt = ?", at)[0][0])
+    scorer = FakeScorer()
+    for place, damaged in ((-5, data), (8, data), (0, data)):
+        content = bytearray(damaged)
+        content[place] ^= 1
+        execute(store, "UPDATE statistics SET data = ? WHERE prompt = ?", bytes(content), at)
+        assert same(list(MemoizedScorer(scorer, reopened(store), "k")(PROMPTS)), expected)
+    for content in (b"", data[:12], "text", 5, encode("l", at, expected[1]), encode("k", b"0" * 16, expected[1])):
+        execute(store, "UPDATE statistics SET data = ? WHERE prompt = ?", content, at)
+        assert same(list(MemoizedScorer(scorer, reopened(store), "k")(PROMPTS)), expected)
+    assert scorer.prompts == [PROMPTS[1]] * 9
+    assert warnings == [f"cache: 1 damaged rows of {store.file} are computed again"] * 9
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+
+def test_a_folder_that_cannot_be_made_costs_one_line(tmp_path: Path, warnings: list[str]) -> None:
+    (tmp_path / "file").touch()
+    store = SQLiteStore(tmp_path / "file" / "cache" / FILE, warn=warnings.append)
+    for _ in range(2):
+        scorer = FakeScorer()
+        assert same(list(MemoizedScorer(scorer, store, "k")(PROMPTS)), list(FakeScorer()(PROMPTS)))
+        assert len(scorer.prompts) == 3
+    assert warnings == [f"cache: nothing more is stored, because {store.file} cannot be written: Not a directory"]
+
+
+def test_a_full_disk_costs_one_line_and_the_file_is_still_read(store, warnings: list[str], monkeypatch) -> None:
+    list(MemoizedScorer(FakeScorer(), store, "k")(PROMPTS))
+    connect = SQLiteStore._connect
+
+    def limited(self: SQLiteStore) -> sqlite3.Connection:
+        db = connect(self)
+        db.execute("PRAGMA max_page_count = 8")
+        return db
+
+    monkeypatch.setattr(SQLiteStore, "_connect", limited)
     for i in range(2):
-        list(MemoizedScorer(Counting(), store, "k")([Prompt(f"text {i}")]))
-    assert len(said) == 1
-    assert said[0].endswith("No space left on device")
-    assert list(store.folder.rglob("*.*")) == []
+        list(MemoizedScorer(FakeScorer(), store, "k")([Prompt(f"{i}" * 100_000)]))
+    assert warnings == [
+        f"cache: nothing more is stored, because {store.file} cannot be written: database or disk is full"
+    ]
+    scorer = FakeScorer()
+    list(MemoizedScorer(scorer, store, "k")(PROMPTS))
+    assert scorer.prompts == []
 
 
-def test_a_read_only_folder_is_still_read(store: StatsCache, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    list(MemoizedScorer(Counting(), store, "k")(PROMPTS))
+@pytest.mark.parametrize("without", ["", "mode=ro"])
+def test_a_read_only_file_is_still_read(store: SQLiteStore, warnings: list[str], monkeypatch, without: str) -> None:
+    list(MemoizedScorer(FakeScorer(), store, "k")(PROMPTS))
+    connect = sqlite3.connect
 
-    def refuse(*_: Any, **__: Any) -> None:
-        raise PermissionError(13, "Permission denied")
+    def read_only(file: Any, **options: Any) -> sqlite3.Connection:
+        if not options.get("uri") or (without and without in file):
+            error = sqlite3.OperationalError("attempt to write a readonly database")
+            error.sqlite_errorcode = sqlite3.SQLITE_READONLY
+            raise error
+        return connect(file, **options)
 
-    for owner, name in ((os, "utime"), (Path, "write_bytes"), (Path, "mkdir"), (Path, "unlink")):
-        monkeypatch.setattr(owner, name, refuse)
-    scorer = Counting()
-    list(MemoizedScorer(scorer, again(store), "k")([*PROMPTS, Prompt("new")]))
-    assert scorer.asked == [Prompt("new")]
-    assert said == [f"cache: nothing more is kept, since {store.folder} cannot be written: Permission denied"]
-
-
-def test_the_shards_used_longest_ago_go_first(store: StatsCache) -> None:
-    for i in range(4):
-        before = set(shards(store))
-        store.keep("k", [(Prompt(f"text {i}"), next(Counting()([Prompt(f"text {i}")])))])
-        (new,) = set(shards(store)) - before
-        os.utime(new, (100 - i, 100 - i))
-    small = StatsCache(store.folder, limit=3 * new.stat().st_size)
-    small.keep("k", [(Prompt("text 9"), next(Counting()([Prompt("text 9")])))])
-    assert len(shards(store)) == 3
-    left = again(store).find("k", [Prompt(f"text {i}") for i in range(10)])
-    assert set(left) == {Prompt("text 0"), Prompt("text 1"), Prompt("text 9")}
+    monkeypatch.setattr(sqlite3, "connect", read_only)
+    scorer, other = FakeScorer(), reopened(store)
+    for prompt in ("new", "newer"):
+        list(MemoizedScorer(scorer, other, "k")([*PROMPTS, Prompt(prompt)]))
+    assert scorer.prompts == [Prompt("new"), Prompt("newer")]
+    why = "attempt to write a readonly database"
+    assert warnings == [f"cache: nothing more is stored, because {store.file} cannot be written: {why}"]
 
 
-def test_reading_a_shard_makes_it_young(store: StatsCache) -> None:
-    list(MemoizedScorer(Counting(), store, "k")(PROMPTS))
-    os.utime(shards(store)[0], (1, 1))
-    again(store).find("k", PROMPTS)
-    assert shards(store)[0].stat().st_mtime > 1e9
+def test_a_file_that_stays_locked_costs_one_line(store: SQLiteStore, warnings: list[str], monkeypatch) -> None:
+    monkeypatch.setattr(cache, "BUSY_SECONDS", 0.1)
+    list(MemoizedScorer(FakeScorer(), store, "k")(PROMPTS))
+    writer = sqlite3.connect(store.file, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    scorer = FakeScorer()
+    for prompt in ("new", "newer"):
+        assert len(list(MemoizedScorer(scorer, store, "k")([*PROMPTS, Prompt(prompt)]))) == 5
+    writer.close()
+    assert scorer.prompts == [Prompt("new"), *PROMPTS[:3], Prompt("newer")]
+    assert warnings == [f"cache: nothing more is stored, because {store.file} cannot be written: database is locked"]
 
 
-def test_unfinished_files_of_dead_writers_are_swept(store: StatsCache) -> None:
-    folder = store.folder / "k"
-    folder.mkdir(parents=True)
-    (folder / "old.tmp").touch()
-    (folder / "young.tmp").touch()
-    os.utime(folder / "old.tmp", (1, 1))
-    list(MemoizedScorer(Counting(), store, "k")(PROMPTS))
-    assert {f.name for f in folder.glob("*.tmp")} == {"young.tmp"}
+def test_a_required_file_that_cannot_be_written_is_refused(tmp_path: Path, store: SQLiteStore) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("a text of somebody's\n" * 100)
+    for name, why in (("folder", "unable to open database file"), ("text", "file is not a database")):
+        scorer = FakeScorer()
+        with pytest.raises(UsageError, match=rf"{name} must be a database that can be written; got: {why}"):
+            list(MemoizedScorer(scorer, SQLiteStore(tmp_path / name, required=True), "k")(PROMPTS))
+        assert scorer.prompts == []
+    assert (tmp_path / "text").read_text().startswith("a text")
 
 
-def test_a_shard_that_exceeds_the_limit_is_not_kept(tmp_path: Path) -> None:
-    store = StatsCache(tmp_path, limit=100)
-    list(MemoizedScorer(Counting(), store, "k")(PROMPTS))
-    assert shards(store) == []
+# Size and age
+
+
+def age(store: SQLiteStore, name: str, seconds: int) -> None:
+    used = int(time.time()) - seconds
+    execute(store, "UPDATE statistics SET used = ? WHERE prompt = ?", used, prompt_hash(Prompt(name)))
+
+
+def long_result(name: str, tokens: int = 20_000) -> tuple[Prompt, TokenStats]:
+    numbers = np.arange(1.0, tokens + 1)
+    return Prompt(name), TokenStats(name, numbers.astype(np.int64), -numbers, -numbers, numbers)
+
+
+def test_the_rows_used_longest_ago_go_first(store: SQLiteStore) -> None:
+    for at, name in enumerate("abcd"):
+        store.save("k", [long_result(name)])
+        age(store, name, 100 * (at + 1))
+    store = reopened(store, limit=1_400_000)  # for three rows of 320 kB and the new one
+    store.save("k", [long_result("e")])
+    assert {prompt.text for prompt in store.load("k", map(Prompt, "abcde"))} == set("abce")
+    size = store.file.stat().st_size
+    for name in "fghijk":
+        store.save("k", [long_result(name)])
+    assert store.file.stat().st_size <= size <= 1_700_000
+
+
+def test_loading_a_row_makes_it_young(store: SQLiteStore) -> None:
+    for name, seconds in (("a", 10 * cache.TOUCH_SECONDS), ("b", 60)):
+        store.save("k", [long_result(name, 1)])
+        age(store, name, seconds)
+    reopened(store).load("k", [Prompt("a"), Prompt("b")])
+    now = time.time()
+    ages = dict(execute(store, "SELECT prompt, used FROM statistics"))
+    assert now - ages[prompt_hash(Prompt("a"))] < 30
+    assert now - ages[prompt_hash(Prompt("b"))] > 30  # young enough: nothing is written
+
+
+def test_more_than_the_limit_is_not_stored(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / FILE, limit=100)
+    list(MemoizedScorer(FakeScorer(), store, "k")(PROMPTS))
+    assert store.load("k", PROMPTS) == {}
 
 
 def test_a_limit_below_one_byte_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="at least 1 byte; got 0"):
-        StatsCache(tmp_path, limit=0)
+        SQLiteStore(tmp_path / FILE, limit=0)
 
+
+# Several processes and threads
 
 WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from fsd.scoring.cache import MemoizedScorer, StatsCache
+from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 from fsd.token_stats import Prompt, TokenStats
 def scorer(prompts):
     for p in prompts:
         n = np.arange(1.0, 1 + int(p.text))
         yield TokenStats(p.text, n.astype(np.int64), -n, -n, n)
-store = StatsCache(Path(sys.argv[1]), limit=20_000)
+store = SQLiteStore(Path(sys.argv[1]), limit=int(sys.argv[2]))
 for turn in range(30):
     prompts = [Prompt(str(1 + (turn * 7 + i) % 50)) for i in range(10)]
     for p, s in zip(prompts, MemoizedScorer(scorer, store, "k")(prompts), strict=True):
         assert s.token.size == int(p.text) and s.logp[-1] == -s.token.size
+if sys.argv[3:]:
+    store.save("k", [(Prompt("0"), next(iter(scorer([Prompt("51")]))))])
+    print("stored", flush=True)
+    with store._connect() as db:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("DELETE FROM statistics")
+        input()
 """
 
 
-def test_several_writers_at_once_never_damage_or_mix_up(store: StatsCache, said: list[str]) -> None:
+def test_several_writers_at_once_neither_damage_nor_mix_up(store: SQLiteStore, warnings: list[str]) -> None:
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(store.folder)], stderr=subprocess.PIPE, text=True)
+        subprocess.Popen([sys.executable, "-c", WRITER, str(store.file), "100000"], stderr=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
     for writer in writers:
         _, err = writer.communicate(timeout=120)
         assert (writer.returncode, err) == (0, "")
-    found = again(store).find("k", [Prompt(str(i)) for i in range(1, 51)])
-    assert found
-    assert said == []
-    assert all(stats.token.size == int(prompt.text) for prompt, stats in found.items())
+    stored = reopened(store).load("k", [Prompt(str(i)) for i in range(1, 51)])
+    assert stored
+    assert warnings == []
+    assert all(stats.token.size == int(prompt.text) for prompt, stats in stored.items())
 
 
-def test_the_folder_is_the_users_unless_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_killed_process_leaves_what_it_stored(store: SQLiteStore, warnings: list[str]) -> None:
+    command = [sys.executable, "-c", WRITER, str(store.file), str(2**30), "killed"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "stored\n"
+        writer.send_signal(signal.SIGKILL)
+    assert len(reopened(store).load("k", [Prompt(str(i)) for i in range(51)])) == 51
+    scorer = FakeScorer()
+    list(MemoizedScorer(scorer, reopened(store), "k")([Prompt("new")]))
+    assert len(reopened(store).load("k", [Prompt("new")])) == 1
+    assert warnings == []
+
+
+def test_several_threads_share_a_store(store: SQLiteStore, warnings: list[str]) -> None:
+    results: list[bool] = []
+
+    def score(number: int) -> None:
+        prompts = [Prompt(f"{number % 2} text {i}") for i in range(20)]
+        for _ in range(5):
+            scored = list(MemoizedScorer(FakeScorer(), store, "k")(prompts))
+            results.append(same(scored, list(FakeScorer()(prompts))))
+
+    threads = [threading.Thread(target=score, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 20
+    assert warnings == []
+
+
+def test_the_folder_is_the_user_s_unless_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("FSD_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_folder() == tmp_path / "fsd"
     monkeypatch.setenv("FSD_CACHE", str(tmp_path / "here"))
     assert default_folder() == tmp_path / "here"
-    assert StatsCache().folder == tmp_path / "here"
+    assert SQLiteStore().file == tmp_path / "here" / "statistics.sqlite"

@@ -16,6 +16,7 @@ import pytest
 
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
 from fsd.models.language_model import LanguageModel, load
+from fsd.scoring.cache import FILE, SQLiteStore
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.scorers import build_scorers
 from fsd.token_stats import Prompt
@@ -60,13 +61,15 @@ def newest_scores(folder: Path) -> pd.DataFrame:
     return pd.read_parquet(files[-1])
 
 
-def shards() -> int:
-    return len(list(Path("kept").glob("*/*.stats")))
+def stored() -> int:
+    """Number of rows in the cache."""
+    store = SQLiteStore(Path("kept") / FILE)
+    return store._run(lambda db: db.execute("SELECT count(*) FROM statistics").fetchone()[0]) or 0
 
 
 def test_a_second_run_and_one_that_reuses_the_adapter_make_no_forward_pass(job, passes, tmp_path) -> None:
     main(job)
-    first, files = newest_scores(tmp_path), shards()
+    first, rows = newest_scores(tmp_path), stored()
     assert passes
     passes.clear()
     main(job)  # trained again, to the same adapter
@@ -74,10 +77,10 @@ def test_a_second_run_and_one_that_reuses_the_adapter_make_no_forward_pass(job, 
     pd.testing.assert_frame_equal(newest_scores(tmp_path), first, check_exact=True)
     main(replace(job, adapter="models:/fsd-arxiv/1", detection=DetectorConfig(detectors="loss,lowercase")))
     assert passes == []
-    assert shards() == files
+    assert stored() == rows
     main(replace(job, training=replace(job.training, learning_rate=2e-3), detection=DetectorConfig(detectors="loss")))
     assert passes  # by the tuned model, which is another now
-    assert shards() == files + 1
+    assert stored() > rows
 
 
 def test_tuning_on_the_same_texts_makes_no_forward_pass(job, passes, tmp_path) -> None:
@@ -121,7 +124,7 @@ def test_an_unusable_folder_costs_one_line(job, passes, capsys) -> None:
     assert passes
     # One for a folder, whoever reads: base and tuned model.
     assert len(told) == 1
-    assert "nothing more is kept, since" in told[0]
+    assert "nothing more is stored, because" in told[0]
 
 
 def test_the_folder_is_the_named_one_or_that_of_the_environment(tiny, tmp_path, monkeypatch) -> None:

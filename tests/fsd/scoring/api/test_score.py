@@ -127,6 +127,27 @@ def test_the_pipeline_resumes(serve, words, job, capsys) -> None:
     assert not Path("scores.parquet.partial").exists()
 
 
+def test_a_local_model_leaves_the_answers_of_an_api_alone(serve, words, tiny, job) -> None:
+    left = [{"prompt": "not what was asked"}]
+    url = serve(lambda request: words(left.pop() if left else request))
+    with pytest.raises(UsageError, match="must read the text whole"):
+        main(job(url, out="own.csv"))
+    answers = Path("own.csv.partial").read_bytes()
+    main(replace(job(None, model=str(tiny), out="own.csv"), detection=DetectorConfig(detectors="loss")))
+    assert Path("own.csv.partial").read_bytes() == answers
+
+
+def test_answers_that_cannot_be_stored_are_not_paid_for(serve, words, job) -> None:
+    url = serve(words)
+    Path("scores.parquet.partial").write_text("somebody's own\n")
+    with pytest.raises(
+        UsageError, match=r"scores\.parquet\.partial must be a database that can be written; got: file is"
+    ):
+        main(job(url))
+    assert url.asked == []
+    assert Path("scores.parquet.partial").read_text() == "somebody's own\n"
+
+
 def test_the_pipeline_refuses_mistakes_before_it_asks(serve, words, job) -> None:
     url = serve(words)
     with pytest.raises(UsageError, match=r"^model api:tiny must come with --base-url"):

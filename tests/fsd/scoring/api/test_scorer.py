@@ -14,7 +14,7 @@ import detectors
 from fsd.errors import UsageError
 from fsd.scoring.api import Client, CompletionsScorer, PromptTokens
 from fsd.scoring.api.cost import estimate
-from fsd.scoring.cache import MemoizedScorer, StatsCache
+from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 from fsd.scoring.deviation import usable
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt
@@ -117,7 +117,7 @@ def test_estimate_by_hand(tokens) -> None:
 
 
 def stored(scorer: CompletionsScorer, folder: Path) -> MemoizedScorer:
-    return MemoizedScorer(scorer, StatsCache(folder), scorer.key)
+    return MemoizedScorer(scorer, SQLiteStore(folder / "answers"), scorer.key)
 
 
 def test_an_interrupted_job_goes_on_where_it_was(serve, scorer, words, error, tokens, tmp_path) -> None:
