@@ -1,17 +1,17 @@
-"""Collect texts of a domain that a model cannot have seen: python -m pipelines.collect --help.
+"""Collect texts of a domain that cannot be in a model's pretraining data: python -m pipelines.collect --help.
 
---after (or --model, whose known cutoff it takes) collects non-members, --before members, both together a balanced
-benchmark with a card that says how fair it is. A killed run goes on where it was when it is started again.
+--after (or --model, which takes the model's known cutoff) collects non-members, --before members, and both together a
+balanced benchmark with a card that shows how fair it is. A killed run resumes when it is started again.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fsd.collection import Card, Collected, Order
+    from fsd.collection import Card, Collection, CollectionSpec
     from fsd.data.documents import Document
 
 
@@ -20,61 +20,61 @@ class Collect:
     """Collect dated texts of a domain."""
 
     domain: str
-    """arxiv, wikipedia, books, patents, stackexchange, local or what else lies in fsd/domains."""
+    """arxiv, wikipedia, books, patents, stackexchange, local, or any other file in fsd/collection/domains."""
     limit: int
     """Most texts; of a benchmark, on each side."""
     after: str = ""
-    """Non-members: first published after this day, year-month-day, that day excluded."""
+    """Collect non-members: first published after this day (YYYY-MM-DD, exclusive)."""
     model: str = ""
     """Take the day for --after from the table of known cutoffs: a hub id, or embedded."""
     before: str = ""
-    """Members: first published before this day, that day excluded."""
+    """Collect members: first published before this day (exclusive)."""
     out: Path | None = None
     """The .jsonl file to write; by default named after the domain and the dates."""
     options: tuple[str, ...] = ()
-    """The domain's own options, e.g. categories=cs.CL,cs.LG or path=dump.jsonl; a wrong one lists them all."""
+    """Options of the domain, e.g. categories=cs.CL,cs.LG or path=dump.jsonl; an unknown one lists them all."""
     language: str = ""
-    """Code of the language that each text must be in; by default the domain's own, `any` for no check."""
+    """Language code that each text must match; by default the domain's own, `any` for no check."""
     min_words: int = 32
-    """Shorter texts are dropped."""
+    """Drop shorter texts."""
     benchmark_of: tuple[str, ...] = ()
-    """Files of a benchmark whose texts and near-duplicates must not come again."""
+    """Benchmark files; their texts and near-duplicates of them are dropped."""
     drop_shared: bool = False
     """Leave out what members and non-members share, instead of refusing the benchmark."""
 
 
 def main(config: Collect) -> None:
-    """One side or two, each into its own file, and the manifests into the tracker."""
+    """Collect one side or both, each into its own file, and log the manifests."""
     from fsd import tracking
     from fsd.collection import collect, log_manifest
 
-    sides = orders(config)
+    sides = specs(config)
     out = config.out or Path(f"{config.domain}{_dates(sides)}.jsonl")
     if len(sides) == 2:
         benchmark(config, sides, out)
         return
     tracking.open_store()  # a store that cannot be opened should fail before the hours of collecting, not after
-    collected = collect(sides[0], config.limit, out)
+    collection = collect(sides[0], config.limit, out)
     with tracking.run(f"fsd-{config.domain}", "collect", params=params(config, sides)) as run:
-        log_manifest(run, collected)
-    show(collected, config.limit)
+        log_manifest(run, collection)
+    show(collection, config.limit)
 
 
-def orders(config: Collect) -> "list[Order]":
-    """What the settings ask for: members, non-members, or both, members first.
+def specs(config: Collect) -> "list[CollectionSpec]":
+    """What to collect: members, non-members, or both, members first.
 
     Raises:
-        UsageError: for no date, dates that contradict each other, or options that the domain has not.
+        UsageError: for no date, dates that contradict each other, or options that the domain does not have.
     """
-    from fsd.collection import Order, domains
+    from fsd.collection import CollectionSpec, domains
     from fsd.collection.knowledge_cutoffs import cutoff
     from fsd.collection.source import Window
     from fsd.errors import UsageError
 
     if config.after and config.model:
         raise UsageError(f"either --after or --model must be given, not both; got {config.after} and {config.model}")
-    fact = cutoff(config.model) if config.model else None
-    after = fact.day if fact else _day("after", config.after)
+    known = cutoff(config.model) if config.model else None
+    after = known.day if known else _day("after", config.after)
     before = _day("before", config.before)
     if after is None and before is None:
         raise UsageError("a date must be given: --after DATE or --model ID for non-members, --before DATE for members")
@@ -83,64 +83,63 @@ def orders(config: Collect) -> "list[Order]":
             f"before must be {after + timedelta(days=1)} at most, so that no day is on both sides; got {before}"
         )
     domain = domains.load(config.domain)
-    named = "" if config.language == "any" else config.language
-    options = domain.parse_options(config.options, named)
-    language = "" if config.language == "any" else str(named or options.get("language") or domain.language)
+    language = "" if config.language == "any" else config.language
+    options = domain.parse_options(config.options, language)
+    if config.language != "any":
+        language = str(language or options.get("language") or domain.language)
     windows = [Window(before=before)] if before else []
     windows += [Window(after=after)] if after else []
-    because = f"cutoff of {config.model}: {fact.source}" if fact else ""
+    because = f"cutoff of {config.model}: {known.source}" if known else ""
     return [
-        Order(config.domain, window, language, options, config.min_words, config.benchmark_of, because)
+        CollectionSpec(config.domain, window, language, options, config.min_words, config.benchmark_of, because)
         for window in windows
     ]
 
 
-def benchmark(config: Collect, sides: "list[Order]", out: Path) -> None:
-    """Both sides, kept as files of their own so that neither is collected twice, then the balanced whole."""
+def benchmark(config: Collect, sides: "list[CollectionSpec]", out: Path) -> None:
+    """Collect both sides into files of their own, so that neither is collected twice, and build the benchmark."""
     from fsd import tracking
     from fsd.collection import build, collect, log_manifest, markdown, reusable, write_benchmark
     from fsd.errors import UsageError
 
     if out.exists():
-        raise UsageError(f"out must be a file that is not there yet; {out} exists: move it or name another")
+        raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
     tracking.open_store()
-    found = []
-    for name, order in zip(("members", "nonmembers"), sides, strict=True):
+    collections = []
+    for name, spec in zip(("members", "nonmembers"), sides, strict=True):
         part = out.with_name(f"{out.stem}.{name}.jsonl")
-        found.append(reusable(order, config.limit, part) or collect(order, config.limit, part))
-    documents, card = build(config.domain, *(side.documents for side in found), drop_shared=config.drop_shared)
+        collections.append(reusable(spec, config.limit, part) or collect(spec, config.limit, part))
+    documents, card = build(config.domain, *(c.documents for c in collections), drop_shared=config.drop_shared)
     write_benchmark(out, documents, card)
     with tracking.run(
         f"fsd-{config.domain}", "collect", params=params(config, sides), description=markdown(card)
     ) as run:
-        for side in found:
-            log_manifest(run, side)
+        for collection in collections:
+            log_manifest(run, collection)
         for ending in (".card.json", ".card.md"):
             run.log_file(out.with_name(out.stem + ending))
         run.log_dataset(out.stem, [d.text for d in documents], source=str(out), context="benchmark")
     show_benchmark(documents, card, out)
 
 
-def params(config: Collect, sides: "list[Order]") -> dict[str, object]:
-    """Every setting under its flag's name, with the dates as they were understood."""
-    from dataclasses import asdict
-
+def params(config: Collect, sides: "list[CollectionSpec]") -> dict[str, object]:
+    """Every setting under the name of its flag, with the dates, language and options in effect."""
     days = {"after": sides[-1].window.after or "", "before": sides[0].window.before or ""}
     return asdict(config) | days | {"language": sides[0].language, "options": dict(sides[0].options)}
 
 
-def show(collected: "Collected", limit: int) -> None:
-    """What was kept and what was dropped, for the terminal."""
-    manifest = collected.manifest
-    print(f"{manifest['kept']:,} texts, {manifest['first_date']} to {manifest['last_date']}: {collected.path}")
+def show(collection: "Collection", limit: int) -> None:
+    """Print how many texts were kept, and how many dropped for which reason."""
+    manifest = collection.manifest
+    print(f"{manifest['kept']:,} texts, {manifest['first_date']} to {manifest['last_date']}: {collection.path}")
     if manifest["kept"] < limit:
-        print(f"the source has no more: {limit:,} were asked for")
+        print(f"the source has no more; the limit was {limit:,}")
     for reason, count in manifest["dropped"].items():
         print(f"  {count:,} dropped: {reason}")
 
 
 def show_benchmark(documents: "list[Document]", card: "Card", out: Path) -> None:
-    """Size and fairness of a benchmark, for the terminal."""
+    """Print size and fairness of a benchmark."""
     print(f"{len(documents):,} texts, {card.members.texts:,} members and as many non-members: {out}")
     blind = card.aucs["blind"]
     print(f"blind classifier: {blind.get('reason') or 'AUC {value:.2f} [{low:.2f}, {high:.2f}]'.format(**blind)}")
@@ -157,7 +156,7 @@ def _day(name: str, text: str) -> Date | None:
         raise UsageError(f"{name} must be a day like 2023-02-24; got {text!r}") from error
 
 
-def _dates(sides: "list[Order]") -> str:
+def _dates(sides: "list[CollectionSpec]") -> str:
     days = [("before", sides[0].window.before), ("after", sides[-1].window.after)]
     return "".join(f"-{name}-{day}" for name, day in days if day)
 
@@ -165,4 +164,4 @@ def _dates(sides: "list[Order]") -> str:
 if __name__ == "__main__":
     from pipelines.common.cli import command
 
-    command(Collect, main, "Collect texts of a domain that a model cannot have seen, or a benchmark of both sides.")
+    command(Collect, main, "Collect texts that cannot be in a model's pretraining data, or a benchmark of both sides.")

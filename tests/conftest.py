@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import random
 import shutil
 import tempfile
 import threading
@@ -144,7 +145,7 @@ class Reply:
     length: int | None = None
 
 
-Answer = Callable[[str, dict[str, str]], Reply | bytes]
+Answer = Callable[[str, dict[str, str]], Reply | bytes | None]
 
 
 @dataclass
@@ -187,7 +188,7 @@ def reply() -> type[Reply]:
 
 @pytest.fixture
 def service() -> Iterator[Callable[[Answer], FakeService]]:
-    """Starts a local HTTP server whose replies to GET are a function of path and query, after its `faults`."""
+    """Starts a local server whose replies to GET are a function of path and query (None is a 404), after `faults`."""
     servers = []
 
     def start(answer: Answer) -> FakeService:
@@ -202,7 +203,9 @@ def service() -> Iterator[Callable[[Answer], FakeService]]:
                 fake.asked.append((url.path, query))
                 fake.agents.add(self.headers["User-Agent"])
                 content = fake.faults.pop(0) if fake.faults else answer(url.path, query)
-                sent = Reply(content) if isinstance(content, bytes) else content
+                sent = (
+                    content if isinstance(content, Reply) else Reply(content or b"Not Found", 200 if content else 404)
+                )
                 self.send_response(sent.status)
                 length = len(sent.body) if sent.length is None else sent.length
                 for name, value in {"Content-Length": str(length), **sent.headers}.items():
@@ -224,3 +227,17 @@ def service() -> Iterator[Callable[[Answer], FakeService]]:
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture(scope="session")
+def prose() -> Callable[..., str]:
+    """Gives an English-looking text of a seed that shares no run of words with that of another seed."""
+    common = ["the", "of", "and", "to", "in", "is", "that", "for", "it", "was", "on", "with", "as", "by", "at", "from"]
+
+    def make(seed: int, count: int = 40, topic: str = "w") -> str:
+        rng = random.Random(seed)
+        return " ".join(
+            rng.choice(common) if rng.random() < 0.4 else f"{topic}{rng.randrange(10**6)}" for _ in range(count)
+        )
+
+    return make

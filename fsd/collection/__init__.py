@@ -1,10 +1,20 @@
-"""Collecting dated texts of a domain, and building a benchmark of two sides from them.
+"""Collect dated texts of a domain, and build a benchmark of members and non-members from them.
 
-One engine for all domains: it asks a domain's `texts` for what it has, drops what must not be in the set and says
-why, survives being killed, and writes the file and its manifest. See docs/collecting.md.
+One engine for all domains: it reads a domain's `texts`, drops unsuitable ones and counts the reasons, resumes after an
+interruption, and writes the file with its manifest. See docs/collecting.md.
 """
 
 from fsd.collection.benchmark_card import Card, build, markdown, write_benchmark
-from fsd.collection.engine import Collected, Order, collect, log_manifest, reusable
+from fsd.collection.engine import Collection, CollectionSpec, collect, log_manifest, reusable
 
-__all__ = ["Card", "Collected", "Order", "build", "collect", "log_manifest", "markdown", "reusable", "write_benchmark"]
+__all__ = [
+    "Card",
+    "Collection",
+    "CollectionSpec",
+    "build",
+    "collect",
+    "log_manifest",
+    "markdown",
+    "reusable",
+    "write_benchmark",
+]

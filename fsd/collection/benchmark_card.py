@@ -1,4 +1,4 @@
-"""A benchmark of two sides, members before a day and non-members after another, and the card of how fair it is."""
+"""A benchmark of members before one day and non-members after another, and the card that shows how fair it is."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
-from fsd.collection.resume import as_json, line, write_atomically
+from fsd.collection.resume import json_line, pretty_json, write_atomically
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families, near_duplicates, words
 from fsd.errors import UsageError
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from fsd.evaluation.audit import Control
 
 NGRAMS = (7, 13)
-"""Lengths of n-grams compared: 7 as in fsd.data.near_duplicates, 13 as in MIMIR."""
+"""Lengths of the n-grams compared: 7 as in fsd.data.near_duplicates, 13 as in MIMIR."""
 LISTED = 5
 
 
 @dataclass(frozen=True)
 class Side:
-    """What the texts of one label are.
+    """Summary of the texts of one label.
 
     Attributes:
         texts: their number.
-        groups: articles, papers, books.
+        groups: number of articles, papers or books.
         dates: first, median and last day.
         words: fewest, median and most words.
     """
@@ -39,17 +39,17 @@ class Side:
 
 @dataclass(frozen=True)
 class Card:
-    """What a benchmark is, and what tells its sides apart without any model.
+    """Contents of a benchmark, and controls: what separates its sides without any model.
 
     Attributes:
         domain: of the texts.
         members: label 1.
         nonmembers: label 0.
-        left_out: reason → texts left out of the two sides.
-        ngram_overlap: n → mean share of a non-member's n-grams that some member has.
-        aucs: control → its AUC with the 95 % interval, or why there is none: blind (bag of words), date, length.
-        overlaps: respect → overlap of the two sides and what chance would show, see fsd.evaluation.distribution_shift.
-        warning: what the controls forbid to conclude; "" if nothing.
+        left_out: reason -> number of texts left out of the two sides.
+        ngram_overlap: n -> mean share of a non-member's n-grams that some member has.
+        aucs: control -> its AUC with the 95 % interval, or why there is none: blind (bag of words), date, length.
+        overlaps: property -> overlap of the two sides and its value by chance, see fsd.evaluation.distribution_shift.
+        warning: the conclusion that the controls forbid; "" if none.
     """
 
     domain: str
@@ -60,10 +60,6 @@ class Card:
     aucs: Mapping[str, Mapping[str, Any]]
     overlaps: Mapping[str, Mapping[str, float]]
     warning: str
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        return asdict(self)
 
 
 def build(
@@ -76,28 +72,28 @@ def build(
 ) -> tuple[list[Document], Card]:
     """Balance two sides and examine them.
 
-    Of the larger side the texts farthest from the other in time are left out, so both must come with the nearest
-    day first, as `fsd.collection.collect` gives them.
+    The larger side loses the texts farthest from the other in time, so both must be sorted with the nearest day first,
+    as `fsd.collection.collect` returns them.
 
     Args:
-        domain: for the card.
+        domain: name for the card.
         members: label 1, dated.
         nonmembers: label 0, dated.
-        drop_shared: leave out what the sides share, instead of refusing.
-        seed: of the controls.
+        drop_shared: leave out what the sides share, instead of refusing it.
+        seed: random seed of the controls.
 
     Returns:
         Members and non-members, as many of each, and the card.
 
     Raises:
-        UsageError: if the sides share texts (the same words, or a near-copy) or groups, listing them.
+        UsageError: if the sides share texts (the same words, or near-copies) or groups, listing them.
     """
     left_out = Counter[str]()
-    common = shared(members, nonmembers)
-    if common and not drop_shared:
-        raise UsageError(_refusal(common, members, nonmembers))
-    if common:
-        old, new = {i for i, _, _ in common}, {j for _, j, _ in common}
+    pairs = shared(members, nonmembers)
+    if pairs and not drop_shared:
+        raise UsageError(_refusal(pairs, members, nonmembers))
+    if pairs:
+        old, new = {i for i, _, _ in pairs}, {j for _, j, _ in pairs}
         members = [document for i, document in enumerate(members) if i not in old]
         nonmembers = [document for j, document in enumerate(nonmembers) if j not in new]
         left_out["shared by both sides"] = len(old) + len(new)
@@ -110,54 +106,49 @@ def build(
 
 
 def shared(members: Sequence[Document], nonmembers: Sequence[Document]) -> list[tuple[int, int, str]]:
-    """Pairs of a member and a non-member that are one text or of one group: places on their sides, and why."""
+    """Pairs of a member and a non-member that are copies or of one group: index on each side, and the reason."""
     count = len(members)
     pairs = {
         (link.i, link.j - count): "copy"
         for link in near_duplicates([document.text for document in (*members, *nonmembers)])
         if link.i < count <= link.j and link.reason == "copy"
     }
-    places: dict[str, list[int]] = {}
+    in_group: dict[str, list[int]] = {}
     for i, document in enumerate(members):
         if document.group:
-            places.setdefault(document.group, []).append(i)
+            in_group.setdefault(document.group, []).append(i)
     for j, document in enumerate(nonmembers):
-        for i in places.get(document.group, ()):
+        for i in in_group.get(document.group, ()):
             pairs.setdefault((i, j), f"group {document.group}")
-    return [(i, j, why) for (i, j), why in sorted(pairs.items())]
+    return [(i, j, reason) for (i, j), reason in sorted(pairs.items())]
 
 
-def _refusal(
-    common: Sequence[tuple[int, int, str]], members: Sequence[Document], nonmembers: Sequence[Document]
-) -> str:
+def _refusal(pairs: Sequence[tuple[int, int, str]], members: Sequence[Document], nonmembers: Sequence[Document]) -> str:
     listed = [
-        f"{members[i].source} ({members[i].date}) = {nonmembers[j].source} ({nonmembers[j].date}), {why}"
-        for i, j, why in common[:LISTED]
+        f"{members[i].source} ({members[i].date}) = {nonmembers[j].source} ({nonmembers[j].date}), {reason}"
+        for i, j, reason in pairs[:LISTED]
     ]
-    more = f"; and {len(common) - LISTED} more" if len(common) > LISTED else ""
+    more = f"; and {len(pairs) - LISTED} more" if len(pairs) > LISTED else ""
     return (
-        f"the two sides must share no text; {len(common)} pairs do: {'; '.join(listed)}{more}; "
+        f"the two sides must share no text; {len(pairs)} pairs do: {'; '.join(listed)}{more}; "
         "remove them at the source, or leave them out of both sides with --drop-shared"
     )
 
 
 def ngram_overlap(members: Sequence[str], nonmembers: Sequence[str], n: int) -> float:
-    """Mean over the non-members of the share of their distinct n-grams of words that some member has.
+    """Mean share of a non-member's distinct n-grams of words that some member has.
 
-    As MIMIR measures it (Duan et al. 2024, §5), there against the whole training data. Non-members shorter than n words
-    have none and count as 0.
+    As in MIMIR (Duan et al. 2024, arXiv 2402.07841, section 5), which compares with the whole training data.
+    Non-members of fewer than n words count as 0.
     """
-    known = {gram for text in members for gram in _grams(text, n)}
-    shares = []
-    for text in nonmembers:
-        own = set(_grams(text, n))
-        shares.append(len(own & known) / len(own) if own else 0.0)
-    return mean(shares)
+    in_members = {gram for text in members for gram in _ngrams(text, n)}
+    own = [set(_ngrams(text, n)) for text in nonmembers]
+    return mean(len(grams & in_members) / len(grams) if grams else 0.0 for grams in own)
 
 
-def _grams(text: str, n: int) -> Iterator[tuple[str, ...]]:
-    found = words(text)
-    return zip(*(found[start:] for start in range(n)), strict=False)
+def _ngrams(text: str, n: int) -> Iterator[tuple[str, ...]]:
+    tokens = words(text)
+    return zip(*(tokens[start:] for start in range(n)), strict=False)
 
 
 def _card(domain: str, documents: Sequence[Document], left_out: Mapping[str, int], seed: int) -> Card:
@@ -181,7 +172,7 @@ def _card(domain: str, documents: Sequence[Document], left_out: Mapping[str, int
         nonmembers=_side(documents[half:]),
         left_out=dict(left_out),
         ngram_overlap={n: ngram_overlap(texts[:half], texts[half:], n) for n in NGRAMS},
-        aucs={name: _shown(control) for name, control in controls.items()},
+        aucs={name: _auc(control) for name, control in controls.items()},
         overlaps={name: asdict(overlap) for name, overlap in overlaps(documents, seed=seed).items()},
         warning=_warning(controls["blind"], controls["length"]),
     )
@@ -198,71 +189,73 @@ def _side(documents: Sequence[Document]) -> Side:
     )
 
 
-def _shown(control: "Control") -> dict[str, Any]:
+def _auc(control: "Control") -> dict[str, Any]:
     if control.auc is None:
         return {"value": None, "reason": control.reason}
     return {"value": control.auc.value, "low": control.auc.low, "high": control.auc.high}
 
 
 def _warning(blind: "Control", length: "Control") -> str:
-    told = [
+    shifted = [
         f"{name} reaches AUC {control.auc}"
         for name, control in (("a classifier of words", blind), ("the length alone", length))
         if control.auc is not None and control.auc.low > 0.5
     ]
-    if not told:
+    if not shifted:
         return ""
     return (
-        f"SHIFTED: without any model, {' and '.join(told)}; "
-        "what a detector reaches up to there is no evidence of membership"
+        f"SHIFTED: without any model, {' and '.join(shifted)}; "
+        "a detector's AUC up to that value is no evidence of membership"
     )
 
 
 def markdown(card: Card) -> str:
-    """The card for people."""
-    lines = [f"# Benchmark: {card.domain}", "", "| | members (1) | non-members (0) |", "|-|-|-|"]
+    """The card as a Markdown page."""
     old, new = card.members, card.nonmembers
-    for label, one, other in (
+    sides = [
         ("texts", old.texts, new.texts),
         ("groups", old.groups, new.groups),
         ("first, median, last day", ", ".join(old.dates), ", ".join(new.dates)),
-        ("fewest, median, most words", _joined(old.words), _joined(new.words)),
-    ):
-        lines.append(f"| {label} | {one} | {other} |")
-    lines += [
-        "",
-        "The dates are the source's own. A text after the cutoff cannot have been seen; one before it may have been.",
-        "",
-        "## What tells the sides apart without any model",
-        "",
-        card.warning or "Neither the words nor the length tell them apart better than chance.",
-        "",
-        "| control | AUC [95 %] |",
-        "|-|-|",
+        ("fewest, median, most words", *(", ".join(f"{n:g}" for n in side.words) for side in (old, new))),
     ]
-    for name, auc in card.aucs.items():
-        told = auc["value"] is not None
-        lines.append(
-            f"| {name} | {auc['value']:.3f} [{auc['low']:.3f}, {auc['high']:.3f}] |"
-            if told
-            else f"| {name} | {auc['reason']} |"
-        )
-    lines += ["", "The date tells the sides apart by design.", "", "| overlap | found | by chance |", "|-|-|-|"]
-    lines += [f"| {name} | {o['value']:.2f} | {o['chance']:.2f} |" for name, o in card.overlaps.items()]
-    lines += [
-        f"| {n}-grams of a non-member that some member has | {share:.4f} | |" for n, share in card.ngram_overlap.items()
+    aucs = [
+        (name, a["reason"] if a["value"] is None else f"{a['value']:.3f} [{a['low']:.3f}, {a['high']:.3f}]")
+        for name, a in card.aucs.items()
     ]
-    if card.left_out:
-        lines += ["", "Left out: " + ", ".join(f"{count} {reason}" for reason, count in card.left_out.items()) + "."]
-    return "\n".join(lines) + "\n"
+    overlaps = [(name, f"{o['value']:.2f}", f"{o['chance']:.2f}") for name, o in card.overlaps.items()]
+    for n, share in card.ngram_overlap.items():
+        overlaps.append((f"{n}-grams of a non-member that some member has", f"{share:.4f}", ""))
+    left_out = ", ".join(f"{count} {reason}" for reason, count in card.left_out.items())
+    return "\n".join(
+        [
+            f"# Benchmark: {card.domain}",
+            "",
+            *_table(("", "members (1)", "non-members (0)"), sides),
+            "",
+            "The dates are the source's own. A text published after the cutoff cannot be in the pretraining data; one "
+            "published before it may be.",
+            "",
+            "## Separation of the sides without any model",
+            "",
+            card.warning or "Neither the words nor the length separate them better than chance.",
+            "",
+            *_table(("control", "AUC [95 %]"), aucs),
+            "",
+            "The date separates the sides by design.",
+            "",
+            *_table(("overlap", "observed", "by chance"), overlaps),
+            *(["", f"Left out: {left_out}."] if left_out else []),
+            "",
+        ]
+    )
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    return [f"| {' | '.join(map(str, row))} |" for row in (header, ["-"] * len(header), *rows)]
 
 
 def write_benchmark(out: Path, documents: Sequence[Document], card: Card) -> None:
-    """The benchmark, and beside it FILE.card.json and FILE.card.md; the benchmark appears last, and whole."""
-    write_atomically(out.with_name(f"{out.stem}.card.json"), as_json(card.to_json()))
+    """Write FILE.card.json and FILE.card.md, and then the benchmark itself, each atomically."""
+    write_atomically(out.with_name(f"{out.stem}.card.json"), pretty_json(asdict(card)))
     write_atomically(out.with_name(f"{out.stem}.card.md"), markdown(card).encode())
-    write_atomically(out, b"".join(map(line, documents)))
-
-
-def _joined(numbers: tuple[int, float, int]) -> str:
-    return ", ".join(f"{number:g}" for number in numbers)
+    write_atomically(out, b"".join(map(json_line, documents)))

@@ -1,4 +1,4 @@
-"""From an order to a file: ask the source, drop with a reason, remember, write rows and manifest."""
+"""The collector: read a source, drop unsuitable texts and count the reasons, write rows and manifest."""
 
 import hashlib
 import json
@@ -12,10 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsd.collection import domains
-from fsd.collection import language_check as languages
+from fsd.collection import domains, language_check
 from fsd.collection.domains import Domain
-from fsd.collection.resume import Partial, as_json, from_row, keyed, line, write_atomically
+from fsd.collection.resume import PartialCollection, from_json, json_line, plain, pretty_json, write_atomically
 from fsd.collection.source import Window
 from fsd.data.documents import Document, content_hash
 from fsd.data.near_duplicates import families, words
@@ -27,28 +26,26 @@ from fsd.progress import progress
 if TYPE_CHECKING:
     from fsd.tracking import Run
 
-SHORTEST = 32
-
 
 @dataclass(frozen=True)
-class Order:
-    """What is to be collected; a run with an equal order goes on where another one stopped.
+class CollectionSpec:
+    """What to collect; a run with an equal specification resumes an interrupted one.
 
     Attributes:
-        domain: name of the source.
-        window: days of first publication; its `before` alone asks for members, anything else for non-members.
-        language: that each text must be in; "" for any.
-        options: of the source.
-        min_words: texts of fewer words are dropped; of scripts without spaces, two signs are a word.
-        benchmark: files whose texts and near-duplicates of them must not be in the result.
-        because: why that window: the fact that its day was taken from.
+        domain: name of the domain.
+        window: days of first publication. Texts of a window without lower bound are members, all others non-members.
+        language: required language of each text; "" for any.
+        options: of the domain.
+        min_words: shorter texts are dropped; in scripts without spaces two characters count as a word.
+        benchmark: files whose texts, and near-duplicates of them, are dropped.
+        because: why this window: the fact behind its day, for the manifest.
     """
 
     domain: str
     window: Window
     language: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
-    min_words: int = SHORTEST
+    min_words: int = 32
     benchmark: tuple[str, ...] = ()
     because: str = ""
 
@@ -59,13 +56,13 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Collected:
+class Collection:
     """A finished collection.
 
     Attributes:
         documents: labelled and dated, the day nearest to the cutoff first.
         manifest: see `collect`.
-        path: of the rows; the manifest lies beside it.
+        path: file of the rows; the manifest is beside it.
     """
 
     documents: list[Document]
@@ -73,114 +70,113 @@ class Collected:
     path: Path
 
 
-def collect(order: Order, limit: int, out: Path, *, clock: Clock | None = None, shown: bool = True) -> Collected:
+def collect(
+    spec: CollectionSpec, limit: int, out: Path, *, clock: Clock | None = None, shown: bool = True
+) -> Collection:
     """Collect up to `limit` texts into a JSONL file that `pipelines.fsd` reads.
 
-    Rows have text, label, date, group, source and sha256. FILE.manifest.json beside it says what was asked for
-    and when, how many texts the source gave and for which reason each of the others was dropped, what the result
-    hashes to and with which versions it was made. If the source ends early, fewer texts come.
+    Rows have text, label, date, group, source and sha256. FILE.manifest.json beside it has the specification, the time,
+    the number of texts found, the number dropped for each reason, the hash of the rows, and versions. Fewer texts come
+    if the source ends early.
 
-    A killed run goes on from where it was when it is started again with the same order, see
-    `fsd.collection.resume`. Near-duplicates are looked for among all rows at once, so a few more than `limit`
-    may be fetched.
+    A run that was killed resumes when it is started again with an equal specification, see `fsd.collection.resume`.
+    Near-duplicates are searched among all rows at once, so that a few more than `limit` may be fetched.
 
     Args:
-        order: what.
+        spec: what to collect.
         limit: most texts.
-        out: the file to write; must not be there yet.
-        clock: time, and a way to wait.
-        shown: whether progress is shown.
+        out: the file to write; must not exist yet.
+        clock: the time.
+        shown: whether to show progress.
 
     Raises:
-        UsageError: for an order that cannot be met, a source that cannot be reached or gives nothing.
+        UsageError: for a specification that cannot be met, or a source that cannot be reached or has no suitable text.
     """
     clock = clock or Clock()
-    domain = domains.load(order.domain)
-    _check(order, limit, out, domain, clock)
-    benchmark = read_files(order.benchmark) if order.benchmark else []
-    known = [document.text for document in benchmark]
-    partial = Partial(out, keyed(order), clock)
+    domain = domains.load(spec.domain)
+    _check(spec, limit, out, domain, clock)
+    benchmark = [document.text for document in read_files(spec.benchmark)] if spec.benchmark else []
+    partial = PartialCollection(out, plain(spec), clock)
     try:
-        ended = _gather(order, limit, domain, partial, known, shown)
-        kept, copies = distinct(partial.documents, known)
-        dropped = partial.dropped + copies
-        if len(kept) > limit:
-            dropped["over the limit"] += len(kept) - limit
-        documents = kept[:limit]
+        ended = _gather(spec, limit, domain, partial, benchmark, shown)
+        documents, duplicates = distinct(partial.documents, benchmark)
+        dropped = partial.dropped + duplicates
+        if len(documents) > limit:
+            dropped["over the limit"] += len(documents) - limit
+        documents = documents[:limit]
         if not documents:
-            raise _nothing(order, partial, dropped)
-        content = b"".join(map(line, documents))
-        manifest = _manifest(order, limit, documents, content, clock) | {
+            partial.remove()
+            raise _nothing_left(spec, partial.found, dropped)
+        content = b"".join(map(json_line, documents))
+        manifest = _manifest(spec, limit, documents, content, clock) | {
             "found": partial.found,
             "dropped": dict(sorted(dropped.items())),
             "source_ended": ended,
         }
-        write_atomically(manifest_path(out), as_json(manifest))
+        write_atomically(manifest_path(out), pretty_json(manifest))
         write_atomically(out, content)
         partial.remove()
     finally:
         partial.close()
-    return Collected(documents, manifest, out)
+    return Collection(documents, manifest, out)
 
 
-def reusable(order: Order, limit: int, out: Path) -> Collected | None:
-    """What an earlier run with an equal order wrote, if it is there and unchanged; else None."""
+def reusable(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
+    """The result of an earlier run with an equal specification, if it is complete and unchanged; else None."""
     if not (out.is_file() and manifest_path(out).is_file()):
         return None
     content = out.read_bytes()
     manifest = json.loads(manifest_path(out).read_bytes())
-    asked = {"order": keyed(order), "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
-    if any(manifest.get(name) != value for name, value in asked.items()):
+    expected = {"order": plain(spec), "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
+    if any(manifest.get(name) != value for name, value in expected.items()):
         return None
-    return Collected([from_row(json.loads(row)) for row in content.splitlines()], manifest, out)
+    return Collection([from_json(line) for line in content.splitlines()], manifest, out)
 
 
 def manifest_path(out: Path) -> Path:
-    """FILE.jsonl → FILE.manifest.json."""
+    """FILE.jsonl -> FILE.manifest.json."""
     return out.with_name(f"{out.stem}.manifest.json")
 
 
-def log_manifest(run: "Run", collected: Collected) -> None:
-    """The manifest as an artifact, its numbers as metrics, the texts as a dataset of the run."""
-    manifest = collected.manifest
-    run.log_file(manifest_path(collected.path))
-    numbers = {"kept": manifest["kept"], "found": manifest["found"]}
-    numbers |= {f"dropped.{reason}": count for reason, count in manifest["dropped"].items()}
-    run.log_metrics({f"collect/{name}": float(value) for name, value in numbers.items()})
-    texts = [document.text for document in collected.documents]
-    run.log_dataset(collected.path.stem, texts, source=str(collected.path), context="collected")
+def log_manifest(run: "Run", collection: Collection) -> None:
+    """Log the manifest as an artifact of the run, its counts as metrics, and the texts as a dataset."""
+    manifest = collection.manifest
+    run.log_file(manifest_path(collection.path))
+    counts = {"kept": manifest["kept"], "found": manifest["found"]}
+    counts |= {f"dropped.{reason}": count for reason, count in manifest["dropped"].items()}
+    run.log_metrics({f"collect/{name}": float(count) for name, count in counts.items()})
+    texts = [document.text for document in collection.documents]
+    run.log_dataset(collection.path.stem, texts, source=str(collection.path), context="collected")
 
 
-def distinct(documents: Sequence[Document], known: Sequence[str] = ()) -> tuple[list[Document], Counter[str]]:
-    """The first text of each family of near-duplicates, and how many others there were.
+def distinct(documents: Sequence[Document], benchmark: Sequence[str] = ()) -> tuple[list[Document], Counter[str]]:
+    """The first document of each family of near-duplicates, and the number of the others by reason.
 
     Args:
         documents: in order.
-        known: texts of a benchmark; whatever is related to one of them goes.
+        benchmark: texts whose near-duplicates are dropped as well.
     """
-    number = families([Document(text) for text in (*known, *(document.text for document in documents))])
-    seen = set(number[: len(known)])
-    old = frozenset(seen)
-    kept, dropped = [], Counter[str]()
-    for document, family in zip(documents, number[len(known) :], strict=True):
-        if family in old:
-            dropped["near-duplicate of the benchmark"] += 1
-        elif family in seen:
-            dropped["near-duplicate"] += 1
-        else:
+    numbers = families([Document(text) for text in (*benchmark, *(document.text for document in documents))])
+    in_benchmark = frozenset(numbers[: len(benchmark)])
+    seen = set(in_benchmark)
+    first, dropped = [], Counter[str]()
+    for document, family in zip(documents, numbers[len(benchmark) :], strict=True):
+        if family not in seen:
             seen.add(family)
-            kept.append(document)
-    return kept, dropped
+            first.append(document)
+        else:
+            dropped["near-duplicate of the benchmark" if family in in_benchmark else "near-duplicate"] += 1
+    return first, dropped
 
 
-def _check(order: Order, limit: int, out: Path, domain: Domain, clock: Clock) -> None:
+def _check(spec: CollectionSpec, limit: int, out: Path, domain: Domain, clock: Clock) -> None:
     if limit < 1:
         raise UsageError(f"limit must be at least 1; got {limit}")
-    if order.min_words < 1:
-        raise UsageError(f"min_words must be at least 1; got {order.min_words}")
+    if spec.min_words < 1:
+        raise UsageError(f"min_words must be at least 1; got {spec.min_words}")
     if out.suffix != ".jsonl":
         raise UsageError(f"out must be a file that ends in .jsonl; got {out}")
-    for name, day in (("after", order.window.after), ("before", order.window.before)):
+    for name, day in (("after", spec.window.after), ("before", spec.window.before)):
         if day is None:
             continue
         if day >= clock.today:
@@ -191,89 +187,86 @@ def _check(order: Order, limit: int, out: Path, domain: Domain, clock: Clock) ->
             raise UsageError(f"{name} must be a day of {domain.name}, which begins on {domain.first}; got {day}")
 
 
-def _gather(order: Order, limit: int, domain: Domain, partial: Partial, known: Sequence[str], shown: bool) -> bool:
-    """Fill the partial file until `limit` texts are left of it without near-duplicates; whether the source ended."""
-    old = {content_hash(text) for text in known}
-    seen = {content_hash(document.text) for document in partial.documents}
+def _gather(
+    spec: CollectionSpec, limit: int, domain: Domain, partial: PartialCollection, benchmark: Sequence[str], shown: bool
+) -> bool:
+    """Collect until `limit` rows are left without near-duplicates; whether the source ended."""
     wanted = limit
-    arriving = _arriving(order, domain, partial)
-    with progress(limit, f"{domain.name}", "texts", shown=shown) as bar:
+    suitable = _suitable(spec, domain, partial, benchmark)
+    with progress(limit, domain.name, "texts", shown=shown) as bar:
         bar.update(min(limit, len(partial.documents)))
         while True:
-            missing = wanted - len(partial.documents)
-            for document in islice(_fit(order, arriving, partial, old, seen), max(0, missing)):
+            for document in islice(suitable, max(0, wanted - len(partial.documents))):
                 partial.add(document)
                 bar.update()
             if len(partial.documents) < wanted:
                 return True
-            short = limit - len(distinct(partial.documents, known)[0])
-            if short <= 0:
+            missing = limit - len(distinct(partial.documents, benchmark)[0])
+            if missing <= 0:
                 return False
-            bar.update(-min(short, bar.n))
-            wanted += short
+            bar.update(-min(missing, bar.n))
+            wanted += missing
 
 
-def _arriving(order: Order, domain: Domain, partial: Partial) -> Iterator[Document]:
-    for document in domain.texts(order.window, partial, **order.options):
-        partial.found += 1
-        yield replace(document, member=order.member)
-
-
-def _fit(
-    order: Order, arriving: Iterator[Document], partial: Partial, old: set[str], seen: set[str]
+def _suitable(
+    spec: CollectionSpec, domain: Domain, partial: PartialCollection, benchmark: Sequence[str]
 ) -> Iterator[Document]:
-    """Texts that may stay, as far as one text alone can tell; others are counted by reason."""
-    for document in arriving:
-        reason = _unfit(order, document)
+    """Labelled texts of the source, without those that one text alone shows to be unsuitable or that come again."""
+    in_benchmark = {content_hash(text) for text in benchmark}
+    seen = {content_hash(document.text) for document in partial.documents}
+    for document in domain.texts(spec.window, partial, **spec.options):
+        partial.found += 1
+        reason = _unsuitable(spec, document)
         if not reason:
             digest = content_hash(document.text)
-            reason = "in the benchmark" if digest in old else "duplicate" if digest in seen else ""
+            reason = "in the benchmark" if digest in in_benchmark else "duplicate" if digest in seen else ""
         if reason:
             partial.dropped[reason] += 1
-            continue
-        seen.add(digest)
-        yield document
+        else:
+            seen.add(digest)
+            yield replace(document, member=spec.member)
 
 
-def _unfit(order: Order, document: Document) -> str:
+def _unsuitable(spec: CollectionSpec, document: Document) -> str:
+    """Why a text is dropped; "" if it is not."""
     if document.date is None:
         return "no date"
-    if document.date not in order.window:
+    if document.date not in spec.window:
         return "outside the dates"
     if any("\ud800" <= sign <= "\udfff" for sign in document.text):
         return "not valid Unicode"
-    found = words(document.text)
-    unspaced = sum(1 for word in found if len(word) == 1 and ord(word) > 0x2E7F)
-    if len(found) - unspaced / 2 < order.min_words:
+    tokens = words(document.text)
+    unspaced = sum(1 for token in tokens if len(token) == 1 and ord(token) > 0x2E7F)
+    if len(tokens) - unspaced / 2 < spec.min_words:
         return "too short"
-    if order.language and not languages.speaks(document.text, order.language):
-        return f"not in {order.language}"
+    if spec.language and not language_check.is_in(document.text, spec.language):
+        return f"not in {spec.language}"
     return ""
 
 
-def _nothing(order: Order, partial: Partial, dropped: Counter[str]) -> UsageError:
-    partial.remove()
-    dates = " and ".join(f"{n} {d}" for n, d in (("after", order.window.after), ("before", order.window.before)) if d)
+def _nothing_left(spec: CollectionSpec, found: int, dropped: Counter[str]) -> UsageError:
+    dates = " and ".join(f"{n} {d}" for n, d in (("after", spec.window.after), ("before", spec.window.before)) if d)
     reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "nothing"
     return UsageError(
-        f"{order.domain} must have texts published {dates} that fit; of {partial.found} found none is left: {reasons}"
+        f"{spec.domain} must have suitable texts published {dates}; of {found} found none is left: {reasons}"
     )
 
 
-def _manifest(order: Order, limit: int, documents: Sequence[Document], content: bytes, clock: Clock) -> dict[str, Any]:
+def _manifest(
+    spec: CollectionSpec, limit: int, documents: Sequence[Document], content: bytes, clock: Clock
+) -> dict[str, Any]:
     days = [document.date.isoformat() for document in documents if document.date]
-    checked = bool(order.language) and languages.known(order.language)
     return {
-        "order": keyed(order),
-        "label": int(order.member),
+        "order": plain(spec),
+        "label": int(spec.member),
         "limit": limit,
         "kept": len(documents),
         "first_date": min(days),
         "last_date": max(days),
         "groups": len({document.group for document in documents}),
-        "language_checked": checked,
+        "language_checked": bool(spec.language) and language_check.is_supported(spec.language),
         "sha256": hashlib.sha256(content).hexdigest(),
-        "benchmark_sha256": {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in order.benchmark},
+        "benchmark_sha256": {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in spec.benchmark},
         "finished": datetime.fromtimestamp(clock.wall(), UTC).isoformat(timespec="seconds"),
         "versions": {
             "fsd": metadata.version("fsd"),

@@ -1,6 +1,6 @@
-"""A cheap check that a text is in the language asked for: by its script, and by words that every text needs.
+"""A cheap language check by script and function words.
 
-It is meant to catch an article in the wrong language, a table or a page of code; it tells no dialects apart.
+It catches an article in the wrong language, a table or a page of code; it does not distinguish dialects.
 """
 
 import re
@@ -22,7 +22,7 @@ _STOP = {
     "uk": "і в на з що у до не та за від це як для його він був про або є",
 }
 STOP = {language: frozenset(listed.split()) for language, listed in _STOP.items()}
-"""Language → twenty of its commonest words."""
+"""Language -> twenty of its most common words."""
 
 _HAN, _KANA = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff", "\u3040-\u30ff"
 _SCRIPTS = {
@@ -41,21 +41,21 @@ _SCRIPTS = {
 SCRIPTS = {language: re.compile(f"[{signs}]") for language, signs in _SCRIPTS.items()}
 LETTER = re.compile(r"[^\W\d_]")
 KANA = re.compile(f"[{_KANA}]")
-LEAST = 0.06
-"""Share of common words in running text; tables of names and numbers have less, prose has 15 to 45 %."""
+MIN_COMMON = 0.06
+"""Least share of common words in running text; tables of names and numbers have less, prose has 15 to 45 %."""
 
 
-def known(language: str) -> bool:
-    """Whether texts of that language can be checked."""
+def is_supported(language: str) -> bool:
+    """Whether `is_in` can check texts of that language."""
     return _base(language) in STOP or _base(language) in SCRIPTS
 
 
-def speaks(text: str, language: str) -> bool:
-    """Whether the text is in the language, as far as a cheap look can tell; True for languages not known here.
+def is_in(text: str, language: str) -> bool:
+    """Whether the text is probably in the language; True for languages that are not supported.
 
-    At least half of the letters must be of the language's script (Japanese with kana, Chinese almost without);
-    where its common words are known, at least `LEAST` of the words must be among them, and no other language's
-    common words may be commoner.
+    At least half of the letters must be of the language's script (Japanese with kana, Chinese almost without). Where
+    the common words of the language are listed, at least `MIN_COMMON` of the words must be among them, and no other
+    language's common words may be more frequent.
     """
     base = _base(language)
     if base in SCRIPTS:
@@ -66,9 +66,9 @@ def speaks(text: str, language: str) -> bool:
             return False
     if base not in STOP:
         return True
-    found = words(text)
-    shares = {name: sum(1 for word in found if word in listed) for name, listed in STOP.items()}
-    return shares[base] >= LEAST * len(found) and shares[base] == max(shares.values())
+    tokens = words(text)
+    counts = {name: sum(1 for token in tokens if token in common) for name, common in STOP.items()}
+    return counts[base] >= MIN_COMMON * len(tokens) and counts[base] == max(counts.values())
 
 
 def _base(language: str) -> str:

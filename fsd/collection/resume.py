@@ -1,9 +1,8 @@
-"""A collection that is not finished yet: rows so far, and where to go on.
+"""An unfinished collection on disk: its rows so far, and the cursor to resume from.
 
-Two files lie beside the one to come. FILE.partial has the rows; FILE.journal says up to which byte of it the rows
-are settled and from which cursor the source goes on. Rows after that byte come from a part of the source that was
-not finished: a resumed run cuts them off and asks for that part again. So no row is lost and none comes twice,
-wherever the run was killed.
+FILE.partial has the rows; FILE.journal has the cursor of the source and the number of bytes of FILE.partial that belong
+to what was read before it. Rows after those bytes come from a page that was not finished: a resumed run cuts them off
+and requests that page again. So no row is lost and none comes twice, wherever the run was killed.
 """
 
 import json
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
 
-def to_row(document: Document) -> dict[str, Any]:
-    """A document as a row of the file: text, label, date, group, source, sha256."""
-    return {
+def json_line(document: Document) -> bytes:
+    """A document as a JSON line: text, label, date, group, source, sha256."""
+    row = {
         "text": document.text,
         "label": int(bool(document.member)),
         "date": document.date.isoformat() if document.date else None,
@@ -34,25 +33,27 @@ def to_row(document: Document) -> dict[str, Any]:
         "source": document.source,
         "sha256": content_hash(document.text),
     }
+    return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
 
-def from_row(row: Mapping[str, Any]) -> Document:
-    """The document of a row."""
+def from_json(line: bytes) -> Document:
+    """The document of a line that `json_line` made."""
+    row = json.loads(line)
     return Document(row["text"], bool(row["label"]), Date.fromisoformat(row["date"]), row["group"], row["source"])
 
 
-def line(document: Document) -> bytes:
-    """A row as a line of JSON."""
-    return (json.dumps(to_row(document), ensure_ascii=False) + "\n").encode()
-
-
-def as_json(value: object) -> bytes:
-    """A file of JSON for people and programs."""
+def pretty_json(value: object) -> bytes:
+    """A JSON file for people and programs."""
     return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
 
 
+def plain(value: Any) -> Any:
+    """A dataclass as JSON values; dates become strings."""
+    return json.loads(json.dumps(asdict(value), default=str))
+
+
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is seen whole or not at all."""
+    """Write a file so that no reader ever sees a part of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -64,62 +65,62 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-class Partial(Journal):
-    """The journal that a source reads and saves, and the rows that were taken from it.
+class PartialCollection(Journal):
+    """The journal of a source together with the rows taken from it, both on disk.
 
     Args:
-        out: the file to come.
-        key: what is collected; a partial file of anything else is refused.
-        clock: for waiting.
+        out: the final file.
+        spec: what is collected, as JSON values; a partial file of another collection is refused.
+        clock: the time.
 
     Attributes:
         documents: the rows so far.
-        found: texts that the source gave or left out so far.
+        found: number of texts that the source has yielded or left out so far.
 
     Raises:
-        UsageError: if `out` is there already or cannot be, something else was begun beside it, or another process
-            is at it.
+        UsageError: if `out` exists or cannot be written, its partial file belongs to another collection, or another
+            process is collecting it.
     """
 
-    def __init__(self, out: Path, key: Mapping[str, Any], clock: Clock) -> None:
+    def __init__(self, out: Path, spec: Mapping[str, Any], clock: Clock) -> None:
         super().__init__(clock=clock)
         self.documents: list[Document] = []
         self.found = 0
-        self._key = json.loads(json.dumps(key))
+        self._spec = json.loads(json.dumps(spec))
         self._rows, self._state = (out.with_name(out.name + ending) for ending in (".partial", ".journal"))
         if out.exists() and not self._state.exists():
-            raise UsageError(f"out must be a file that is not there yet; {out} exists: move it or name another")
-        self._lock = _locked(out)
+            raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
+        self._lock = _acquire_lock(out)
         try:
             size = self._restore()
             self._file: BinaryIO = self._rows.open("r+b" if self._rows.exists() else "w+b")
             self._file.truncate(size)
             self._file.seek(0)
-            self.documents = [from_row(json.loads(text)) for text in self._file]
+            self.documents = [from_json(line) for line in self._file]
         except BaseException:
-            _unlock(self._lock)
+            _release(self._lock)
             raise
         if not self._state.exists():
             self.save(None)
 
     def add(self, document: Document) -> None:
-        """Keep a row."""
+        """Append a row."""
         self.documents.append(document)
-        self._file.write(line(document))
+        self._file.write(json_line(document))
 
     def save(self, cursor: Any) -> None:
-        """Settle everything so far."""
+        """Save the cursor, and with it all rows so far."""
         super().save(cursor)
         self._file.flush()
         os.fsync(self._file.fileno())
         state = {
-            "order": self._key,
+            "order": self._spec,
             "cursor": cursor,
             "bytes": self._file.tell(),
             "found": self.found,
             "dropped": dict(self.dropped),
         }
-        write_atomically(self._state, as_json(state))
+        write_atomically(self._state, pretty_json(state))
 
     def drop(self, reason: str) -> None:
         """Count a text that the source leaves out."""
@@ -127,42 +128,44 @@ class Partial(Journal):
         super().drop(reason)
 
     def close(self) -> None:
-        """Leave the files for another run, if there is a place in them to go on from."""
+        """Close the files; they stay for another run if there is a cursor to resume from."""
         self._file.close()
         if self.cursor is None:
-            self._rows.unlink(missing_ok=True)
-            self._state.unlink(missing_ok=True)
-        _unlock(self._lock)
+            self._unlink()
+        _release(self._lock)
 
     def remove(self) -> None:
         """Delete both files: the collection is finished."""
         self.close()
+        self._unlink()
+
+    def _unlink(self) -> None:
         self._rows.unlink(missing_ok=True)
         self._state.unlink(missing_ok=True)
 
     def _restore(self) -> int:
-        """Read the journal; the number of bytes that are settled."""
+        """Read the journal; the number of bytes of the rows that it covers."""
         if not self._state.exists():
             return 0
         try:
             state = json.loads(self._state.read_bytes())
-            settled = int(state["bytes"])
+            size = int(state["bytes"])
             self.cursor, self.found, self.dropped = state["cursor"], state["found"], Counter(state["dropped"])
         except (ValueError, KeyError) as error:
             raise UsageError(f"{self._state} must be a journal of this command; delete it and its .partial") from error
-        if state["order"] != self._key:
-            changed = [name for name in self._key if state["order"].get(name) != self._key[name]]
+        if state["order"] != self._spec:
+            changed = [name for name in self._spec if state["order"].get(name) != self._spec[name]]
             raise UsageError(
-                f"{self._rows} must be of the same collection to go on; {', '.join(changed) or 'something'} was "
-                "another then: name another --out, or delete it and its .journal"
+                f"{self._rows} must be of the same collection to resume; it has another "
+                f"{', '.join(changed) or 'format'}: name another --out, or delete it and its .journal"
             )
-        if not self._rows.exists() or self._rows.stat().st_size < settled:
-            raise UsageError(f"{self._rows} must hold {settled} bytes, as its journal says; delete both to start anew")
-        return settled
+        if not self._rows.exists() or self._rows.stat().st_size < size:
+            raise UsageError(f"{self._rows} must hold the {size} bytes in its journal; delete both to start over")
+        return size
 
 
-def _locked(out: Path) -> "FileLock":
-    """A lock that the system gives up with the process, however that ends."""
+def _acquire_lock(out: Path) -> "FileLock":
+    """A lock that the operating system releases when the process ends."""
     import filelock
 
     lock = filelock.FileLock(out.with_name(f".{out.name}.lock"))
@@ -170,17 +173,12 @@ def _locked(out: Path) -> "FileLock":
         out.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except filelock.Timeout as error:
-        raise UsageError(f"{out} must be collected by one process at a time; another is at it") from error
+        raise UsageError(f"{out} must be collected by one process at a time; another one is collecting it") from error
     except OSError as error:
         raise UsageError(f"out must be in a folder that can be written to; {out}: {error.strerror}") from error
     return lock
 
 
-def _unlock(lock: "FileLock") -> None:
+def _release(lock: "FileLock") -> None:
     lock.release()
     Path(lock.lock_file).unlink(missing_ok=True)
-
-
-def keyed(value: Any) -> Any:
-    """A dataclass of dates and such as plain JSON."""
-    return json.loads(json.dumps(asdict(value), default=str))

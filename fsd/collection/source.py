@@ -1,26 +1,24 @@
-"""What a source of dated texts is told, and what it tells its caller.
+"""Interface between the collector and a domain: a window of dates goes in, documents and a resume cursor come out.
 
-A domain's file has one function, `texts(window, journal, *, ...)`, which gives the texts of the source that were
-first published within a window, the day nearest to the cutoff first: the nearer the two sides of a benchmark lie
-in time, the less they differ in anything but membership. `sides` makes `nonmembers` and `members` of it.
+The file of a domain defines `texts(window, journal, *, options)`, a generator of documents first published within the
+window, the day nearest to the cutoff first: the closer the members and non-members of a benchmark lie in time, the less
+they differ in anything but membership. CONTRIBUTING.md has an example.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from datetime import timedelta
-from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from fsd.data.documents import Document
-from fsd.errors import UsageError
 from fsd.net.http import Clock
 
 
 @dataclass(frozen=True)
 class Window:
-    """Days of first publication that are wanted: after one day, before another, both excluded; None is no bound."""
+    """Range of days of first publication: after one day, before another, both exclusive; None is no bound."""
 
     after: Date | None = None
     before: Date | None = None
@@ -30,29 +28,29 @@ class Window:
 
     @property
     def newest_first(self) -> bool:
-        """Whether the day nearest to the cutoff is the last one: so it is for members."""
+        """True if texts are wanted newest first (members)."""
         return self.after is None
 
     def first(self, default: Date) -> Date:
-        """The first day that is wanted; `default` where nothing bounds it."""
+        """The first day of the window; `default` if it has no lower bound."""
         return default if self.after is None else self.after + timedelta(days=1)
 
     def last(self, default: Date) -> Date:
-        """The last day that is wanted; `default` where nothing bounds it."""
+        """The last day of the window; `default` if it has no upper bound."""
         return default if self.before is None else self.before - timedelta(days=1)
 
 
 @dataclass
 class Journal:
-    """Where a source goes on after a break.
+    """Where a source resumes after an interruption.
 
-    A source reads `cursor` once, when it starts, and calls `save` when every text before that cursor was given.
-    A generator comes back from `yield` only when the text was taken, so nothing is lost and nothing comes twice.
+    A source reads `cursor` once, at its start, and calls `save` after it has yielded every text before that cursor. A
+    generator resumes from `yield` only once the text has been stored, so no text is lost and none comes twice.
 
     Attributes:
-        cursor: what was saved last, as JSON can hold it; None at the first start.
-        dropped: reason → number of texts that the source did not give, see `drop`.
-        clock: for waiting.
+        cursor: the value saved last, a JSON value; None at the first start.
+        dropped: reason -> number of texts that the source has left out.
+        clock: the time.
     """
 
     cursor: Any = None
@@ -60,54 +58,16 @@ class Journal:
     clock: Clock = field(default_factory=Clock)
 
     def save(self, cursor: Any) -> None:
-        """Everything before this cursor was given."""
+        """Save the cursor after all texts before it have been yielded."""
         self.cursor = cursor
 
     def drop(self, reason: str) -> None:
-        """Count a text that the source itself leaves out."""
+        """Count a text that the source leaves out."""
         self.dropped[reason] += 1
 
 
 Texts = Callable[..., Iterator[Document]]
-"""`texts(window, journal, *, ...)` of a domain's file: texts of the source, dated by the source, without a label.
+"""`texts(window, journal, *, options)` of a domain: documents with the source's own dates and without a label.
 
-Texts without a date or outside the window may come as well; it is for the caller to drop and to count them.
+Documents without a date or outside the window may be among them; the collector drops and counts them.
 """
-
-
-class NonMembers(Protocol):
-    """Texts too young to be members."""
-
-    def __call__(self, *, after: Date, limit: int, **options: Any) -> Iterator[Document]:
-        """At most `limit` texts, first published after that day."""
-
-
-class Members(Protocol):
-    """Texts old enough to be members."""
-
-    def __call__(self, *, before: Date, limit: int, **options: Any) -> Iterator[Document]:
-        """At most `limit` texts, first published before that day."""
-
-
-def sides(texts: Texts) -> tuple[NonMembers, Members]:
-    """`nonmembers` and `members` of a source."""
-
-    def nonmembers(*, after: Date, limit: int, **options: Any) -> Iterator[Document]:
-        """Texts first published after a date, that day excluded, the oldest first; options as for `texts`."""
-        return _labelled(texts, Window(after=after), limit, options, member=False)
-
-    def members(*, before: Date, limit: int, **options: Any) -> Iterator[Document]:
-        """Texts first published before a date, that day excluded, the newest first; options as for `texts`.
-
-        That they are members is for the user to know: a date makes it possible, not certain.
-        """
-        return _labelled(texts, Window(before=before), limit, options, member=True)
-
-    return nonmembers, members
-
-
-def _labelled(texts: Texts, window: Window, limit: int, options: dict[str, Any], *, member: bool) -> Iterator[Document]:
-    if limit < 1:
-        raise UsageError(f"limit must be at least 1; got {limit}")
-    dated = (text for text in texts(window, Journal(), **options) if text.date is not None and text.date in window)
-    return (replace(text, member=member) for text in islice(dated, limit))

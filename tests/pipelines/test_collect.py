@@ -1,32 +1,28 @@
 import json
 import os
-import random
 import subprocess
 import sys
 import threading
 from datetime import UTC, date, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.tracking import find_runs
-from pipelines.collect import Collect, main, orders
-
-COMMON = ["the", "of", "and", "to", "in", "is", "that", "for", "it", "was", "on", "with", "as", "by", "at", "from"]
+from pipelines.collect import Collect, main, specs
 
 
-def prose(seed, count=40):
-    rng = random.Random(seed)
-    return " ".join(rng.choice(COMMON) if rng.random() < 0.4 else f"w{rng.randrange(10**6)}" for _ in range(count))
+@pytest.fixture
+def dump(prose):
+    """Writes a file with a text for each day, the text of a number that grows; gives the option that names it."""
 
+    def write(path, days, first=0):
+        rows = [{"text": prose(first + n), "date": day, "group": f"g{first + n}"} for n, day in enumerate(days)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return f"path={path}"
 
-def dump(path, days, first=0):
-    rows = [{"text": prose(first + n), "date": day, "group": f"g{first + n}"} for n, day in enumerate(days)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return f"path={path}"
+    return write
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +37,7 @@ def here(tmp_path, monkeypatch, store):
     return tmp_path
 
 
-def test_nonmembers_by_the_cutoff_of_a_model(here, capsys):
+def test_nonmembers_by_the_cutoff_of_a_model(here, capsys, dump):
     options = (dump(here / "dump.jsonl", ["2023-02-24", "2023-02-25", "2023-02-26"]),)
     main(Collect(domain="local", limit=9, model="huggyllama/llama-7b", options=options))
     (row, _) = read_files(["local-after-2023-02-24.jsonl"], labelled=True)
@@ -50,7 +46,7 @@ def test_nonmembers_by_the_cutoff_of_a_model(here, capsys):
     assert manifest["order"]["because"].startswith("cutoff of huggyllama/llama-7b: release (Meta, 24 Feb 2023")
     said = capsys.readouterr().out
     assert "2 texts, 2023-02-25 to 2023-02-26: local-after-2023-02-24.jsonl" in said
-    assert "the source has no more: 9 were asked for" in said
+    assert "the source has no more; the limit was 9" in said
     assert "1 dropped: outside the dates" in said
     run, *_ = find_runs("fsd-local")
     assert run.params["model"] == "huggyllama/llama-7b"
@@ -58,7 +54,7 @@ def test_nonmembers_by_the_cutoff_of_a_model(here, capsys):
     assert run.metrics["collect/kept"] == 2
 
 
-def test_members_and_nonmembers_make_a_benchmark_that_survives_a_failure(here, capsys):
+def test_members_and_nonmembers_make_a_benchmark_that_survives_a_failure(here, capsys, dump):
     days = [f"2022-01-{n:02}" for n in range(1, 21)] + [f"2024-01-{n:02}" for n in range(1, 21)]
     options = (dump(here / "dump.jsonl", days),)
     config = Collect("local", 15, before="2023-01-01", after="2023-12-31", options=options, out=here / "b.jsonl")
@@ -78,7 +74,7 @@ def test_members_and_nonmembers_make_a_benchmark_that_survives_a_failure(here, c
     assert read_files([here / "b.jsonl"])[0].text == documents[0].text
 
 
-def test_sides_that_share_a_text_are_refused(here):
+def test_sides_that_share_a_text_are_refused(here, dump, prose):
     dump(here / "dump.jsonl", ["2022-01-01", "2022-01-02", "2024-01-01", "2024-01-02"])
     text = (here / "dump.jsonl").read_text().replace(prose(3), prose(0).upper())
     (here / "dump.jsonl").write_text(text)
@@ -112,34 +108,28 @@ def test_sides_that_share_a_text_are_refused(here):
 )
 def test_mistakes_in_the_settings(changes, message):
     with pytest.raises(UsageError, match=message) as caught:
-        orders(Collect(**{"domain": "arxiv", "limit": 5, **changes}))
+        specs(Collect(**{"domain": "arxiv", "limit": 5, **changes}))
     assert "\n" not in str(caught.value)
 
 
 def test_language_and_options_go_to_the_source():
-    (order,) = orders(Collect("wikipedia", 5, after="2023-01-01", language="de", options=("kind=all", "words=64")))
+    (order,) = specs(Collect("wikipedia", 5, after="2023-01-01", language="de", options=("kind=all", "words=64")))
     assert order.options == {"language": "de", "kind": "all", "words": 64}
     assert order.language == "de"
-    (order,) = orders(Collect("arxiv", 5, after="2023-01-01", options=("categories=cs.CL,cs.LG",)))
+    (order,) = specs(Collect("arxiv", 5, after="2023-01-01", options=("categories=cs.CL,cs.LG",)))
     assert (order.language, order.options) == ("en", {"categories": ("cs.CL", "cs.LG")})
-    assert orders(Collect("arxiv", 5, after="2023-01-01", language="any"))[0].language == ""
-    assert [o.member for o in orders(Collect("arxiv", 5, after="2023-01-01", before="2022-01-01"))] == [True, False]
+    assert specs(Collect("arxiv", 5, after="2023-01-01", language="any"))[0].language == ""
+    assert [o.member for o in specs(Collect("arxiv", 5, after="2023-01-01", before="2022-01-01"))] == [True, False]
 
 
-class Questions(BaseHTTPRequestHandler):
-    """Five questions, two at a time; the second request hangs until it is released."""
+def test_a_killed_process_resumes(here, root, service, prose):
+    hanging, released = threading.Event(), threading.Event()
+    days = [datetime(2023, 3, n, tzinfo=UTC) for n in range(1, 6)]
 
-    asked: list[str]
-    hanging: threading.Event
-    released: threading.Event
-
-    def do_GET(self):
-        query = dict(parse_qsl(urlsplit(self.path).query))
-        self.asked.append(query["fromdate"])
-        if len(self.asked) == 2:
-            self.hanging.set()
-            self.released.wait(60)
-        days = [datetime(2023, 3, n, tzinfo=UTC) for n in range(1, 6)]
+    def answer(path, query):
+        if len(fake.asked) == 2:
+            hanging.set()
+            released.wait(60)
         items = [
             {
                 "question_id": day.day, "title": "Why", "body": f"<p>{prose(day.day)}</p>",
@@ -148,25 +138,12 @@ class Questions(BaseHTTPRequestHandler):
             for day in days
             if day.timestamp() >= int(query["fromdate"])
         ]  # fmt: skip
-        body = json.dumps({"items": items[:3], "has_more": len(items) > 3}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        return json.dumps({"items": items[:3], "has_more": len(items) > 3}).encode()
 
-    def log_message(self, *_):
-        pass
-
-
-def test_a_killed_process_goes_on_where_it_was(here, root):
-    hanging, released, asked = threading.Event(), threading.Event(), []
-    handler = type("OneSite", (Questions,), {"asked": asked, "hanging": hanging, "released": released})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    fake = service(answer)
     command = [sys.executable, "-m", "pipelines.collect", "--domain", "stackexchange", "--after", "2023-02-28"]
     command += ["--limit", "50", "--out", "q.jsonl"]
-    url = f"http://127.0.0.1:{server.server_port}"
-    environment = os.environ | {"PYTHONPATH": str(root), "FSD_STACKEXCHANGE_URL": url}
+    environment = os.environ | {"PYTHONPATH": str(root), "FSD_STACKEXCHANGE_URL": fake.url}
     try:
         first = subprocess.Popen(command, cwd=here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert hanging.wait(60)
@@ -179,11 +156,10 @@ def test_a_killed_process_goes_on_where_it_was(here, root):
         third = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
     finally:
         released.set()
-        server.shutdown()
-        server.server_close()
     assert [d.date.day for d in read_files([here / "q.jsonl"])] == [1, 2, 3, 4, 5]
     assert "5 texts, 2023-03-01 to 2023-03-05: q.jsonl" in second.stdout
-    assert asked[1:3] == [asked[1]] * 2
-    assert len(asked) == 3
+    starts = [query["fromdate"] for _, query in fake.asked]
+    assert starts[1:3] == [starts[1]] * 2
+    assert len(starts) == 3
     assert third.returncode == 2
-    assert third.stderr.strip().splitlines()[-1].startswith("error: out must be a file that is not there yet; q.jsonl")
+    assert "error: out must be a file that does not exist yet; q.jsonl" in third.stderr

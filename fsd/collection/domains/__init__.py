@@ -1,44 +1,63 @@
-"""The domains, one file each, found by file name; a name that begins with _ is no domain.
+"""The domains, one file each, found by file name; names that begin with _ are skipped.
 
-A domain may offer:
+A domain's file defines
 
-- `benchmark(*, limit=None)`: labelled documents of a published benchmark, label 1 = member;
-- `texts(window, journal, *, ...)`: dated texts of its source, with the source's own options; of it
-  `fsd.collection.source.sides` makes
-- `nonmembers(*, after, limit, ...)`: texts first published after a date, by the source's own word, and
-- `members(*, before, limit, ...)`: texts first published before one.
-
-Beside `texts` stand `LANGUAGE`, the language of the texts ("" for any), and `FIRST`, the first day of the source.
+- `texts(window, journal, *, options)`: dated texts of its source, see `fsd.collection.source`. The keyword-only
+  parameters are its options on the command line; a default is a string, a whole number or a tuple of strings.
+- `FIRST`: the first day of the source; optional.
+- `LANGUAGE`: language code of the texts, "" (the default) for any.
+- `BENCHMARK`: name of its published benchmark in `fsd.data.benchmarks`; optional.
 """
 
 import importlib
+import inspect
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from itertools import islice
 from types import ModuleType
 from typing import Any
 
-from fsd.collection import options as _options
-from fsd.collection.source import Journal, Window
-from fsd.data.documents import Document
+from fsd.collection.options import REQUIRED, options, parse
+from fsd.collection.source import Texts
 from fsd.errors import UsageError
 
-OFFERS = ("benchmark", "nonmembers", "members")
+CONTRACT = "texts(window, journal, *, options)"
 
 
 @dataclass(frozen=True)
 class Domain:
-    """A domain's file, by its name."""
+    """A domain's file under its name, checked against the contract.
+
+    Raises:
+        UsageError: if the file does not keep the contract.
+    """
 
     name: str
     module: ModuleType
 
+    def __post_init__(self) -> None:
+        must = f"domain {self.name} must define"
+        if not callable(getattr(self.module, "texts", None)):
+            raise UsageError(f"{must} {CONTRACT}; it defines no texts")
+        signature = inspect.signature(self.texts)
+        kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+        parameters = [p for p in signature.parameters.values() if p.kind is not kinds[1]]
+        if [p.name for p in parameters if p.kind is kinds[0]] != ["window", "journal"] or len(parameters) != 2:
+            raise UsageError(f"{must} {CONTRACT}; it defines texts{signature}")
+        for name, default in options(self.texts).items():
+            if default is not REQUIRED and not isinstance(default, str | int | tuple):
+                raise UsageError(f"{must} options whose defaults are str, int or tuple; got {name}={default!r}")
+        for name, kind in (("FIRST", date), ("LANGUAGE", str), ("BENCHMARK", str)):
+            value = getattr(self.module, name, None)
+            if value is not None and not isinstance(value, kind):
+                raise UsageError(f"{must} {name} as a {kind.__name__}; got {value!r}")
+
     @property
-    def offers(self) -> tuple[str, ...]:
-        """What the file defines of `OFFERS`."""
-        return tuple(offer for offer in OFFERS if hasattr(self.module, offer))
+    def texts(self) -> Texts:
+        """The generator of dated texts."""
+        texts: Texts = self.module.texts
+        return texts
 
     @property
     def first(self) -> date:
@@ -47,63 +66,17 @@ class Domain:
 
     @property
     def language(self) -> str:
-        """Language of the texts where nothing else is asked for; "" for any."""
+        """Default language of the texts; "" for any."""
         return getattr(self.module, "LANGUAGE", "")
 
-    def benchmark(self, *, limit: int | None = None) -> Iterator[Document]:
-        """Labelled documents of the domain's benchmark, the first `limit` of them if that is given.
-
-        Raises:
-            UsageError: if the domain has no benchmark, `limit` is below 1, or it cannot be loaded.
-        """
-        self._check("benchmark", limit)
-        return islice(self.module.benchmark(limit=limit), limit)
-
-    def nonmembers(self, *, after: date, limit: int, **options: Any) -> Iterator[Document]:
-        """At most `limit` documents first published after a date, that day not included.
-
-        Raises:
-            UsageError: if the domain has no collector, `limit` is below 1, or the source cannot be reached.
-        """
-        self._check("nonmembers", limit)
-        return islice(self.module.nonmembers(after=after, limit=limit, **options), limit)
-
-    def members(self, *, before: date, limit: int, **options: Any) -> Iterator[Document]:
-        """At most `limit` documents first published before a date, that day not included.
-
-        Raises:
-            UsageError: if the domain has no collector, `limit` is below 1, or the source cannot be reached.
-        """
-        self._check("members", limit)
-        return islice(self.module.members(before=before, limit=limit, **options), limit)
-
-    def texts(self, window: Window, journal: Journal, **options: Any) -> Iterator[Document]:
-        """Dated texts of the source, see `fsd.collection.source.Texts`.
-
-        Raises:
-            UsageError: if the domain has no collector or the source cannot be reached.
-        """
-        self._check("nonmembers", None)
-        found: Iterator[Document] = self.module.texts(window, journal, **options)
-        return found
-
     def parse_options(self, entries: Sequence[str], language: str = "") -> dict[str, Any]:
-        """The source's own options out of `name=value`, and the language if the source wants to know it.
+        """Values of the options `name=value`, and of the option `language` where the domain has one.
 
         Raises:
-            UsageError: for an option that the source does not have, or a value it cannot be.
+            UsageError: for an unknown option, a missing one, or a value of the wrong type.
         """
-        self._check("nonmembers", None)
-        wanted = "language" in _options.options(self.module.texts)
-        asked = [f"language={language}"] if wanted and language else []
-        return _options.parse(self.name, self.module.texts, [*asked, *entries])
-
-    def _check(self, offer: str, limit: int | None) -> None:
-        if offer not in self.offers:
-            offers = " and ".join(self.offers) or "nothing"
-            raise UsageError(f"domain must be one that offers {offer}; {self.name} offers {offers}")
-        if limit is not None and limit < 1:
-            raise UsageError(f"limit must be at least 1; got {limit}")
+        default = [f"language={language}"] if language and "language" in options(self.texts) else []
+        return parse(self.name, self.texts, [*default, *entries])
 
 
 def names() -> tuple[str, ...]:
@@ -115,7 +88,7 @@ def load(name: str) -> Domain:
     """The domain of that name.
 
     Raises:
-        UsageError: for a name that does not exist.
+        UsageError: for an unknown name, or a file that does not keep the contract.
     """
     if name not in names():
         raise UsageError(f"domain must be one of {', '.join(names())}; got {name!r}")

@@ -1,20 +1,17 @@
-"""Papers on arXiv.
+"""Papers on arXiv, from the Atom feed of its API.
 
-New papers come from the API's Atom feed, read with the standard library rather than through a client package:
-what matters here is what such clients hide, the offset to resume from and how long a refusal asks to wait.
+The feed is parsed with the standard library: client packages hide the offset to resume from and Retry-After.
 """
 
 import re
 from collections.abc import Iterator
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from fsd.collection.service import Service, format_changed, iso_day
-from fsd.collection.source import Journal, Window, sides
-from fsd.data import benchmarks
+from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 
@@ -23,47 +20,40 @@ FIRST = Date(1991, 8, 14)
 LANGUAGE = "en"
 PAGE = 100
 DEEPEST = 10_000
-"""Offset after which the query starts anew from the last date: arXiv serves deep offsets badly."""
+"""Offset from which the query is restarted at the last date: arXiv serves deep offsets badly."""
 ATOM = "{http://www.w3.org/2005/Atom}"
 SEARCH = "{http://a9.com/-/spec/opensearch/1.1/}"
-
-
 BENCHMARK = "arxivtection"
 """Name of the published benchmark in `fsd.data.benchmarks`."""
-
-
-def benchmark(*, limit: int | None = None) -> Iterator[Document]:
-    """arXivTection; see `fsd.data.benchmarks.arxivtection`."""
-    return islice(benchmarks.load(BENCHMARK).documents, limit)
 
 
 def texts(
     window: Window, journal: Journal, *, categories: tuple[str, ...] = (), query: str = "", mirror: str = ""
 ) -> Iterator[Document]:
-    """Title and abstract of each paper; the date of its first version decides.
+    """Title and abstract of each paper, dated by its first version.
 
-    The feed has the abstract of the newest version. That of a paper first published after a cutoff is younger
-    still; for members a paper revised after the window is left out, because its text may be younger than it.
+    The feed has the abstract of the newest version. As members, papers revised after the window are left out, because
+    their text may be later than the window.
 
     Args:
         window: days of the first version.
-        journal: where to go on.
-        categories: like cs.CL; a paper in any of them is taken.
-        query: in arXiv's own syntax, like `all:transformer ANDNOT ti:survey`.
+        journal: cursor and clock.
+        categories: such as cs.CL; papers in any of them.
+        query: in arXiv's own syntax, such as `all:transformer ANDNOT ti:survey`.
         mirror: another address of the API.
     """
     service = Service("arxiv", URL, interval=3.0, clock=journal.clock, mirror=mirror)
     first, last = window.first(FIRST), window.last(journal.clock.today)
     at: dict[str, Any] = journal.cursor or {"from": f"{first:%Y%m%d}0000", "to": f"{last:%Y%m%d}2359", "start": 0}
     while True:
-        asked = {
+        params = {
             "search_query": _query(categories, query, at),
             "start": at["start"],
             "max_results": PAGE,
             "sortBy": "submittedDate",
             "sortOrder": "descending" if window.newest_first else "ascending",
         }
-        page = service.get("/api/query", partial(_page, start=at["start"]), asked)
+        page = service.get("/api/query", partial(_page, start=at["start"]), params)
         for paper in page.papers:
             if window.before and paper.revised and paper.revised >= window.before:
                 journal.drop("revised after the window")
@@ -82,9 +72,6 @@ def texts(
         journal.save(at)
 
 
-nonmembers, members = sides(texts)
-
-
 class _Paper(NamedTuple):
     document: Document
     revised: Date | None
@@ -96,8 +83,8 @@ class _Page(NamedTuple):
 
 
 def _query(categories: tuple[str, ...], query: str, at: dict[str, Any]) -> str:
-    named = " OR ".join(f"cat:{category}" for category in categories)
-    parts = [f"({part})" for part in (named, query) if part]
+    any_category = " OR ".join(f"cat:{category}" for category in categories)
+    parts = [f"({part})" for part in (any_category, query) if part]
     return " AND ".join([*parts, f"submittedDate:[{at['from']} TO {at['to']}]"])
 
 
@@ -107,7 +94,7 @@ def _page(body: bytes, start: int) -> _Page:
     if not total.isdecimal():
         raise format_changed("arxiv", "<totalResults> as a whole number", total)
     papers = [_paper(entry) for entry in feed.iter(f"{ATOM}entry")]
-    if not papers and start < int(total):  # the API now and then sends an empty page in the middle of a result
+    if not papers and start < int(total):  # the API sometimes sends an empty page in the middle of a result
         raise ValueError(f"no papers at {start} of {total}")
     return _Page(papers, int(total))
 

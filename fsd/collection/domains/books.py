@@ -1,8 +1,8 @@
-"""Books released by Project Gutenberg, in segments as Dolma-Book has them.
+"""Books released by Project Gutenberg, in segments as in Dolma-Book.
 
-The catalogue of the project, one CSV file, says when each book was released. A release after the cutoff proves
-that this edition is new, not that the words are: most of these books were printed a century ago, and a famous one
-may have been scanned before by somebody else.
+The project's catalogue, one CSV file, has the release date of each book. A release after the cutoff proves that this
+edition is new, not that the words are: most of these books were printed a century ago, and a famous one may have been
+scanned before by others.
 """
 
 import csv
@@ -13,7 +13,7 @@ from io import StringIO
 from typing import NamedTuple
 
 from fsd.collection.service import RefusedError, Service, field
-from fsd.collection.source import Journal, Window, sides
+from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 from fsd.data.segments import PLACES, segments
 from fsd.errors import UsageError
@@ -46,47 +46,44 @@ def texts(
 ) -> Iterator[Document]:
     """Segments of each book released in the window, without header, licence and credits.
 
-    A book too short for all its segments gives the first of them that do not overlap.
+    A book too short for all its segments yields the first of them that do not overlap.
 
     Args:
         window: days of release.
-        journal: where to go on.
+        journal: cursor and clock.
         language: code of the catalogue: en, fr, de, ...
         words: length of a segment; Dolma-Book has 512 and 1,024.
-        places: of head, middle, tail.
-        mirror: another address with the same paths; the project asks for one where many books are wanted.
+        places: among head, middle, tail.
+        mirror: another address with the same paths; the project wants one used for many books.
     """
     if words < 1 or not places or not set(places) <= set(PLACES):
         raise UsageError(
             f"options must have words of 1 or more and places of {','.join(PLACES)}; got {words}, {places}"
         )
     service = Service("gutenberg", URL, interval=2.0, clock=journal.clock, mirror=mirror)
-    done = tuple(journal.cursor or ())
+    last = tuple(journal.cursor or ())
     for book in _books(service, window, journal, language):
         key = (book.issued.isoformat(), book.number)
-        if done and (key >= done if window.newest_first else key <= done):
+        if last and (key >= last if window.newest_first else key <= last):
             continue
         path = f"/cache/epub/{book.number}/pg{book.number}.txt"
         try:
-            body = _body(service.get(path, _decoded))
+            body, problem = _body(service.get(path, _decoded))
         except RefusedError as refusal:
             if refusal.status not in (403, 404, 410):
                 raise
-            body = "", "no plain text"
-        if body[1]:
-            journal.drop(body[1])
-        for text in segments(body[0], words, places):
+            body, problem = "", "no plain text"
+        if problem:
+            journal.drop(problem)
+        for text in segments(body, words, places):
             yield Document(
                 text, None, book.issued, f"gutenberg:{book.number}", f"{service.base_url}/ebooks/{book.number}"
             )
         journal.save(list(key))
 
 
-nonmembers, members = sides(texts)
-
-
 def _books(service: Service, window: Window, journal: Journal, language: str) -> list[_Book]:
-    found = []
+    books = []
     for row in service.get(CATALOGUE, _catalogue):
         if row["Type"] != "Text" or language not in re.split(r"[;,\s]+", row["Language"].strip()):
             continue
@@ -99,8 +96,8 @@ def _books(service: Service, window: Window, journal: Journal, language: str) ->
         except ValueError as error:
             raise UsageError(f"gutenberg must give 'Issued' as a date and 'Text#' as a number; {error}") from error
         if book.issued in window:
-            found.append(book)
-    return sorted(found, reverse=window.newest_first)
+            books.append(book)
+    return sorted(books, reverse=window.newest_first)
 
 
 def _catalogue(body: bytes) -> list[dict[str, str]]:
@@ -120,7 +117,7 @@ def _decoded(body: bytes) -> str:
 
 
 def _body(text: str) -> tuple[str, str]:
-    """What stands between the markers, or "" and why there is nothing."""
+    """The text between the markers and ""; or "" and the problem."""
     if not text:
         return "", "not UTF-8"
     text = text.replace("\r\n", "\n")

@@ -1,16 +1,17 @@
-"""Chinese patents, as PatentMIA has them, from a dump or export of your own.
+"""Chinese patents, as in PatentMIA, from your own dump or export.
 
-No office serves full texts with priority dates to everybody, so the texts come from a local JSONL, CSV or Parquet
-file. The priority date decides: a description cannot have been published before the invention was first filed.
+No patent office serves full texts with priority dates to the public, so the texts come from a local JSONL, CSV or
+Parquet file. They are dated by priority: a description cannot have been published before the invention was filed.
 """
 
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from fsd.collection.domains.local import dated
-from fsd.collection.source import Journal, Window, sides
+from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 from fsd.data.segments import cut
 from fsd.errors import UsageError
@@ -40,25 +41,22 @@ def texts(
 
     Args:
         window: days of priority.
-        journal: counts those that are shorter than a snippet.
+        journal: counts the texts that are shorter than a snippet.
         path: the file.
         columns: names of the columns.
-        language: for zh, words are cut by jieba, else at spaces.
-        words: length of a snippet; PatentMIA has 512.
+        language: words are segmented by jieba for zh, at spaces otherwise.
+        words: length of a snippet; 512 in PatentMIA.
     """
-    for found in dated(path, columns, window):
-        text = found.text
+    for document in dated(path, columns, window):
+        text = document.text
         for pattern, replacement in NOISE:
             text = pattern.sub(replacement, text)
         snippet = _snippet(text.strip(), words, language)
         if not snippet:
             journal.drop("shorter than a snippet")
             continue
-        page = f"{PAGE}{found.group}" if NUMBER.fullmatch(found.group) else found.source
-        yield Document(snippet, None, found.date, found.group, page)
-
-
-nonmembers, members = sides(texts)
+        page = f"{PAGE}{document.group}" if NUMBER.fullmatch(document.group) else document.source
+        yield replace(document, text=snippet, member=None, source=page)
 
 
 def _snippet(text: str, words: int, language: str) -> str:
@@ -77,12 +75,11 @@ def _snippet(text: str, words: int, language: str) -> str:
 def _jieba() -> Any:
     try:
         with warnings.catch_warnings():
-            # the package asks for features that setuptools and Python will drop one day; nothing a user can do
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("ignore")  # of deprecations inside the package
             import jieba
     except ImportError as error:
         raise UsageError(
-            "patents in Chinese must be cut by jieba, which is not here: pip install 'fsd[chinese]'"
+            "patents in Chinese must be segmented by jieba, which is not installed: pip install 'fsd[chinese]'"
         ) from error
     jieba.setLogLevel("WARNING")
     return jieba

@@ -1,9 +1,7 @@
 """Questions of Stack Overflow and the other Stack Exchange sites.
 
-Chosen over GitHub because it serves more users with less doubt. The sites are in the Pile, in LLaMA's data,
-RedPajama and Dolma; one unauthenticated request gives 100 whole texts; a question has a date of creation and a
-date of its last edit of its own, and a licence that allows keeping it (CC BY-SA). A README has none of its own
-dates: only the repository has one, and each text costs one of 60 requests an hour.
+The sites are in the Pile, LLaMA's data, RedPajama and Dolma. One unauthenticated request returns 100 whole questions,
+each with its creation date, the date of its last edit, and a licence that allows keeping it (CC BY-SA).
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +12,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from fsd.collection.service import Service, field, json_object
-from fsd.collection.source import Journal, Window, sides
+from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 
 URL = "https://api.stackexchange.com"
@@ -31,16 +29,16 @@ def texts(
     tags: tuple[str, ...] = (),
     mirror: str = "",
 ) -> Iterator[Document]:
-    """Title and body of each question asked in the window.
+    """Title and body of each question created in the window.
 
-    Pages are asked for by the time of the last question, because page numbers end at 25 without a key. For members
-    a question edited after the window is left out: its text may be younger.
+    Pages are requested by the time of the last question, because page numbers end at 25 without a key. As members,
+    questions edited after the window are left out: their text may be later.
 
     Args:
-        window: days of asking.
-        journal: where to go on.
+        window: days of creation.
+        journal: cursor and clock.
         site: as the API names it: stackoverflow, math, ru.stackoverflow, ...
-        tags: all of which a question must have.
+        tags: a question must have all of them.
         mirror: another address of the API.
     """
     service = Service("stackexchange", URL, interval=0.5, clock=journal.clock, mirror=mirror)
@@ -74,22 +72,19 @@ def texts(
         journal.save(at)
 
 
-nonmembers, members = sides(texts)
-
-
 def _seconds(day: Date) -> int:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
 
 
 def _question(item: Mapping[str, Any], service: str) -> Document:
     title, body, link = (field(item, name, service, str) for name in ("title", "body", "link"))
-    asked = field(item, "creation_date", service, int) if "creation_date" in item else None
-    day = datetime.fromtimestamp(asked, UTC).date() if asked is not None else None
+    created = field(item, "creation_date", service, int) if "creation_date" in item else None
+    day = datetime.fromtimestamp(created, UTC).date() if created is not None else None
     return Document(f"{unescape(title)}\n{plain(body)}", None, day, f"{service}:{link}", link)
 
 
 def plain(html: str) -> str:
-    """The text of a piece of HTML, one line for each block; code keeps its lines."""
+    """The text of HTML, one line for each block; code keeps its lines."""
     reader = _Reader()
     reader.feed(html)
     reader.close()

@@ -1,19 +1,17 @@
-"""Wikipedia articles about events.
+"""Wikipedia articles about events, from the MediaWiki API.
 
-New articles come from the MediaWiki API. Its log of page creations (`list=logevents`, `letype=create`) goes back
-to 27 June 2018, while `list=recentchanges` forgets after 30 to 90 days. The log says when a page of that name was
-made; the date that decides is that of the article's first revision, asked for together with its lead.
+The log of page creations (`list=logevents`, `letype=create`) goes back to 27 June 2018, whereas `list=recentchanges`
+covers the last 30 to 90 days. The log has the creation of a page of that name; articles are dated by their first
+revision, which is requested together with the lead.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
-from itertools import islice
 from typing import Any
 
 from fsd.collection.service import Service, field, iso_day, json_object
-from fsd.collection.source import Journal, Window, sides
-from fsd.data import benchmarks
+from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 from fsd.data.segments import cut
 from fsd.errors import UsageError
@@ -25,15 +23,8 @@ LANGUAGE = "en"
 KINDS = ("events", "all")
 BUSY = frozenset({"maxlag", "ratelimited", "readonly", "internal_api_error_DBQueryError"})
 LISTS = re.compile(r"(Lists?|Timeline|Index|Outline|Glossary) of |\d{4} in ")
-
-
 BENCHMARK = "wikimia"
 """Name of the published benchmark in `fsd.data.benchmarks`."""
-
-
-def benchmark(*, limit: int | None = None) -> Iterator[Document]:
-    """WikiMIA in all its lengths; see `fsd.data.benchmarks.wikimia`."""
-    return islice(benchmarks.load(BENCHMARK).documents, limit)
 
 
 def texts(
@@ -45,18 +36,18 @@ def texts(
     words: int = 0,
     mirror: str = "",
 ) -> Iterator[Document]:
-    """The lead of each article created in the window, as it stands now.
+    """The current lead of each article created in the window.
 
-    An article is about an event, as WikiMIA wants it, if a category names the year in which the article was made
-    or the year before ("2024 floods in Europe", "Scheepsramp in 2024"): that works in every language. Redirects,
-    disambiguations and lists are left out.
+    As in WikiMIA the articles are about events: a category names the year of the first revision or the year before
+    ("2024 floods in Europe", "Scheepsramp in 2024"), which works in every language. Redirects, disambiguations and
+    lists are left out.
 
     Args:
         window: days of the first revision.
-        journal: where to go on.
+        journal: cursor and clock.
         language: of the edition: en, de, zh, ...
         kind: events or all.
-        words: length to cut the lead to, WikiMIA's being 32, 64, 128 and 256; 0 keeps all of it.
+        words: length to cut the lead to (32, 64, 128 or 256 in WikiMIA); 0 keeps it whole.
         mirror: another address of the wiki.
     """
     if kind not in KINDS:
@@ -71,10 +62,10 @@ def texts(
         "lestart": end if window.newest_first else start, "leend": start if window.newest_first else end,
     }  # fmt: skip
     while True:
-        page = _ask(service, log | (journal.cursor or {}))
+        page = _query(service, log | (journal.cursor or {}))
         for event in field(field(page, "query", service.name), "logevents", service.name, list):
             article = _article(service, field(event, "pageid", service.name, int))
-            reason = _unfit(article, kind)
+            reason = _unsuitable(article, kind)
             if reason:
                 journal.drop(reason)
             else:
@@ -84,10 +75,7 @@ def texts(
         journal.save(field(page, "continue", service.name, dict))
 
 
-nonmembers, members = sides(texts)
-
-
-def _ask(service: Service, params: Mapping[str, Any]) -> dict[str, Any]:
+def _query(service: Service, params: Mapping[str, Any]) -> dict[str, Any]:
     def parse(body: bytes) -> dict[str, Any]:
         reply = json_object(body)
         error = reply.get("error")
@@ -102,7 +90,7 @@ def _ask(service: Service, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _article(service: Service, number: int) -> dict[str, Any]:
-    """Lead, first revision and categories of one page; the API gives first revisions of one page at a time only."""
+    """Lead, first revision and categories of a page; the API returns the first revision of one page at a time only."""
     if not number:
         return {"missing": True}
     params = {
@@ -110,16 +98,16 @@ def _article(service: Service, number: int) -> dict[str, Any]:
         "rvdir": "newer", "rvlimit": 1, "rvprop": "timestamp", "inprop": "url", "cllimit": "max", "clshow": "!hidden",
         "ppprop": "disambiguation",
     }  # fmt: skip
-    pages = field(field(_ask(service, params), "query", service.name), "pages", service.name, list)
+    pages = field(field(_query(service, params), "query", service.name), "pages", service.name, list)
     if not pages or "missing" in pages[0]:
         return {"missing": True}
     for name in ("extract", "fullurl", "title"):
         field(pages[0], name, service.name, str)
-    found: dict[str, Any] = pages[0]
-    return found
+    article: dict[str, Any] = pages[0]
+    return article
 
 
-def _unfit(article: Mapping[str, Any], kind: str) -> str:
+def _unsuitable(article: Mapping[str, Any], kind: str) -> str:
     if article.get("missing"):
         return "deleted since"
     if article.get("redirect"):
@@ -131,8 +119,8 @@ def _unfit(article: Mapping[str, Any], kind: str) -> str:
     day = _created(article)
     years = {str(year) for year in (day.year, day.year - 1)} if day else set()
     titles = [field(entry, "title", "wikipedia", str) for entry in article.get("categories", ())]
-    named = {year for title in titles for year in re.findall(r"\d{4}", title)}
-    return "" if kind == "all" or day is None or years & named else "not about an event"
+    in_titles = {year for title in titles for year in re.findall(r"\d{4}", title)}
+    return "" if kind == "all" or day is None or years & in_titles else "not about an event"
 
 
 def _created(article: Mapping[str, Any]) -> Date | None:

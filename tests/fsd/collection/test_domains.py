@@ -1,3 +1,5 @@
+"""The registry of domains and the contract of their files."""
+
 from collections.abc import Iterator
 from datetime import date
 from types import ModuleType
@@ -6,21 +8,22 @@ import pytest
 
 from fsd.collection import domains
 from fsd.collection.domains import Domain
+from fsd.collection.source import Journal, Window
+from fsd.data import benchmarks
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 
 
 @pytest.mark.parametrize("name", domains.names())
-def test_every_domain_offers_something_and_says_what(name: str) -> None:
+def test_every_domain_keeps_the_contract_and_is_documented(name: str) -> None:
     domain = domains.load(name)
-    assert domain.name == name
-    assert domain.offers
     assert domain.module.__doc__
-    assert all(getattr(domain.module, offer).__doc__ for offer in domain.offers)
+    assert domain.texts.__doc__
+    assert getattr(domain.module, "BENCHMARK", "wikimia") in benchmarks.names()
 
 
 def test_names_are_the_files_that_are_domains() -> None:
-    assert {"arxiv", "wikipedia"} <= set(domains.names())
+    assert set(domains.names()) >= {"arxiv", "books", "local", "patents", "stackexchange", "wikipedia"}
     assert not any(name.startswith("_") for name in domains.names())
 
 
@@ -30,27 +33,41 @@ def test_unknown_domain(name: str) -> None:
         domains.load(name)
 
 
-def made(**functions: object) -> Domain:
+def old_style(*, after: date, limit: int) -> Iterator[Document]:
+    raise NotImplementedError
+
+
+def extra(window: Window, journal: Journal, limit: int) -> Iterator[Document]:
+    raise NotImplementedError
+
+
+def any_option(window: Window, journal: Journal, **options: str) -> Iterator[Document]:
+    raise NotImplementedError
+
+
+def odd_option(window: Window, journal: Journal, *, share: float = 0.5) -> Iterator[Document]:
+    raise NotImplementedError
+
+
+def good(window: Window, journal: Journal, *, path: str, words: int = 0) -> Iterator[Document]:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, r"must define texts\(window, journal, \*, options\); it defines no texts$"),
+        ({"nonmembers": old_style}, r"it defines no texts$"),
+        ({"texts": old_style}, r"options\); it defines texts\(\*, after: .*, limit: "),
+        ({"texts": extra}, r"options\); it defines texts\(window: .*, limit: int\)"),
+        ({"texts": any_option}, r"options\); it defines texts\(window: .*, \*\*options: str\)"),
+        ({"texts": odd_option}, r"must define options whose defaults are str, int or tuple; got share=0.5$"),
+        ({"texts": good, "FIRST": "2010-01-01"}, r"must define FIRST as a date; got '2010-01-01'$"),
+        ({"texts": good, "LANGUAGE": 5}, r"must define LANGUAGE as a str; got 5$"),
+    ],
+)
+def test_a_file_that_breaks_the_contract_is_refused_when_it_is_loaded(content: dict[str, object], message: str) -> None:
     module = ModuleType("made")
-    vars(module).update(functions)
-    return Domain("made", module)
-
-
-def endless(**_: object) -> Iterator[Document]:
-    while True:
-        yield Document("x")
-
-
-def test_limit_holds_whatever_the_file_does() -> None:
-    domain = made(benchmark=endless, nonmembers=endless)
-    assert len(list(domain.benchmark(limit=3))) == 3
-    assert len(list(domain.nonmembers(after=date(2023, 1, 1), limit=2))) == 2
-    with pytest.raises(UsageError, match="limit must be at least 1; got 0"):
-        domain.benchmark(limit=0)
-
-
-def test_what_is_not_offered_is_refused() -> None:
-    with pytest.raises(UsageError, match="offers nonmembers; made offers benchmark"):
-        made(benchmark=endless).nonmembers(after=date(2023, 1, 1), limit=1)
-    with pytest.raises(UsageError, match="offers benchmark; made offers nothing"):
-        made().benchmark()
+    vars(module).update(content)
+    with pytest.raises(UsageError, match=f"^domain made .*{message}"):
+        Domain("made", module)

@@ -34,20 +34,30 @@ def feed(entries, count, start=0, total="totalResults"):
     return (HEAD.format(total=total, count=count, start=start) + "".join(entries) + "</feed>\n").encode()
 
 
+def serve(service, entries):
+    """Serves the entries of the days in the query by date, start and max_results, as the API does."""
+
+    def answer(path, query):
+        assert path == "/api/query"
+        low, high = re.search(r"submittedDate:\[(\d{8})0000 TO (\d{8})2359\]", query["search_query"]).groups()
+        fit = [e for e in entries if low <= day_of(e) <= high]
+        fit.sort(key=day_of, reverse=query["sortOrder"] == "descending")
+        at, most = int(query["start"]), int(query["max_results"])
+        return feed(fit[at : at + most], len(fit), at)
+
+    return service(answer)
+
+
+def publish(texts, service, folder):
+    """Serves (day, text) pairs; gives the options to collect them."""
+    entries = [entry(f"{n:04}", str(day), abstract=text) for n, (day, text) in enumerate(texts)]
+    return (f"mirror={serve(service, entries).url}",)
+
+
 @pytest.fixture
 def archive(service, monkeypatch):
-    """Serves the entries of the days asked for by date, start and max_results, as the API does."""
-
     def start(entries):
-        def answer(path, query):
-            assert path == "/api/query"
-            low, high = re.search(r"submittedDate:\[(\d{8})0000 TO (\d{8})2359\]", query["search_query"]).groups()
-            fit = [e for e in entries if low <= day_of(e) <= high]
-            fit.sort(key=day_of, reverse=query["sortOrder"] == "descending")
-            at, most = int(query["start"]), int(query["max_results"])
-            return feed(fit[at : at + most], len(fit), at)
-
-        fake = service(answer)
+        fake = serve(service, entries)
         monkeypatch.setenv("FSD_ARXIV_URL", fake.url)
         return fake
 
@@ -131,13 +141,3 @@ def test_changed_formats_and_errors_are_named(service, fake_time, body, message)
     with pytest.raises(UsageError, match=message):
         list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock), mirror=fake.url))
     assert len(fake.asked) == 1
-
-
-def test_nonmembers_and_members_are_labelled_and_dated(archive, monkeypatch):
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    archive([entry("a", "2023-03-01"), entry("b", "2023-03-02"), entry("c", ""), entry("d", "2023-03-04")])
-    found = list(arxiv.nonmembers(after=date(2023, 3, 1), limit=5))
-    assert [(d.group, d.member) for d in found] == [("arxiv:b", False), ("arxiv:d", False)]
-    assert [d.member for d in arxiv.members(before=date(2023, 3, 4), limit=1)] == [True]
-    with pytest.raises(UsageError, match="limit must be at least 1; got 0"):
-        arxiv.nonmembers(after=date(2023, 3, 1), limit=0)

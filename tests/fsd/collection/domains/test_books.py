@@ -1,12 +1,12 @@
 import csv
 from datetime import date
+from functools import partial
 from io import StringIO
 
 import pytest
 
 from fsd.collection.domains import books
 from fsd.collection.source import Journal, Window
-from fsd.data.segments import segments
 from fsd.errors import UsageError
 
 COLUMNS = ["Text#", "Type", "Issued", "Title", "Language", "Authors", "Subjects", "LoCC", "Bookshelves"]
@@ -32,17 +32,25 @@ def file_of(words, name="THE BOOK"):
     ).encode()
 
 
+def serve(service, rows, files, columns=COLUMNS):
+    def answer(path, query):
+        if path == "/cache/epub/feeds/pg_catalog.csv":
+            return catalogue(rows, columns)
+        return files.get(path)
+
+    return service(answer)
+
+
+def publish(texts, service, folder):
+    """Serves a book of three segments for each (day, text); gives the options to collect them."""
+    rows = [book(n, str(day)) for n, (day, _) in enumerate(texts)]
+    files = {path(n): file_of(text.split()) for n, (_, text) in enumerate(texts)}
+    return (f"mirror={serve(service, rows, files).url}", f"words={len(texts[0][1].split()) // 3}")
+
+
 @pytest.fixture
-def library(service, reply):
-    def start(rows, files, columns=COLUMNS):
-        def answer(path, query):
-            if path == "/cache/epub/feeds/pg_catalog.csv":
-                return catalogue(rows, columns)
-            return files.get(path) or reply(b"Not Found", 404)
-
-        return service(answer)
-
-    return start
+def library(service):
+    return partial(serve, service)
 
 
 def collected(fake, fake_time, window=Window(after=date(2023, 2, 28)), journal=None, **options):  # noqa: B008 - frozen
@@ -86,16 +94,6 @@ def test_it_goes_on_with_the_next_book(library, fake_time):
     window = Window(before=date(2023, 3, 2))
     found, _ = collected(fake, fake_time, window, Journal(["2023-03-01", 2], clock=fake_time.clock), words=10)
     assert {d.group for d in found} == {"gutenberg:1"}
-
-
-@pytest.mark.parametrize(
-    ("count", "places", "starts"),
-    [(9, "head", []), (10, "tail", [0]), (29, "head,middle,tail", [0, 19]), (30, "head,middle,tail", [0, 10, 20])],
-)
-def test_segments_do_not_overlap(count, places, starts):
-    text = " ".join(f"w{n}" for n in range(count))
-    found = segments(text, 10, tuple(places.split(",")))
-    assert [segment.split() for segment in found] == [[f"w{n + i}" for i in range(10)] for n in starts]
 
 
 def test_a_changed_catalogue_a_cut_one_and_wrong_options(library, service, fake_time, reply):

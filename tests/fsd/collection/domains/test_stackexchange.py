@@ -1,5 +1,6 @@
 import json
 from datetime import UTC, date, datetime
+from functools import partial
 
 import pytest
 
@@ -24,23 +25,30 @@ def question(number, day, **more):
     }
 
 
+def serve(service, questions, **more):
+    """Serves two questions a page between two times, in the order of the query."""
+
+    def answer(path, query):
+        assert path == "/2.3/questions"
+        assert (query["site"], query["filter"], query["sort"]) == ("stackoverflow", "withbody", "creation")
+        low, high = int(query["fromdate"]), int(query["todate"])
+        fit = [q for q in questions if low <= q.get("creation_date", high) <= high]
+        fit = fit if query["order"] == "asc" else fit[::-1]
+        reply = {"items": fit[:2], "has_more": len(fit) > 2, "quota_remaining": 299, **more}
+        return json.dumps(reply).encode()
+
+    return service(answer)
+
+
+def publish(texts, service, folder):
+    """Serves (day, text) pairs; gives the options to collect them."""
+    questions = [question(n, day, body=f"<p>{text}</p>") for n, (day, text) in enumerate(texts)]
+    return (f"mirror={serve(service, questions).url}",)
+
+
 @pytest.fixture
 def site(service):
-    """Serves two questions a page between two times, in the order asked for."""
-
-    def start(questions, **more):
-        def answer(path, query):
-            assert path == "/2.3/questions"
-            assert (query["site"], query["filter"], query["sort"]) == ("stackoverflow", "withbody", "creation")
-            low, high = int(query["fromdate"]), int(query["todate"])
-            fit = [q for q in questions if low <= q.get("creation_date", high) <= high]
-            fit = fit if query["order"] == "asc" else fit[::-1]
-            reply = {"items": fit[:2], "has_more": len(fit) > 2, "quota_remaining": 299, **more}
-            return json.dumps(reply).encode()
-
-        return service(answer)
-
-    return start
+    return partial(serve, service)
 
 
 def collected(fake, fake_time, window, journal=None, **options):

@@ -1,5 +1,6 @@
 import json
 from datetime import date
+from functools import partial
 
 import pytest
 
@@ -23,42 +24,49 @@ def page(number, day="2023-03-03", *, category="2023 floods", extract=LEAD, **mo
     }
 
 
+def serve(service, pages, log=None):
+    """Serves the log of creations between two times, two a page, and the pages that still exist."""
+    numbers = log if log is not None else list(pages)
+
+    def created(number):
+        revisions = pages.get(number, {}).get("revisions")
+        stamp = revisions[0].get("timestamp", "") if revisions else ""
+        return stamp if stamp.startswith("2") else "2023-03-03T08:00:00Z"
+
+    def answer(path, query):
+        assert path == "/w/api.php"
+        assert (query["action"], query["formatversion"], query["maxlag"]) == ("query", "2", "5")
+        if "pageids" in query:
+            assert (query["rvlimit"], query["rvdir"]) == ("1", "newer")
+            found = pages.get(int(query["pageids"]), {"pageid": int(query["pageids"]), "missing": True})
+            return json.dumps({"batchcomplete": True, "query": {"pages": [found]}}).encode()
+        assert (query["list"], query["letype"], query["lenamespace"]) == ("logevents", "create", "0")
+        low, high = sorted((query["lestart"], query["leend"]))
+        fit = sorted((n for n in numbers if low <= created(n) <= high), key=created)
+        fit = fit if query["ledir"] == "newer" else fit[::-1]
+        at = int(query.get("lecontinue", "0|0").split("|")[1])
+        events = [
+            {"logid": n, "ns": 0, "title": f"Flood {n}", "pageid": n, "timestamp": created(n)} for n in fit[at : at + 2]
+        ]
+        reply = {"query": {"logevents": events}}
+        if at + 2 < len(fit):
+            reply["continue"] = {"lecontinue": f"20230303|{at + 2}", "continue": "-||"}
+        return json.dumps(reply).encode()
+
+    return service(answer)
+
+
+def publish(texts, service, folder):
+    """Serves (day, text) pairs; gives the options to collect them."""
+    pages = {
+        n: page(n, str(day), category=f"{day.year} floods", extract=text) for n, (day, text) in enumerate(texts, 1)
+    }
+    return (f"mirror={serve(service, pages).url}",)
+
+
 @pytest.fixture
 def wiki(service):
-    """Serves the log of creations between two times, two a page, and the pages that still exist."""
-
-    def start(pages, log=None):
-        numbers = log if log is not None else list(pages)
-
-        def created(number):
-            revisions = pages.get(number, {}).get("revisions")
-            stamp = revisions[0].get("timestamp", "") if revisions else ""
-            return stamp if stamp.startswith("2") else "2023-03-03T08:00:00Z"
-
-        def answer(path, query):
-            assert path == "/w/api.php"
-            assert (query["action"], query["formatversion"], query["maxlag"]) == ("query", "2", "5")
-            if "pageids" in query:
-                assert (query["rvlimit"], query["rvdir"]) == ("1", "newer")
-                found = pages.get(int(query["pageids"]), {"pageid": int(query["pageids"]), "missing": True})
-                return json.dumps({"batchcomplete": True, "query": {"pages": [found]}}).encode()
-            assert (query["list"], query["letype"], query["lenamespace"]) == ("logevents", "create", "0")
-            low, high = sorted((query["lestart"], query["leend"]))
-            fit = sorted((n for n in numbers if low <= created(n) <= high), key=created)
-            fit = fit if query["ledir"] == "newer" else fit[::-1]
-            at = int(query.get("lecontinue", "0|0").split("|")[1])
-            events = [
-                {"logid": n, "ns": 0, "title": f"Flood {n}", "pageid": n, "timestamp": created(n)}
-                for n in fit[at : at + 2]
-            ]
-            reply = {"query": {"logevents": events}}
-            if at + 2 < len(fit):
-                reply["continue"] = {"lecontinue": f"20230303|{at + 2}", "continue": "-||"}
-            return json.dumps(reply).encode()
-
-        return service(answer)
-
-    return start
+    return partial(serve, service)
 
 
 def collected(fake, fake_time, window=Window(after=date(2023, 2, 28)), journal=None, **options):  # noqa: B008 - frozen

@@ -1,20 +1,25 @@
 import json
-import sys
 from datetime import date
 
 import pytest
 
-from fsd.collection.domains import local, patents
+from fsd.collection.domains import local
 from fsd.collection.source import Journal, Window
 from fsd.errors import UsageError
 
 AFTER = Window(after=date(2023, 2, 28))
-CHINESE = "[0001] 本发明涉及一种<b>电池</b>的制造方法，属于新能源技术领域。\n\n【0002】　　现有的电池寿命较短。"
 
 
 def rows(path, records):
     path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
     return str(path)
+
+
+def publish(texts, service, folder):
+    """Writes a file for each (day, text); gives the options to collect them."""
+    for n, (day, text) in enumerate(texts):
+        (folder / f"{day} minutes {n}.txt").write_text(text)
+    return (f"path={folder}",)
 
 
 def test_a_table_by_its_date_column_nearest_day_first(tmp_path):
@@ -32,7 +37,6 @@ def test_a_table_by_its_date_column_nearest_day_first(tmp_path):
     assert found[0].source == f"{file}:2"
     newest = next(local.texts(Window(before=date(2024, 1, 1)), Journal(), path=file, columns=columns))
     assert newest.date == date(2023, 5, 1)
-    assert [d.group for d in local.nonmembers(after=date(2023, 4, 1), limit=9, path=file, columns=columns)] == ["0"]
 
 
 def test_a_folder_by_the_dates_in_its_file_names(tmp_path):
@@ -73,35 +77,3 @@ def test_bad_tables(tmp_path, content, message):
     file.write_text(content)
     with pytest.raises(UsageError, match=message):
         list(local.texts(AFTER, Journal(), path=str(file)))
-
-
-def test_a_missing_column_is_named_by_the_option_of_this_command(tmp_path):
-    file = rows(tmp_path / "a.jsonl", [{"text": "a", "date": "2023-05-01"}])
-    with pytest.raises(UsageError, match="column 'priority_date'; columns are text, date; name it by --options col"):
-        list(patents.texts(AFTER, Journal(), path=file))
-
-
-def test_snippets_of_chinese_patents(tmp_path):
-    jieba = pytest.importorskip("jieba", exc_type=ImportError)
-    record = {"text": CHINESE, "priority_date": "2023-05-01", "publication_number": "CN116000001A"}
-    file = rows(tmp_path / "a.jsonl", [record, record | {"text": "太短", "publication_number": "x"}])
-    journal = Journal()
-    (found,) = patents.texts(AFTER, journal, path=file, words=8)
-    text = "本发明涉及一种电池的制造方法，属于新能源技术领域。"
-    assert text.startswith(found.text)
-    assert len([word for word in jieba.cut(found.text) if word.isalnum()]) == 8
-    assert found.source == "https://patents.google.com/patent/CN116000001A"
-    assert (found.date, found.group) == (date(2023, 5, 1), "CN116000001A")
-    assert journal.dropped == {"shorter than a snippet": 1}
-
-
-def test_other_languages_need_no_jieba_and_chinese_says_so(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "jieba", None)
-    file = rows(
-        tmp_path / "a.jsonl",
-        [{"text": "[0001] a <i>b</i> c d", "priority_date": "2023-05-01", "publication_number": "z"}],
-    )
-    (found,) = patents.texts(AFTER, Journal(), path=file, language="en", words=3)
-    assert (found.text, found.source) == ("a b c", f"{file}:1")
-    with pytest.raises(UsageError, match="jieba, which is not here: pip install"):
-        list(patents.texts(AFTER, Journal(), path=file))
