@@ -1,10 +1,10 @@
-"""The detectors, one file each, found by file name.
+"""Detectors, one per file, discovered by file name.
 
-A detector is a pure function of the same name as its file: positional parameters are the views it reads (see
-`fsd.views.VIEWS`), keyword-only parameters are its settings with the paper's defaults; it returns S(x),
-higher = more likely a member. Beside it the file may hold `SEARCH`, the ranges for tuning, `NEEDS`, what it reads of
-`TokenStats` besides logp and the text (token, mean, std), and `fallback`, a function of the same parameters that
-names the fallback the score had to take, or gives None.
+A detector is a pure function with the name of its file. Its positional parameters are views of the text (see
+`fsd.views.VIEWS`), its keyword-only parameters are settings with the paper's defaults. It returns S(x), where higher
+means more likely a member. The file may also define `SEARCH`, the search space of the settings; `NEEDS`, the fields
+of `TokenStats` that it uses besides text and logp (token, mean, std); and `fallback`, a function with the same
+parameters that names the fallback used for the score of a text, or returns None.
 """
 
 import importlib
@@ -22,16 +22,16 @@ from fsd.views import VIEWS
 
 @dataclass(frozen=True)
 class Detector:
-    """A detector function with its settings fixed.
+    """A detector function with fixed settings.
 
     Attributes:
-        name: of the file and the function.
-        function: views → score.
-        views: names of the views it reads, in the order of its positional parameters.
-        settings: every keyword-only parameter and its value.
-        search: the settings that can be tuned, and where.
-        fallback: names the fallback taken for a text, if any.
-        needs: what it reads of a reading besides logp and the text, which an API may not give.
+        name: name of the file and the function.
+        function: maps views to the score.
+        views: names of the views, in the order of the positional parameters.
+        settings: values of the keyword-only parameters.
+        search: search space of the settings that can be tuned.
+        fallback: returns the name of the fallback used for a text, or None.
+        needs: fields of `TokenStats` used besides text and logp, which an API may not provide.
     """
 
     name: str
@@ -44,31 +44,31 @@ class Detector:
 
     @property
     def paired(self) -> bool:
-        """Whether it reads base and tuned together, so that its value is its FSD and it has no base score."""
+        """Whether the detector compares base and tuned model itself: its score is an FSD; it has no base score."""
         return "tuned" in self.views
 
-    def __call__(self, readings: Mapping[str, Any]) -> float:
-        """S(x) from the readings of one text, keyed by view name.
+    def __call__(self, statistics: Mapping[str, Any]) -> float:
+        """S(x) of one text from its token statistics by view name.
 
         Raises:
-            ValueError: if the score is not a finite number.
+            ValueError: if the score is not finite.
         """
-        score = float(self.function(*(readings[view] for view in self.views), **self.settings))
+        score = float(self.function(*(statistics[view] for view in self.views), **self.settings))
         if not math.isfinite(score):
             raise ValueError(f"detector {self.name} must give a finite score, got {score}")
         return score
 
-    def fallback_of(self, readings: Mapping[str, Any]) -> str | None:
-        """The name of the fallback that the score of this text takes, or None."""
+    def fallback_of(self, statistics: Mapping[str, Any]) -> str | None:
+        """Name of the fallback used for the score of a text, or None."""
         if self.fallback is None:
             return None
-        return self.fallback(*(readings[view] for view in self.views), **self.settings)
+        return self.fallback(*(statistics[view] for view in self.views), **self.settings)
 
-    def having(self, **settings: Any) -> "Detector":
-        """The same detector with some settings changed.
+    def with_settings(self, **settings: Any) -> "Detector":
+        """The same detector with other values of some settings.
 
         Raises:
-            UsageError: for a setting that it does not have, or a value of another type.
+            UsageError: for an unknown setting, or a value of another type.
         """
         for key, value in settings.items():
             if key not in self.settings:
@@ -79,24 +79,21 @@ class Detector:
 
 
 def _check_type(name: str, value: Any, default: Any) -> None:
-    number = (int, float)
-    same = isinstance(value, bool) == isinstance(default, bool) and (
-        isinstance(value, number) if isinstance(default, number) else isinstance(value, type(default))
-    )
-    if not same:
+    allowed = (int, float) if isinstance(default, int | float) else type(default)
+    if not isinstance(value, allowed) or isinstance(value, bool) != isinstance(default, bool):
         raise UsageError(f"{name} must be of the type of its default {default!r}; got {value!r}")
 
 
 def names() -> tuple[str, ...]:
-    """All detectors, by the names of their files."""
+    """Names of all detectors, in alphabetical order."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def load(name: str, **settings: Any) -> Detector:
-    """The detector of that name, with some settings changed from the paper's defaults.
+    """Load a detector by name; `settings` override the paper's defaults.
 
     Raises:
-        UsageError: for a name or a setting that does not exist.
+        UsageError: for an unknown name or setting, or a value of another type.
     """
     if name not in names():
         raise UsageError(f"detector must be one of {', '.join(names())}; got {name!r}")
@@ -105,7 +102,7 @@ def load(name: str, **settings: Any) -> Detector:
     parameters = inspect.signature(function).parameters.values()
     views = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
     unknown = set(views) - set(VIEWS)
-    assert not unknown, f"detector {name} reads {unknown}; views are {sorted(VIEWS)}"
+    assert not unknown, f"detector {name} has unknown views {unknown}; views are {sorted(VIEWS)}"
     detector = Detector(
         name=name,
         function=function,
@@ -115,4 +112,4 @@ def load(name: str, **settings: Any) -> Detector:
         fallback=getattr(module, "fallback", None),
         needs=getattr(module, "NEEDS", ()),
     )
-    return detector.having(**settings)
+    return detector.with_settings(**settings)

@@ -1,4 +1,4 @@
-"""DC-PDD: a likely token says little when it is frequent everywhere."""
+"""DC-PDD: a likely token is weak evidence if it is frequent in any text."""
 
 import numpy as np
 
@@ -13,26 +13,26 @@ NEEDS = ("token",)
 def dc_pdd(
     text: TokenStats, unigram: TokenStats, *, cap: float = 0.01, limit: bool = True, first: bool = True
 ) -> float:
-    """Mean cross-entropy of probability against frequency, nats: mean_t min(cap, −p_t · log f(x_t)).
+    """Mean calibrated probability of the tokens, in nats: mean_t min(cap, −p_t · log f(x_t)).
 
-    p_t = exp(logp_t); f is the token's share of a reference corpus, Laplace-smoothed, so that a rare token
-    that the model expects counts for more than a common one. The cap keeps a few such tokens from ruling the
-    mean, and bounds score and deviation by `cap`. Variants: CLD (limit and first off), +LUP (limit only),
-    +SFO (both).
+    p_t = exp(logp_t), and f is the token's relative frequency in a reference corpus with Laplace smoothing: a rare
+    token that the model predicts counts for more than a common one. The cap limits the influence of single tokens
+    and bounds both score and FSD. Ablations of the paper: CLD (`limit` and `first` off), +LUP (`limit` only), +SFO
+    (both).
 
     Args:
-        text: the target's reading.
-        unigram: the same tokens read by the frequency table: its logp is log f(x_t).
-        cap: a, above 0; the paper takes 0.01, and 10 for books with GPT-3.
-        limit: whether the cap holds (LUP).
-        first: whether only the first occurrence of each token counts (SFO).
+        text: token statistics under the target model; token and logp are (T,).
+        unigram: the same tokens scored by the frequency table; its logp is log f(x_t), in nats.
+        cap: upper limit a, above 0; the paper uses 0.01, and 10 for books with GPT-3.
+        limit: apply the cap (LUP).
+        first: use only the first occurrence of each token (SFO).
 
     Raises:
         UsageError: if cap is not above 0.
-        ValueError: if the two readings have different tokens.
+        ValueError: if the two inputs have different tokens.
 
-    Source: "Pretraining data detection for large language models: a divergence-based calibration method"
-    (EMNLP 2024), §3.2 and eq. 5 for f.
+    Source: "Pretraining data detection for large language models: a divergence-based calibration method", arXiv
+    2409.14781, §3.2, and eq. 5 for f.
     """
     if not cap > 0:
         raise UsageError(f"dc_pdd.cap must be above 0; got {cap!r}")
@@ -46,7 +46,7 @@ def dc_pdd(
 
 
 def _first_occurrences(token: IntArray) -> IntArray:
-    # np.unique(token, return_index=True)[1] for half its time
+    # np.unique(token, return_index=True)[1] at twice the speed
     order = token.argsort(kind="stable")
     ordered = token[order]
     new = np.ones(token.size, dtype=bool)

@@ -1,19 +1,22 @@
-"""Lowercase: a memorised text is remembered with its capitals."""
+"""Lowercase: a memorised text is remembered with its capital letters."""
 
 from fsd.token_stats import TokenStats, loss_ratio
 
 
 def lowercase(text: TokenStats, lower: TokenStats) -> float:
-    """Loss of the lower-cased text over the loss of the text as written: loss(lower(x)) / loss(x).
+    """Loss of the lower-cased text relative to the loss of the text: loss(lower(x)) / loss(x), without a unit.
 
-    Losing the capitals hurts the model most where it knew the text itself. A text without capitals scores 1.
-    The inverse ratio, negated, ranks alike on one model but not after one model's score is taken from the
-    other's.
+    Lower-casing raises the loss most where the model knows the text itself. A text without capital letters scores 1.
+    Minus the inverse ratio has the same ranking for base scores, but not for FSD.
+
+    Args:
+        text: token statistics under the target model; logp is (T,), in nats.
+        lower: the same for the lower-cased text, whose number of tokens may differ.
 
     Raises:
         ValueError: if loss(x) is zero.
 
-    Source: Carlini et al. 2021, "Extracting training data from large language models"; FSD paper, Table 1
-    ("Lowercase").
+    Source: "Extracting training data from large language models", arXiv 2012.07805; the baseline "Lowercase" of
+    FSD, arXiv 2410.10880, Table 1.
     """
     return loss_ratio(lower, text)

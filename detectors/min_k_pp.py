@@ -1,4 +1,4 @@
-"""Min-K%++: a token of a read text is likely beside what the model could have said instead."""
+"""Min-K%++: the tokens of a training text are modes of the predicted distribution."""
 
 from fsd.search_space import Range
 from fsd.token_stats import TokenStats, lowest_mean
@@ -8,20 +8,19 @@ NEEDS = ("mean", "std")
 
 
 def min_k_pp(text: TokenStats, *, k: float = 0.2) -> float:
-    """Mean of the n lowest standardised log-probabilities; n = max(1, int(k·T)), no unit.
+    """Mean of the n lowest standardised log-probabilities, without a unit; n = max(1, int(k·T)).
 
-    z_t = (logp_t − mean_t) / std_t, with mean and standard deviation of log p(v | x_<t) over the model's own
-    p. It asks whether x_t stands at a mode of the distribution, so that a token counts as unlikely only where
-    the model was sure of another one.
+    z_t = (logp_t − mean_t) / std_t, with the mean and standard deviation of log p(v | x_<t) for v drawn from the
+    model's own distribution. A token counts as unlikely only where the model was confident of another one.
 
     Args:
-        text: the target's reading; its std is floored, so that no token divides by zero.
+        text: token statistics under the target model; logp, mean and std are (T,), and std is above 0.
         k: share of the tokens, in (0, 1].
 
     Raises:
         UsageError: if k is not in (0, 1].
 
-    Source: Zhang et al. 2025, "Min-K%++: improved baseline for detecting pre-training data from large
-    language models".
+    Source: "Min-K%++: improved baseline for detecting pre-training data from large language models", arXiv
+    2404.02936.
     """
     return lowest_mean((text.logp - text.mean) / text.std, k, "min_k_pp.k")

@@ -1,4 +1,4 @@
-"""Neighbour: a text that was read is likelier than its near copies, which were not."""
+"""Neighbour: a training text is likelier than slightly changed copies of it."""
 
 from collections.abc import Sequence
 
@@ -8,22 +8,25 @@ from fsd.token_stats import TokenStats
 
 
 def neighbour(text: TokenStats, neighbours: Sequence[TokenStats]) -> float:
-    """Mean log-probability of the text minus that of its average neighbour, nats.
+    """Mean log-probability of the text minus the average over its neighbours, in nats.
 
-    S = mean logp(x) − mean_i mean logp(x̃_i), each neighbour x̃_i a copy with a few words swapped; all
-    neighbours weigh alike, whatever their number of tokens. A copy is as hard a text as the original, so the
-    difference is what the exact words are worth. How many neighbours there are, and what makes them, is a
-    matter of the material.
+    S(x) = mean_t logp_t(x) − mean_i mean_t logp_t(x̃_i), where each neighbour x̃_i is a copy with a few words replaced;
+    neighbours have equal weight, whatever their number of tokens. A neighbour is as difficult as the text in
+    general, so the difference measures knowledge of the exact words. The inputs of the view `neighbours` determine
+    their number and how they are made.
+
+    Args:
+        text: token statistics under the target model; logp is (T,).
+        neighbours: token statistics of at least one neighbour.
 
     Raises:
-        ValueError: if there is no neighbour.
+        ValueError: without a neighbour.
 
-    Source: Mattern et al. 2023, "Membership inference attacks against language models via neighbourhood
-    comparison".
+    Source: "Membership inference attacks against language models via neighbourhood comparison", arXiv 2305.18462.
     """
     if not neighbours:
         raise ValueError(f"neighbour needs at least one neighbour of the text {text.text[:40]!r}, got none")
     sizes = np.array([copy.logp.size for copy in neighbours])
-    # One segmented sum for all copies: 25 separate means cost six times as much.
+    # One segmented sum is six times as fast as 25 separate means.
     sums = np.add.reduceat(np.concatenate([copy.logp for copy in neighbours]), sizes.cumsum() - sizes)
     return float(text.logp.mean()) - float((sums / sizes).mean())

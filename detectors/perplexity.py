@@ -1,4 +1,4 @@
-"""Perplexity: the loss on an exponential scale, where hard texts weigh more."""
+"""Perplexity: the loss on an exponential scale, where difficult texts weigh more."""
 
 import math
 
@@ -6,12 +6,15 @@ from fsd.token_stats import TokenStats
 
 
 def perplexity(text: TokenStats) -> float:
-    """Minus the perplexity of the text: −exp(−mean_t logp_t).
+    """Negative perplexity of the text: −exp(−mean_t logp_t), without a unit.
 
-    It ranks texts as `loss` does on one model. Its deviation ranks them differently: a fall of the loss
-    counts in proportion to the perplexity it falls from.
+    Its base scores rank texts as those of `loss`. Its FSD does not: a decrease of the loss counts in proportion to
+    the perplexity.
 
-    Source: Carlini et al. 2021, "Extracting training data from large language models"; FSD paper, Table 1
-    ("Perplexity").
+    Args:
+        text: token statistics under the target model; logp is (T,), in nats.
+
+    Source: "Extracting training data from large language models", arXiv 2012.07805; the baseline "Perplexity" of
+    FSD, arXiv 2410.10880, Table 1.
     """
     return -math.exp(-float(text.logp.mean()))

@@ -1,19 +1,22 @@
-"""ReCaLL: foreign text put before it disturbs a memorised text more than a new one."""
+"""ReCaLL: a prefix of non-members disturbs the prediction of a member more than that of a non-member."""
 
 from fsd.token_stats import TokenStats, loss_ratio
 
 
 def recall(text: TokenStats, primed: TokenStats) -> float:
-    """Loss of the text after a prefix of non-members over its loss alone: mean logp(x | P) / mean logp(x).
+    """Loss of the text after a prefix relative to its loss alone: loss(x | P) / loss(x), without a unit.
 
-    A member is well predicted by itself, so a prefix can only lead the model away from it; a non-member gains
-    from any context of its kind. P is drawn from the unseen texts. How many texts (shots) it holds is a
-    matter of the material, set where P is made, and no setting here.
+    The model predicts a member well without context, so that a prefix P of non-members can only distract it; a
+    non-member gains from any text of its kind. P is drawn from the unseen texts; the inputs of the view `primed`
+    determine the number of texts in P (shots).
+
+    Args:
+        text: token statistics under the target model; logp is (T,), in nats.
+        primed: the same tokens conditioned on P.
 
     Raises:
-        ValueError: if the loss of the text alone is zero.
+        ValueError: if loss(x) is zero.
 
-    Source: Xie et al. 2024, "ReCaLL: membership inference via relative conditional log-likelihoods" (EMNLP
-    2024).
+    Source: "ReCaLL: membership inference via relative conditional log-likelihoods", arXiv 2406.15968.
     """
     return loss_ratio(primed, text)

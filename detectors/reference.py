@@ -1,4 +1,4 @@
-"""Reference: what a second, weaker model finds hard is no news."""
+"""Reference: the loss relative to that of a second model, which measures the difficulty of the text."""
 
 from fsd.search_space import Choice
 from fsd.token_stats import TokenStats, loss_ratio
@@ -7,23 +7,22 @@ SEARCH = {"difference": Choice((False, True))}
 
 
 def reference(text: TokenStats, reference: TokenStats, *, difference: bool = False) -> float:
-    """Loss of the text against its loss under a reference model: −loss(x) / loss_ref(x).
+    """Negative ratio of the losses under the target and the reference model: −loss(x) / loss_ref(x), without a unit.
 
-    The reference model (usually a smaller one of the same family) measures how hard the text is in general;
-    what the target knows beyond that, it may know from having read it. The two models may have different
-    tokenizers.
+    The reference model, usually a smaller one of the same family, measures how difficult the text is in general. The
+    two models may have different tokenizers.
 
     Args:
-        text: the target's reading.
-        reference: the reference model's reading.
-        difference: mean logp − mean logp_ref, nats, instead of the ratio of log-perplexities. The reference
-            term is the same under the base and the tuned model, so this form's deviation is that of `loss`.
+        text: token statistics under the target model; logp is (T,), in nats.
+        reference: token statistics under the reference model.
+        difference: use mean logp − mean logp_ref, in nats, in place of the ratio. The reference term is the same for
+            the base and the fine-tuned model, so that the FSD of this variant equals the FSD of `loss`.
 
     Raises:
-        ValueError: if the ratio is asked for and loss_ref(x) is zero.
+        ValueError: if loss_ref(x) is zero and `difference` is off.
 
-    Source: Carlini et al. 2021, "Extracting training data from large language models"; ratio as in the DC-PDD
-    paper, A.1.
+    Source: "Extracting training data from large language models", arXiv 2012.07805; the ratio as in DC-PDD, arXiv
+    2409.14781, A.1.
     """
     if difference:
         return float(text.logp.mean()) - float(reference.logp.mean())

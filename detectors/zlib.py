@@ -1,4 +1,4 @@
-"""Zlib: the loss of a text against what a compressor that has read nothing needs for it."""
+"""Zlib: the loss relative to the difficulty of the text for a general-purpose compressor."""
 
 from zlib import compress
 
@@ -6,12 +6,15 @@ from fsd.token_stats import TokenStats
 
 
 def zlib(text: TokenStats) -> float:
-    """Mean log-probability (nats) per byte of the zlib-compressed text: mean_t logp_t / len(compress(text)).
+    """Mean log-probability per byte of the compressed text, in nats: mean_t logp_t / len(compress(x)).
 
-    Repetitive text is easy for any model; dividing by its compressed length (UTF-8, default level) takes out
-    what is easy for a compressor too.
+    Repetitive text is easy for any model. Dividing by the length of the text in UTF-8, compressed by zlib at its
+    default level, corrects for that.
 
-    Source: Carlini et al. 2021, "Extracting training data from large language models"; FSD paper, Table 1
-    ("Zlib").
+    Args:
+        text: token statistics under the target model; logp is (T,).
+
+    Source: "Extracting training data from large language models", arXiv 2012.07805; the baseline "Zlib" of FSD,
+    arXiv 2410.10880, Table 1.
     """
     return float(text.logp.mean()) / len(compress(text.text.encode("utf-8")))

@@ -112,7 +112,7 @@ class DetectorTask:
         """(folds,) values of the settings, computed once."""
         key = key_of(settings)
         if key not in self.known:
-            scores = self.validation.statistics.scores(self.detector.having(**settings), self.state)
+            scores = self.validation.statistics.scores(self.detector.with_settings(**settings), self.state)
             self.known[key] = self.validation.values(scores)
         return self.known[key]
 

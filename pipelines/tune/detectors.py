@@ -123,7 +123,7 @@ def _test_scores(
     readings = ViewStatistics.compute([d.text for d in field.parts.test], detectors, scorers, material)
     pairs = list(zip(tasks, winners, strict=True))
     default = {t.label: readings.scores(t.detector, t.state) for t, _ in pairs}
-    return default, {t.label: readings.scores(t.detector.having(**w.settings), t.state) for t, w in pairs}
+    return default, {t.label: readings.scores(t.detector.with_settings(**w.settings), t.state) for t, w in pairs}
 
 
 def _with_settings(config: TuneConfig, winners: Sequence[Winner]) -> FSDConfig:

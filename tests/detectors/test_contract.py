@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import math
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -47,8 +48,9 @@ def test_a_file_holds_a_function_of_its_name(name):
 
 
 @every_detector
-def test_docstring_names_its_source(name):
-    assert "Source: " in inspect.getdoc(detectors.load(name).function)
+def test_docstring_cites_its_source(name):
+    source = inspect.getdoc(detectors.load(name).function).partition("Source: ")[2]
+    assert re.search(r"arXiv\s+\d{4}\.\d{5}|https?://", source)
 
 
 @every_detector
@@ -92,7 +94,7 @@ def test_the_ends_of_every_search_range_are_valid_settings(name, readings):
     detector = detectors.load(name)
     for key, search in detector.search.items():
         for value in search.values if isinstance(search, Choice) else (search.low, search.high):
-            assert math.isfinite(detector.having(**{key: value})(readings(1, 20)))
+            assert math.isfinite(detector.with_settings(**{key: value})(readings(1, 20)))
 
 
 @every_detector
@@ -107,7 +109,7 @@ def test_a_file_is_short_and_imports_little(name):
 
 
 @every_detector
-@pytest.mark.parametrize("size", range(1, 51))
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 10, 20, 50])
 def test_gives_the_same_finite_float_twice_and_leaves_its_readings_alone(name, size, readings):
     detector, reads = detectors.load(name), readings(size, size)
     before = [array.copy() for array in arrays(reads)]

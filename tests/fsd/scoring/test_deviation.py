@@ -144,7 +144,7 @@ def test_no_setting_needs_other_statistics() -> None:
     statistics = ViewStatistics.compute(TEXTS, [detector], scorers, ViewInputs())
 
     for cap in (0.001, 0.01, 0.1):
-        statistics.scores(detector.having(cap=cap), "fsd")
+        statistics.scores(detector.with_settings(cap=cap), "fsd")
 
     assert {name: len(scorer.prompts) for name, scorer in scorers.items()} == {
         "base": 3,
