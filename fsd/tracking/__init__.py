@@ -1,13 +1,12 @@
-"""Runs, artifacts and registered models: the only part of the library that knows MLflow.
+"""Experiment tracking: runs, artifacts and registered models. The only package that imports MLflow.
 
-Everything lands in the store that MLFLOW_TRACKING_URI names, else in `mlruns/` of the working folder. Opening
-a store, starting a run and registering a model are one call each; MLflow itself is imported by the first.
+Runs go to the store that MLFLOW_TRACKING_URI names, else to `mlruns/` in the working folder. MLflow is imported on
+first use.
 """
 
 from fsd.tracking.artifacts import fetch_adapter, fetch_artifact, fetch_model_file, version_info
 from fsd.tracking.registry import Version, register
-from fsd.tracking.runs import Run, run
-from fsd.tracking.searching import RunRecord, find_runs
+from fsd.tracking.runs import Run, RunRecord, find_runs, run
 from fsd.tracking.store import Store, open_store
 
 __all__ = [

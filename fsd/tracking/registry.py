@@ -1,4 +1,4 @@
-"""The registry: adapters under a name, numbered, the best of them called `champion`."""
+"""Model registry: numbered versions of adapters under a name, the best of them with the alias `champion`."""
 
 import math
 import re
@@ -16,13 +16,15 @@ from fsd.tracking.store import Store, load_mlflow, quiet
 
 CHAMPION = "champion"
 SCORE = "validation_score"
+MODEL_NAME = "membership-detector"
+"""Name of the logged model in the user interface; versions of earlier releases have the name "detective"."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# What a server of the model needs. Not this library: no package index knows it, and a name that is not ours
-# there must not be installed in its place.
+# Packages that a server of the model needs. This library is not among them: it is on no package index, and a package of
+# the same name must not be installed in its place.
 _REQUIREMENTS = ("mlflow", "numpy", "pandas", "peft", "safetensors", "torch", "transformers")
-# What whoever loads or serves a version may set by `model_config` or MLFLOW_PYFUNC_INFERENCE_CONFIG; MLflow hands on
-# no setting that was not named when the version was made. It logs them as settings of the run, hence the prefix.
-# None is what the run had.
+# Settings that can be changed when a version is loaded or served, by `model_config` or MLFLOW_PYFUNC_INFERENCE_CONFIG.
+# MLflow passes on only those that are named when the version is logged, and logs them as params of the run, hence the
+# prefix. None means as in the run.
 _SETTINGS = {"serving_model": None, "serving_device": "auto", "serving_dtype": None}
 _FPR = 0.05
 
@@ -32,11 +34,11 @@ class Version:
     """A version of a registered model.
 
     Attributes:
-        name: of the registered model, `fsd-<domain>`.
-        number: of the version, from 1.
-        run_id: the run that made it.
+        name: name of the registered model, `fsd-<domain>`.
+        number: number of the version, from 1.
+        run_id: id of the run that registered it.
         tags: base model, revision, method, cutoff, detector settings, validation_score.
-        aliases: `champion`, if it is the best one.
+        aliases: `champion` if it is the best version.
     """
 
     name: str
@@ -47,7 +49,7 @@ class Version:
 
     @property
     def uri(self) -> str:
-        """Names this version for good, unlike an alias."""
+        """Address of exactly this version; an alias may move to another one."""
         return f"models:/{self.name}/{self.number}"
 
 
@@ -61,25 +63,25 @@ def register(
     files: Mapping[str, str | Path] | None = None,
     tags: Mapping[str, object] | None = None,
 ) -> Version:
-    """Make the adapter of the open run a new version of a registered model.
+    """Register the adapter of an open run as a new version of a registered model.
 
-    The adapter becomes the artifact `adapter/` of the run, and together with the files a model that MLflow can
-    download, load and serve. The version is `champion` if no other READY version of that name has a higher
-    validation score; of equals the newest is. Only a complete version is ever registered.
+    The adapter becomes the artifact `adapter/` of the run and, together with the files, a pyfunc model that MLflow can
+    download, load and serve. The version becomes `champion` if no READY version of that name has a higher validation
+    score; among equals the newest does. Only a complete version is ever registered.
 
     Args:
-        run: must be open.
-        name: of the registered model: letters, digits, `.`, `_` and `-`.
-        adapter: folder with adapter_config.json and *.safetensors; other files in it but JSON stay behind.
+        run: the open run.
+        name: name of the registered model: letters, digits, `.`, `_` and `-`.
+        adapter: folder with adapter_config.json and *.safetensors; only its JSON and safetensors files are copied.
         code: Python file that calls `mlflow.models.set_model`. The model's `context.artifacts["adapter"]` is the
-            adapter's folder; the files lie beside it. `context.model_config` holds serving_model, serving_device and
-            serving_dtype, `params` the false-positive rate `fpr`.
-        validation_score: to be compared within the name; NaN ranks last.
-        files: name → path or text of what travels with the adapter: calibration.json.
-        tags: of the version.
+            adapter's folder, and the files are next to it. `context.model_config` holds serving_model, serving_device
+            and serving_dtype; `params` holds the false-positive rate `fpr`.
+        validation_score: score by which versions of that name are compared; NaN ranks last.
+        files: file name → path or text of each file to save with the adapter, such as calibration.json.
+        tags: tags of the version.
 
     Raises:
-        UsageError: for a bad name, an incomplete adapter, or missing files.
+        UsageError: if the name is invalid, the adapter is incomplete, or a file is missing.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"a registered model's name must be letters, digits, . _ or -; got {name!r}")
@@ -87,24 +89,24 @@ def register(
         raise UsageError(f"the model's code must be a file; got {str(code)!r}")
     with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
         artifacts = _stage(Path(folder), adapter, files or {})
-        run.log_folder(artifacts["adapter"], "adapter")
+        run.store.client.log_artifacts(run.id, str(artifacts["adapter"]), "adapter")
         model_id = _log_model(run, artifacts, code)
     labels = {key: str(value) for key, value in (tags or {}).items()} | {SCORE: repr(float(validation_score))}
     with run.store.lock():
         number = _create_version(run, name, model_id, labels)
-        best = _crown(run.store, name)
+        best = update_champion(run.store, name)
     run.store.relativise()
     return Version(name, number, run.id, labels, (CHAMPION,) if best == number else ())
 
 
 def _stage(folder: Path, adapter: Path, files: Mapping[str, str | Path]) -> dict[str, Path]:
-    """Copy what travels into one folder: nothing but safetensors and JSON of the adapter, then the files."""
-    kept = [p for p in adapter.glob("*") if p.suffix in (".safetensors", ".json")]
-    if "adapter_config.json" not in {p.name for p in kept} or ".safetensors" not in {p.suffix for p in kept}:
+    """Copy the adapter's safetensors and JSON files and the additional files into one folder."""
+    weights = [path for path in adapter.glob("*") if path.suffix in (".safetensors", ".json")]
+    if not {"adapter_config.json", ".safetensors"} <= {part for path in weights for part in (path.name, path.suffix)}:
         raise UsageError(f"an adapter must hold adapter_config.json and *.safetensors; {str(adapter)!r} does not")
     artifacts = {"adapter": folder / "adapter"}
     artifacts["adapter"].mkdir()
-    for path in kept:
+    for path in weights:
         shutil.copyfile(path, artifacts["adapter"] / path.name)
     for name, content in files.items():
         artifacts[name] = folder / name
@@ -113,7 +115,7 @@ def _stage(folder: Path, adapter: Path, files: Mapping[str, str | Path]) -> dict
         elif content.is_file():
             shutil.copyfile(content, artifacts[name])
         else:
-            raise UsageError(f"{name} must be a file to travel with the adapter; got {str(content)!r}")
+            raise UsageError(f"{name} must be a file to save with the adapter; got {str(content)!r}")
     return artifacts
 
 
@@ -125,7 +127,7 @@ def _log_model(run: Run, artifacts: Mapping[str, Path], code: Path) -> str:
 
     active = mlflow.active_run()
     if active is None or active.info.run_id != run.id:
-        raise ValueError("register must be called inside the run's own `with` block")
+        raise ValueError("register must be called inside the `with` block of its run")
     columns = {"score": "double", "p_value": "double", "verdict": "string", "warning": "string"}
     signature = ModelSignature(
         inputs=Schema([ColSpec("string", "text")]),
@@ -134,12 +136,12 @@ def _log_model(run: Run, artifacts: Mapping[str, Path], code: Path) -> str:
     )
     with quiet():
         logged = mlflow.pyfunc.log_model(
-            name="detective",
+            name=MODEL_NAME,
             python_model=str(code),
             artifacts={key: str(path) for key, path in artifacts.items()},
             signature=signature,
             model_config=_SETTINGS,
-            # the build of torch ("+cpu") is the machine's own affair
+            # without the build of torch, such as "+cpu", which differs between machines
             pip_requirements=[f"{package}=={installed(package).split('+')[0]}" for package in _REQUIREMENTS],
         )
     return str(logged.model_id)
@@ -158,11 +160,11 @@ def _create_version(run: Run, name: str, model_id: str, tags: Mapping[str, str])
     return int(made.version)
 
 
-def _crown(store: Store, name: str) -> int:
-    """Point `champion` at the best READY version; one write, and none if it points there already."""
+def update_champion(store: Store, name: str) -> int:
+    """Move the alias `champion` to the READY version with the highest validation score, and return its number."""
     client = store.client
-    ready = [v for v in client.search_model_versions(f"name='{name}'") if v.status == "READY"]
-    best = max(ready, key=lambda v: (_score(v.tags), int(v.version)))
+    ready = [version for version in client.search_model_versions(f"name='{name}'") if version.status == "READY"]
+    best = max(ready, key=lambda version: (_score(version.tags), int(version.version)))
     if str(client.get_registered_model(name).aliases.get(CHAMPION)) != str(best.version):
         client.set_registered_model_alias(name, CHAMPION, best.version)
     return int(best.version)
@@ -171,6 +173,6 @@ def _crown(store: Store, name: str) -> int:
 def _score(tags: Mapping[str, Any]) -> float:
     try:
         score = float(tags[SCORE])
-    except (KeyError, ValueError):  # a version that someone registered by hand
+    except (KeyError, ValueError):  # a version that was registered by hand
         return -math.inf
     return -math.inf if math.isnan(score) else score

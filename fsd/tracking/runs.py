@@ -1,4 +1,4 @@
-"""A run: what one call of a pipeline was told, measured and made."""
+"""Runs: settings, metrics and artifacts of one call of a pipeline."""
 
 import hashlib
 import json
@@ -6,9 +6,9 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -19,16 +19,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NAME = re.compile(r"[A-Za-z0-9_. :-]+(/[A-Za-z0-9_. :-]+)*")
-_PARAM_LENGTH, _TAG_LENGTH, _TEXT_LENGTH = 6000, 8000, 65000
-_METRICS_A_CALL, _PARAMS_A_CALL = 1000, 100
+_PARAM_LENGTH, _TAG_LENGTH, _SOURCE_LENGTH = 6000, 8000, 65000
 
 
 @dataclass(frozen=True)
 class Run:
-    """An open run; made by `run`.
+    """An open run, returned by `run`.
 
     Attributes:
-        store: where it is kept.
+        store: the store that holds the run.
         id: MLflow's run id.
     """
 
@@ -36,52 +35,51 @@ class Run:
     id: str
 
     def log_params(self, params: Mapping[str, object]) -> None:
-        """Log settings; those in nested mappings and dataclasses are named `outer.inner`.
+        """Log settings; those in nested mappings are named `outer.inner`.
 
-        MLflow keeps 6,000 characters of a value; longer ones are cut, with an ellipsis.
+        Values are cut to MLflow's limit of 6,000 characters, with an ellipsis.
         """
         from mlflow.entities import Param
 
-        entries = [Param(_named(k), _cut(_text(v), _PARAM_LENGTH)) for k, v in _flat(params)]
-        for start in range(0, len(entries), _PARAMS_A_CALL):
-            self.store.client.log_batch(self.id, params=entries[start : start + _PARAMS_A_CALL])
+        entries = [Param(_valid_name(k), _cut(_text(v), _PARAM_LENGTH)) for k, v in _flatten(params)]
+        self.store.client.log_batch(self.id, params=entries)
 
     def log_metrics(self, values: Mapping[str, float], step: int | None = None) -> None:
-        """Log numbers; with a step they make a curve. Numbers that are not finite are left out.
+        """Log numbers, as points of a curve if a step is given. Values that are not finite are left out.
 
-        A name is `group/name`: the user interface draws one section per group.
+        Names have the form `group/name`: the user interface shows one section per group.
         """
         from mlflow.entities import Metric
 
         now = time.time_ns() // 1_000_000
         entries = [
-            Metric(_named(name), float(value), now, step or 0) for name, value in values.items() if math.isfinite(value)
+            Metric(_valid_name(name), float(value), now, step or 0)
+            for name, value in values.items()
+            if math.isfinite(value)
         ]
-        for start in range(0, len(entries), _METRICS_A_CALL):
-            self.store.client.log_batch(self.id, metrics=entries[start : start + _METRICS_A_CALL])
+        self.store.client.log_batch(self.id, metrics=entries)
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
-        """Set tags; `find_runs` finds by them."""
+        """Set tags, by which `find_runs` filters."""
         from mlflow.entities import RunTag
 
-        entries = [RunTag(_named(k), _cut(_text(v), _TAG_LENGTH)) for k, v in tags.items()]
-        for start in range(0, len(entries), _PARAMS_A_CALL):
-            self.store.client.log_batch(self.id, tags=entries[start : start + _PARAMS_A_CALL])
+        entries = [RunTag(_valid_name(k), _cut(_text(v), _TAG_LENGTH)) for k, v in tags.items()]
+        self.store.client.log_batch(self.id, tags=entries)
 
     def log_file(self, path: Path, folder: str | None = None) -> None:
-        """Copy a file into the run, at its root or in a folder. The user interface compares files at the root."""
+        """Copy a file into the run, at its root or in a folder. The user interface compares files at the root only."""
         self.store.client.log_artifact(self.id, str(path), folder)
 
-    def log_folder(self, path: Path, folder: str) -> None:
-        """Copy what a folder holds into a folder of the run."""
-        self.store.client.log_artifacts(self.id, str(path), folder)
-
     def log_bytes(self, name: str, content: bytes) -> None:
-        """Write a file of the run, a picture say; `name` may lie in a folder: `plots/roc.png`."""
-        self._write(name, lambda path: path.write_bytes(content))
+        """Write a file of the run, such as `roc.png` or `plots/roc.png`."""
+        target = PurePosixPath(name)
+        with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
+            path = Path(folder) / target.name
+            path.write_bytes(content)
+            self.log_file(path, None if len(target.parts) == 1 else str(target.parent))
 
     def log_text(self, name: str, content: str) -> None:
-        """Write a text file of the run, in UTF-8."""
+        """Write a UTF-8 text file of the run."""
         self.log_bytes(name, content.encode())
 
     def log_json(self, name: str, content: object) -> None:
@@ -89,54 +87,42 @@ class Run:
         self.log_text(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def log_table(self, name: str, table: "pd.DataFrame") -> None:
-        """Write a table of the run, without its index, as the ending of `name` says: .parquet, .csv or .jsonl."""
-        writers: dict[str, Callable[[Path], object]] = {
-            ".parquet": lambda path: table.to_parquet(path, index=False),
-            ".csv": lambda path: table.to_csv(path, index=False),
-            ".jsonl": lambda path: table.to_json(path, orient="records", lines=True, force_ascii=False),
-        }
-        ending = PurePosixPath(name).suffix
-        if ending not in writers:
-            raise UsageError(f"a table must be named *.parquet, *.csv or *.jsonl; got {name!r}")
-        self._write(name, writers[ending])
+        """Write a table of the run, without its index, in the format of the suffix: .parquet or .csv."""
+        suffix = PurePosixPath(name).suffix
+        if suffix == ".parquet":
+            self.log_bytes(name, table.to_parquet(index=False))
+        elif suffix == ".csv":
+            self.log_text(name, table.to_csv(index=False))
+        else:
+            raise UsageError(f"a table must be named *.parquet or *.csv; got {name!r}")
 
     def log_dataset(self, name: str, texts: Iterable[str], *, source: str, context: str) -> str:
-        """Note which texts the run read: their number and a digest, not the texts.
+        """Log the number and the digest of the texts that the run read, but not the texts.
 
         Args:
-            name: what to call them, `arxiv` say.
-            texts: in their order.
-            source: where they came from: a file, an id, an address.
-            context: what they were used for: `unseen`, `validation`, `test`.
+            name: name of the data set, such as `arxiv`.
+            texts: texts, in order.
+            source: where they came from: a file, an id or a URL.
+            context: what they were used for: `unseen`, `validation` or `test`.
 
         Returns:
             The digest: the first 32 hexadecimal digits of the SHA-256 over the SHA-256 of each text.
         """
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        count, digest = 0, hashlib.sha256()
-        for text in texts:
-            count += 1
-            digest.update(hashlib.sha256(text.encode()).digest())
-        short = digest.hexdigest()[:32]
-        entry = Dataset(
+        digests = [hashlib.sha256(text.encode()).digest() for text in texts]
+        digest = hashlib.sha256(b"".join(digests)).hexdigest()[:32]
+        dataset = Dataset(
             name=name,
-            digest=short,
-            source_type="code" if not Path(source).exists() else "local",
-            source=json.dumps({"uri": _cut(source, _TEXT_LENGTH)}),
+            digest=digest,
+            source_type="local" if Path(source).exists() else "code",
+            source=json.dumps({"uri": _cut(source, _SOURCE_LENGTH)}),
             schema=None,
-            profile=json.dumps({"num_rows": count}),
+            profile=json.dumps({"num_rows": len(digests)}),
         )
         tags = [InputTag("mlflow.data.context", context)]
-        self.store.client.log_inputs(self.id, [DatasetInput(entry, tags)])
-        return short
-
-    def _write(self, name: str, write: Callable[[Path], object]) -> None:
-        target = PurePosixPath(name)
-        with tempfile.TemporaryDirectory(prefix="fsd-") as staging:
-            path = Path(staging) / target.name
-            write(path)
-            self.log_file(path, None if len(target.parts) == 1 else str(target.parent))
+        self.store.client.log_inputs(self.id, [DatasetInput(dataset, tags)])
+        return digest
 
 
 @contextmanager
@@ -149,20 +135,20 @@ def run(
     description: str | None = None,
     parent: Run | None = None,
 ) -> Iterator[Run]:
-    """Open a run for the length of a `with` block.
+    """Open a run for the duration of a `with` block.
 
-    It ends as FINISHED; as KILLED if the user interrupts it; as FAILED with the tag `error` if it raises.
+    Its final status is FINISHED; KILLED if the user interrupts it; FAILED, with the tag `error`, if the block raises.
 
     Args:
-        experiment: `fsd-<domain>`; created if need be.
-        name: shown in lists of runs.
+        experiment: name of the experiment, `fsd-<domain>`; created if it does not exist.
+        name: name shown in lists of runs.
         params: settings, see `Run.log_params`.
         tags: see `Run.set_tags`.
-        description: shown on the run's page; Markdown.
-        parent: the run that this one is a part of: a tuning study's, say.
+        description: Markdown text shown on the run's page.
+        parent: run that contains this one, such as that of a tuning study.
 
     Raises:
-        UsageError: see `open_store`.
+        UsageError: as for `open_store`, or if the experiment was deleted.
     """
     store = open_store()
     mlflow = load_mlflow()
@@ -192,22 +178,74 @@ def run(
         store.relativise()
 
 
-def _named(name: str) -> str:
-    """The name, if MLflow takes it."""
-    parts = name.split("/")
-    if not _NAME.fullmatch(name) or {".", ".."} & set(parts) or len(name) > 250:
+@dataclass(frozen=True)
+class RunRecord:
+    """A past run. `parent` is the id of the run that contains it, or None."""
+
+    id: str
+    name: str
+    status: str
+    parent: str | None
+    tags: Mapping[str, str]
+    params: Mapping[str, str]
+    metrics: Mapping[str, float]
+
+
+def find_runs(
+    experiment: str, tags: Mapping[str, object] | None = None, *, status: str = "FINISHED"
+) -> list[RunRecord]:
+    """Past runs of an experiment, newest first; none if there is no such experiment.
+
+    Args:
+        experiment: name of the experiment.
+        tags: names and values, all of which the runs must carry.
+        status: FINISHED, FAILED, KILLED or RUNNING.
+    """
+    entry = open_store().client.get_experiment_by_name(experiment)
+    if entry is None:
+        return []
+    conditions = [f"tags.`{name}` = {_quoted(str(value))}" for name, value in (tags or {}).items()]
+    runs = load_mlflow().search_runs(
+        [entry.experiment_id],
+        " and ".join([f"attributes.status = '{status}'", *conditions]),
+        order_by=["attributes.start_time DESC"],
+        output_format="list",
+    )
+    return [
+        RunRecord(
+            id=run.info.run_id,
+            name=run.info.run_name,
+            status=run.info.status,
+            parent=run.data.tags.get("mlflow.parentRunId"),
+            tags=run.data.tags,
+            params=run.data.params,
+            metrics=run.data.metrics,
+        )
+        for run in runs
+    ]
+
+
+def _quoted(value: str) -> str:
+    """A string literal of MLflow's filter language, which has two kinds of quotes and no escapes."""
+    for quote in "'\"":
+        if quote not in value:
+            return f"{quote}{value}{quote}"
+    raise UsageError(f"a tag to search for must not contain both kinds of quotes; got {value!r}")
+
+
+def _valid_name(name: str) -> str:
+    """The name, if MLflow accepts it."""
+    if not _NAME.fullmatch(name) or {".", ".."} & set(name.split("/")) or len(name) > 250:
         raise UsageError(
             f"a name of a metric, setting or tag must be 1 to 250 letters, digits, _ - . : / or spaces; got {name!r}"
         )
     return name
 
 
-def _flat(params: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+def _flatten(params: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in params.items():
-        if is_dataclass(value) and not isinstance(value, type):
-            value = asdict(value)
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

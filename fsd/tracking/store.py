@@ -1,9 +1,9 @@
-"""The store: where runs, artifacts and registered models live, made once and movable.
+"""The tracking store: where runs, artifacts and registered models are kept.
 
-MLflow writes absolute artifact locations into its database, so that a moved or copied folder loses its
-artifacts; and two processes that create the same database at once ruin it. Our own store, `mlruns/` in the
-working folder, is created under a file lock, and its locations are rewritten relative to the working folder.
-A store that the user names by MLFLOW_TRACKING_URI is used as it is.
+The default store is `mlruns/` in the working folder. MLflow writes absolute artifact locations into its database, so
+that a moved folder would lose its artifacts, and a database that two processes create at the same time is corrupted.
+The default store is therefore created under a file lock, and its locations are rewritten relative to the working
+folder. A store named by MLFLOW_TRACKING_URI is used unchanged.
 """
 
 import logging
@@ -12,7 +12,7 @@ import sqlite3
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -40,25 +40,25 @@ _LOCATIONS = (
 
 
 def load_mlflow() -> ModuleType:
-    """MLflow, imported on first use, without telemetry, log chatter and progress bars unless the user set them."""
+    """Import MLflow, without telemetry, log messages and progress bars unless the user enabled them."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     import mlflow
 
-    for chatty in ("alembic", "mlflow.store.db.utils"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    for name in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     return mlflow  # type: ignore[no-any-return]  # mlflow's imports are skipped by mypy
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hold back the warnings that MLflow causes by itself and that no user can do anything about."""
+    """Suppress warnings that MLflow itself causes and that users cannot act on."""
     with warnings.catch_warnings():
-        # MLflow's own queries use an option that SQLAlchemy will drop one day
+        # an option of SQLAlchemy that MLflow's queries use
         warnings.filterwarnings("ignore", "The ``noload`` loader strategy is deprecated")
-        # MLflow asks for type hints on `predict`; our models carry an explicit signature instead
+        # type hints on `predict`: our models carry an explicit signature instead
         warnings.filterwarnings("ignore", r".*Add type hints to the `predict` method")
-        # an example would be scored when the model is logged, and loading a model for that is not wanted
+        # an input example: MLflow would load the model to score it
         warnings.filterwarnings("ignore", ".*An input example was not provided when logging the model")
         # MLflow's own classes, when it imports its models
         warnings.filterwarnings("ignore", ".*Any type hint is inferred as AnyType")
@@ -70,8 +70,8 @@ class Store:
     """An open store.
 
     Attributes:
-        uri: its MLflow tracking URI.
-        root: the folder that holds `mlruns/` where the store is our own, None where it is the user's.
+        uri: MLflow tracking URI.
+        root: folder that contains `mlruns/` for the default store; None for a store of the user's.
     """
 
     uri: str
@@ -82,47 +82,57 @@ class Store:
         """An MLflow client of this store."""
         return load_mlflow().MlflowClient(tracking_uri=self.uri)
 
-    def lock(self) -> AbstractContextManager[object]:
-        """Hold our own store against other processes; another's store guards itself."""
-        return nullcontext() if self.root is None else _lock(self.root / "mlruns")
-
-    def experiment_id(self, name: str) -> str:
-        """The experiment of that name, created if need be.
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Lock the default store against other processes; stores of the user's have their own locks.
 
         Raises:
-            UsageError: if it was deleted.
+            UsageError: if another process holds the lock for too long.
         """
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
-            with self.lock():
-                found = self._create_experiment(name)
-            self.relativise()
-        if found.lifecycle_stage != "active":
-            raise UsageError(
-                f"experiment must not be deleted; {name!r} is: "
-                f"`mlflow experiments restore --experiment-id {found.experiment_id}` brings it back"
-            )
-        return str(found.experiment_id)
+        if self.root is None:
+            yield
+            return
+        import filelock
 
-    def _create_experiment(self, name: str) -> Any:
+        path = self.root / "mlruns" / ".lock"
+        try:
+            with filelock.FileLock(path, timeout=_LOCK_SECONDS):
+                yield
+        except filelock.Timeout as error:
+            raise UsageError(
+                f"the store must be free within {_LOCK_SECONDS:.0f} s; another process holds {path}: end it first"
+            ) from error
+
+    def experiment_id(self, name: str) -> str:
+        """Id of the experiment of that name, which is created if it does not exist.
+
+        Raises:
+            UsageError: if the experiment was deleted.
+        """
         from mlflow.exceptions import MlflowException
 
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
-            try:
-                return self.client.get_experiment(self.client.create_experiment(name))
-            except MlflowException as error:
-                # on a server, where we have no lock, another process may have been faster
-                if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                    raise
-                found = self.client.get_experiment_by_name(name)
-        return found
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is None:
+            with self.lock():
+                try:
+                    self.client.create_experiment(name)
+                except MlflowException as error:  # created by another process in the meantime
+                    if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                        raise
+            self.relativise()
+            experiment = self.client.get_experiment_by_name(name)
+        if experiment.lifecycle_stage != "active":
+            raise UsageError(
+                f"experiment must not be deleted; {name!r} is: "
+                f"`mlflow experiments restore --experiment-id {experiment.experiment_id}` brings it back"
+            )
+        return str(experiment.experiment_id)
 
     def relativise(self) -> None:
-        """Rewrite the artifact locations below the working folder relative to it, so that the folder may move.
+        """Rewrite artifact locations inside the working folder as relative paths, so that the folder can be moved.
 
-        MLflow resolves a relative location against the working folder, and derives the location of a run or
-        a model from its experiment's. So once an experiment is relative, all that is created in it is too.
+        MLflow resolves relative locations against the working folder and derives the location of a run or a model from
+        that of its experiment, so everything created in a relative experiment is relative too.
         """
         if self.root is None:
             return
@@ -138,29 +148,26 @@ class Store:
 
 
 def open_store() -> Store:
-    """Open the store that MLFLOW_TRACKING_URI names, else `mlruns/` in the working folder; create it if need be.
+    """Open the store named by MLFLOW_TRACKING_URI, else `mlruns/` in the working folder, and create it if necessary.
 
-    Cheap after the first time, and safe in several processes at once.
+    Cheap after the first call, and safe in concurrent processes.
 
     Raises:
         UsageError: if the store cannot be written, reached, or read as an MLflow store.
     """
     root = Path.cwd()
-    own = root / "mlruns" / "mlflow.db"
-    uri = os.environ.get(_URI) or f"{_SQLITE}{own}"
+    default = root / "mlruns" / "mlflow.db"
+    uri = os.environ.get(_URI) or f"{_SQLITE}{default}"
     database = Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) else None
-    if database is None or database.resolve() != own.resolve():
-        store = Store(uri, None)
-        if database:
-            _check_database(database)
-        _connect(store)
-        return store
-    store = Store(f"{_SQLITE}{own}", root)
-    _check_writable(root / "mlruns")
-    _check_database(own)
+    is_default = database is not None and database.resolve() == default.resolve()
+    store = Store(f"{_SQLITE}{default}", root) if is_default else Store(uri, None)
+    if is_default:
+        _check_writable(root / "mlruns")
+    if database:
+        _check_database(database)
     with store.lock():
-        if not own.exists():
-            _create(own)
+        if is_default and not default.exists():
+            _create(default)
         _connect(store)
     store.relativise()
     return store
@@ -183,7 +190,7 @@ def _check_writable(folder: Path) -> None:
 
 
 def _create(database: Path) -> None:
-    """Make the tables beside the database's place and move them there: an interrupted creation ruins nothing."""
+    """Create the tables in a temporary folder and move them into place, so that an interruption leaves no trace."""
     with tempfile.TemporaryDirectory(prefix=".new-", dir=database.parent) as folder:
         unfinished = Path(folder) / database.name
         with quiet():
@@ -192,10 +199,10 @@ def _create(database: Path) -> None:
 
 
 def _check_database(path: Path) -> None:
-    """Look at an existing database before MLflow does.
+    """Check an existing database before MLflow opens it.
 
-    MLflow tries one that it cannot open again and again, for minutes; and from another working folder it would
-    look for the artifacts of a store of ours in the wrong place, and put new ones there.
+    MLflow retries for minutes to open a file that is not a database, and resolves relative artifact locations against
+    whichever folder it runs in.
     """
     if not path.exists():
         return
@@ -214,32 +221,18 @@ def _check_database(path: Path) -> None:
         )
 
 
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    import filelock
-
-    path = folder / ".lock"
-    try:
-        with filelock.FileLock(path, timeout=_LOCK_SECONDS):
-            yield
-    except filelock.Timeout as error:
-        raise UsageError(
-            f"the store must be free within {_LOCK_SECONDS:.0f} s; another process holds {path}: end it first"
-        ) from error
-
-
 def _connect(store: Store) -> None:
-    """Touch the store, which creates the tables of a new one, and make it MLflow's current one."""
+    """Query the store, which creates the tables of a new one, and make it MLflow's current store."""
     mlflow = load_mlflow()
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    given = {name: os.environ.get(name) for name in (_URI, _RETRIES)}
-    # patience with a busy server is right in mid-run, but a wrong address should show at once
+    previous = {name: os.environ.get(name) for name in (_URI, _RETRIES)}
+    # retries suit a busy server in mid-run, but a wrong address should fail at once
     os.environ[_RETRIES] = "1"
     try:
         with quiet():
-            # this also sets the variable for child processes: it would hide the working folder of a later call
+            # this also sets MLFLOW_TRACKING_URI, which would take precedence over a later change of working folder
             mlflow.set_tracking_uri(store.uri)
             store.client.search_experiments(max_results=1)
     except (MlflowException, SQLAlchemyError) as error:
@@ -248,7 +241,7 @@ def _connect(store: Store) -> None:
             f"the tracking store must be an MLflow database or server that answers; {store.uri} is not ({reason})"
         ) from error
     finally:
-        for name, value in given.items():
+        for name, value in previous.items():
             if value is None:
                 os.environ.pop(name, None)
             else:

@@ -1,3 +1,5 @@
+"""Stores and a registered adapter; creating a store takes seconds, so tests get a copy of one."""
+
 import shutil
 import textwrap
 from pathlib import Path
@@ -27,40 +29,40 @@ CODE = textwrap.dedent(
 
 @pytest.fixture(scope="session")
 def register():
-    """Open a run and register an adapter."""
+    """`register(adapter, code, validation_score, name, **tags)` opens a run and registers an adapter."""
 
-    def call(adapter, code, score, name="fsd-arxiv", **tags):
+    def register_version(adapter, code, score, name="fsd-arxiv", **tags):
         with tracking.run(name, "lora") as run:
             return tracking.register(
                 run, name, adapter, code, validation_score=score, files={"calibration.json": "0.5"}, tags=tags
             )
 
-    return call
+    return register_version
 
 
 @pytest.fixture(scope="session")
-def material(tmp_path_factory):
-    """A trained adapter and a model's code."""
-    folder = tmp_path_factory.mktemp("material")
+def source_files(tmp_path_factory):
+    """Folder with an adapter, `trained`, and a model's code, `serving.py`."""
+    folder = tmp_path_factory.mktemp("sources")
     (folder / "trained").mkdir()
     (folder / "trained" / "adapter_config.json").write_text('{"r": 4}')
     (folder / "trained" / "adapter_model.safetensors").write_bytes(b"weights")
-    (folder / "trained" / "README.md").write_text("left behind")
+    (folder / "trained" / "README.md").write_text("not copied")
     (folder / "serving.py").write_text(CODE)
     return folder
 
 
 @pytest.fixture
-def adapter(material, tmp_path):
-    return Path(shutil.copytree(material / "trained", tmp_path / "trained"))
+def adapter(source_files, tmp_path):
+    return Path(shutil.copytree(source_files / "trained", tmp_path / "trained"))
 
 
 @pytest.fixture
-def code(material, tmp_path):
-    return Path(shutil.copy(material / "serving.py", tmp_path))
+def code(source_files, tmp_path):
+    return Path(shutil.copy(source_files / "serving.py", tmp_path))
 
 
-def _made_in(folder, make):
+def _store_in(folder, make):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -70,21 +72,20 @@ def _made_in(folder, make):
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory):
-    """Creating the tables takes seconds, copying them does not."""
-    return _made_in(tmp_path_factory.mktemp("empty"), tracking.open_store)
+    return _store_in(tmp_path_factory.mktemp("empty"), tracking.open_store)
 
 
 @pytest.fixture(scope="session")
-def full_store(tmp_path_factory, empty_store, material, register):
-    """One registered model, fsd-arxiv, with one version."""
+def full_store(tmp_path_factory, empty_store, source_files, register):
     folder = tmp_path_factory.mktemp("full")
     shutil.copytree(empty_store, folder / "mlruns")
-    return _made_in(folder, lambda: register(material / "trained", material / "serving.py", 0.7, method="lora"))
+    adapter, code = source_files / "trained", source_files / "serving.py"
+    return _store_in(folder, lambda: register(adapter, code, 0.7, method="lora"))
 
 
 @pytest.fixture
 def bare(tmp_path, monkeypatch):
-    """A fresh working folder without a store; a space in its name, as checkouts have them."""
+    """The working folder, without a store and with a space in its name."""
     folder = tmp_path / "a checkout"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -94,11 +95,13 @@ def bare(tmp_path, monkeypatch):
 
 @pytest.fixture
 def here(bare, empty_store):
+    """The working folder with an empty store."""
     shutil.copytree(empty_store, bare / "mlruns")
     return bare
 
 
 @pytest.fixture
 def full(bare, full_store):
+    """The working folder with a store that holds one registered model, fsd-arxiv, with one version."""
     shutil.copytree(full_store, bare / "mlruns")
     return bare

@@ -34,7 +34,7 @@ def test_importing_it_does_not_import_mlflow_or_pandas():
     assert done.stdout.strip() == "[]"
 
 
-def test_default_store_is_in_the_working_folder_and_leaves_the_environment_alone(bare):
+def test_the_default_store_is_in_the_working_folder_and_leaves_the_environment_unchanged(bare):
     store = tracking.open_store()
     assert store.uri == f"sqlite:///{bare}/mlruns/mlflow.db"
     assert (bare / "mlruns" / "mlflow.db").is_file()
@@ -72,7 +72,7 @@ def test_an_interrupted_creation_leaves_nothing_behind(bare, monkeypatch):
     assert [p.name for p in (bare / "mlruns").iterdir()] == [".lock"]
 
 
-def test_the_users_store_is_used_as_it_is(bare, monkeypatch):
+def test_a_store_of_the_users_is_used_unchanged(bare, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{bare}/theirs.db")
     store = tracking.open_store()
     assert store.root is None
@@ -84,12 +84,12 @@ def test_the_users_store_is_used_as_it_is(bare, monkeypatch):
 
 
 @pytest.mark.parametrize("uri", ["sqlite:///mlruns/mlflow.db", "sqlite:///{}/mlruns/../mlruns/mlflow.db"])
-def test_our_own_store_is_known_by_any_of_its_names(here, monkeypatch, uri):
+def test_the_default_store_is_recognised_by_other_paths(here, monkeypatch, uri):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(here))
     assert tracking.open_store() == tracking.Store(f"sqlite:///{here}/mlruns/mlflow.db", here)
 
 
-def test_our_own_store_is_not_used_from_another_folder(here, monkeypatch, tmp_path):
+def test_the_default_store_of_another_folder_is_refused(here, monkeypatch, tmp_path):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{here}/mlruns/mlflow.db")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=f"used from {tmp_path}: run in {here}$"):
@@ -97,27 +97,27 @@ def test_our_own_store_is_not_used_from_another_folder(here, monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("spoil", "says"),
+    ("spoil", "message"),
     [
         (lambda f: (f / "mlruns").write_text("a file"), "mlruns must be a folder that can be written; .*file exists"),
         (lambda f: (f / "mlruns/mlflow.db").mkdir(parents=True), "must be an MLflow database; .*unable to open"),
     ],
 )
-def test_a_store_that_cannot_be_written_is_one_line(bare, spoil, says):
+def test_a_store_that_cannot_be_written_is_an_error(bare, spoil, message):
     spoil(bare)
-    with pytest.raises(UsageError, match=says) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         tracking.open_store()
     assert "\n" not in str(caught.value)
 
 
-def test_no_write_access_is_one_line(bare, monkeypatch):
+def test_no_write_access_is_an_error(bare, monkeypatch):
     (bare / "mlruns").mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(UsageError, match=r"no write access to mlruns\): run in another folder or set MLFLOW"):
         tracking.open_store()
 
 
-def test_a_file_that_is_no_database_is_one_line(bare):
+def test_a_file_that_is_no_database_is_an_error(bare):
     (bare / "mlruns").mkdir()
     (bare / "mlruns" / "mlflow.db").write_text("no database " * 100)
     with pytest.raises(UsageError, match=r"must be an MLflow database.*mlflow\.db is not") as caught:
@@ -126,14 +126,14 @@ def test_a_file_that_is_no_database_is_one_line(bare):
 
 
 @pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "./mlruns", "nonsense://x"])
-def test_a_wrong_address_is_one_line_at_once(bare, monkeypatch, uri):
+def test_a_wrong_address_fails_at_once(bare, monkeypatch, uri):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     with pytest.raises(UsageError, match="must be an MLflow database or server that answers") as caught:
         tracking.open_store()
     assert "\n" not in str(caught.value)
 
 
-def test_a_deleted_experiment_is_one_line(here):
+def test_a_deleted_experiment_is_an_error(here):
     store = tracking.open_store()
     number = store.experiment_id("fsd-x")
     store.client.delete_experiment(number)
@@ -141,12 +141,12 @@ def test_a_deleted_experiment_is_one_line(here):
         pass
 
 
-def test_a_moved_checkout_finds_its_artifacts(here, adapter, code, monkeypatch, tmp_path):
+def test_a_moved_store_finds_its_artifacts(here, adapter, code, monkeypatch, tmp_path):
     with tracking.run("fsd-arxiv", "first") as run:
         run.log_text("summary.csv", "a,b")
         tracking.register(run, "fsd-arxiv", adapter, code, validation_score=0.7, files={"calibration.json": "0.5"})
     assert not [value for value in locations(here) if str(here) in value]
-    there = tmp_path / "elsewhere"
+    there = tmp_path / "moved"
     shutil.copytree(here, there)
     for gone in (here, adapter, code.parent / "serving.py"):
         shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
@@ -164,7 +164,7 @@ def test_a_moved_checkout_finds_its_artifacts(here, adapter, code, monkeypatch, 
     assert not here.exists()
 
 
-def test_locations_of_another_folder_that_begins_alike_stay(here):
+def test_locations_of_another_folder_with_the_same_prefix_are_kept(here):
     store = tracking.open_store()
     other = f"{here}-2/mlruns/7"
     store.client.create_experiment("other", artifact_location=other)
