@@ -4,6 +4,8 @@ import atexit
 import os
 import random
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -35,6 +37,25 @@ ROOT = Path(__file__).parents[1]
 def root() -> Path:
     """The root of the checkout."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def torchrun() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a script or `-m module` with its arguments in two processes: `torchrun("job.py", "--flag", cwd=folder)`."""
+
+    def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+        return subprocess.run(
+            [*launcher, *arguments],
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            timeout=240,
+            check=False,
+        )
+
+    return run
 
 
 @pytest.fixture(scope="session")

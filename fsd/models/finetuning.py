@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fsd import distributed as processes
 from fsd.config import AdapterConfig
+from fsd.distributed import num_processes
 from fsd.errors import UsageError
 from fsd.models.adapters import detach, orthogonal_penalty, peft_config, quiet_peft, strip
 from fsd.models.language_model import LanguageModel
@@ -193,13 +193,13 @@ def _trainer(
 
 def _blank(language_model: LanguageModel) -> list[list[int]]:
     """Where several processes share the batches, a row that predicts nothing and so weighs nothing."""
-    return [[language_model.start]] if processes.size() > 1 else []
+    return [[language_model.start]] if num_processes() > 1 else []
 
 
 def _arguments(device: torch.device, config: AdapterConfig, seed: int, folder: str, *, pieces: int) -> Any:
     from trl import SFTConfig
 
-    count = processes.size()
+    count = num_processes()
     if config.batch_size % count:
         raise UsageError(f"batch-size must be a multiple of the {count} processes; got {config.batch_size}")
     steps = math.ceil(pieces / config.batch_size) * config.epochs
@@ -273,9 +273,9 @@ def _trainer_class() -> Any:
         lm_loss = 0.0
 
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-            if processes.size() == 1:
+            if num_processes() == 1:
                 return super()._get_train_sampler(train_dataset)
-            batch = self.args.per_device_train_batch_size * processes.size()
+            batch = self.args.per_device_train_batch_size * num_processes()
             return _Filled(len(self.train_dataset), batch, self.args.data_seed)
 
         def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from fsd import distributed as processes
 from fsd.config import ModelConfig
+from fsd.distributed import num_processes
 from fsd.errors import UsageError
 from fsd.models import quantization
 from fsd.net.hub import fingerprint, first_line, locate
@@ -153,8 +153,8 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
 
     config = replace(ModelConfig(config) if isinstance(config, str) else config, **changes)
     spread = config.device == "spread"
-    if spread and processes.size() > 1:
-        raise UsageError(f"device spread must be used in one process, which takes all cards; got {processes.size()}")
+    if spread and num_processes() > 1:
+        raise UsageError(f"device spread must be used in one process, which takes all cards; got {num_processes()}")
     device, dtype = resolve_precision(config)
     options: dict[str, Any] = {"dtype": dtype, **quantization.options(config.bits, dtype)}
     if spread:

@@ -1,7 +1,6 @@
 """A scoring job: texts, detectors and scorers, checked before anything is trained or written."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 from fsd import distributed
@@ -39,13 +38,9 @@ class ScoringJob:
         return [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
 
     def score(self) -> Deviation:
-        """Base, tuned and FSD scores of the texts; empty in processes other than the main one."""
-        team = distributed.team()
-        if team and not team.main:
-            team.serve(self.scorers)
-            return Deviation()
-        with team.leading() if team else nullcontext():
-            return evaluate(self.texts, self.detectors, self.scorers, self.inputs, shown=True)
+        """Base, tuned and FSD scores of the texts, in every process of the job."""
+        shown = distributed.is_main_process()
+        return evaluate(self.texts, self.detectors, self.scorers, self.inputs, shown=shown)
 
 
 def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of them with a default

@@ -22,8 +22,6 @@ WHOLE_LOGITS_BYTES = 2**30
 """Most float32 logits of a batch where a model insists on making them all at once."""
 PADDING = 0.03
 """Largest share of padding in a batch."""
-ROUND = 32
-"""Batches after which finished texts are handed on."""
 
 
 def fitting(order: Sequence[Window], begin: int, max_tokens: int) -> int:
@@ -75,6 +73,9 @@ class ModelScorer:
         description: what the progress bar says; empty for none.
     """
 
+    batches_per_round = 32
+    """Batches after which finished texts are handed on."""
+
     def __init__(
         self,
         language_model: LanguageModel,
@@ -114,7 +115,8 @@ class ModelScorer:
             UsageError: as above.
         """
         plan = self.plan(prompts)
-        rounds = (plan.batches[i : i + ROUND] for i in range(0, len(plan.batches), ROUND))
+        step = self.batches_per_round
+        rounds = (plan.batches[i : i + step] for i in range(0, len(plan.batches), step))
         with self.bar(plan) as bar:
             yield from plan.finished(pair for some in rounds for pair in self.columns(plan, some, bar))
 

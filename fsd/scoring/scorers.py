@@ -6,7 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsd import distributed as processes
+from fsd import distributed
 from fsd.config import ModelConfig
 from fsd.errors import UsageError
 from fsd.net.hub import EMBEDDED, locate
@@ -29,8 +29,8 @@ def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[
 
     store = _disk_store(config)
     found: dict[str, Scorer] = {
-        "base": _scorer("base", lambda: language_model, config, store),
-        "tuned": _scorer("tuned", lambda: language_model, config, store),
+        "base": _scorer("base", language_model, config, store),
+        "tuned": _scorer("tuned", language_model, config, store),
     }
     reference = _reference(config)
     if reference:
@@ -58,47 +58,38 @@ def _disk_store(config: ModelConfig) -> "SQLiteStore | None":
     """The store of statistics on disk; none in other processes than the main one, or if it is switched off."""
     from fsd.scoring.cache import FILE, SQLiteStore
 
-    if config.cache == "none" or not processes.is_main():
+    if config.cache == "none" or not distributed.is_main_process():
         return None
     return SQLiteStore(Path(config.cache).expanduser() / FILE if config.cache else None)
 
 
-def _scorer(
-    name: str, loaded: "Callable[[], LanguageModel]", config: ModelConfig, store: "SQLiteStore | None"
-) -> Scorer:
-    """Reads with a model, in all processes of the job, and only what is not kept on disk."""
+def _scorer(name: str, model: "LanguageModel", config: ModelConfig, store: "SQLiteStore | None") -> Scorer:
+    """The scorer of one model state, which computes in all processes of the job what is not in the store."""
     from fsd.scoring.cache import MemoizedScorer, model_key
-    from fsd.scoring.distributed import Divided
+    from fsd.scoring.distributed import DistributedScorer, collective
     from fsd.scoring.model_scorer import ModelScorer
 
-    tuned, team = name == "tuned", processes.team()
-    size = config.max_batch_tokens
-    told = f"{name} model" if processes.is_main() else ""
-
-    def make() -> ModelScorer:
-        return ModelScorer(loaded(), tuned=tuned, max_batch_tokens=size, description=told)
-
-    scorer: Scorer = Divided(name, make, team) if team else make()
-    if store is None or not loaded().identity.fingerprint:
-        return scorer
-    # The weights of the base stay what they are; the adapter may be trained between two calls.
-    key = partial(model_key, loaded(), tuned=tuned)
-    return MemoizedScorer(scorer, store, key if tuned else cache(key))
+    tuned = name == "tuned"
+    model_scorer = (DistributedScorer if distributed.num_processes() > 1 else ModelScorer)(
+        model,
+        tuned=tuned,
+        max_batch_tokens=config.max_batch_tokens,
+        description=f"{name} model" if distributed.is_main_process() else "",
+    )
+    scorer: Scorer = model_scorer
+    if store is not None and model.identity.fingerprint:
+        # The weights of the base stay what they are; the adapter may be trained between two calls.
+        key = partial(model_key, model, tuned=tuned)
+        scorer = MemoizedScorer(scorer, store, key if tuned else cache(key))
+    return collective(scorer, model_scorer) if isinstance(model_scorer, DistributedScorer) else scorer
 
 
 def reference_scorer(name: str, config: ModelConfig, store: "SQLiteStore | None") -> Scorer:
-    """The reference model, which is loaded when a detector asks for it; that it is there is checked at once."""
+    """The scorer of the reference model, which is located at once and loaded at the first call."""
+    from fsd.models.language_model import load
+
     locate(name)
-
-    @cache
-    def loaded() -> "LanguageModel":
-        from fsd.models.language_model import load
-
-        return load(config, model=name, revision=None)
-
-    if processes.team() and not processes.is_main():
-        return _scorer("reference", loaded, config, None)
-    scorer = cache(lambda: _scorer("reference", loaded, config, store))
+    scorer = cache(lambda: _scorer("reference", load(config, model=name, revision=None), config, store))
     return lambda prompts: scorer()(prompts)
 
 
@@ -140,4 +131,7 @@ def _neighbours(kind: str, config: ModelConfig, texts: Sequence[str], seed: int)
     from fsd.scoring.masked_lm import NEIGHBOURS, MaskedModel
 
     device = "auto" if config.device == "spread" else config.device
-    return MaskedModel(kind, count=count or NEIGHBOURS, device=device, seed=seed)
+    if not distributed.is_main_process():
+        return lambda text: distributed.from_main(list)
+    masked = MaskedModel(kind, count=count or NEIGHBOURS, device=device, seed=seed)
+    return lambda text: distributed.from_main(lambda: masked(text))

@@ -1,20 +1,26 @@
-"""What every pipeline's command line has in common."""
+"""Command-line handling shared by all pipelines."""
 
 import contextlib
 import io
 import os
 import re
+import signal
 import sys
+import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast, get_origin
 
-from fsd import distributed as processes
+from fsd import distributed
 from fsd.errors import UsageError
 
 Config = TypeVar("Config")
+MAIN_FIRST = 10.0
+"""Seconds that a failing process leaves the main one to report the same error, upon which the launcher ends both."""
+CAUSE_FIRST = 2.0
+"""Seconds that the main process leaves the launcher to end it, if it failed because another process is gone."""
 
 
 def command(
@@ -22,64 +28,84 @@ def command(
 ) -> None:
     """Read the command line into `config` and run `main` with it.
 
-    A user's mistake ends with exit code 2 and one line on stderr, an interruption with 130; anything else is a
-    fault of ours and keeps its traceback. Of several processes only the main one prints, and an error in one of
-    them ends them all.
+    A user's mistake ends with exit code 2 and one line on stderr, an interruption with 130; any other error is a bug
+    and keeps its traceback. In a multi-process job an error is printed by one process only: by the main one if it
+    occurs there too, else by the process that failed, with its rank.
 
     Args:
         config: a dataclass of all settings.
         main: does the work.
         description: shown by --help.
-        parallel: whether torchrun may start it in several processes.
+        parallel: whether the pipeline may run in several processes.
     """
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    team = None
+    several = distributed.num_processes() > 1
     try:
-        if processes.size() > 1:
-            if not parallel:
-                raise UsageError(f"this pipeline must run as one process; got {processes.size()}")
-            team = processes.team()
-        main(_read(config, description, team))
+        if several and not parallel:
+            raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
+        settings = _parse(config, description)
+        if several:
+            _end_with_the_launcher()
+            distributed.join()
+        main(settings)
+        distributed.leave()
     except UsageError as error:
-        _end(f"error: {error}", 2, team)
+        _exit(f"error: {error}", 2)
     except KeyboardInterrupt:
-        _end("interrupted", 130, team)
-    except BrokenPipeError:  # whoever read our output, `head` say, has had enough
+        _exit("interrupted", 130)
+    except BrokenPipeError:  # the reader of our output, `head` for example, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except BaseException:
-        if team and team.failed:  # what breaks because another process has ended
-            team.leave()
-        raise
-    if team:
-        team.close()
+    except Exception:
+        if not several:
+            raise
+        if distributed.is_main_process():
+            time.sleep(CAUSE_FIRST)
+        _exit(traceback.format_exc().rstrip(), 1)
 
 
-def _read(config: type[Config], description: str, team: "processes.Team | None") -> Config:
+def _end_with_the_launcher() -> None:
+    """On the launcher's signals, clean up in the main process (cache, tracked run), and end the others at once."""
+    if distributed.is_main_process():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    else:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _exit(message: str, code: int) -> NoReturn:
+    """Print the message once in the whole job and exit."""
+    if not distributed.is_main_process():
+        time.sleep(MAIN_FIRST)
+        message += f" (in process {distributed.process_index()} of {distributed.num_processes()})"
+    print(message, file=sys.stderr, flush=True)
+    if distributed.num_processes() > 1:
+        sys.stdout.flush()
+        os._exit(code)  # a collective call in a thread of the process group would hold the interpreter
+    sys.exit(code)
+
+
+def _parse(config: type[Config], description: str) -> Config:
     import tyro
 
+    _refuse_empty(config, sys.argv[1:])
+    messages = io.StringIO()
     with contextlib.ExitStack() as stack:
-        if team and not team.main:
-            nowhere = stack.enter_context(Path(os.devnull).open("w"))
-            stack.enter_context(contextlib.redirect_stderr(nowhere))
-            stack.enter_context(contextlib.redirect_stdout(nowhere))
-        _refuse_empty(config, sys.argv[1:])
-        told = stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        stack.enter_context(contextlib.redirect_stderr(messages))
+        if not distributed.is_main_process():
+            stack.enter_context(contextlib.redirect_stdout(messages))  # the text of --help
         try:
             return tyro.cli(
                 config, description=description, config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
             )
-        except SystemExit as left:
-            if team and left.code:
-                team.leave()
-            if left.code:
-                raise UsageError(_in_one_line(told.getvalue())) from None
+        except SystemExit as end:
+            if end.code:
+                raise UsageError(_in_one_line(messages.getvalue())) from None
             raise
 
 
 def _refuse_empty(config: type[Any], arguments: Sequence[str]) -> None:
-    """A list without an entry, as `--data $FILES` gives where FILES is not set, is a mistake and no default."""
+    """Refuse a list flag without values, as `--data $FILES` gives if FILES is not set: it must not mean the default."""
     lists = {f"--{name.replace('_', '-')}" for name in _list_fields(config)}
     for flag, following in pairwise([*arguments, "--"]):
         if flag.replace("_", "-") in lists and following.startswith("--"):
@@ -95,18 +121,8 @@ def _list_fields(config: type[Any]) -> Iterator[str]:
 
 
 def _in_one_line(box: str) -> str:
-    """What a framed message of the command-line library says, without its frame and its last part, on one line."""
+    """Reduce tyro's framed error message to one line, without its closing hint at --help."""
     rows = [row.strip("│|+╭╮╰╯─ ") for row in box.splitlines()[1:]]
     text = " ".join(row for row in rows if row.strip("-"))
     text = re.sub(r"Missing from \S+", "required:", text)
     return re.sub(r"\s*For full helptext.*", "", text) + "; --help lists all flags"
-
-
-def _end(line: str, code: int, team: "processes.Team | None") -> NoReturn:
-    if team and team.failed:
-        team.leave()
-    if team:
-        team.fail(line, code)
-    if processes.is_main():
-        print(line, file=sys.stderr)
-    sys.exit(code)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fsd import distributed as processes
+from fsd import distributed
 from fsd.collection import domains
 from fsd.config import DataConfig, ModelConfig
 from fsd.data import benchmarks, embedded
@@ -96,7 +96,7 @@ def trained_on(parts: Split, adapter: str | None) -> Split:
     """
     from fsd import tracking
 
-    file = processes.from_main(lambda: tracking.fetch_model_file(adapter, UNSEEN)) if adapter else None
+    file = distributed.from_main(lambda: tracking.fetch_model_file(adapter, UNSEEN)) if adapter else None
     return (
         parts._replace(unseen=tuple(replace(document, member=False) for document in read_files([file])))
         if file

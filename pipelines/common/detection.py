@@ -6,7 +6,7 @@ from typing import Any
 
 import detectors
 from detectors import Detector
-from fsd import distributed as processes
+from fsd import distributed
 from fsd.config import DetectorConfig
 from fsd.errors import UsageError
 from pipelines.common.adapter_files import SETUP
@@ -31,7 +31,7 @@ def _found(uri: str) -> dict[str, dict[str, Any]]:
     """The settings that the detectors of a run had, which travel with its adapter."""
     from fsd import tracking
 
-    file = processes.from_main(lambda: tracking.fetch_model_file(uri, SETUP))
+    file = distributed.from_main(lambda: tracking.fetch_model_file(uri, SETUP))
     if file is None:
         raise UsageError(f"settings-from must be a model, run or folder with {SETUP}; {uri} has none")
     known: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["detectors"]

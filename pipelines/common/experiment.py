@@ -79,7 +79,7 @@ def train_adapter(model: LanguageModel, unseen: Sequence[Document], config: FSDC
             run.log_metrics({f"train/{name}": value for name, value in numbers.items()}, step=step)
 
     texts = [document.text for document in unseen]
-    finetune(model, texts, config.training, seed=config.seed, log=log, shown=distributed.is_main())
+    finetune(model, texts, config.training, seed=config.seed, log=log, shown=distributed.is_main_process())
 
 
 def fetch_adapter(config: FSDConfig) -> Path | None:

@@ -46,7 +46,7 @@ def start(
     config: FSDConfig, identity: BaseIdentity, sources: Mapping[str, str], detectors: Sequence[Detector]
 ) -> Iterator[Run | None]:
     """Open the MLflow run of a main job; None in processes other than the main one."""
-    if not distributed.is_main():
+    if not distributed.is_main_process():
         yield None
         return
     name = f"{Path(config.model.model).name} {'reused adapter' if config.adapter else config.training.method}"

@@ -12,47 +12,36 @@ import pandas as pd
 import pytest
 
 FLAGS = (
-    "--domain arxiv --data data.jsonl --device cpu --dropout 0 --batch-size 6 --epochs 1 --placebo none --cache none "
-    "--detectors loss,min_k_pp,min_k_deviation,lowercase --neighbour-model words --unseen 0.4"
+    "--domain arxiv --data data.jsonl --device cpu --dropout 0 --batch-size 6 --epochs 1 --placebo none --cache cache "
+    "--detectors loss,min_k_pp,min_k_deviation,lowercase,neighbour --neighbour-model words --unseen 0.4"
 )
 
 
-def run(folder: Path, root: Path, *launcher: str, model: Path, flags: str = FLAGS) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *launcher, "-m", "pipelines.fsd", "--model", str(model), *flags.split()],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        timeout=200,
-        check=False,
-    )
-
-
-def scores(folder: Path) -> pd.DataFrame:
-    files = list(folder.glob("mlruns/**/scores.parquet"))
-    assert len(files) == 1  # one process alone has tracked
-    return pd.read_parquet(files[0])
+def single(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, timeout=240, check=False)
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_scores_of_one(tiny: Path, tmp_path: Path, root: Path, make_rows: Callable) -> None:
-    tables = []
-    for name, launcher in (
-        ("one", ()),
-        ("two", ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")),
-    ):
+def test_two_processes_give_the_scores_of_one(
+    tiny: Path, tmp_path: Path, torchrun: Callable, make_rows: Callable
+) -> None:
+    rows = make_rows(40, seed=5)
+    tables: list[pd.DataFrame] = []
+    for name, launch in (("one", single), ("two", torchrun)):
         folder = tmp_path / name
         folder.mkdir()
-        rows = make_rows(40, seed=5)
         short = [{**row, "text": " ".join(row["text"].split()[-6:])} for row in rows]  # one piece of 48 tokens each
         (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in short))
-        done = run(folder, root, *launcher, model=tiny)
+        done = launch("-m", "pipelines.fsd", "--model", str(tiny), *FLAGS.split(), cwd=folder)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("FSD AUC") == 1
         unseen = next(folder.glob("mlruns/**/unseen.jsonl")).read_text().splitlines()
         assert len(unseen) % 6 == 2  # the last batch of the second process is empty
-        tables.append(scores(folder))
+        files = list(folder.glob("mlruns/**/scores.parquet"))
+        assert len(files) == 1  # one process alone has tracked
+        tables.append(pd.read_parquet(files[0]))
 
     one, two = tables
     assert (one["text"] == two["text"]).all()

@@ -163,7 +163,7 @@ from fsd.models.language_model import load
 from fsd.scoring import model_scorer as scoring
 from fsd.token_stats import Prompt
 from fsd.scoring.scorers import build_scorers
-cache.SECONDS, scoring.ROUND, scoring.BATCH_TOKENS["cpu"] = 0, 1, 40
+cache.SECONDS, scoring.ModelScorer.batches_per_round, scoring.BATCH_TOKENS["cpu"] = 0, 1, 40
 prompts = [Prompt(f"the text {i}") for i in range(60)]
 model = load(sys.argv[1], device="cpu")
 forward, left, made = scoring.ModelScorer._forward, int(sys.argv[2]), []

@@ -1,9 +1,12 @@
-"""The command line: quick help, one line for a user's mistake, flat flags."""
+"""The command line: quick help, flat flags, one line for a user's mistake, one report from several processes."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,3 +184,74 @@ def test_a_wrong_flag_is_told_in_one_line(
     assert line.startswith("error: ")
     assert told in line
     assert line.endswith("; --help lists all flags\n")
+
+
+FAILING_JOB = """
+import sys, time
+from dataclasses import dataclass
+from fsd import distributed
+from fsd.errors import UsageError
+from pipelines.common.cli import command
+
+case = sys.argv.pop()
+
+@dataclass(frozen=True)
+class Config:
+    "No settings."
+
+def main(_):
+    if case in (str(distributed.process_index()), "both"):
+        raise UsageError("a process must be able to go on; it is not")
+    if case == f"bug in {distributed.process_index()}":
+        raise ZeroDivisionError
+    distributed.gather(None)
+
+command(Config, main, "", parallel=case != "refused")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "report"),
+    [
+        ("0", "error: a process must be able to go on; it is not"),
+        ("1", "error: a process must be able to go on; it is not (in process 1 of 2)"),
+        ("both", "error: a process must be able to go on; it is not"),
+        ("bug in 0", "ZeroDivisionError"),
+        ("bug in 1", "ZeroDivisionError (in process 1 of 2)"),
+        ("refused", "error: this pipeline must run as one process; got 2"),
+    ],
+)
+def test_an_error_in_any_process_is_reported_once_and_ends_all(
+    tmp_path: Path, torchrun: Callable, case: str, report: str
+) -> None:
+    (tmp_path / "job.py").write_text(FAILING_JOB)
+
+    job = torchrun("job.py", case, cwd=tmp_path)
+
+    reports = [line for line in job.stderr.splitlines() if line.startswith(report.split(maxsplit=1)[0])]
+    assert reports == [report], job.stderr
+    assert job.stderr.count("Traceback (most recent call last)\n  File") <= case.startswith("bug")
+    codes = set(re.findall(r"exitcode  : (-?\d+) ", job.stderr))
+    code = "1" if case.startswith("bug") else "2"
+    assert code in codes, job.stderr
+    assert codes <= {code, str(-signal.SIGTERM), str(128 + signal.SIGTERM)}, (
+        job.stderr
+    )  # the launcher's end of the rest
+
+
+@pytest.mark.slow
+def test_a_wrong_flag_is_reported_once_by_two_processes(tmp_path: Path, torchrun: Callable) -> None:
+    job = torchrun("-m", "pipelines.fsd", "--nonsense", "3", cwd=tmp_path)
+
+    reports = [line for line in job.stderr.splitlines() if line.startswith("error:")]
+    assert len(reports) == 1, job.stderr
+    assert "--nonsense" in reports[0]
+
+
+@pytest.mark.slow
+def test_two_processes_print_the_help_once(tmp_path: Path, torchrun: Callable) -> None:
+    job = torchrun("-m", "pipelines.fsd", "--help", cwd=tmp_path)
+
+    assert job.returncode == 0, job.stderr
+    assert job.stdout.count("usage:") == 1

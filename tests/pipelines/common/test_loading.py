@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fsd import distributed as processes
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.models import language_model
@@ -132,7 +131,7 @@ def test_neighbours_of_a_spread_model_are_made_where_there_is_room(
 
 
 def test_several_processes_spread_no_model(job: FSDConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "size", lambda: 2)
+    monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match="device spread must be used in one process"):
         language_model.load(job.model)
 
