@@ -1,7 +1,7 @@
-"""Figures: ROC curves, score distributions, reliability of p-values, heat maps and curves.
+"""Figures: ROC curves, score distributions, reliability of p-values, heat maps, curves and dot plots.
 
-Every function returns a matplotlib `Figure` and touches no global state; `png` turns it into bytes. Colours are from
-Okabe and Ito's palette, which colour-blind readers tell apart; base and FSD also differ by line style.
+Every function returns a matplotlib `Figure` and touches no global state; `png` encodes it. Colours are from Okabe and
+Ito's palette, which is safe for colour-blind readers; base and FSD also differ by line style.
 """
 
 import io
@@ -23,7 +23,14 @@ CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000
 STYLES = ("-", "--", "-.", ":")
 COLUMNS = 4
 LOWEST_FPR = 1e-3
-"""Left end of logarithmic axes, unless fewer than 1,000 non-members cannot even show that."""
+"""Left end of logarithmic axes; with fewer than 1,000 non-members, the smallest rate that they can show."""
+LOOKS = {"base": (BASE, "o"), "FSD": (FSD, "D")}
+"""Colour and marker of a series in a dot plot; any other looks like the base."""
+SPREAD = 0.3
+"""Distance between the series of one row of a dot plot, rows being 1 apart."""
+
+Panels = Mapping[str, Mapping[str, Mapping[str, Estimate]]]
+"""Panel → series → row → number with its interval."""
 
 
 def png(figure: Figure, dpi: int = 110) -> bytes:
@@ -59,11 +66,11 @@ def _plain(axis: Axes) -> None:
 
 
 def roc(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
-    """One panel a detector with base and FSD curves, and below it the same with the FPR on a logarithmic axis.
+    """One panel per detector with its base and FSD curves; below it, the same with a logarithmic FPR axis.
 
     Args:
         labels: (N,) True for members.
-        base: detector → (N,); a detector without a base score has no such curve.
+        base: detector → (N,) scores; a detector without base scores has an FSD curve only.
         fsd: detector → (N,).
     """
     figure, panels = _panels(list(fsd), rows_each=2, height=2.5)
@@ -92,7 +99,7 @@ def roc(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
 
 
 def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
-    """Histograms of members and non-members, one pair of panels a detector: base above, FSD below."""
+    """Histograms of members and non-members, two panels per detector: base above, FSD below."""
     figure, panels = _panels(list(fsd), rows_each=2, height=2.0)
     member = np.asarray(labels, dtype=bool)
     for (name, scores), (above, below) in zip(fsd.items(), panels, strict=True):
@@ -110,7 +117,7 @@ def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
 
 
 def _histogram(axis: Axes, scores: FloatArray, member: BoolArray, label: str) -> None:
-    """Share of texts a bin; the outermost 1 % on either side are counted in the outermost bins."""
+    """Share of texts per bin; the outermost 1 % on either side are counted in the outermost bins."""
     low, high = np.quantile(scores, [0.01, 0.99])
     edges = np.linspace(low, high if high > low else low + 1, 25)
     sides = (("non-members", ~member, NONMEMBER, "-"), ("members", member, MEMBER, "--"))
@@ -126,11 +133,11 @@ def _histogram(axis: Axes, scores: FloatArray, member: BoolArray, label: str) ->
 
 
 def reliability(p_values: Mapping[str, FloatArray]) -> Figure:
-    """Share of held-out non-members with p at most α, against α: on or below the diagonal the error rate is kept.
+    """Share of held-out non-members with p at most α, against α; the error rate holds on or below the diagonal.
 
     Args:
-        p_values: name (detector) → (n,) p-values of known non-members. The grey band holds 95 % of what sampling alone
-            does around the diagonal, for the smallest n.
+        p_values: detector → (n,) p-values of known non-members. The grey band contains 95 % of the sampling variation
+            around the diagonal, for the smallest n.
     """
     figure = Figure(figsize=(5.6, 5.2), layout="constrained")
     axis = figure.subplots()
@@ -153,14 +160,14 @@ def reliability(p_values: Mapping[str, FloatArray]) -> Figure:
 
 
 def verdicts(calibration: ArrayLike, scores: ArrayLike, p_values: ArrayLike, *, threshold: float, fpr: float) -> Figure:
-    """New texts against known non-members: where their scores lie, and how many are at most as likely as each p.
+    """Scores of new texts against those of known non-members, and the distribution of their p-values.
 
     Args:
         calibration: (n,) scores of held-out non-members.
         scores: (N,) scores of the new texts.
         p_values: (N,) of the same texts.
-        threshold: from which on a text is called a member; may be infinite.
-        fpr: that the threshold belongs to.
+        threshold: score from which on a text is called a member; may be infinite.
+        fpr: false-positive rate of the threshold.
     """
     figure = Figure(figsize=(10.0, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -192,7 +199,7 @@ def verdicts(calibration: ArrayLike, scores: ArrayLike, p_values: ArrayLike, *, 
 
 
 def _look(at: int) -> tuple[str, str]:
-    """Colour and line style of the line number `at`; 28 lines differ."""
+    """Colour and line style of line number `at`; 28 lines differ."""
     return CYCLE[at % len(CYCLE)], STYLES[at // len(CYCLE) % len(STYLES)]
 
 
@@ -206,15 +213,15 @@ def heat_map(
     name: str,
     title: str = "",
 ) -> Figure:
-    """Values (len(y), len(x)) as colours with the numbers written in; the best one is framed.
+    """Values as colours with the numbers written in; the highest is framed.
 
     Args:
         x: settings along the columns.
         y: settings along the rows, the first at the bottom.
         values: (len(y), len(x)); NaN where a setting was not run.
-        x_name: of the columns' setting.
-        y_name: of the rows' setting.
-        name: of the value, such as AUC.
+        x_name: name of the setting along the columns.
+        y_name: name of the setting along the rows.
+        name: name of the value, such as AUC.
         title: above the figure.
     """
     figure = Figure(figsize=(1.8 + 0.62 * len(x), 1.5 + 0.42 * len(y)), layout="constrained")
@@ -250,16 +257,16 @@ def curve(
     chance: float | None = None,
     x_log: bool = False,
 ) -> Figure:
-    """One line a name over a setting, with its interval as a band where there is one.
+    """One line per name over a setting, with intervals as bands.
 
     Args:
         x: (K,) values of the setting.
         lines: name → K estimates or plain numbers.
-        x_name: of the setting.
-        y_name: of the value.
+        x_name: name of the setting.
+        y_name: name of the value.
         title: above the figure.
-        chance: draws a grey line at this height.
-        x_log: put x on a logarithmic axis.
+        chance: height of a grey line.
+        x_log: whether the x axis is logarithmic.
     """
     figure = Figure(figsize=(6.8, 4.4), layout="constrained")
     axis = figure.subplots()
@@ -281,4 +288,46 @@ def curve(
     axis.set_title(title, fontsize=12)
     _plain(axis)
     axis.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def dots(panels: Panels, *, x_name: str, title: str = "", chance: float | None = None) -> Figure:
+    """Dot plot: each number is a dot and its interval a bar.
+
+    Args:
+        panels: panel → series (`base`, `FSD`) → row → number.
+        x_name: label of the numbers.
+        title: above the figure.
+        chance: where to draw a grey line.
+    """
+    rows = list(dict.fromkeys(row for series in panels.values() for column in series.values() for row in column))
+    across = max(1, min(COLUMNS, len(panels)))
+    down = -(-len(panels) // across)
+    height = 0.9 + down * (0.8 + 0.32 * len(rows))
+    # room for the names of the rows, left of the first panel, and for the title
+    width = max(2.3 * across + 0.09 * max(map(len, rows), default=0) + 0.4, 0.085 * len(title), 4.8)
+    figure = Figure(figsize=(width, max(height, 2.6)), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).ravel()
+    for axis, (panel, series) in zip(axes, panels.items(), strict=False):
+        for at, (name, column) in enumerate(series.items()):
+            colour, mark = LOOKS.get(name, LOOKS["base"])
+            shift = SPREAD * (at - (len(series) - 1) / 2)
+            for row, (value, low, high) in column.items():
+                y = rows.index(row) + shift
+                axis.plot([low, high], [y, y], color=colour, linewidth=1.4)
+                axis.plot(
+                    [value], [y], mark, color=colour, markersize=5, label=name if row == next(iter(column)) else ""
+                )
+        if chance is not None:
+            axis.axvline(chance, color=GREY, linewidth=0.9)
+        axis.set_title(panel, fontsize=10)
+        axis.set_xlabel(x_name, fontsize=9)
+        _plain(axis)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    axes[0].set_yticks(range(len(rows)), rows, fontsize=9)
+    axes[0].set_ylim(len(rows) - 0.5, -0.5)
+    if any(len(series) > 1 for series in panels.values()):
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    figure.suptitle(title, fontsize=11)
     return figure

@@ -1,46 +1,13 @@
-"""report.html: one file that a reader without the software, the network or the field can follow and print."""
+"""report.html: one self-contained page for readers who know neither the software nor the field."""
 
-import base64
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 import pandas as pd
+from jinja2 import Environment, PackageLoader
 
 from fsd.evaluation.metrics import METRICS, Row, by_key
-
-STYLE = """
-:root { color-scheme: light; }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 62rem; padding: 2.5rem 1.5rem 4rem; background: #fff; color: #1b1b1b;
-  font: 16px/1.55 Georgia, "Liberation Serif", "Times New Roman", serif; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .3rem; }
-h2 { font-size: 1.25rem; margin: 2.4rem 0 .6rem; padding-bottom: .2rem; border-bottom: 2px solid #1b1b1b; }
-.question { font-size: 1.12rem; font-style: italic; color: #444; margin: 0 0 1.4rem; }
-.findings { margin: 0; padding: .9rem 1.2rem .9rem 2.2rem; background: #f4f6f8; border-left: 5px solid #0072b2; }
-.findings li { margin: .25rem 0; }
-.findings li.warning { font-weight: bold; color: #8a3a00; }
-table { border-collapse: collapse; margin: .8rem 0 .4rem;
-  font: 14px/1.4 system-ui, "Liberation Sans", Arial, sans-serif; }
-table.wide { width: 100%; }
-caption { text-align: left; color: #444; padding: 0 0 .45rem; }
-th, td { padding: .35rem .7rem .35rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid #ddd; }
-thead th { border-bottom: 2px solid #777; vertical-align: bottom; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td { overflow-wrap: anywhere; }
-th[scope=row] { font-weight: 600; white-space: nowrap; }
-tr.best { background: #fff4e8; }
-figure { margin: 1.2rem 0; }
-figure img { display: block; max-width: 100%; height: auto; }
-figcaption { font-size: .92rem; color: #444; margin-top: .4rem; }
-@media print {
-  body { max-width: none; padding: 0; font-size: 11pt; }
-  table { font-size: 8.5pt; }
-  th, td { padding-right: .4rem; }
-  h2, caption { break-after: avoid; }
-  tr, figure, .findings { break-inside: avoid; }
-}
-"""
 
 
 @dataclass(frozen=True)
@@ -48,11 +15,11 @@ class Table:
     """A table; the first column names its row.
 
     Attributes:
-        caption: what it shows, one or two sentences.
+        caption: what it shows, in one or two sentences.
         head: names of the columns.
-        rows: texts of the cells.
-        numeric: columns that hold numbers, counted from 0.
-        marked: rows to be highlighted, counted from 0.
+        rows: text of the cells.
+        numeric: indices of the columns that hold numbers.
+        marked: indices of the highlighted rows.
     """
 
     caption: str
@@ -64,15 +31,20 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG file and the sentence below it."""
+    """A PNG file and its caption."""
 
     png: bytes
     caption: str
 
+    @property
+    def base64(self) -> str:
+        """The file as text, for the page."""
+        return b64encode(self.png).decode("ascii")
+
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it, in this order: paragraphs, points, tables, pictures."""
+    """A heading with paragraphs, points, tables and pictures below it, in this order."""
 
     title: str
     paragraphs: Sequence[str] = ()
@@ -83,14 +55,14 @@ class Section:
 
 @dataclass(frozen=True)
 class ReportContent:
-    """All that a report says; every text is plain text and is escaped.
+    """Content of a report, in plain text that the page escapes.
 
     Attributes:
         title: of the page.
-        question: what was asked, one sentence.
-        findings: the answer, the most important first; one that starts with "LEAK" is set off as a warning.
+        question: one sentence.
+        findings: the answer, the most important first; one that starts with LEAK or WARNING is set in bold.
         sections: in order; `limits` makes the one about what is not proved.
-        facts: label and value: model, data, settings, versions, date: what is needed to do it again.
+        facts: label and value of what is needed to repeat the run: model, data, settings, versions, date.
     """
 
     title: str
@@ -106,7 +78,7 @@ def shown(row: Row | None) -> str:
 
 
 def p_shown(p: float | None) -> str:
-    """A p-value with as many digits as mean anything."""
+    """A p-value with three decimals."""
     if p is None:
         return "–"
     return "< .001" if p < 0.001 else f"{p:.3f}".replace("0.", ".", 1)
@@ -172,90 +144,33 @@ def placebo_table(table: pd.DataFrame) -> Table:
 
 
 def limits(fpr: float | None = None) -> Section:
-    """What such numbers never prove; with the chosen false-positive rate where verdicts are given."""
+    """What such numbers never prove.
+
+    Args:
+        fpr: the chosen false-positive rate, if the report gives verdicts.
+    """
     points = [
-        "A high score is statistical evidence, not a copy found in the training data. Single texts can be judged "
-        "wrongly in both directions.",
-        "A text called “not shown” may still have been in the training data: the method often misses texts that "
-        "the model saw only once.",
-        "The error rates hold for texts of the same kind, language, length and time as the texts they were measured "
-        "on. For others they are unknown.",
-        "A model may know a text through quotations, translations or copies elsewhere without the text itself having "
-        "been collected.",
-        "Where a classifier that never sees the model tells the two sides apart as well, the result shows how the "
-        "texts differ, and says nothing about the training data.",
+        "A high score is statistical evidence, not a copy found in the training data. Single texts can be misjudged in "
+        "both directions.",
+        "A text called “not shown” may still have been in the training data: the method often misses texts that the "
+        "model saw only once.",
+        "The error rates hold for texts of the same kind, language, length and period as the texts on which they were "
+        "measured. For others they are unknown.",
+        "A model may know a text through quotations, translations or copies elsewhere, although the text itself was "
+        "never collected.",
+        "If a classifier that never sees the model separates members from non-members as well, the result shows how "
+        "the texts differ, and nothing about the training data.",
     ]
     if fpr is not None:
         points.insert(
             0,
-            f"About {fpr:.1%} of texts that were not in the training data are called members by design; of 1,000 such "
-            f"texts, about {fpr * 1000:.0f}.",
+            f"By design, about {fpr:.1%} of the texts that were not in the training data are called members; of 1,000 "
+            f"such texts, about {fpr * 1000:.0f}.",
         )
     return Section("What this does not prove", points=points)
 
 
-def html(content: ReportContent) -> str:
-    """The report as one HTML page: figures inside, nothing loaded from elsewhere, no script."""
-    body = [
-        f"<h1>{escape(content.title)}</h1>",
-        f'<p class="question">{escape(content.question)}</p>',
-        "<h2>Findings</h2>",
-        _points(content.findings, "findings"),
-        *(_section(section) for section in content.sections),
-        "<h2>How to do it again</h2>",
-        _facts(content.facts),
-    ]
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(content.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(part for part in body if part)
-        + "\n</body>\n</html>\n"
-    )
-
-
-def _section(section: Section) -> str:
-    parts = [f"<section>\n<h2>{escape(section.title)}</h2>"]
-    parts += [f"<p>{escape(paragraph)}</p>" for paragraph in section.paragraphs]
-    parts.append(_points(section.points))
-    parts += [_table(table) for table in section.tables]
-    parts += [_picture(picture) for picture in section.pictures]
-    return "\n".join(part for part in parts if part) + "\n</section>"
-
-
-def _points(points: Sequence[str], kind: str = "points") -> str:
-    if not points:
-        return ""
-    kinds = (' class="warning"' if point.startswith("LEAK") else "" for point in points)
-    items = (f"<li{mark}>{escape(point)}</li>" for mark, point in zip(kinds, points, strict=True))
-    return f'<ul class="{kind}">\n' + "\n".join(items) + "\n</ul>"
-
-
-def _table(table: Table) -> str:
-    def cell(tag: str, column: int, text: str) -> str:
-        number = ' class="number"' if column in table.numeric else ""
-        return f"<{tag}{number}>{escape(text)}</{tag}>"
-
-    lines = []
-    for at, row in enumerate(table.rows):
-        cells = "".join(cell("td", column, text) for column, text in enumerate(row) if column)
-        mark = ' class="best"' if at in table.marked else ""
-        lines.append(f'<tr{mark}><th scope="row">{escape(row[0])}</th>{cells}</tr>')
-    head = "".join(cell("th", column, text) for column, text in enumerate(table.head))
-    return (
-        f'<table class="wide"><caption>{escape(table.caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n'
-        + "\n".join(lines)
-        + "\n</tbody></table>"
-    )
-
-
-def _picture(picture: Picture) -> str:
-    data = base64.b64encode(picture.png).decode("ascii")
-    caption = escape(picture.caption)
-    image = f'<img alt="{caption}" src="data:image/png;base64,{data}">'
-    return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
-
-
-def _facts(facts: Sequence[tuple[str, str]]) -> str:
-    rows = (f'<tr><th scope="row">{escape(label)}</th><td>{escape(value)}</td></tr>' for label, value in facts)
-    return "<table><tbody>\n" + "\n".join(rows) + "\n</tbody></table>"
+def render(content: ReportContent) -> str:
+    """The report as one HTML page: figures inside, no external resources, no script."""
+    pages = Environment(loader=PackageLoader("fsd.reporting"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return pages.get_template("report.html").render(report=content)

@@ -105,7 +105,7 @@ def track(
     pictures = draw(results)
     for name, content in pictures.items():
         run.log_bytes(name, content)
-    run.log_text("report.html", html.html(report(results, config, model.identity, pictures, sources)))
+    run.log_text("report.html", html.render(report(results, config, model.identity, pictures, sources)))
     run.log_metrics({**results.metrics(), **seconds})
     files = model_files(results, config)
     for name, file in files.items():

@@ -94,7 +94,7 @@ def deliver(case: "Case", detective: "Detective", adapter: str, config: DetectCo
     from pipelines.detect import verdicts as _case
 
     table = case.frame()
-    page = report.html(_dossier.content(case, detective, adapter, config.files))
+    page = report.render(_dossier.content(case, detective, adapter, config.files))
     if config.out:
         _case.write(table, Path(config.out))
     if config.report:

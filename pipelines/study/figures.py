@@ -30,7 +30,7 @@ def figure(study: Study, results: Sequence[CellResult], measured: Sequence[Measu
 
 
 def _dots(study: Study, aucs: Sequence[Measurement], title: str) -> "Figure":
-    from fsd.reporting.dots import dots
+    from fsd.reporting.figures import dots
 
     panels: dict[str, dict[str, dict[str, Estimate]]] = {}
     for measurement in aucs:

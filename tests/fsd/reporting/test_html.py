@@ -13,10 +13,10 @@ from fsd.reporting.html import (
     ReportContent,
     Section,
     Table,
-    html,
     limits,
     p_shown,
     placebo_table,
+    render,
     results_table,
     shown,
 )
@@ -71,15 +71,15 @@ def _read(page):
 
 
 def test_everything_is_on_the_page():
-    text = _read(html(_content()))
+    text = _read(render(_content()))
     for said in ("Was it in the training data?", "LEAK: 3 groups", "A point.", "Caption.", "A figure.", "Seed", "42"):
         assert said in text
-    assert "About 5.0% of texts" in text
+    assert "By design, about 5.0% of the texts" in text
     assert "of 1,000 such texts, about 50" in text
 
 
 def test_the_page_stands_alone():
-    page = html(_content())
+    page = render(_content())
     assert not re.search(r"(src|href)=\"(?!data:)", page)
     assert "http" not in page
     assert "<script" not in page
@@ -98,13 +98,13 @@ def test_texts_are_escaped():
             Section(nasty, [nasty], [nasty], [Table(nasty, [nasty], [[nasty]])], [Picture(PNG, nasty)]),
         ],
     )
-    page = html(content)
+    page = render(content)
     assert "<script" not in page
     assert _read(page).count(nasty) >= 9
 
 
 def test_warnings_numbers_and_the_best_row_are_set_off():
-    page = html(_content())
+    page = render(_content())
     assert '<li class="warning">LEAK: 3 groups</li>' in page
     assert '<tr class="best"><th scope="row">b</th><td class="number">2</td></tr>' in page
 

@@ -1,0 +1,97 @@
+"""What the report and MLflow state about a run is true of that run."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
+from fsd.data.documents import Document
+from fsd.data.splitting import Split
+from fsd.evaluation.results import judge
+from fsd.models.language_model import BaseIdentity
+from fsd.reporting import html
+from fsd.scoring.deviation import Deviation
+from pipelines.common import run_log
+
+IDENTITY = BaseIdentity("tiny", "", "abc")
+SOURCES = {"embedded corpus": "sha256:123"}
+CONFIG = FSDConfig(
+    data=DataConfig(),
+    model=ModelConfig(model="tiny"),
+    training=AdapterConfig(),
+    detection=DetectorConfig(detectors="loss"),
+)
+
+
+def _results(validation):
+    texts = [
+        Document(f"{i} " + " ".join(f"w{i}x{k}" for k in range(12)), bool(i % 2), None, f"g{i}", "test")
+        for i in range(44)
+    ]
+    parts = Split(*map(tuple, (texts[:4], texts[4 : 4 + validation], texts[4 + validation :])))
+    scores = np.random.default_rng(0).normal(size=(2, 40))
+    deviation = Deviation(base={"loss": scores[0]}, tuned={"loss": scores[1]}, fsd={"loss": scores[0] - scores[1]})
+    return judge(parts, deviation, None, [SimpleNamespace(name="loss", settings={})], seed=0)
+
+
+@pytest.fixture(scope="module")
+def results():
+    return _results(validation=16)
+
+
+def test_the_report_names_the_texts_that_were_read(results):
+    facts = dict(run_log.facts(results, CONFIG, IDENTITY, SOURCES))
+
+    assert facts["Texts"] == "embedded corpus sha256:123"
+
+
+def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
+    logged = {}
+    run = SimpleNamespace(
+        log_dataset=lambda name, texts, *, source, context: logged.update({context: source}),
+        **dict.fromkeys(("log_table", "log_json", "log_bytes", "log_text", "log_metrics"), lambda *args: None),
+    )
+    monkeypatch.setattr(run_log, "save_adapter", lambda model, folder: None)
+    monkeypatch.setattr(run_log, "register", lambda *args, **more: None)
+    config = replace(CONFIG, data=replace(CONFIG.data, unseen="later.jsonl"))
+
+    run_log.track(run, results, config, SimpleNamespace(identity=IDENTITY), {}, SOURCES)
+
+    assert logged == {"unseen": "later.jsonl", "validation": "embedded corpus", "test": "embedded corpus"}
+
+
+@pytest.mark.parametrize(
+    ("adapter", "sentence"),
+    [
+        (None, "The model tiny was fine-tuned briefly on 4 texts that the model cannot have seen."),
+        (
+            "models:/a/1",
+            "The model tiny was combined with the adapter models:/a/1, fine-tuned on 4 texts that the model cannot "
+            "have seen.",
+        ),
+    ],
+)
+def test_the_method_is_described_in_sentences(results, adapter, sentence):
+    text = run_log.method(results, replace(CONFIG, adapter=adapter), IDENTITY)
+
+    assert text.startswith(sentence)
+    assert "chosen on 16 validation texts; no test text was used to choose anything" in text
+
+
+def test_choices_on_the_test_texts_are_admitted():
+    text = run_log.method(_results(validation=0), CONFIG, IDENTITY)
+
+    assert "no test text was used" not in text
+    assert "the detector of the findings, loss, were chosen on the test texts themselves" in text
+
+
+def test_the_report_has_every_figure_and_table(results):
+    pictures = run_log.draw(results)
+    page = html.render(run_log.report(results, CONFIG, IDENTITY, pictures, SOURCES))
+
+    assert set(pictures) == {"roc.png", "scores.png", "reliability.png"}
+    assert page.count("<figure>") == 3
+    assert '<tr class="best"><th scope="row">loss</th>' in page
+    assert "How to repeat this" in page
