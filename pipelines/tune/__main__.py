@@ -1,119 +1,92 @@
-"""Choose settings on the validation texts with Optuna, then open the test texts once, for winner and default.
+"""Choose settings on the validation texts with Optuna, then compare them with the defaults once on the test texts.
 
-`python -m pipelines.tune --domain arxiv` tunes the settings of every detector, base and FSD apart, on token statistics
-that stand in memory: no trial asks a model. `--tune adapter` tunes how the adapter is trained. Studies are kept in
-mlruns/optuna.db; the same command continues one that was interrupted, and started twice shares the work. The winner is
-registered like the adapter of pipelines.fsd, which takes its settings by --settings-from.
+`python -m pipelines.tune --domain arxiv` tunes the settings of every detector, for base and FSD separately, on token
+statistics in memory: no trial makes a forward pass. `--tune adapter` tunes the training of the adapter. Studies are
+stored in mlruns/optuna.db; the same command continues an interrupted study, and several commands share its trials. The
+winner is registered like the adapter of pipelines.fsd, which takes its settings by --settings-from.
 """
-
-from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from fsd.config import TuneConfig
 from pipelines.common.cli import command
 
-if TYPE_CHECKING:
-    from fsd.models.language_model import LanguageModel
-    from fsd.tracking import Run
-    from pipelines.tune.job import Tuned
-
 
 def main(config: TuneConfig) -> None:
-    """Tune, open the test texts, compare, register."""
+    """Tune on validation, compare on the test texts, record and register."""
     from fsd import tracking
+    from fsd.data.near_duplicates import families
     from fsd.errors import UsageError
-    from fsd.models import adapters, language_model
-    from pipelines.common import datasets, experiment
-    from pipelines.tune import detectors as _tuning_detectors
-    from pipelines.tune.job import field_of, plan_of
+    from fsd.evaluation.results import judge
+    from fsd.reporting import console
+    from fsd.tuning import comparison
+    from fsd.tuning.optuna_storage import open_storage
+    from pipelines.common import datasets, detection, experiment, run_log
+    from pipelines.tune import adapter, detectors
+    from pipelines.tune import run_log as tuning_log
+    from pipelines.tune.job import plan_of, tuning_data
 
     job = config.job
     plan_of(config)
     if config.tune == "detectors":
-        _tuning_detectors.tunable(config)
+        detectors.tunable(config)
     elif job.adapter:
         raise UsageError(f"adapter must not be given where it is to be tuned; got {job.adapter!r}")
-    gathered = datasets.gather(job.data, job.model)
-    parts, remarks = datasets.divide(gathered.documents, job.data, job.seed)
-    field_of(config, parts, "")
-    adapter = tracking.fetch_adapter(job.adapter) if job.adapter else None
-    model = language_model.load(job.model)
-    if adapter:
-        adapters.attach(model, adapter)
-        parts = datasets.trained_on(parts, job.adapter)
-    field = field_of(config, parts, model.identity.fingerprint)
-    tags = {"study": field.name, "tune": config.tune, "base_model": model.identity.id}
-    with tracking.run(f"fsd-{job.data.domain}", f"tune {field.name}", params=_params(config), tags=tags) as run:
-        if config.tune == "adapter":
-            from pipelines.tune import adapter as _tuning_adapter
-
-            tuned = _tuning_adapter.tune(config, field, model, run)
-        else:
-            if not adapter:
-                experiment.train_adapter(model, parts.unseen, job, run)
-            tuned = _tuning_detectors.tune(config, field, model)
-        conclude(config, tuned, model, run, [*remarks, *tuned.remarks], field.name, gathered.sources)
-
-
-def conclude(
-    config: TuneConfig,
-    tuned: "Tuned",
-    model: "LanguageModel",
-    run: "Run",
-    remarks: list[str],
-    study: str,
-    sources: dict[str, str],
-) -> None:
-    """Compare winners and defaults on the test texts, and record and register the job with the winner's settings."""
-    from fsd.data.near_duplicates import families
-    from fsd.evaluation.results import judge
-    from fsd.reporting import console
-    from fsd.tuning import comparison as _tuning_verdict
-    from pipelines.common import detection, experiment, run_log
-    from pipelines.tune import run_log as _tuning_record
-
-    test = tuned.parts.test
-    gains = _tuning_verdict.open_test(
-        tuned.winners,
-        [bool(document.member) for document in test],
-        families(test),
-        tuned.default,
-        tuned.tuned,
-        objective=config.objective,
-        seed=config.job.seed,
-    )
-    _tuning_record.log(run, tuned.trials, tuned.figures, _tuning_verdict.frame(gains))
-    run.log_text(_tuning_record.SETTINGS, _tuning_record.settings_json(tuned.winners, {"study": study}))
-    run.log_metrics(_tuning_verdict.metrics(gains))
-    detectors = detection.load_detectors(tuned.job.detection)
-    deviation = experiment.prepare(model, tuned.parts, detectors, tuned.job, tuned.scorers).score()
-    placebo, placebo_remarks = experiment.plan_placebo(tuned.job, tuned.parts, detectors)
-    results = judge(
-        tuned.parts,
-        deviation,
-        placebo.deviation(tuned.parts) if placebo else None,
-        detectors,
-        remarks=[*remarks, *placebo_remarks],
-        never_saw=experiment.never_saw(tuned.job, tuned.parts.test),
-        seed=config.job.seed,
-    )
-    if config.objective == "auc" and config.tune == "detectors":  # the champion is chosen without the winner's bonus
-        honest = {w.label.removesuffix(".fsd"): w.cross_validated for w in tuned.winners if w.label.endswith(".fsd")}
-        results = results.with_validation_auc(honest)
-    version = run_log.track(run, results, tuned.job, model, {}, sources)
+    labelled = datasets.gather(job.data, job.model)
+    split, remarks = datasets.divide(labelled.documents, job.data, job.seed)
+    tuning_data(config, split, "")  # too few families are refused before a model is loaded
+    open_storage(config.storage)
+    model = experiment.load_model(job, experiment.fetch_adapter(job))
+    split = datasets.trained_on(split, job.adapter)
+    data = tuning_data(config, split, model.identity.fingerprint)
+    experiment.plan_placebo(job, split, detection.load_detectors(job.detection))  # refuses a missing control model
+    tags = {
+        "study": data.study,
+        "tune": config.tune,
+        "texts": run_log.named(labelled.sources),
+        "base_model": model.identity.id,
+    }
+    with tracking.run(
+        f"fsd-{job.data.domain}", f"tune {data.study}", params=tuning_log.params(config), tags=tags
+    ) as run:
+        tune = detectors.tune if config.tune == "detectors" else adapter.tune
+        tuned = tune(config, data, model, run)
+        job, split = tuned.job, tuned.split
+        labels = [bool(document.member) for document in split.test]
+        gains = comparison.compare_on_test(
+            tuned.winners,
+            labels,
+            families(split.test),
+            tuned.default,
+            tuned.tuned,
+            objective=config.objective,
+            seed=job.seed,
+        )
+        tuning_log.track(run, tuned, gains, data.study)
+        chosen = detection.load_detectors(job.detection)
+        placebo, placebo_remarks = experiment.plan_placebo(job, split, chosen)
+        results = judge(
+            split,
+            experiment.prepare(model, split, chosen, job, tuned.scorers).score(),
+            placebo.deviation(split) if placebo else None,
+            chosen,
+            remarks=[*remarks, *tuned.remarks, *placebo_remarks],
+            never_saw=experiment.never_saw(job, split.test),
+            seed=job.seed,
+        )
+        if config.tune == "detectors" and config.objective == "auc":  # versions compare without selection optimism
+            results = results.with_validation_auc(
+                {w.label.removesuffix(".fsd"): w.cross_validated for w in tuned.winners if w.label.endswith(".fsd")}
+            )
+        version = run_log.track(run, results, job, model, {}, labelled.sources)
     console.show(results)
     use = f"--settings-from {version.uri}" if config.tune == "detectors" else f"--adapter {version.uri}"
-    notes = [*_tuning_verdict.remarks(gains), *remarks, f"registered as {version.uri}; pipelines.fsd {use}"]
-    _tuning_verdict.show(gains, config.objective, notes)
-
-
-def _params(config: TuneConfig) -> dict[str, object]:
-    """Every setting under its flag's name."""
-    values = asdict(config)
-    job = values.pop("job")
-    for group in ("data", "model", "training", "detection"):
-        values |= job.pop(group)
-    return {**values, **job}
+    notes = [
+        *comparison.remarks(gains),
+        *remarks,
+        *tuned.remarks,
+        f"registered as {version.uri}; to use it: pipelines.fsd {use}",
+    ]
+    title = f"Tuned for {config.objective} on validation; the test texts were opened once"
+    console.table(comparison.HEADINGS, comparison.rows(gains), notes, title=title, left=2)
 
 
 if __name__ == "__main__":

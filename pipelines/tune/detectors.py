@@ -1,4 +1,4 @@
-"""Settings of detectors, tuned on readings in memory: no trial asks a model."""
+"""Tuning of detector settings on token statistics in memory, without a forward pass per trial."""
 
 import json
 import time
@@ -14,121 +14,97 @@ from detectors import names as detector_names
 from fsd.config import FSDConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.scoring.cache import MemoizedScorer
-from fsd.scoring.deviation import ViewStatistics, usable
-from fsd.scoring.scorers import build_scorers, view_inputs
-from fsd.token_stats import Scores
-from fsd.tuning.objective import DetectorTask, TrialRecord, ValidationSet, Winner, key_of, winner
-from fsd.tuning.optuna_study import Plan, importance, search
-from fsd.views import ViewInputs
-from pipelines.common import detection
-from pipelines.tune import run_log as _tuning_record
-from pipelines.tune.job import Field, Tuned, plan_of
+from fsd.scoring.deviation import ViewStatistics
+from fsd.scoring.scorers import build_scorers
+from fsd.tracking import Run
+from fsd.tuning.objective import DetectorTask, TrialRecord, Winner, key_of, winner
+from fsd.tuning.optuna_study import Plan, create_study, importance, search
+from pipelines.common import detection, experiment
+from pipelines.tune import run_log
+from pipelines.tune.job import TuningData, TuningResult, plan_of
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
 
 
 def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
-    """The detectors asked for that have something to tune, and a line on the others.
+    """The requested detectors that have settings to search, and a remark on the others.
 
     Raises:
-        UsageError: for a detector that was asked for by name and has nothing to tune, and as `detection.chosen`.
+        UsageError: for a detector that is named and has none, and as `detection.load_detectors`.
     """
-    given = detection.load_detectors(config.job.detection)
-    kept = [detector for detector in given if detector.search]
-    idle = [detector.name for detector in given if not detector.search]
-    if idle and config.job.detection.detectors != "all":
+    detectors = detection.load_detectors(config.job.detection)
+    fixed = [detector.name for detector in detectors if not detector.search]
+    if fixed and config.job.detection.detectors != "all":
         allowed = ", ".join(name for name in detector_names() if load_detector(name).search)
-        raise UsageError(f"detectors to tune must have settings to search, as {allowed} do; got {idle[0]!r}")
-    told = [f"nothing to tune without a forward pass: {', '.join(idle)} (recall: --shots)"] if idle else []
-    return kept, told
+        raise UsageError(f"detectors to tune must have settings to search, as {allowed} do; got {fixed[0]!r}")
+    remarks = [f"nothing to tune without a forward pass: {', '.join(fixed)} (recall: --shots)"] if fixed else []
+    return [detector for detector in detectors if detector.search], remarks
 
 
-def tune(config: TuneConfig, field: Field, model: "LanguageModel") -> Tuned:
-    """Search every detector's settings for base and FSD apart, then open the test texts for winners and defaults.
+def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run | None) -> TuningResult:
+    """Search the settings of every detector, for base and FSD separately, and score the test texts with the winners'.
 
     Args:
         config: of the command.
-        field: the texts and their folds.
-        model: with its adapter.
+        data: the texts and their folds.
+        model: the model; unless it has an adapter, one is trained.
+        run: for the training's metrics.
     """
-    job = config.job
-    scorers = {name: MemoizedScorer(scorer) for name, scorer in build_scorers(model, job.model).items()}
-    material = view_inputs(job.model, [d.text for d in field.parts.unseen], shots=job.detection.shots, seed=job.seed)
-    given, told = tunable(config)
-    left_out = usable(given, field.texts, scorers, material)[1]
-    kept = [detector for detector in given if detector.name not in left_out]
-    if left_out and (job.detection.detectors != "all" or not kept):
-        name, reason = next(iter(left_out.items()))
-        raise UsageError(f"detector {name} cannot be computed here: {reason}")
-    validation_set = ValidationSet(
-        ViewStatistics.compute(field.texts, kept, scorers, material), field.member, field.folds, config.objective
-    )
-    tasks = [
-        DetectorTask(d, state, validation_set) for d in kept for state in (("fsd",) if d.paired else ("base", "fsd"))
-    ]
+    detectors, remarks = tunable(config)
+    scorers = {name: MemoizedScorer(scorer) for name, scorer in build_scorers(model, config.job.model).items()}
+    scoring = experiment.prepare(model, data.split, detectors, config.job, scorers)
+    detectors = [detector for detector in detectors if detector.name not in scoring.left_out]
+    states = {detector.name: ("fsd",) if detector.paired else ("base", "fsd") for detector in detectors}
+    empty = data.validation(ViewStatistics({}))
+    tasks = [DetectorTask(d, state, empty) for d in detectors for state in states[d.name]]
+    for task in tasks:  # a study with another setup is refused before the training
+        create_study(*data.study_of(task), config.storage)
+    if not model.adapted:
+        experiment.train_adapter(model, data.split.unseen, config.job, run)
+
+    def statistics(texts: Sequence[str]) -> ViewStatistics:
+        return ViewStatistics.compute(texts, detectors, scorers, scoring.inputs)
+
+    validation = data.validation(statistics([document.text for document in data.split.validation]))
+    tasks = [replace(task, validation=validation) for task in tasks]
     plan = plan_of(config)
-    trials = _search_all(tasks, field, plan)
+    trials = _search_all(tasks, data, plan)
+    for task in tasks:  # the values of the trials need not be computed again for the figures
+        complete = (trial for trial in trials[task.label] if trial.state == "complete")
+        task.known.update({key_of(trial.settings): np.array(trial.folds) for trial in complete})
     winners = [winner(t, t.evaluate(t.default), trials[t.label], folds=config.folds) for t in tasks]
-    figures = _figures(tasks, trials, field, plan, config.objective)
-    default, tuned = _test_scores(tasks, winners, field, scorers, material)
-    return Tuned(
-        job=_with_settings(config, winners),
-        parts=field.parts,
+    test = statistics([document.text for document in data.split.test])
+    importances = {task.label: importance(data.study_of(task)[0], plan.storage) for task in tasks}
+    return TuningResult(
+        job=_with_settings(config.job, winners),
+        split=data.split,
         winners=winners,
         trials=trials,
-        figures=figures,
-        default=default,
-        tuned=tuned,
+        figures=run_log.draw(trials, importances, config.objective, tasks),
+        default={t.label: test.scores(t.detector, t.state) for t in tasks},
+        tuned={
+            t.label: test.scores(t.detector.with_settings(**w.settings), t.state)
+            for t, w in zip(tasks, winners, strict=True)
+        },
         scorers=scorers,
-        remarks=told + [f"{name} left out: {reason}" for name, reason in left_out.items()],
+        remarks=[*remarks, *scoring.remarks],
     )
 
 
-def _search_all(tasks: Sequence[DetectorTask], field: Field, plan: Plan) -> dict[str, list[TrialRecord]]:
-    """The finished trials of every task; the time is shared out evenly, what one leaves goes to the next."""
-    begun, trials = time.monotonic(), {}
+def _search_all(tasks: Sequence[DetectorTask], data: TuningData, plan: Plan) -> Mapping[str, list[TrialRecord]]:
+    """The finished trials of every task; the time is shared equally, and what one task leaves goes to the next."""
+    started, trials = time.monotonic(), {}
     for at, task in enumerate(tasks):
         share = None
         if plan.timeout is not None:
-            share = max(0.0, plan.timeout - (time.monotonic() - begun)) / (len(tasks) - at)
-        trials[task.label] = search(task, *field.study(task), replace(plan, timeout=share))
+            share = max(0.0, plan.timeout - (time.monotonic() - started)) / (len(tasks) - at)
+        trials[task.label] = search(task, *data.study_of(task), replace(plan, timeout=share))
     return trials
 
 
-def _figures(
-    tasks: Sequence[DetectorTask], trials: Mapping[str, Sequence[TrialRecord]], field: Field, plan: Plan, objective: str
-) -> dict[str, bytes]:
-    for task in tasks:  # what was tried need not be scored again
-        complete = (trial for trial in trials[task.label] if trial.state == "complete")
-        task.known.update({key_of(trial.settings): np.array(trial.folds) for trial in complete})
-    found = {"history.png": _tuning_record.history(trials, objective)}
-    shares = _tuning_record.importance({task.label: importance(field.study(task)[0], plan.storage) for task in tasks})
-    if shares:
-        found["importance.png"] = shares
-    for task in tasks:
-        found |= _tuning_record.landscapes(task, objective)
-    return found | _tuning_record.curves(tasks, objective)
-
-
-def _test_scores(
-    tasks: Sequence[DetectorTask],
-    winners: Sequence[Winner],
-    field: Field,
-    scorers: Mapping[str, MemoizedScorer],
-    material: ViewInputs,
-) -> tuple[Scores, Scores]:
-    """Scores of the test texts by the default settings and by the winners'."""
-    detectors = list({task.detector.name: task.detector for task in tasks}.values())
-    readings = ViewStatistics.compute([d.text for d in field.parts.test], detectors, scorers, material)
-    pairs = list(zip(tasks, winners, strict=True))
-    default = {t.label: readings.scores(t.detector, t.state) for t, _ in pairs}
-    return default, {t.label: readings.scores(t.detector.with_settings(**w.settings), t.state) for t, w in pairs}
-
-
-def _with_settings(config: TuneConfig, winners: Sequence[Winner]) -> FSDConfig:
-    """The job with the settings that are best for FSD: what is calibrated and registered."""
-    job = config.job
+def _with_settings(job: FSDConfig, winners: Sequence[Winner]) -> FSDConfig:
+    """The configuration with the settings that are best for FSD, which are calibrated and registered."""
     entries = [
         f"{w.label.removesuffix('.fsd')}.{name}={json.dumps(value)}"
         for w in winners

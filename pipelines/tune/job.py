@@ -1,9 +1,9 @@
-"""What tuning is given and what it gives, whichever kind it is."""
+"""Inputs and results of a tuning job, and the identity of its studies."""
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,90 +14,93 @@ from fsd.data.near_duplicates import families
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation.intervals import BoolArray
+from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import IntArray, Scorer, Scores
-from fsd.tuning.objective import Task, TrialRecord, Winner, grouped_folds
+from fsd.tuning.objective import Task, TrialRecord, ValidationSet, Winner, grouped_folds
 from fsd.tuning.optuna_study import Plan
 
 
 @dataclass(frozen=True)
-class Field:
-    """The texts that tuning may look at, and those that it may not yet.
+class TuningData:
+    """The texts of a tuning job. Tuning looks at the validation labels alone.
 
     Attributes:
-        parts: the split. Only the validation labels go into `member` and the folds.
+        split: unseen, validation and test texts.
         member: (N,) labels of the validation texts.
-        folds: see `fsd.tuning.objective.grouped_folds`.
-        setup: what gives a trial its meaning, without the task's own share.
-        name: of the study.
+        folds: row numbers of each fold, see `fsd.tuning.objective.grouped_folds`.
+        objective: a key of `fsd.tuning.objective.OBJECTIVES`.
+        setup: everything that a trial's value depends on, apart from the task.
+        study: prefix of the names of the studies.
     """
 
-    parts: Split
+    split: Split
     member: BoolArray
     folds: Sequence[IntArray]
+    objective: str
     setup: Mapping[str, Any]
-    name: str
+    study: str
 
-    @property
-    def texts(self) -> list[str]:
-        """The validation texts."""
-        return [document.text for document in self.parts.validation]
+    def validation(self, statistics: ViewStatistics) -> ValidationSet:
+        """The validation texts with their token statistics."""
+        return ValidationSet(statistics, self.member, self.folds, self.objective)
 
-    def study(self, task: Task) -> tuple[str, dict[str, Any]]:
-        """Name and setup of the task's own study."""
+    def study_of(self, task: Task) -> tuple[str, dict[str, Any]]:
+        """Name and setup of the study of a task."""
         space = {name: asdict(search) for name, search in task.space.items()}
-        return f"{self.name}/{task.label}", {**self.setup, "space": space, "default": task.default}
+        return f"{self.study}/{task.label}", {**self.setup, "space": space, "default": task.default}
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """What was found.
+class TuningResult:
+    """Winners, and the scores of the test texts with the default settings and with theirs.
 
     Attributes:
-        job: the main job with the winner's settings.
-        parts: the split of that job.
-        winners: one a task.
-        trials: task → its finished trials.
+        job: configuration of the main job with the winners' settings.
+        split: of that job.
+        winners: one per task.
+        trials: label of a task → its finished trials.
         figures: file name → PNG.
-        default: label → scores of the test texts with the default.
-        tuned: label → scores of the test texts with the winner.
-        scorers: of the model as it is registered, with what they have read.
-        remarks: what there is to say besides.
+        default: label → scores of the test texts with the default settings.
+        tuned: label → scores of the test texts with the winner's settings.
+        scorers: memoized scorers of the model as it is registered.
+        remarks: detectors that were left out and why.
     """
 
     job: FSDConfig
-    parts: Split
+    split: Split
     winners: Sequence[Winner]
     trials: Mapping[str, Sequence[TrialRecord]]
     figures: Mapping[str, bytes]
     default: Scores
     tuned: Scores
     scorers: Mapping[str, Scorer]
-    remarks: Sequence[str] = field(default_factory=list)
+    remarks: Sequence[str]
 
 
-def field_of(config: TuneConfig, parts: Split, fingerprint: str) -> Field:
-    """Folds of the validation texts, and the identity of the study.
+def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningData:
+    """Folds of the validation texts, and the identity of the studies.
 
     Args:
         config: of the command.
-        parts: the split.
+        split: of the benchmark.
         fingerprint: of the base model.
 
     Raises:
         UsageError: if there are no validation texts, one class only, or too few families for the folds.
     """
-    texts = parts.validation
+    texts = split.validation
     if not texts:
         raise UsageError("validation must hold texts to tune on; got none: give --validation a share above 0")
     member = np.array([bool(document.member) for document in texts])
     folds = grouped_folds(member, families(texts), folds=config.folds, repeats=config.repeats, seed=config.job.seed)
-    setup = setup_of(config, parts, fingerprint)
+    setup = study_setup(config, split, fingerprint)
     short = hashlib.sha256(json.dumps(setup, sort_keys=True).encode()).hexdigest()[:8]
-    return Field(parts, member, folds, setup, config.study or f"{config.job.data.domain}-{short}")
+    study = config.study or f"{config.job.data.domain}-{short}"
+    return TuningData(split, member, folds, config.objective, setup, study)
 
 
-def setup_of(config: TuneConfig, parts: Split, fingerprint: str) -> dict[str, Any]:
-    """What gives a trial its meaning, as JSON values; nothing in it depends on a test label."""
+def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str, Any]:
+    """Everything that a trial's value depends on, as JSON values; no test label is part of it."""
     job = config.job
     training = {"adapter": job.adapter} if job.adapter else asdict(job.training)
     return {
@@ -107,8 +110,8 @@ def setup_of(config: TuneConfig, parts: Split, fingerprint: str) -> dict[str, An
         "folds": config.folds,
         "repeats": config.repeats,
         "seed": job.seed,
-        "validation_texts": digest(parts.validation),
-        "unseen_texts": digest(parts.unseen),
+        "validation_texts": digest(split.validation),
+        "unseen_texts": digest(split.unseen),
         "base_model": fingerprint,
         "training": training,
         "reference_model": job.model.reference_model,
@@ -123,10 +126,10 @@ def setup_of(config: TuneConfig, parts: Split, fingerprint: str) -> dict[str, An
 
 
 def plan_of(config: TuneConfig) -> Plan:
-    """How trials are drawn.
+    """How trials are sampled and stored.
 
     Raises:
-        UsageError: for numbers below 1.
+        UsageError: for numbers out of range.
     """
     for name, value in (("trials", config.trials), ("workers", config.workers)):
         if value < 1:

@@ -1,34 +1,60 @@
-"""What tuning leaves in MLflow: every trial as a row, figures, and the settings that travel with the adapter."""
+"""Records of tuning in MLflow: a table of all trials, figures, and the winners' settings."""
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fsd.reporting import figures as plots
+from fsd.config import TuneConfig
+from fsd.reporting import figures
 from fsd.search_space import Range
-from fsd.token_stats import FloatArray
 from fsd.tracking import Run
-from fsd.tuning.objective import DetectorTask, TrialRecord, Winner, grid
+from fsd.tuning import comparison
+from fsd.tuning.comparison import Gain
+from fsd.tuning.objective import DetectorTask, Settings, TrialRecord, Winner, grid
+from fsd.tuning.optuna_storage import without_password
+from pipelines.tune.job import TuningResult
 
 SETTINGS = "settings.json"
 POINTS = 40
-"""Points of the history, at most; few trials show the start, where the best one still changes."""
+"""Points of the history at most; the number of trials is on a logarithmic scale, as early ones change the best most."""
 
 
-def settings_json(winners: Sequence[Winner], origin: Mapping[str, Any]) -> str:
-    """The winners' settings by detector and state, and where they come from."""
-    found: dict[str, dict[str, Any]] = {}
+def params(config: TuneConfig) -> dict[str, object]:
+    """Every setting under its flag's name, without the password of the storage."""
+    settings = asdict(config)
+    job = settings.pop("job")
+    for group in ("data", "model", "training", "detection"):
+        settings |= job.pop(group)
+    return {**settings, **job, "storage": without_password(config.storage)}
+
+
+def track(run: Run, result: TuningResult, gains: Sequence[Gain], study: str) -> None:
+    """Log tables, figures, settings and metrics of a tuning job."""
+    trials = trials_frame(result.trials)
+    run.log_table("trials.parquet", trials)
+    run.log_table("trials.csv", trials)
+    run.log_table("tuning.csv", comparison.frame(gains))
+    for name, picture in result.figures.items():
+        run.log_bytes(name, picture)
+    run.log_text(SETTINGS, settings_json(result.winners, study))
+    run.log_metrics(comparison.metrics(gains))
+
+
+def settings_json(winners: Sequence[Winner], study: str) -> str:
+    """The winners' settings by detector and state, and the study that they were found in."""
+    settings: dict[str, dict[str, Settings]] = {}
     for w in winners:
         name, _, state = w.label.partition(".")
-        found.setdefault(name, {})[state] = w.settings
-    return json.dumps({"detectors": found, "origin": dict(origin)}, indent=2) + "\n"
+        settings.setdefault(name, {})[state] = w.settings
+    return json.dumps({"detectors": settings, "origin": {"study": study}}, indent=2) + "\n"
 
 
 def trials_frame(trials: Mapping[str, Sequence[TrialRecord]]) -> pd.DataFrame:
-    """One row a trial of any study; settings as columns."""
+    """One row per trial of any study, with the settings as columns."""
     rows: list[dict[str, Any]] = [
         {
             "study": label,
@@ -39,89 +65,84 @@ def trials_frame(trials: Mapping[str, Sequence[TrialRecord]]) -> pd.DataFrame:
             "seconds": t.seconds,
             **{f"setting.{name}": str(v) if isinstance(v, bool) else v for name, v in t.settings.items()},
         }
-        for label, tried in trials.items()
-        for t in tried
+        for label, records in trials.items()
+        for t in records
     ]
     return pd.DataFrame(rows)
 
 
-def history(trials: Mapping[str, Sequence[TrialRecord]], objective: str) -> bytes:
-    """Best value so far, over the number of finished trials."""
-    longest = max(len(tried) for tried in trials.values())
+def draw(
+    trials: Mapping[str, Sequence[TrialRecord]],
+    importances: Mapping[str, Mapping[str, float]],
+    objective: str,
+    tasks: Sequence[DetectorTask] = (),
+) -> dict[str, bytes]:
+    """File name → PNG: history and importance of the studies, and the objective over the settings of detectors."""
+    pictures = {"history.png": _history(trials, objective)}
+    importance = _importance(importances)
+    if importance:
+        pictures["importance.png"] = importance
+    for task in tasks:
+        pictures |= _heat_map(task, objective)
+    for name in dict.fromkeys(task.detector.name for task in tasks):
+        pictures |= _curve([task for task in tasks if task.detector.name == name], objective)
+    return pictures
+
+
+def _history(trials: Mapping[str, Sequence[TrialRecord]], objective: str) -> bytes:
+    """Best value so far over the number of finished trials."""
+    longest = max(len(records) for records in trials.values())
     x = sorted({round(v) for v in np.geomspace(1, longest, min(POINTS, longest))})
     lines = {}
-    for label, tried in trials.items():
-        best = np.fmax.accumulate([t.value if t.state == "complete" else np.nan for t in tried])
+    for label, records in trials.items():
+        best = np.fmax.accumulate([t.value if t.state == "complete" else np.nan for t in records])
         lines[label] = [float(best[min(at, len(best)) - 1]) for at in x]
-    title = "Best on validation so far"
-    return plots.png(
-        plots.curve(x, lines, x_name="finished trials", y_name=f"mean {objective} of the folds", title=title)
-    )
+    title, y_name = "Best on validation so far", f"mean {objective} of the folds"
+    return figures.png(figures.curve(x, lines, x_name="finished trials", y_name=y_name, title=title))
 
 
-def importance(shares: Mapping[str, Mapping[str, float]]) -> bytes | None:
-    """How much of the variance between trials each setting explains; None where no study can tell."""
-    told = {label: found for label, found in shares.items() if found}
-    if not told:
+def _importance(importances: Mapping[str, Mapping[str, float]]) -> bytes | None:
+    """Share of the variance between trials that each setting explains; None if no study has an estimate."""
+    studies = {label: shares for label, shares in importances.items() if shares}
+    if not studies:
         return None
-    names = list(dict.fromkeys(name for found in told.values() for name in found))
-    table = np.array([[found.get(name, np.nan) for name in names] for found in told.values()])
-    figure = plots.heat_map(
-        names, list(told), table, x_name="setting", y_name="study", name="importance", title="Which settings matter"
+    names = list(dict.fromkeys(name for shares in studies.values() for name in shares))
+    table = np.array([[shares.get(name, np.nan) for name in names] for shares in studies.values()])
+    figure = figures.heat_map(
+        names, list(studies), table, x_name="setting", y_name="study", name="importance", title="Which settings matter"
     )
-    return plots.png(figure)
+    return figures.png(figure)
 
 
-def landscapes(task: DetectorTask, objective: str) -> dict[str, bytes]:
-    """Pictures of the objective on validation over the numbers among a detector's settings, others at their default.
-
-    Two numbers with steps make a heat map, one makes a curve; a detector with other settings has none.
-    """
-    numbers = {name: s for name, s in task.space.items() if isinstance(s, Range)}
+def _heat_map(task: DetectorTask, objective: str) -> dict[str, bytes]:
+    """The objective over the two numeric settings of a detector on a grid, if it has just two."""
+    numbers = _numbers(task)
+    if len(numbers) != 2 or not all(search.step for search in numbers.values()):
+        return {}
+    (x, xs), (y, ys) = ((name, grid(search)) for name, search in reversed(numbers.items()))
+    values = np.array([[_mean(task, {x: a, y: b}) for a in xs] for b in ys])
     title = f"{task.label} on validation"
-    if len(numbers) == 2 and all(s.step for s in numbers.values()):
-        (x, xs), (y, ys) = ((name, grid(s)) for name, s in reversed(numbers.items()))
-        values = np.array([[_mean(task, {x: a, y: b}) for a in xs] for b in ys])
-        figure = plots.heat_map(xs, ys, values, x_name=x, y_name=y, name=objective, title=title)
-        return {f"heat_map_{task.label}.png": plots.png(figure)}
-    return {}
+    figure = figures.heat_map(xs, ys, values, x_name=x, y_name=y, name=objective, title=title)
+    return {f"heat_map_{task.label}.png": figures.png(figure)}
 
 
-def curves(tasks: Sequence[DetectorTask], objective: str) -> dict[str, bytes]:
-    """For each detector with one number among its settings: base and FSD over it, one picture."""
-    found: dict[str, bytes] = {}
-    for name in dict.fromkeys(task.detector.name for task in tasks):
-        same = [task for task in tasks if task.detector.name == name]
-        numbers = {key: s for key, s in same[0].space.items() if isinstance(s, Range)}
-        if len(numbers) != 1:
-            continue
-        key, search = next(iter(numbers.items()))
-        xs = grid(search)
-        lines = {task.state: [_mean(task, {key: x}) for x in xs] for task in same}
-        figure = plots.curve(
-            xs,
-            lines,
-            x_name=key,
-            y_name=f"mean {objective} of the folds",
-            title=f"{name} on validation",
-            x_log=search.log,
-        )
-        found[f"curve_{name}.png"] = plots.png(figure)
-    return found
+def _curve(tasks: Sequence[DetectorTask], objective: str) -> dict[str, bytes]:
+    """The objective over the single numeric setting of a detector, for base and FSD."""
+    name, numbers = tasks[0].detector.name, _numbers(tasks[0])
+    if len(numbers) != 1:
+        return {}
+    ((setting, search),) = numbers.items()
+    xs = grid(search)
+    lines = {task.state: [_mean(task, {setting: x}) for x in xs] for task in tasks}
+    y_name, title = f"mean {objective} of the folds", f"{name} on validation"
+    figure = figures.curve(xs, lines, x_name=setting, y_name=y_name, title=title, x_log=search.log)
+    return {f"curve_{name}.png": figures.png(figure)}
 
 
-def _mean(task: DetectorTask, settings: Mapping[str, Any]) -> float:
-    values: FloatArray = task.evaluate({**task.default, **settings})
-    return float(values.mean())
+def _numbers(task: DetectorTask) -> dict[str, Range]:
+    return {name: search for name, search in task.space.items() if isinstance(search, Range)}
 
 
-def log(
-    run: Run, trials: Mapping[str, Sequence[TrialRecord]], figures: Mapping[str, bytes], gains: pd.DataFrame
-) -> None:
-    """Write tables and pictures to the root of the run."""
-    table = trials_frame(trials)
-    run.log_table("trials.parquet", table)
-    run.log_table("trials.csv", table)
-    run.log_table("tuning.csv", gains)
-    for name, picture in figures.items():
-        run.log_bytes(name, picture)
+def _mean(task: DetectorTask, settings: Settings) -> float:
+    """Value of the settings, with the others at their default."""
+    return float(task.evaluate({**task.default, **settings}).mean())

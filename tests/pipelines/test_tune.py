@@ -11,10 +11,10 @@ import pytest
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
 from fsd.data.documents import Document
 from fsd.errors import UsageError
-from pipelines.common import datasets
+from pipelines.common import datasets, experiment
 from pipelines.common.detection import load_detectors
 from pipelines.tune.__main__ import main
-from pipelines.tune.job import digest
+from pipelines.tune.job import digest, tuning_data
 
 
 @pytest.fixture
@@ -82,11 +82,9 @@ def test_winners_are_compared_registered_and_used(config, capsys):
 
 
 def studies(config: TuneConfig) -> dict[str, list[object]]:
-    """What the tuner saw and did: every trial of every study, without the test."""
-    from fsd.models import language_model as models
-    from pipelines.common.experiment import train_adapter
-    from pipelines.tune import detectors as _tuning_detectors
-    from pipelines.tune.job import field_of
+    """Name, winners and trials of all studies; those of "shuffled" with the test labels permuted."""
+    from fsd.models import language_model
+    from pipelines.tune import detectors
 
     job = config.job
     documents = datasets.gather(job.data, job.model).documents
@@ -94,10 +92,9 @@ def studies(config: TuneConfig) -> dict[str, list[object]]:
     labels = np.random.default_rng(0).permutation([bool(d.member) for d in parts.test])
     if config.study == "shuffled":
         parts = parts._replace(test=tuple(replace(d, member=bool(m)) for d, m in zip(parts.test, labels, strict=True)))
-    model = models.load(job.model.model, device="cpu")
-    train_adapter(model, parts.unseen, job, None)
-    tuned = _tuning_detectors.tune(config, field_of(config, parts, "f"), model)
-    plain = field_of(replace(config, study=None), parts, "f").name
+    model = language_model.load(job.model)
+    tuned = detectors.tune(config, tuning_data(config, parts, "f"), model, None)
+    plain = tuning_data(replace(config, study=None), parts, "f").study
     trials = {label: [(t.settings, t.folds) for t in tried] for label, tried in tuned.trials.items()}
     return {"name": [plain], "winners": list(tuned.winners), **trials}
 
@@ -170,3 +167,18 @@ def test_the_digest_tells_texts_labels_and_groups():
     documents = [Document("a", True, group="g"), Document("b", False)]
     changed = [documents[:1], documents[::-1], [documents[0], Document("b", True)], [Document("a", True), documents[1]]]
     assert len({digest(documents), *(digest(other) for other in changed)}) == 5
+
+
+@pytest.mark.parametrize("storage", ["sqlite:///data.jsonl/optuna.db", "postgresql://user:secret@localhost:1/name"])
+def test_a_storage_out_of_reach_is_refused_before_the_model_is_loaded(config, storage):
+    job = replace(config.job, model=ModelConfig(model="/no/such/model"))
+    with pytest.raises(UsageError, match="storage must be") as error:
+        main(replace(config, job=job, storage=storage))
+    assert "secret" not in str(error.value)
+
+
+def test_another_setup_is_refused_before_the_training(config, monkeypatch):
+    main(replace(config, trials=1, job=replace(config.job, detection=DetectorConfig(detectors="min_k"))))
+    monkeypatch.setattr(experiment, "train_adapter", None)
+    with pytest.raises(UsageError, match=r"'s/min_k.base' must be continued .*repeats: begun with 2, got 3"):
+        main(replace(config, repeats=3))

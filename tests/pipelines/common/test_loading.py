@@ -20,7 +20,7 @@ from pipelines.detect.classifier import Detective
 from pipelines.study.grid import StudyConfig
 from pipelines.study.model_pool import ModelPool
 from pipelines.tune import __main__ as tune
-from pipelines.tune.job import setup_of
+from pipelines.tune.job import study_setup
 
 ASKED = {"device": "spread", "dtype": "bfloat16", "bits": 4}
 
@@ -86,7 +86,7 @@ def test_scores_of_any_texts(job: FSDConfig, tiny: Path, loaded: list[dict[str, 
 def test_a_study_of_rounded_weights_is_another_one(job: FSDConfig) -> None:
     parts, _ = _parts(job)
     four, plain = (
-        setup_of(TuneConfig(job=replace(job, model=replace(job.model, bits=bits))), parts, "") for bits in (4, None)
+        study_setup(TuneConfig(job=replace(job, model=replace(job.model, bits=bits))), parts, "") for bits in (4, None)
     )
     assert four == {**plain, "bits": 4}
 
