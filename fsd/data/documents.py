@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date as Date  # noqa: N812 - the field `date` would hide it
+from typing import NamedTuple
 
 from fsd.errors import UsageError
 
@@ -35,6 +36,20 @@ class Document:
     def origin(self) -> str:
         """The source, or the beginning of the text if there is none; for messages."""
         return self.source or repr(" ".join(self.text.split())[:40])
+
+
+class Benchmark(NamedTuple):
+    """A published benchmark.
+
+    Attributes:
+        documents: its labelled texts.
+        source: id on the hub, or the local files.
+        revision: commit on the hub, or the hash of the local files.
+    """
+
+    documents: list[Document]
+    source: str
+    revision: str
 
 
 def content_hash(text: str) -> str:

@@ -1,25 +1,18 @@
 """Documents from a dataset on the hub, through `datasets`.
 
-Without a network the library tries for half a minute before it gives up, so the hub is first asked for a
-connection. If it does not answer, a dataset in the local cache still loads and any other is refused at once.
+Without a network the library waits half a minute before it fails, so the connection is tested first. If the hub cannot
+be reached, datasets in the local cache still load and others are refused at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from fsd.data.documents import Document
+from fsd.data.documents import Benchmark, Document
 from fsd.data.readers import document
 from fsd.errors import UsageError
 from fsd.net.hub import hub_reachable
-
-
-class Loaded(NamedTuple):
-    """Labelled documents and the commit that they are from."""
-
-    documents: list[Document]
-    revision: str
 
 
 def load(
@@ -30,31 +23,30 @@ def load(
     splits: Sequence[str] | Mapping[str, bool] = (),
     only: tuple[str, str] | None = None,
     revision: str | None = None,
-) -> Loaded:
-    """All labelled documents of a hub dataset, and the commit that was loaded.
+) -> Benchmark:
+    """All labelled documents of a hub dataset.
 
     Args:
         name: id of the dataset, owner/name.
-        columns: what a document is made of → its column, as for `fsd.data.readers.document`.
-        config: name of the configuration, for a dataset that has several.
-        splits: the splits to read, none for a dataset that has just one; a mapping also says whether the
-            texts of a split are members, where that is the label.
-        only: column and value of the rows to keep.
-        revision: commit to load, in full; None is the newest.
+        columns: column of each field of a document, as for `fsd.data.readers.document`.
+        config: configuration, for a dataset with several.
+        splits: splits to read; may be empty for a dataset with one split. A mapping gives the label of each split.
+        only: column and value of the rows to use.
+        revision: full commit hash; None is the newest commit.
 
     Raises:
-        UsageError: if the dataset cannot be had, lacks a split, column or value, or a row breaks a rule.
+        UsageError: if the dataset is not available, lacks a split, column or value, or a row is invalid.
     """
     tables = _tables(name, config, revision)
     chosen = _chosen(name, tables, tuple(splits))
     labels = splits if isinstance(splits, Mapping) else {}
-    found = list(_rows(name, tables, chosen, columns, labels=labels, only=only, config=config))
-    if not found and only:
+    documents = list(_rows(name, tables, chosen, columns, labels=labels, only=only, config=config))
+    if not documents and only:
         there = sorted({str(value) for split in chosen for value in tables[split].unique(only[0])})
         raise UsageError(f"dataset {name} must have rows with {only[0]} {only[1]}; it has {', '.join(there)}")
-    if not found:
+    if not documents:
         raise UsageError(f"dataset {name} must have rows; split {', '.join(chosen)} has none")
-    return Loaded(found, ", ".join(sorted(_commits(tables))))
+    return Benchmark(documents, f"{name}/{config}" if config else name, ", ".join(sorted(_commits(tables))))
 
 
 def _chosen(name: str, tables: Mapping[str, Any], splits: Sequence[str]) -> tuple[str, ...]:
@@ -90,35 +82,37 @@ def _rows(
 
 
 def files(name: str, paths: Sequence[str], *, revision: str | None = None) -> tuple[list[Path], str]:
-    """Single files of a hub dataset, downloaded or from the cache, and the commit that they are from.
+    """Files of a hub dataset, downloaded or from the cache, and their commit.
 
-    For datasets of which the library loads nothing because a loading script lies beside the files.
+    For datasets with a loading script, which the library does not load.
 
     Raises:
-        UsageError: if a file cannot be had: which one, and which there are.
+        UsageError: if a file is not available.
     """
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import GatedRepoError, RemoteEntryNotFoundError
 
     online = hub_reachable()
-    found = []
+    local = []
     for path in paths:
         try:
-            got = hf_hub_download(name, path, repo_type="dataset", revision=revision, local_files_only=not online)
+            file = hf_hub_download(name, path, repo_type="dataset", revision=revision, local_files_only=not online)
         except GatedRepoError as error:
             raise UsageError(
                 f"dataset {name} must be open to you; it is gated: accept its terms at "
                 f"{constants.ENDPOINT}/datasets/{name} and set HF_TOKEN to a token of that account"
             ) from error
         except RemoteEntryNotFoundError as error:
-            raise UsageError(f"dataset {name} must have file {path}; it has {_beside(name, path, revision)}") from error
-        except Exception as error:  # as in _tables: no common base class, and all mean: not to be had
-            raise _out_of_reach(name, online, error) from error
-        found.append(Path(got))
-    return found, found[0].parts[found[0].parts.index("snapshots") + 1]
+            raise UsageError(
+                f"dataset {name} must have file {path}; it has {_nearby(name, path, revision)}"
+            ) from error
+        except Exception as error:  # no common base class, as in _tables
+            raise _unavailable(name, online, error) from error
+        local.append(Path(file))
+    return local, local[0].parts[local[0].parts.index("snapshots") + 1]
 
 
-def _beside(name: str, path: str, revision: str | None) -> str:
+def _nearby(name: str, path: str, revision: str | None) -> str:
     from huggingface_hub import HfApi
 
     folder = path.rpartition("/")[0]
@@ -134,15 +128,15 @@ def _tables(name: str, config: str | None, revision: str | None) -> Mapping[str,
         with _offline(not online):
             loaded = None if online or revision is None else _cached(name, config, revision)
             loaded = loaded or datasets.load_dataset(name, config, revision=revision)
-    except Exception as error:  # the libraries' own errors share no base class, and all mean: not to be had
-        raise _out_of_reach(name, online, error) from error
+    except Exception as error:  # the errors of the libraries have no common base class
+        raise _unavailable(name, online, error) from error
     if revision is not None:
         _check_revision(name, loaded, revision)
     return loaded
 
 
 def _cached(name: str, config: str | None, revision: str) -> Mapping[str, Any] | None:
-    """A commit from the cache, if it is there: without the hub, the library itself only looks for the latest."""
+    """A given commit from the cache, if present; offline, the library itself only looks for the latest."""
     from datasets.packaged_modules.cache.cache import Cache
 
     cache = Cache(repo_id=name, dataset_name=name.split("/")[-1], config_name=config or "default", hash=revision)
@@ -153,7 +147,7 @@ def _cached(name: str, config: str | None, revision: str) -> Mapping[str, Any] |
     return tables
 
 
-def _out_of_reach(name: str, online: bool, error: Exception) -> UsageError:
+def _unavailable(name: str, online: bool, error: Exception) -> UsageError:
     from huggingface_hub import constants
 
     cause = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -167,12 +161,12 @@ def _out_of_reach(name: str, online: bool, error: Exception) -> UsageError:
 
 
 def _commits(tables: Mapping[str, Any]) -> set[str]:
-    """The folder of a prepared table in the cache is named after the commit."""
+    """Commits of the tables: the name of their folder in the cache."""
     return {Path(file["filename"]).parent.name for table in tables.values() for file in table.cache_files}
 
 
 def _check_revision(name: str, tables: Mapping[str, Any], revision: str) -> None:
-    """Refuse another commit, which the library takes from the cache where the one asked for is not there."""
+    """Refuse another commit, which the library takes from the cache if the given one is missing."""
     others = sorted(_commits(tables) - {revision})
     if others:
         raise UsageError(f"dataset {name} must be at commit {revision}; the cache holds {', '.join(others)}")
@@ -180,7 +174,7 @@ def _check_revision(name: str, tables: Mapping[str, Any], revision: str) -> None
 
 @contextmanager
 def _offline(active: bool) -> Iterator[None]:
-    """Have the libraries look only into their caches; they read these flags at each use."""
+    """Restrict the libraries to their caches while `active`; they read these flags at each use."""
     import datasets
     from huggingface_hub import constants
 

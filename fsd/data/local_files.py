@@ -1,4 +1,4 @@
-"""Benchmarks that are given as local files, because no hub dataset holds them."""
+"""Local files of benchmarks that are not on the hub."""
 
 import hashlib
 from collections.abc import Iterable
@@ -7,27 +7,32 @@ from pathlib import Path
 from fsd.errors import UsageError
 
 
-def paths(part: str, wanted: tuple[str, ...], name: str) -> list[Path]:
+def paths(part: str, names: tuple[str, ...], benchmark: str) -> list[Path]:
     """The files named after the colon, separated by commas.
 
+    Args:
+        part: the text after the colon.
+        names: what each file is, for messages.
+        benchmark: name of the benchmark, for messages.
+
     Raises:
-        UsageError: if there are not as many as wanted, or one does not exist.
+        UsageError: for another number of files, or a file that does not exist.
     """
-    given = [piece.strip() for piece in part.split(",") if piece.strip()]
-    if len(given) != len(wanted):
-        raise UsageError(f"benchmark {name} must be given as {name}:{','.join(wanted)}; got {part!r}")
-    found = [Path(piece).expanduser() for piece in given]
-    missing = [path for path in found if not path.is_file()]
+    pieces = [piece.strip() for piece in part.split(",") if piece.strip()]
+    if len(pieces) != len(names):
+        raise UsageError(f"benchmark {benchmark} must be given as {benchmark}:{','.join(names)}; got {part!r}")
+    files = [Path(piece).expanduser() for piece in pieces]
+    missing = [file for file in files if not file.is_file()]
     if missing:
-        raise UsageError(f"benchmark {name} must be given files that exist; there is no {missing[0]}")
-    return found
+        raise UsageError(f"benchmark {benchmark} must be given files that exist; there is no {missing[0]}")
+    return files
 
 
-def content(files: Iterable[Path]) -> str:
-    """SHA-256 of the files' bytes, one after the other: the version of a benchmark that has no commit."""
-    digest = hashlib.sha256()
+def digest(files: Iterable[Path]) -> str:
+    """SHA-256 of the concatenated files: the version of a benchmark without a commit."""
+    sha = hashlib.sha256()
     for file in files:
         with file.open("rb") as stream:
             while block := stream.read(2**20):
-                digest.update(block)
-    return f"sha256:{digest.hexdigest()}"
+                sha.update(block)
+    return f"sha256:{sha.hexdigest()}"

@@ -62,10 +62,10 @@ def _entries(data: DataConfig) -> Gathered:
 
 
 def _published(names: Sequence[str]) -> Gathered:
-    loaded = [benchmarks.load(name) for name in names]
+    loaded = {name: benchmarks.load(name) for name in names}
     return Gathered(
-        [document for one in loaded for document in one.documents],
-        {f"{one.name} ({one.source})": one.revision for one in loaded},
+        [document for benchmark in loaded.values() for document in benchmark.documents],
+        {f"{name} ({benchmark.source})": benchmark.revision for name, benchmark in loaded.items()},
     )
 
 

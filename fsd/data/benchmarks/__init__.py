@@ -1,39 +1,30 @@
-"""The published benchmarks, one file each, found by file name; a name that begins with _ is no benchmark.
+"""Published benchmarks, one per file, discovered by file name.
 
-A benchmark is asked for by its name, or by name:part, as in `wikimia:64` or `mimir:arxiv/ngram_13_0.8`. Its file
-says where it comes from and defines `load(part)`; what each constant means is said at `Source`. Label 1 is a
-member of the pretraining data everywhere.
+A benchmark is named by its file, with an optional part after a colon, e.g. `wikimia:64` or
+`mimir:arxiv/ngram_13_0.8`. The file defines the constants of `Source` and `load(part)`. Label 1 is a member of the
+pretraining data in all of them.
 """
 
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from fsd.data.documents import Document
+from fsd.data.documents import Benchmark
 from fsd.errors import UsageError
 
 
-class Loaded(NamedTuple):
-    """What the file of a benchmark gives: the texts, where they are from, and which version it was."""
-
-    documents: list[Document]
-    source: str
-    revision: str
-
-
 class Source(Protocol):
-    """What the file of a benchmark defines.
+    """Interface of a benchmark's file.
 
     Attributes:
-        DATASET: id on the hub, owner/name; "" for a benchmark that is given as local files.
-        REVISION: the commit that is loaded; None, where none is known to be right, is the newest.
-        COLUMNS: what a document is made of → its column.
-        GROUP: what the texts of one group share; "" where rows do not say, so that only near-duplicates make groups.
-        LABELS: what label 1 and label 0 mean.
-        PARTS: what may follow the colon, as far as it is known.
+        DATASET: id on the hub, owner/name; "" for a benchmark of local files.
+        REVISION: commit on the hub; None for the newest.
+        COLUMNS: column of each field of a document; see `fsd.data.readers.NAMES`.
+        GROUP: what the texts of one group share; "" if rows have no group and only near-duplicates are grouped.
+        LABELS: meaning of label 1 and label 0.
+        PARTS: known parts.
     """
 
     DATASET: str
@@ -44,42 +35,25 @@ class Source(Protocol):
     PARTS: tuple[str, ...]
 
     @staticmethod
-    def load(part: str) -> Loaded:
-        """The texts of a part; "" is the whole benchmark, where it can be loaded whole."""
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """A benchmark that has been loaded.
-
-    Attributes:
-        name: as it was asked for.
-        documents: its labelled texts.
-        source: id on the hub, or the local files.
-        revision: the commit that was loaded, also where none was asked for; of local files, the hash of their bytes.
-    """
-
-    name: str
-    documents: tuple[Document, ...]
-    source: str
-    revision: str
+    def load(part: str) -> Benchmark:
+        """The texts of a part; "" is the whole benchmark, if it can be loaded whole."""
 
 
 def names() -> tuple[str, ...]:
-    """All benchmarks, by the names of their files."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")))
+    """Names of all benchmarks, in alphabetical order."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def is_name(entry: str) -> bool:
-    """Whether an entry of --data means a benchmark: it is no file, and its name before the colon is known."""
+    """Whether an entry of --data names a benchmark: it is not a file, and the name before the colon is known."""
     return entry.partition(":")[0] in names() and not Path(entry).exists()
 
 
 def source(name: str) -> Source:
-    """The file of a benchmark: where it comes from, and its parts.
+    """The module of a benchmark.
 
     Raises:
-        UsageError: for a name that does not exist.
+        UsageError: for an unknown name.
     """
     if name not in names():
         raise UsageError(f"benchmark must be one of {', '.join(names())}; got {name!r}")
@@ -88,19 +62,14 @@ def source(name: str) -> Source:
 
 
 def load(entry: str) -> Benchmark:
-    """The benchmark of that name, or the part of it after a colon.
+    """Load a benchmark, or the part named after the colon.
 
     Raises:
-        UsageError: for a name or part that does not exist, or a benchmark that cannot be had.
+        UsageError: for an unknown name or part, or a benchmark that is not available.
     """
     name, colon, part = entry.partition(":")
     module = source(name)
     if colon and not part:
-        raise UsageError(f"benchmark {name} must be followed by a part after the colon; {parts(module)}; got {entry!r}")
-    loaded = module.load(part)
-    return Benchmark(entry, tuple(loaded.documents), loaded.source, loaded.revision)
-
-
-def parts(module: Source) -> str:
-    """The known parts of a benchmark, for a message."""
-    return f"its parts are {', '.join(module.PARTS)}" if module.PARTS else "it has no parts"
+        parts = f"its parts are {', '.join(module.PARTS)}" if module.PARTS else "it has no parts"
+        raise UsageError(f"benchmark {name} must be followed by a part after the colon; {parts}; got {entry!r}")
+    return module.load(part)

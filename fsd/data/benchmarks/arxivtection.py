@@ -1,11 +1,11 @@
-"""arXivTection: passages of papers older and newer than the models (DE-COP, Duarte et al., ICML 2024).
+"""arXivTection: passages of papers older and newer than the models (DE-COP, arXiv 2402.09910).
 
-`Example_A` is the passage in its own words; B, C and D are paraphrases for a quiz and are not read. A paper gives
-several passages, so the paper is the group.
+`Example_A` is the original passage; the paraphrases B, C and D are not used. The group is the paper, which has
+several passages.
 """
 
-from fsd.data import hub_dataset as _hub
-from fsd.data.benchmarks import Loaded
+from fsd.data import hub_dataset
+from fsd.data.documents import Benchmark
 from fsd.errors import UsageError
 
 DATASET = "avduarte333/arXivTection"
@@ -16,13 +16,12 @@ LABELS = "1: the paper is older than the models; 0: it is newer"
 PARTS = ()
 
 
-def load(part: str) -> Loaded:
+def load(part: str) -> Benchmark:
     """All passages.
 
     Raises:
-        UsageError: for a part, or if the dataset cannot be had.
+        UsageError: for a part, or if the dataset is not available.
     """
     if part:
         raise UsageError(f"arxivtection must be loaded whole, it has no parts; got {part!r}")
-    found = _hub.load(DATASET, COLUMNS, revision=REVISION)
-    return Loaded(found.documents, DATASET, found.revision)
+    return hub_dataset.load(DATASET, COLUMNS, revision=REVISION)

@@ -1,10 +1,10 @@
-"""BookMIA: passages of books known to be in a model's memory and of books from 2023 (Shi et al., ICLR 2024).
+"""BookMIA: passages of memorised books and of books from 2023 (arXiv 2310.16789).
 
-A book gives many passages, so the book is the group.
+The group is the book, which has many passages.
 """
 
-from fsd.data import hub_dataset as _hub
-from fsd.data.benchmarks import Loaded
+from fsd.data import hub_dataset
+from fsd.data.documents import Benchmark
 from fsd.errors import UsageError
 
 DATASET = "swj0419/BookMIA"
@@ -15,13 +15,12 @@ LABELS = "1: from a book that OpenAI models had memorised; 0: from a book first 
 PARTS = ()
 
 
-def load(part: str) -> Loaded:
+def load(part: str) -> Benchmark:
     """All passages.
 
     Raises:
-        UsageError: for a part, or if the dataset cannot be had.
+        UsageError: for a part, or if the dataset is not available.
     """
     if part:
         raise UsageError(f"bookmia must be loaded whole, it has no parts; got {part!r}")
-    found = _hub.load(DATASET, COLUMNS, revision=REVISION)
-    return Loaded(found.documents, DATASET, found.revision)
+    return hub_dataset.load(DATASET, COLUMNS, revision=REVISION)

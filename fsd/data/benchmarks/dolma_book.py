@@ -1,18 +1,17 @@
-"""Dolma-Book: segments of books in Dolma and of books that Project Gutenberg released later (SURP, Table 2).
+"""Dolma-Book: segments of books in Dolma and of later Project Gutenberg releases (SURP, arXiv 2407.21248, Table 2).
 
-No hub dataset holds it. `dolma_book:MEMBERS,NONMEMBERS` builds it from two files: books of Dolma (rows with `id`
-and `text`, unpacked to .jsonl), and what `pipelines.collect --domain books` wrote. Texts are cut as the collector
-cuts them, to 512 words at the head, in the middle and at the tail; a text of just that length is one segment.
-`...,middle` takes that place alone and `...,1024` that many words. A book is the group.
+It is not on the hub. `dolma_book:MEMBERS,NONMEMBERS` builds it from two files: books of Dolma (rows with `id` and
+`text`, unpacked to .jsonl), and the output of `pipelines.collect --domain books`. Segments are 512 words at the
+head, in the middle and at the tail of a text, as in the collector; a text of exactly that length is one segment.
+`...,middle` selects one place and `...,1024` another length. The group is the book.
 """
 
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from fsd.data import local_files as _local
-from fsd.data.benchmarks import Loaded
-from fsd.data.documents import Document
+from fsd.data import local_files
+from fsd.data.documents import Benchmark, Document
 from fsd.data.readers import read_files
 from fsd.data.segments import PLACES, segments
 from fsd.errors import UsageError
@@ -26,12 +25,12 @@ PARTS = ("MEMBERS", "NONMEMBERS")
 WORDS = 512
 
 
-def load(part: str) -> Loaded:
+def load(part: str) -> Benchmark:
     """The segments of both files.
 
     Raises:
-        UsageError: for something that is neither file, place nor number, a side without a text that is long
-            enough, or one place asked of a file that has several segments of a book.
+        UsageError: for a part that is not a file, place or number, a file without a text of that length, or a
+            single place where a file has several rows per book.
     """
     pieces = [piece.strip() for piece in part.split(",")]
     sizes = [int(piece) for piece in pieces[2:] if piece.isdecimal() and int(piece)]
@@ -41,23 +40,23 @@ def load(part: str) -> Loaded:
             f"dolma_book must be followed by two files, then one of {', '.join(PLACES)} or none, and one number of "
             f"words or none; got {part!r}"
         )
-    files = _local.paths(",".join(pieces[:2]), PARTS, "dolma_book")
+    files = local_files.paths(",".join(pieces[:2]), PARTS, "dolma_book")
     words = sizes[0] if sizes else WORDS
     members = _side(read_files(files[:1], COLUMNS), "dolma:", True)
     others = _side(read_files(files[1:]), "new:", False)
     if places:
         _check_single(others, files[1], places[0])
-    found = [*_cut(members, files[0], words, places), *_cut(others, files[1], words, places)]
-    return Loaded(found, ", ".join(map(str, files)), _local.content(files))
+    documents = [*_cut(members, files[0], words, places), *_cut(others, files[1], words, places)]
+    return Benchmark(documents, ", ".join(map(str, files)), local_files.digest(files))
 
 
 def _side(documents: list[Document], prefix: str, member: bool) -> list[Document]:
-    """One side, its groups told from those of the other side."""
+    """One class, with groups that are distinct from those of the other class."""
     return [replace(d, member=member, group=prefix + (d.group or d.source)) for d in documents]
 
 
 def _check_single(documents: list[Document], file: Path, place: str) -> None:
-    """Rows do not say which segment they are, so that several of a book cannot be told apart."""
+    """Refuse several rows per book: rows do not record their place in the book."""
     book, count = Counter(d.group for d in documents).most_common(1)[0]
     if count > 1:
         raise UsageError(
@@ -67,7 +66,7 @@ def _check_single(documents: list[Document], file: Path, place: str) -> None:
 
 
 def _cut(documents: list[Document], file: Path, words: int, places: tuple[str, ...]) -> list[Document]:
-    found = [replace(d, text=text) for d in documents for text in segments(d.text, words, places or PLACES)]
-    if not found:
+    cut = [replace(d, text=text) for d in documents for text in segments(d.text, words, places or PLACES)]
+    if not cut:
         raise UsageError(f"{file} must have texts of at least {words} words; all {len(documents)} are shorter")
-    return found
+    return cut

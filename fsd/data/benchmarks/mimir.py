@@ -1,17 +1,16 @@
-"""MIMIR: texts of 100 to 200 words from the Pile's training and test splits (Duan et al., COLM 2024).
+"""MIMIR: texts of 100 to 200 words from the Pile's training and test splits (arXiv 2402.07841).
 
-Non-members of a group ngram_N_T share at most the share T of their N-grams with the training split: the lower T,
-the easier the group. A loading script lies beside the files, so that the files are read one by one: JSONL, a text
-per line, members in train/ and non-members in test/. Rows name no document of origin. The dataset is gated.
+Non-members of a group ngram_N_T have at most a share T of their N-grams in the training split: the lower T, the easier
+the group. The repository has a loading script, so its JSONL files are read directly: a text per line, members in
+train/ and non-members in test/. Rows do not name the document they come from. The dataset is gated.
 """
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from fsd.data import hub_dataset as _hub
-from fsd.data.benchmarks import Loaded
-from fsd.data.documents import Document
+from fsd.data import hub_dataset
+from fsd.data.documents import Benchmark, Document
 from fsd.data.readers import document
 from fsd.errors import UsageError
 
@@ -30,16 +29,16 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "temporal_arxiv": MONTHS,
     "temporal_wiki": (),
 }
-"""Domain → its groups; the last two have non-members that are newer than the Pile."""
+"""Groups of each domain; the non-members of the temporal domains are newer than the Pile."""
 DEFAULT = "ngram_13_0.8"
 PARTS = tuple(f"{name}/{group}" if group else name for name, groups in GROUPS.items() for group in groups or ("",))
 
 
-def load(part: str) -> Loaded:
-    """One domain and group, as arxiv/ngram_13_0.2; `arxiv` alone is its group ngram_13_0.8.
+def load(part: str) -> Benchmark:
+    """One domain and group, e.g. arxiv/ngram_13_0.2; the default group is ngram_13_0.8.
 
     Raises:
-        UsageError: for another part, a line that is no text, or if the files cannot be had.
+        UsageError: for another part, a line that is not a text, or if the files are not available.
     """
     domain, _, group = part.partition("/")
     if domain in DOMAINS:
@@ -50,9 +49,9 @@ def load(part: str) -> Loaded:
     folder = f"cache_100_200_{10000 if domain == 'full_pile' else 1000}_512"
     name = f"{domain}_{group}.jsonl" if group else f"{domain}.jsonl"
     paths = [f"{folder}/{side}/{name}" for side in ("train", "test")]
-    (members, others), revision = _hub.files(DATASET, paths, revision=REVISION)
-    found = [*_lines(members, paths[0], True), *_lines(others, paths[1], False)]
-    return Loaded(found, f"{DATASET}/{whole}", revision)
+    (members, others), revision = hub_dataset.files(DATASET, paths, revision=REVISION)
+    documents = [*_lines(members, paths[0], True), *_lines(others, paths[1], False)]
+    return Benchmark(documents, f"{DATASET}/{whole}", revision)
 
 
 def _lines(file: Path, path: str, member: bool) -> Iterator[Document]:

@@ -1,11 +1,11 @@
-"""PatentMIA: Chinese patents cut to 512 words (DC-PDD, Zhang et al., EMNLP 2024).
+"""PatentMIA: Chinese patents cut to 512 words (DC-PDD, arXiv 2409.14781).
 
-Released by its authors as an archive beside their code, not on the hub: `patentmia:PatentMIA.jsonl` reads the
-unpacked file, one object a line. Rows name no patent.
+The authors released it as an archive with their code, not on the hub: `patentmia:PatentMIA.jsonl` reads the unpacked
+file, one object per line. Rows do not name the patent.
 """
 
-from fsd.data import local_files as _local
-from fsd.data.benchmarks import Loaded
+from fsd.data import local_files
+from fsd.data.documents import Benchmark
 from fsd.data.readers import read_files
 
 DATASET = ""
@@ -16,11 +16,11 @@ LABELS = "1: published before 2023; 0: published after 1 March 2024"
 PARTS = ("FILE",)
 
 
-def load(part: str) -> Loaded:
+def load(part: str) -> Benchmark:
     """The texts of the unpacked file.
 
     Raises:
-        UsageError: if it is no file, or a row breaks a rule.
+        UsageError: if the file does not exist, or a row is invalid.
     """
-    files = _local.paths(part, PARTS, "patentmia")
-    return Loaded(read_files(files, COLUMNS, labelled=True), str(files[0]), _local.content(files))
+    files = local_files.paths(part, PARTS, "patentmia")
+    return Benchmark(read_files(files, COLUMNS, labelled=True), str(files[0]), local_files.digest(files))

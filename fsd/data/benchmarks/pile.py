@@ -1,11 +1,11 @@
-"""Subsets of the Pile, training against validation split (Maini et al., NeurIPS 2024).
+"""Subsets of the Pile, training split against validation split (LLM Dataset Inference, arXiv 2406.06443).
 
-Both sides are random parts of one collection, so that there is no shift in time between them. Rows name no
-document of origin.
+Both classes are random samples of one collection, so there is no shift in time between them. Rows do not name the
+document they come from.
 """
 
-from fsd.data import hub_dataset as _hub
-from fsd.data.benchmarks import Loaded
+from fsd.data import hub_dataset
+from fsd.data.documents import Benchmark
 from fsd.errors import UsageError
 
 DATASET = "pratyushmaini/llm_dataset_inference"
@@ -21,13 +21,12 @@ PARTS = (
 SPLITS = {"train": True, "val": False}
 
 
-def load(part: str) -> Loaded:
-    """One subset; `PARTS` are those that are known, the dataset decides which there are.
+def load(part: str) -> Benchmark:
+    """One subset: one of `PARTS`, or any other configuration of the dataset.
 
     Raises:
-        UsageError: without a subset, or if it cannot be had.
+        UsageError: without a subset, or if it is not available.
     """
     if not part:
         raise UsageError(f"pile must be asked for one subset, as in pile:wikipedia; known are {', '.join(PARTS)}")
-    found = _hub.load(DATASET, COLUMNS, config=part, splits=SPLITS, revision=REVISION)
-    return Loaded(found.documents, f"{DATASET}/{part}", found.revision)
+    return hub_dataset.load(DATASET, COLUMNS, config=part, splits=SPLITS, revision=REVISION)

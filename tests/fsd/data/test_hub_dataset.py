@@ -13,13 +13,13 @@ CODE = """
 import json, sys, time
 from itertools import islice
 from fsd.data import benchmarks
-from fsd.data import hub_dataset as _hub
+from fsd.data import hub_dataset
 from fsd.errors import UsageError
 begin = time.perf_counter()
 for name, options in json.loads(sys.argv[1]):
     try:
         if "/" in name:
-            found = _hub.load(name, {}, **options).documents
+            found = hub_dataset.load(name, {}, **options).documents
         else:
             found = list(islice(benchmarks.load(name).documents, options.get('limit')))
         print(json.dumps([[d.text, d.member, d.group, d.source] for d in found]))

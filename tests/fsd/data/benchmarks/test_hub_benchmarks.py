@@ -21,7 +21,7 @@ for entry in json.loads(sys.argv[1]):
     try:
         found = benchmarks.load(entry)
         rows = [[d.text, d.member, d.group, d.source] for d in found.documents]
-        print(json.dumps({"name": found.name, "source": found.source, "revision": found.revision, "rows": rows}))
+        print(json.dumps({"source": found.source, "revision": found.revision, "rows": rows}))
     except UsageError as error:
         print(json.dumps(str(error)))
 """
@@ -113,7 +113,6 @@ def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve: Serve, in_fre
     for entry, got in found.items():
         assert isinstance(got, dict), got
         module = benchmarks.source(entry.partition(":")[0])
-        assert got["name"] == entry
         assert got["source"].startswith(module.DATASET)
         assert got["revision"] == (module.REVISION or SHA)
         assert {row[1] for row in got["rows"]} == {True, False}
@@ -145,7 +144,7 @@ def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve: Serve, in_fre
     assert f"iamgroot42/mimir must be on the hub and within reach: {gone} does not answer" in said
 
 
-def test_what_changed_on_the_hub_is_said(serve: Serve, in_fresh_process: Run) -> None:
+def test_unexpected_contents_of_hub_datasets_are_refused(serve: Serve, in_fresh_process: Run) -> None:
     datasets = hub()
     datasets["swj0419/WikiMIA"] = {"data/train-00000-of-00001.parquet": parquet([{"input": "x", "label": 1}])}
     datasets["swj0419/BookMIA"] = {"data.jsonl": lines([{"text": "x", "label": 1}])}
@@ -172,7 +171,7 @@ def test_what_changed_on_the_hub_is_said(serve: Serve, in_fresh_process: Run) ->
     assert "test/arxiv_ngram_7_0.2.jsonl:2: text must be a string that is not blank; got ['y']" in text
 
 
-def test_a_gated_dataset_says_where_to_ask(serve: Serve, in_fresh_process: Run) -> None:
+def test_the_error_for_a_gated_dataset_names_its_page(serve: Serve, in_fresh_process: Run) -> None:
     url, _ = serve(hub(), ["iamgroot42/mimir"])
     (said,) = in_fresh_process(CODE, url, ["mimir:arxiv"])
     assert f"it is gated: accept its terms at {url}/datasets/iamgroot42/mimir and set HF_TOKEN" in said
