@@ -1,8 +1,8 @@
-"""The one error a user can cause."""
+"""The error for invalid input."""
 
 
 class UsageError(ValueError):
-    """A user's mistake: the message says what must hold, what came and what is allowed, on one line.
+    """Invalid input from the user; the message is one line: what must hold, what was given, what is allowed.
 
-    Pipelines print it to stderr and exit with code 2; it never shows a traceback.
+    Pipelines print it to stderr without a traceback and exit with code 2.
     """

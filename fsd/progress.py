@@ -1,4 +1,4 @@
-"""Progress of long jobs on stderr, with rate and time left."""
+"""Progress bars of long jobs, on stderr."""
 
 import sys
 
@@ -6,8 +6,9 @@ from tqdm import tqdm
 
 
 def progress(total: int, description: str, unit: str, *, shown: bool = True) -> "tqdm[None]":
-    """A progress bar to `update(n)`; where stderr is no terminal, it writes a line every ten seconds at most."""
-    pause = 0.1 if sys.stderr.isatty() else 10.0
+    """A progress bar; if stderr is not a terminal, at most one line is written every ten seconds."""
+    terminal = sys.stderr.isatty()
+    interval = 0.1 if terminal else 10.0
     return tqdm(
         total=total,
         desc=description,
@@ -16,6 +17,6 @@ def progress(total: int, description: str, unit: str, *, shown: bool = True) -> 
         disable=not shown,
         leave=False,
         file=sys.stderr,
-        mininterval=pause,
-        delay=0.0 if sys.stderr.isatty() else pause,
+        mininterval=interval,
+        delay=0.0 if terminal else interval,
     )

@@ -1,13 +1,13 @@
-"""The range in which a detector's setting may be searched; stands beside the detector, in its own file."""
+"""Search spaces for the settings of detectors, which each detector defines in its own file."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`; `step` makes a grid, `log` searches on a logarithmic scale.
+    """Numbers from `low` to `high`, on a grid with `step` or on a logarithmic scale with `log`.
 
-    A range of two integers is searched in integers.
+    Two integer limits define a range of integers.
     """
 
     low: float
@@ -18,7 +18,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few values."""
+    """A finite set of values."""
 
     values: tuple[bool | float | str, ...]
 

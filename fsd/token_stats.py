@@ -1,4 +1,4 @@
-"""What a language model says about a text: one row of numbers per token, from one forward pass."""
+"""Token statistics of a text under a language model, from one forward pass."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 STD_FLOOR = 1e-6
-"""Smallest standard deviation of log-probability (nats) that a model may report; below it, it is noise."""
+"""Lower bound of the standard deviation of the log-probability, in nats; smaller values are rounding noise."""
 
 
 class Prompt(NamedTuple):
-    """A text to be scored; `context` is conditioned on and not scored."""
+    """A text to be scored, conditioned on `context`, which is not scored."""
 
     text: str
     context: str = ""
@@ -25,17 +25,18 @@ class Prompt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenStats:
-    """Statistics of the T ≥ 1 tokens of `text`, all in nats.
+    """Statistics of the T ≥ 1 tokens of `text`, in nats.
 
-    A start token precedes the first one, so that the first token counts too (DC-PDD §3.2). A completions API does not
-    tell the whole distribution, so `mean` and `std` are NaN, and where it does not tell ids, `token` is −1.
+    A start token precedes the text, so that the first token is scored too (DC-PDD, arXiv 2409.14781, §3.2). A
+    completions API does not return the whole distribution: `mean` and `std` are then NaN, and `token` is −1 if it
+    returns no ids.
 
     Attributes:
-        text: the text itself, without its context.
-        token: (T,) vocabulary index x_t.
+        text: the text without its context.
+        token: (T,) token ids x_t.
         logp: (T,) log p(x_t | x_<t).
-        mean: (T,) expectation of log p(v | x_<t) over the model's own p, i.e. minus the entropy.
-        std: (T,) standard deviation of log p(v | x_<t) over the model's own p, at least `STD_FLOOR`.
+        mean: (T,) expectation of log p(v | x_<t) over v ~ p, which is minus the entropy.
+        std: (T,) standard deviation of log p(v | x_<t) over v ~ p, at least `STD_FLOOR`.
     """
 
     text: str
@@ -51,24 +52,23 @@ class TokenStats:
 
 
 Scorer = Callable[[Sequence[Prompt]], Iterable[TokenStats]]
-"""Anything that reads prompts and gives their statistics in the same order: the target model with the adapter
-off or on, a reference model, a table of token frequencies, a completions API."""
+"""Maps prompts to their statistics in the same order: the target model with its adapter off or on, a reference model, a
+table of token frequencies, or a completions API."""
 
 Scores = dict[str, FloatArray]
-"""Detector name → (N,) scores of N texts, higher = more likely a member."""
+"""(N,) scores of N texts by detector name; higher means more likely a member."""
 
 
 def lowest_mean(values: FloatArray, k: float, setting: str = "k") -> float:
     """Mean of the n lowest of T ≥ 1 values, n = max(1, int(k·T)).
 
-    At least one value counts, so that short texts have a score too (with n = int(k·T) alone, k = 0.2 gives no
-    number below five tokens). The lowest are added in ascending order, so that the order of the tokens never
-    shows.
+    At least one value is used, so that short texts have a score: int(k·T) is 0 below five tokens for k = 0.2. The
+    values are added in ascending order, so that the result is independent of the order of the tokens.
 
     Args:
-        values: (T,) one number per token.
+        values: (T,) one value per token.
         k: share of the tokens, in (0, 1].
-        setting: what the user calls `k`, for the message.
+        setting: name of `k` in the error message.
 
     Raises:
         UsageError: if k is not in (0, 1].
@@ -79,24 +79,24 @@ def lowest_mean(values: FloatArray, k: float, setting: str = "k") -> float:
     return float(np.sort(values)[:n].sum()) / n
 
 
-def loss_ratio(above: TokenStats, below: TokenStats) -> float:
-    """loss(above) / loss(below), where loss is minus the mean log-probability of the tokens.
+def loss_ratio(numerator: TokenStats, denominator: TokenStats) -> float:
+    """Ratio of two losses, where the loss is minus the mean log-probability of the tokens.
 
     Raises:
-        ValueError: if loss(below) is zero, i.e. every token of it has probability one: no ratio exists.
+        ValueError: if the loss of the denominator is zero, i.e. every token has probability one.
     """
-    denominator = float(below.logp.mean())
-    if denominator == 0:
-        raise ValueError(f"a ratio of losses needs a loss above 0, got 0 for the text {below.text[:40]!r}")
-    return float(above.logp.mean()) / denominator
+    mean = float(denominator.logp.mean())
+    if mean == 0:
+        raise ValueError(f"a ratio of losses needs a loss above 0, got 0 for the text {denominator.text[:40]!r}")
+    return float(numerator.logp.mean()) / mean
 
 
-def check_same_tokens(one: TokenStats, other: TokenStats) -> None:
-    """Two readings that are compared token by token must have the same tokens.
+def check_same_tokens(first: TokenStats, second: TokenStats) -> None:
+    """Check that statistics to be compared token by token have the same tokens.
 
     Raises:
-        ValueError: if they do not, as when two tokenizers were at work.
+        ValueError: if they differ, as with two tokenizers.
     """
-    if not np.array_equal(one.token, other.token):
-        sizes = f"{one.token.size} and {other.token.size} tokens"
-        raise ValueError(f"two readings of a text must have the same tokens, got {sizes} for {one.text[:40]!r}")
+    if not np.array_equal(first.token, second.token):
+        sizes = f"{first.token.size} and {second.token.size} tokens"
+        raise ValueError(f"statistics of one text must have the same tokens, got {sizes} for {first.text[:40]!r}")

@@ -1,4 +1,4 @@
 """Texts with labels: reading files, published benchmarks, near-duplicates, leak-safe splits.
 
-Everything here returns `documents.Document`; nothing here knows a model.
+The functions return `documents.Document`; none of them needs a model.
 """

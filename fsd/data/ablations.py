@@ -1,7 +1,7 @@
-"""What the papers change in a benchmark to see what a detector rests on: pure functions on documents and splits.
+"""The papers' ablations of a benchmark: pure functions on documents and splits.
 
-Length (DC-PDD Fig. 3), timestamps (FSD Table 5), which texts are trained on (Table 4), texts of other domains
-(Table 15) and how many unseen texts (Fig. 4 and 6).
+Text length (DC-PDD, arXiv 2409.14781, Fig. 3); dates in the texts, choice and number of the fine-tuning texts, and
+texts of other domains (FSD, arXiv 2410.10880, Tables 4, 5 and 15, Figures 4 and 6).
 """
 
 import importlib
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fsd.data import date_masking as timestamps
+from fsd.data import date_masking
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import _UNSPACED as UNSPACED
 from fsd.data.near_duplicates import families
@@ -24,17 +24,17 @@ Kind = Literal["non", "mem", "all"]
 Stamps = Literal["keep", "delete", "replace"]
 
 
-class Changed(NamedTuple):
-    """Documents after a change, in order, how many of them it changed and how many it left out."""
+class Ablated(NamedTuple):
+    """Documents after an ablation, in order, with the numbers of changed and of omitted texts."""
 
     documents: tuple[Document, ...]
     changed: int
     left_out: int
 
 
-def _changed(kept: Sequence[tuple[Document, Document]], documents: Sequence[Document]) -> Changed:
-    changed = sum(old.text != new.text for old, new in kept)
-    return Changed(tuple(new for _, new in kept), changed, len(documents) - len(kept))
+def _ablated(pairs: Sequence[tuple[Document, Document]], documents: Sequence[Document]) -> Ablated:
+    changed = sum(old.text != new.text for old, new in pairs)
+    return Ablated(tuple(new for _, new in pairs), changed, len(documents) - len(pairs))
 
 
 _PIECE = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
@@ -42,7 +42,7 @@ _ONE = re.compile(f"[{UNSPACED}]")
 
 
 def _ends(text: str, words: Words) -> Iterator[tuple[int, float]]:
-    """Where each piece of a text ends, and how many words there are up to there."""
+    """End position of each piece of a text, with the number of words up to it."""
     total, end = 0.0, 0
     if words == "jieba":
         for piece in _jieba(text):
@@ -69,44 +69,44 @@ def _jieba(text: str) -> list[str]:
     return pieces
 
 
-def truncate(documents: Sequence[Document], size: int, *, words: Words = "characters") -> Changed:
-    """The first `size` words of each text; shorter texts are left out, so that all are of one length.
+def truncate(documents: Sequence[Document], size: int, *, words: Words = "characters") -> Ablated:
+    """The first `size` words of each text; shorter texts are omitted, so that all texts have one length.
 
-    A word is what stands between white space, and white space is kept as it is. In scripts without spaces
-    "characters" counts each character as half a word, as `fsd.data.near_duplicates` does, and "jieba" cuts the text
-    into words as PatentMIA was cut (it needs the package, and is for Chinese alone).
+    Words are separated by white space, which is preserved. In scripts without spaces, "characters" counts each
+    character as half a word, like `fsd.data.near_duplicates`, and "jieba" segments Chinese text into words as in
+    PatentMIA (needs the package jieba).
 
     Args:
         documents: texts.
-        size: words to keep, at least 1; the papers take 32 to 512.
+        size: number of words, at least 1; the papers use 32 to 512.
         words: how words are counted in scripts without spaces.
 
     Raises:
-        UsageError: for a size below 1, or if jieba is asked for and not installed.
+        UsageError: for a size below 1, or "jieba" without the package.
     """
     if size < 1:
         raise UsageError(f"size must be at least 1 word; got {size}")
     cuts = [(d, next((end for end, total in _ends(d.text, words) if total >= size), None)) for d in documents]
     kept = [(d, replace(d, text=d.text[:end].lstrip())) for d, end in cuts if end is not None]
-    return _changed(kept, documents)
+    return _ablated(kept, documents)
 
 
-def retime(documents: Sequence[Document], stamps: Stamps) -> Changed:
-    """Timestamps in the texts kept, deleted, or their years replaced by 2023 (see `fsd.data.date_masking`).
+def retime(documents: Sequence[Document], stamps: Stamps) -> Ablated:
+    """Texts with their dates kept, deleted, or with all years replaced by 2023 (see `fsd.data.date_masking`).
 
-    Without them a detector cannot tell old from new by the dates that a text names. A text of nothing but
-    timestamps is left out when they are deleted. `Document.date` stays.
+    Without dates, a detector cannot separate old from new texts by the dates that they mention. Texts that consist
+    only of dates are omitted when dates are deleted. `Document.date` does not change.
 
     Raises:
-        UsageError: for anything else to do.
+        UsageError: for another value of `stamps`.
     """
     if stamps not in ("keep", "delete", "replace"):
         raise UsageError(f"timestamps must be keep, delete or replace; got {stamps!r}")
-    changes: dict[str, Callable[[str], str]] = {"delete": timestamps.delete, "replace": timestamps.replace}
+    changes: dict[str, Callable[[str], str]] = {"delete": date_masking.delete, "replace": date_masking.replace}
     change = changes.get(stamps, str)
     pairs = [(d, replace(d, text=change(d.text))) for d in documents]
     kept = [(old, new) for old, new in pairs if new.text.strip()]
-    return _changed(kept, documents)
+    return _ablated(kept, documents)
 
 
 def fine_tuning_set(
@@ -118,22 +118,22 @@ def fine_tuning_set(
     scheme: Scheme = "grouped",
     seed: int = 42,
 ) -> Split:
-    """A split that trains on the non-members, the members or all texts of one reserved share of a benchmark.
+    """A split for training on the non-members, the members or all texts of a reserved share of a benchmark.
 
-    The share is drawn from both classes with the same seed whatever the kind, and validation and test have
-    nothing of it, so the three kinds are compared on the same texts. Under "paper", "non" is the paper's own
-    split; `documents.split` drops the members of its 30 %, which "mem" and "all" train on here.
+    The share is drawn from both classes and is the same for every kind, and validation and test contain none of it, so
+    that the three kinds are compared on the same texts. Under "paper", "non" is the paper's own split;
+    `splitting.split` drops the members of its share, which "mem" and "all" use for training.
 
     Args:
         documents: labelled texts of both classes.
-        kind: non, mem or all, as in FSD Table 4.
-        share: what is reserved of both classes; in (0, 1).
-        validation: as for `documents.split`.
-        scheme: grouped reserves whole families, paper single rows.
-        seed: of the shuffling.
+        kind: non, mem or all, as in Table 4 of the FSD paper.
+        share: reserved share of both classes, in (0, 1).
+        validation: as in `fsd.data.splitting.split`.
+        scheme: "grouped" reserves whole families, "paper" single rows.
+        seed: random seed.
 
     Raises:
-        UsageError: for another kind, and as `documents.split`.
+        UsageError: for another kind, and as `fsd.data.splitting.split`.
     """
     if kind not in ("non", "mem", "all"):
         raise UsageError(f"fine-tuning set must be non, mem or all; got {kind!r}")
@@ -146,16 +146,16 @@ def fine_tuning_set(
 
 
 def mix(parts: Split, foreign: Sequence[Document], share: float, *, seed: int = 42) -> Split:
-    """A split in which texts of another domain take the places of a share of the unseen texts.
+    """A split in which texts of another domain replace a share of the unseen texts.
 
-    The number of unseen texts stays, so that only their domain changes; 1 is another domain altogether.
-    Foreign texts in one family with a validation or test text are not taken.
+    The number of unseen texts does not change. Foreign texts in one family with a validation or test text are not
+    used.
 
     Args:
         parts: the split.
         foreign: unseen texts of other domains.
-        share: of the unseen texts to replace, from 0 to 1.
-        seed: of the draw.
+        share: share of the unseen texts to replace, from 0 to 1.
+        seed: random seed.
 
     Raises:
         UsageError: for a share out of range, a member among the foreign texts, or too few of them.
@@ -178,10 +178,10 @@ def mix(parts: Split, foreign: Sequence[Document], share: float, *, seed: int = 
 
 
 def take_unseen(parts: Split, count: int, *, seed: int = 42) -> Split:
-    """A split with only `count` of its unseen texts; with one seed, fewer are always a part of more.
+    """A split with `count` of its unseen texts; for one seed, smaller selections are subsets of larger ones.
 
     Raises:
-        UsageError: for a count below 0 or above what there is.
+        UsageError: for a count below 0 or above the number of unseen texts.
     """
     if not 0 <= count <= len(parts.unseen):
         raise UsageError(f"count of unseen texts must be from 0 to {len(parts.unseen)}; got {count}")
@@ -189,12 +189,12 @@ def take_unseen(parts: Split, count: int, *, seed: int = 42) -> Split:
 
 
 def _draw(documents: Sequence[Document], count: int, rng: np.random.Generator) -> tuple[Document, ...]:
-    """Some of the texts, in their order."""
+    """A random selection of texts, in their order."""
     return tuple(documents[i] for i in sorted(rng.permutation(len(documents))[:count]))
 
 
 def _apart(documents: Sequence[Document], others: Sequence[Document]) -> list[Document]:
-    """The texts in no family with one of the others."""
+    """The texts that are in no family with one of the others."""
     both = [*others, *documents]
     family = families(both)
     taken = set(family[: len(others)])

@@ -1,6 +1,6 @@
-"""Years and dates in a text, in English and Chinese: found, deleted, or their year replaced (FSD, Table 5).
+"""Deletion of dates and replacement of years in English and Chinese texts (FSD, arXiv 2410.10880, Table 5).
 
-What counts, with a year from 1500 to 2099, in half-width or full-width digits:
+Recognised forms, with a year from 1500 to 2099 in half-width or full-width digits:
 
 - numeric dates: 2014-07-05, 2014/7/5, 2014.07.05, with a time of day if one follows; 5/7/2014, 05.07.2014;
 - English dates: 5 July 2014, July 5th, 2014, July 2014; days without a year: 5 July, July 5;
@@ -8,15 +8,14 @@ What counts, with a year from 1500 to 2099, in half-width or full-width digits:
 - decades: 1990s, 1990's, 1990年代, 90年代;
 - years alone, 2014, and ranges of them, 2014-15, 2014–2016.
 
-A number of four digits in that range that is no year (2014 people, page 1650) looks like one and counts too, but
-not as part of a longer number (12014, 2,014, 0.2014, 2014.5), of a sum or share ($2014, 2014%) or of a word
-(COVID2019).
+Other numbers of four digits in that range (2014 people, page 1650) are recognised too, but not as part of a longer
+number (12014, 2,014, 0.2014, 2014.5), an amount or percentage ($2014, 2014%) or a word (COVID2019).
 """
 
 import re
 
 NOW = "2023"
-"""The year that replaces all others, as in the paper."""
+"""Replacement of every year, as in the paper."""
 
 _DIGIT = "0-9０-９"
 _YEAR = r"(?:[1１][5-9５-９]|[2２][0０])\d\d"
@@ -47,28 +46,23 @@ _FORMS = (
     rf"{_START}{_DAY}(?: of)? {_MONTH}(?![A-Za-z])",
     rf"\b{_MONTH} {_DAY}{_END}",
 )
-"""A date before the year in it, so that it is found whole."""
+"""Dates come before the years that they contain, so that they match as a whole."""
 
 _STAMP = re.compile(rf"(?P<before>[ \t]?)(?P<stamp>{'|'.join(_FORMS)})(?P<after>[ \t]?)")
 
 
-def find(text: str) -> list[str]:
-    """The timestamps of a text, in order."""
-    return [match["stamp"] for match in _STAMP.finditer(text)]
-
-
 def delete(text: str) -> str:
-    """The text without its timestamps; of the blanks on both sides of one, a single one stays.
+    """The text without its dates; a blank remains only where a date had blanks on both sides.
 
-    Words that only introduced a date stay too: "born in 2014, he" becomes "born in, he".
+    Words that introduce a date remain: "born in 2014, he" becomes "born in, he".
     """
     return _STAMP.sub(lambda match: match["before"] and match["after"], text)
 
 
 def replace(text: str) -> str:
-    """The text with every year turned into 2023: a decade becomes the 2020s, a span of years the one year.
+    """The text with every year replaced by 2023, decades by the 2020s, and ranges of years by 2023.
 
-    Days and months stay; a day without a year is left alone.
+    Days and months do not change.
     """
     return _STAMP.sub(lambda match: match["before"] + _now(match) + match["after"], text)
 

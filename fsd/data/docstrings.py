@@ -1,4 +1,4 @@
-"""Real English prose that is on every machine: the paragraphs in the docstrings of installed packages."""
+"""English prose that is available offline: paragraphs from the docstrings of installed packages."""
 
 import ast
 import importlib.util
@@ -15,19 +15,19 @@ _CODE = re.compile(r">>>|::|\.\. |---|===|[{}\[\]|<>]|``[^`]{30,}")
 
 
 def docstring_paragraphs(packages: Sequence[str] = PACKAGES, *, limit: int, seed: int) -> list[str]:
-    """`limit` paragraphs of prose drawn at random from the docstrings of `packages`, none of them twice.
+    """A random sample of `limit` distinct paragraphs of prose from the docstrings of `packages`.
 
     Raises:
-        UsageError: for a package that is not installed, or if there are fewer paragraphs than asked for.
+        UsageError: for a package that is not installed, or if there are fewer paragraphs.
     """
-    found: dict[str, None] = {}
+    paragraphs: dict[str, None] = {}
     for package in packages:
         for file in _files(package):
-            found.update(dict.fromkeys(_paragraphs(file)))
-    if len(found) < limit:
+            paragraphs.update(dict.fromkeys(_paragraphs(file)))
+    if len(paragraphs) < limit:
         names = ", ".join(packages)
-        raise UsageError(f"background must have {limit} paragraphs; the docstrings of {names} have {len(found)}")
-    return random.Random(seed).sample(sorted(found), limit)
+        raise UsageError(f"background must have {limit} paragraphs; the docstrings of {names} have {len(paragraphs)}")
+    return random.Random(seed).sample(sorted(paragraphs), limit)
 
 
 def _files(package: str) -> list[Path]:
@@ -41,7 +41,7 @@ def _files(package: str) -> list[Path]:
 def _paragraphs(file: Path) -> Iterator[str]:
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError):  # templates and test data lie among the sources
+    except (SyntaxError, UnicodeDecodeError):  # templates and test data among the sources
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):

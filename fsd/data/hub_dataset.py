@@ -103,9 +103,7 @@ def files(name: str, paths: Sequence[str], *, revision: str | None = None) -> tu
                 f"{constants.ENDPOINT}/datasets/{name} and set HF_TOKEN to a token of that account"
             ) from error
         except RemoteEntryNotFoundError as error:
-            raise UsageError(
-                f"dataset {name} must have file {path}; it has {_nearby(name, path, revision)}"
-            ) from error
+            raise UsageError(f"dataset {name} must have file {path}; it has {_nearby(name, path, revision)}") from error
         except Exception as error:  # no common base class, as in _tables
             raise _unavailable(name, online, error) from error
         local.append(Path(file))

@@ -1,28 +1,28 @@
-"""Near-duplicate texts, and the families that a split must not tear apart.
+"""Near-duplicate texts, and families of related texts that a split keeps together.
 
-Two texts are near-duplicates when one of these holds (n-grams are of words, each counted once a text):
+Two texts are near-duplicates by any of these rules (n-grams are of words, and each distinct one counts once per text):
 
-- copy: at least 80 % of the n-grams of the text with fewer are in the other one, or both have the same words;
-- opening: the first 10 words are the same; a text of 5 to 9 words opens another one with all its words;
-- overlap: at least 20 % of the 7-grams of the text with fewer are in the other one, 7-grams found in more
-  than `COMMON` texts not counted as shared;
-- run: 20 words in a row are the same, about one whole sentence of English, unless more than `COMMON` texts
-  have them or all 7-grams that the two texts share are so common (two standard sentences in a row). Texts
-  written apart do not agree for that long by chance; quotations do, and those leak as well.
+- copy: at least 80 % of the 7-grams of the text with fewer occur in the other one, or both have the same words;
+- opening: the first 10 words are the same, or a text of 5 to 9 words is the opening of the other one;
+- overlap: at least 20 % of the 7-grams of the text with fewer occur in the other one, not counting 7-grams that
+  occur in more than `COMMON` texts;
+- run: 20 consecutive words are the same, about one English sentence, unless more than `COMMON` texts contain them or
+  all 7-grams shared by the two texts are that common. Independent texts do not agree for that long by chance;
+  quotations do, and they leak too.
 
-What stands in more than `COMMON` texts (a licence, a template, "Title: ... Abstract: we study") says nothing
-about a common origin, so it cannot link by opening, overlap or run. Only the rule for copies still sees it:
-more than `COMMON` copies of a text are linked in a chain, each with the next, which is enough for one family.
+A passage in more than `COMMON` texts (a licence, a template, "Title: ... Abstract: we study") does not indicate a
+common origin, so it does not link texts by opening, overlap or run. More than `COMMON` copies of a text are linked in
+a chain, each with the next, which is enough for one family.
 
-Words of scripts without spaces are counted by characters, two a word, so all lengths above double for such
-texts. Time and memory grow with the number of words: an n-gram gives at most `COMMON` / 2 pairs for every
-text that has it.
+In scripts without spaces each character counts as half a word, so the lengths above double. Time and memory are linear
+in the number of words: an n-gram yields at most `COMMON` / 2 pairs per text that contains it.
 """
 
 import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ _UNSPACED = (
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # kana
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
 )
-# vowel signs and accents are no letters by themselves, yet part of the word (Indic scripts, Arabic, Hebrew)
+# combining vowel signs and accents are part of the word (Indic scripts, Arabic, Hebrew)
 _MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
 _WORD = re.compile(rf"(?=\w)[{_UNSPACED}]|(?:[^\W{_UNSPACED}]|[{_MARKS}])+")
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
@@ -54,10 +54,10 @@ Pairs = NDArray[np.int64]
 
 
 class Link(NamedTuple):
-    """Texts number `i` < `j` are near-duplicates.
+    """Near-duplicate texts `i` < `j`.
 
-    `overlap` is the share of the n-grams of the text with fewer that the other one has; `reason` is the first
-    rule that holds, of copy, opening, overlap, run.
+    `reason` is the first rule that applies of copy, opening, overlap and run; `overlap` is the share of the 7-grams of
+    the text with fewer that occur in the other one.
     """
 
     i: int
@@ -67,7 +67,7 @@ class Link(NamedTuple):
 
 
 class _Text(NamedTuple):
-    """Word numbers (T,), its distinct n-grams and runs, sorted, and 2 for scripts without spaces, else 1."""
+    """Word ids (T,), sorted distinct 7-grams and runs, and the words per unit: 2 in scripts without spaces, else 1."""
 
     words: NDArray[np.int64]
     grams: Hashes
@@ -78,13 +78,13 @@ class _Text(NamedTuple):
 def words(text: str) -> list[str]:
     """Lower-cased words without punctuation; in scripts without spaces each character is a word.
 
-    Compatibility forms are made one (NFKC), so that full-width and half-width letters are the same word.
+    Compatibility forms are normalised (NFKC), so that full-width and half-width letters are equal.
     """
     return _WORD.findall(text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).lower())
 
 
 def _ngrams(numbers: NDArray[np.int64], n: int) -> Hashes:
-    """Distinct n-grams as sorted 64-bit hashes; two of 10⁸ distinct n-grams collide with probability 3e-4."""
+    """Distinct n-grams as sorted 64-bit hashes; among 10⁸ n-grams, a collision has probability 3e-4."""
     count = len(numbers) - n + 1
     if count < 1:
         return np.empty(0, np.uint64)
@@ -100,54 +100,56 @@ def _ngrams(numbers: NDArray[np.int64], n: int) -> Hashes:
 
 def _read(texts: Iterable[str]) -> list[_Text]:
     numbers: dict[str, int] = {}
-    found = []
+    read = []
     for text in texts:
         tokens = words(text) or [text]
         unspaced = 0 if text.isascii() else sum(1 for token in tokens if _IS_UNSPACED.match(token))
         unit = 1 + (2 * unspaced > len(tokens))
         ids = np.array([numbers.setdefault(token, len(numbers)) for token in tokens], np.int64)
-        found.append(_Text(ids, _ngrams(ids, NGRAM * unit), _ngrams(ids, RUN * unit), unit))
-    return found
+        read.append(_Text(ids, _ngrams(ids, NGRAM * unit), _ngrams(ids, RUN * unit), unit))
+    return read
 
 
-def _alike(keys: Iterable[Hashable]) -> list[list[int]]:
-    places: dict[Hashable, list[int]] = defaultdict(list)
-    for place, key in enumerate(keys):
+def _same_key(keys: Iterable[Hashable]) -> list[list[int]]:
+    """Positions of equal keys, for each key that occurs more than once; None is ignored."""
+    positions: dict[Hashable, list[int]] = defaultdict(list)
+    for position, key in enumerate(keys):
         if key is not None:
-            places[key].append(place)
-    return [group for group in places.values() if len(group) > 1]
+            positions[key].append(position)
+    return [group for group in positions.values() if len(group) > 1]
 
 
-def _copies(found: Sequence[_Text]) -> Iterator[tuple[int, int]]:
-    for group in _alike(text.words.tobytes() for text in found):
+def _copies(texts: Sequence[_Text]) -> Iterator[tuple[int, int]]:
+    for group in _same_key(text.words.tobytes() for text in texts):
         yield from pairwise(group)
 
 
-def _openings(found: Sequence[_Text]) -> Iterator[tuple[int, int]]:
-    """Texts with the same opening, each with the first that has it.
+def _openings(texts: Sequence[_Text]) -> Iterator[tuple[int, int]]:
+    """Pairs of texts with the same opening, each text with the first one that has it.
 
-    A short text is compared by all its words: one round for each length under `OPENING` that some text has.
+    Short texts are compared by all their words, in one pass for each length below `OPENING`.
     """
-    lengths = {(text.unit, min(len(text.words), OPENING * text.unit)) for text in found}
+    lengths = {(text.unit, min(len(text.words), OPENING * text.unit)) for text in texts}
     for unit, length in sorted(lengths):
         if length < SHORTEST_OPENING * unit:
             continue
-        fits = (text.unit == unit and len(text.words) >= length for text in found)
-        keys = (t.words[:length].tobytes() if fit else None for t, fit in zip(found, fits, strict=True))
-        for group in _alike(keys):
+        keys = (
+            text.words[:length].tobytes() if text.unit == unit and len(text.words) >= length else None for text in texts
+        )
+        for group in _same_key(keys):
             if len(group) > COMMON:
                 continue
-            whole = [i for i in group if len(found[i].words) == length]
+            whole = [i for i in group if len(texts[i].words) == length]
             firsts = group[:1] if length == OPENING * unit else whole[:1]
             yield from ((min(first, i), max(first, i)) for first in firsts for i in group if i != first)
 
 
 def _pairs_sharing(hashes: Sequence[Hashes]) -> tuple[Pairs, Pairs]:
-    """Pairs of texts that share a hash, coded i · N + j with i < j.
+    """Pairs of texts that share a hash, encoded as i · N + j with i < j.
 
     Returns:
-        One entry for each pair and each shared hash that at most `COMMON` texts have, all pairs of them; and
-        the distinct pairs of neighbours, in the order of the texts, that share a more common hash.
+        An entry for every pair of texts and every shared hash that occurs in at most `COMMON` texts; and the
+        distinct pairs of consecutive texts among those that share a more common hash.
     """
     n = len(hashes)
     owner = np.repeat(np.arange(n), [len(h) for h in hashes])
@@ -166,43 +168,48 @@ def _pairs_sharing(hashes: Sequence[Hashes]) -> tuple[Pairs, Pairs]:
 
 
 def _share(a: _Text, b: _Text) -> float:
-    """Share of the n-grams of the text with fewer that the other one has."""
+    """Share of the 7-grams of the text with fewer that occur in the other one."""
     fewer = min(len(a.grams), len(b.grams))
-    if fewer == 0:  # shorter than one n-gram: the words are the measure
+    if fewer == 0:  # shorter than one 7-gram: compare the words
         n = min(len(a.words), len(b.words))
         return float(np.array_equal(a.words[:n], b.words[:n]))
     return len(np.intersect1d(a.grams, b.grams, assume_unique=True)) / fewer
 
 
-def _by_grams(found: Sequence[_Text]) -> Iterator[tuple[int, int, str]]:
-    """Links by run, overlap and copy; a pair may come several times, the stronger reason later."""
-    n, count = len(found), np.array([len(text.grams) for text in found])
-    rare, near = _pairs_sharing([text.grams for text in found])
+def _by_grams(texts: Sequence[_Text]) -> Iterator[tuple[int, int, str]]:
+    """Links by run, overlap and copy; a pair may occur several times, with the strongest reason last."""
+    n, count = len(texts), np.array([len(text.grams) for text in texts])
+    rare, near = _pairs_sharing([text.grams for text in texts])
     pairs, shared = np.unique(rare, return_counts=True)
-    runs, _ = _pairs_sharing([text.runs for text in found])
+    runs, _ = _pairs_sharing([text.runs for text in texts])
     overlapping = pairs[shared >= OVERLAP * np.minimum(count[pairs // n], count[pairs % n])]
     yield from ((int(pair // n), int(pair % n), "run") for pair in np.intersect1d(runs, pairs))
     yield from ((int(pair // n), int(pair % n), "overlap") for pair in overlapping)
-    # common n-grams count for copies only, and are looked at one pair at a time
+    # common 7-grams count for copies only, which are checked pair by pair
     for pair in np.union1d(near, overlapping):
         i, j = divmod(int(pair), n)
-        if _share(found[i], found[j]) >= COPY:
+        if _share(texts[i], texts[j]) >= COPY:
             yield i, j, "copy"
 
 
 def near_duplicates(texts: Sequence[str]) -> list[Link]:
-    """Links between near-duplicate texts, by the rules at the head of this module, sorted.
+    """Sorted links between near-duplicate texts; the rules are those of this module's docstring.
 
-    Where many texts are alike not every pair of them is listed, but enough pairs to join them all; so if
-    near-duplicates lie in two parts of a split, some listed link goes from one part to another.
+    Among many similar texts, not every pair is listed, but enough pairs to connect them all; so if near-duplicates
+    are in two parts of a split, at least one link crosses the parts.
     """
-    found = _read(texts)
-    links = dict.fromkeys(_openings(found), "opening")
-    for i, j, reason in _by_grams(found):
+    return list(_near_duplicates(tuple(texts)))
+
+
+@lru_cache(maxsize=2)  # a run compares the same texts for the split and again for the audit
+def _near_duplicates(texts: tuple[str, ...]) -> tuple[Link, ...]:
+    read = _read(texts)
+    links = dict.fromkeys(_openings(read), "opening")
+    for i, j, reason in _by_grams(read):
         if reason == "copy" or (i, j) not in links or links[i, j] == "run":
             links[i, j] = reason
-    links |= dict.fromkeys(_copies(found), "copy")
-    return [Link(i, j, links[i, j], _share(found[i], found[j])) for i, j in sorted(links)]
+    links |= dict.fromkeys(_copies(read), "copy")
+    return tuple(Link(i, j, links[i, j], _share(read[i], read[j])) for i, j in sorted(links))
 
 
 def families(documents: Sequence[Document], links: Iterable[Link] | None = None) -> list[int]:
@@ -223,7 +230,7 @@ def families(documents: Sequence[Document], links: Iterable[Link] | None = None)
             i = parent[i]
         return i
 
-    same_group = (pair for group in _alike(d.group or None for d in documents) for pair in pairwise(group))
+    same_group = (pair for group in _same_key(d.group or None for d in documents) for pair in pairwise(group))
     links = near_duplicates([d.text for d in documents]) if links is None else links
     for i, j in (*same_group, *((link.i, link.j) for link in links)):
         a, b = sorted((root(i), root(j)))

@@ -1,8 +1,8 @@
-"""Rows of a user's files → documents, each row checked.
+"""Readers of users' data files, with a check of every row.
 
-JSONL (.jsonl, .json; a JSON list of objects too), CSV (.csv), TSV (.tsv), these also compressed (.gz, .zst, .bz2), and
-Parquet (.parquet). Every format is read here rather than by a general loader, because a general loader turns mixed
-types and missing values into something else without a word.
+Formats: JSONL (.jsonl, .json; also a JSON list of objects), CSV (.csv) and TSV (.tsv), each also compressed (.gz, .zst,
+.bz2), and Parquet (.parquet). General loaders are not used, because they silently convert mixed types and missing
+values.
 """
 
 import csv
@@ -25,7 +25,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "group": ("group", "book_id"),
     "date": ("date",),
 }
-"""What a document is made of → the columns it is read from by default, the first that the row has.
+"""Default columns of each field; the first one that a row has is used.
 
 `input` is WikiMIA's name, `snippet` and `book_id` are BookMIA's.
 """
@@ -36,10 +36,10 @@ Row = Mapping[str, Any]
 
 
 def parse_columns(spec: str) -> dict[str, str]:
-    """The column names in `text=Example_A,label=Label,group=ID`, by what they hold; "" gives none.
+    """Column names by field from a string such as `text=Example_A,label=Label,group=ID`; empty for "".
 
     Raises:
-        UsageError: for another syntax, something unknown, or something named twice.
+        UsageError: for another syntax, an unknown field, or a field named twice.
     """
     columns: dict[str, str] = {}
     for part in spec.split(",") if spec.strip() else ():
@@ -62,20 +62,20 @@ def _check_columns(columns: Mapping[str, str]) -> None:
 def read_files(
     paths: Iterable[str | Path], columns: Mapping[str, str] | None = None, *, labelled: bool = False
 ) -> list[Document]:
-    """All rows of all files as one benchmark, in order; columns that are not asked for are ignored.
+    """All rows of all files as one benchmark, in order; other columns are ignored.
 
     A text must be a string that is not blank. A label is 1 or true for a member, 0 or false for a non-member,
-    also written in quotes or as 1.0; without one, `member` is None. A date is an ISO date or begins with one.
-    Absent groups are "". In CSV and TSV an empty cell is an absent value. `source` is file:line, for a JSON
-    list and for Parquet file:row, from 1.
+    also in quotes or as 1.0; without a label, `member` is None. A date must begin with an ISO date. Missing groups
+    are "". An empty cell of CSV or TSV is a missing value. `source` is file:line, or file:row for a JSON list and
+    for Parquet, counted from 1.
 
     Args:
-        paths: the files.
-        columns: what a document is made of → its column, in place of `NAMES`.
+        paths: files.
+        columns: column of each field, in place of `NAMES`.
         labelled: whether a row without a label is an error.
 
     Raises:
-        UsageError: for a file that cannot be read and for the first row that breaks a rule, with file and line.
+        UsageError: for a file that cannot be read, or the first invalid row, with file and line.
     """
     columns = columns or {}
     _check_columns(columns)
@@ -84,13 +84,13 @@ def read_files(
         raise UsageError("at least one data file must be given; got none")
     if len({path.resolve() for path in files}) < len(files):
         raise UsageError(f"each data file must be given once; got {', '.join(map(str, files))}")
-    found: list[Document] = []
+    documents: list[Document] = []
     for path in files:
-        before = len(found)
-        found += [document(row, columns, f"{path}:{line}", labelled=labelled) for line, row in _reader(path)(path)]
-        if len(found) == before:
+        rows = [document(row, columns, f"{path}:{line}", labelled=labelled) for line, row in _reader(path)(path)]
+        if not rows:
             raise UsageError(f"{path} must have at least one row; it has none")
-    return found
+        documents += rows
+    return documents
 
 
 def document(row: Row, columns: Mapping[str, str], source: str, *, labelled: bool = False) -> Document:
@@ -98,12 +98,12 @@ def document(row: Row, columns: Mapping[str, str], source: str, *, labelled: boo
 
     Args:
         row: values by column.
-        columns: what a document is made of → its column, in place of `NAMES`.
-        source: where the row is from; named in errors.
+        columns: column of each field, in place of `NAMES`.
+        source: origin of the row, for the document and for errors.
         labelled: whether a missing label is an error.
 
     Raises:
-        UsageError: if a column is missing or a value is not allowed.
+        UsageError: for a missing column or an invalid value.
     """
     text = _text(_value(row, "text", columns, source), source)
     member = _member(_value(row, "label", columns, source, needed=labelled), source)
@@ -216,7 +216,7 @@ def _decoded(path: Path) -> str:
 def _json_rows(path: Path) -> Iterator[tuple[int, Row]]:
     content = _decoded(path)
     listed = content.lstrip().startswith("[")
-    # only \n ends a line: splitlines would also cut at separators that JSON allows inside strings
+    # not splitlines, which also splits at separators that JSON allows inside strings
     pieces = [(1, content)] if listed else enumerate(content.split("\n"), 1)
     rows: list[tuple[int, Any]] = []
     for line, piece in pieces:
@@ -236,9 +236,9 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Row]]:
 def _table_rows(path: Path) -> Iterator[tuple[int, Row]]:
     content = _decoded(path)
     head = content.partition("\n")[0]
-    # Where the comma is the decimal sign, spreadsheets part columns by semicolons.
+    # spreadsheets separate columns by semicolons where the comma is the decimal sign
     delimiter = "\t" if endings(path.name)[0] == ".tsv" else ";" if ";" in head and "," not in head else ","
-    csv.field_size_limit(2**31 - 1)  # of the whole process; the default refuses texts over 131,072 characters
+    csv.field_size_limit(2**31 - 1)  # global; the default limit is 131,072 characters
     reader = csv.reader(StringIO(content, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     line = 1

@@ -1,4 +1,4 @@
-"""Parts of long texts: the first words of a text, or segments of a book as Dolma-Book has them."""
+"""Excerpts of long texts: the first words, or segments of a book as in Dolma-Book (SURP, arXiv 2407.21248)."""
 
 import re
 
@@ -6,7 +6,7 @@ PLACES = ("head", "middle", "tail")
 
 
 def segments(text: str, words: int, places: tuple[str, ...]) -> list[str]:
-    """Segments of `words` words at the head, in the middle and at the tail, as many of them as do not overlap."""
+    """Segments of `words` words at the head, in the middle and at the tail of a text, as many as do not overlap."""
     spans = [match.span() for match in re.finditer(r"\S+", text)]
     room = len(spans) // words
     if not room:
@@ -19,7 +19,7 @@ def segments(text: str, words: int, places: tuple[str, ...]) -> list[str]:
 
 
 def cut(text: str, words: int) -> str:
-    """The text up to the end of its first `words` words, its own spacing kept; all of it for 0 words."""
+    """The first `words` words of a text with their original spacing; the whole text for 0 words."""
     text = text.strip()
     kept = text.split(maxsplit=words) if words else []
     return text[: len(text) - len(kept[-1])].rstrip() if len(kept) > words > 0 else text

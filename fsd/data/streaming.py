@@ -1,7 +1,7 @@
-"""Stream the texts of a large corpus from files, on disk or on the hub, at constant memory.
+"""Streaming of large corpora from files on disk or on the hub, in constant memory.
 
-A file is JSON lines, CSV, Parquet or plain text, the first three with the text in one column; all but Parquet may
-be compressed. A plain text file is one document and comes in passages, so that a file of any size streams.
+Files are JSON lines, CSV, Parquet or plain text; all but Parquet may be compressed. A plain text file is one document,
+which is split into passages, so that files of any size can be streamed.
 """
 
 import io
@@ -26,13 +26,13 @@ FORMATS = {
     ".text": "text",
 }
 PASSAGE = 2**17
-"""Characters of a passage of a plain text file."""
+"""Maximum length of a passage of a plain text file, in characters."""
 CSV_BLOCK = 2**24
-"""Bytes that a row of a CSV file may have."""
+"""Maximum size of a row of a CSV file, in bytes."""
 
 
 class Passage(NamedTuple):
-    """A document, or a piece of a long one: `opens` is false for every piece but the first."""
+    """A document or a part of one; `opens` is true for the first part."""
 
     text: str
     opens: bool = True
@@ -40,13 +40,13 @@ class Passage(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A file on disk, by the side of `fsd.net.hub.HubFile`."""
+    """A file on disk, with the interface of `fsd.net.hub.HubFile`."""
 
     url: str
     size: int
 
     def open(self, *, whole: bool) -> Any:
-        """The file for reading."""
+        """Open the file for reading."""
         return Path(self.url).open("rb")
 
 
@@ -54,21 +54,20 @@ File = LocalFile | HubFile
 
 
 class Corpus:
-    """The documents of some files, in order; empty ones are left out.
+    """The documents of a list of files, in order, without empty ones.
 
     Args:
-        files: JSON lines, CSV, Parquet or text, by their endings; on the hub, URLs as in
-            `fsd.net.hub.data_files`.
-        column: where the text stands.
+        files: paths, or URLs of hub files as in `fsd.net.hub.data_files`; the format follows from the file name.
+        column: column of the text.
 
     Attributes:
-        files: what is read, of the hub each file at its commit.
-        size: bytes of all files.
-        done: of these, how many have been read, for progress.
+        files: the files, hub files with their commit.
+        size: total size in bytes.
+        done: number of bytes read so far, for progress.
 
     Raises:
-        UsageError: for no files, a file that is missing or of an unknown ending, on iteration also for a broken
-            file, a missing column or a value that is no text.
+        UsageError: for no files, a missing file or an unknown format; during iteration, for a damaged file, a missing
+            column or a value that is not a text.
     """
 
     def __init__(self, files: Sequence[Path | str], column: str = "text") -> None:
@@ -96,7 +95,7 @@ class Corpus:
                             yield passage
             except UsageError:
                 raise
-            except Exception as error:  # over the network, whatever its libraries raise
+            except Exception as error:  # network libraries have no common base class of errors
                 if isinstance(file, LocalFile) and not isinstance(
                     error, OSError | UnicodeDecodeError | pa.ArrowException
                 ):
@@ -122,8 +121,8 @@ class Corpus:
         if self.column not in row:
             raise self._no_column(where, row)
         text = self._checked(where, row[self.column])
-        # An escaped half of a surrogate pair is valid JSON and no valid text.
-        return _mended(text) if "\\ud" in line or "\\uD" in line else text
+        # an escaped half of a surrogate pair is valid JSON but not valid text
+        return _without_surrogates(text) if "\\ud" in line or "\\uD" in line else text
 
     def _csv(self, file: str, stream: Any) -> Iterator[Passage]:
         import pyarrow as pa
@@ -172,9 +171,9 @@ class Corpus:
 
 
 def last_cut(text: str) -> int:
-    """Where to cut a text so that its tokens stay whole: before the last single space between two words.
+    """Position at which a text can be split without splitting a token: before the last single space between words.
 
-    Where there is none, after the last line break, or at the end.
+    Without such a space, after the last line break, or at the end.
     """
     at = text.rfind(" ")
     while at > 0:
@@ -193,14 +192,14 @@ def _files(place: str) -> Sequence[File]:
 
 
 def endings(place: str) -> tuple[str, str]:
-    """The ending of a file's name that tells the format, and that of its compression, if any, in small letters."""
+    """Lower-case extensions of a file name: that of the format, and that of the compression or ""."""
     path = PurePosixPath(place.lower())
     packed = path.suffix if path.suffix in COMPRESSIONS else ""
     return (PurePosixPath(path.stem).suffix if packed else path.suffix), packed
 
 
 def _format(place: str) -> tuple[str, str | None]:
-    """Format and compression by the endings of a file's name."""
+    """Format and compression of a file, from its name."""
     ending, packed = endings(place)
     form, compression = FORMATS.get(ending), COMPRESSIONS.get(packed)
     if form is None or (form == "parquet" and compression):
@@ -211,12 +210,12 @@ def _format(place: str) -> tuple[str, str | None]:
 
 @contextmanager
 def _opened(file: File, form: str, compression: str | None) -> Iterator[tuple[Any, Any]]:
-    """The file, whose position tells the progress, and the stream of its content."""
+    """The raw file, whose position measures progress, and the stream of its decompressed content."""
     import pyarrow as pa
 
     with file.open(whole=form != "parquet") as raw:
         yield raw, pa.CompressedInputStream(pa.PythonFile(raw), compression) if compression else raw
 
 
-def _mended(text: str) -> str:
+def _without_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

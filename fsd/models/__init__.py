@@ -1,4 +1,4 @@
-"""The language model under test: loading, adapters, fine-tuning, pretraining from scratch, quantization.
+"""Language models: loading, adapters, fine-tuning, pretraining from scratch and quantization.
 
-`language_model` holds the loaded model, whose adapter can be switched on and off.
+`language_model.load` returns a `LanguageModel`, whose adapter can be switched on and off.
 """

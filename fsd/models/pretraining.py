@@ -1,4 +1,4 @@
-"""Pretrain a small language model from scratch, so that its members are known: the laboratory of the package."""
+"""Pretraining of a small language model from scratch, so that its members are known."""
 
 import math
 import random
@@ -14,11 +14,11 @@ from fsd.progress import progress
 
 END = "<|endoftext|>"
 WARMUP = 0.05
-"""Share of the steps with rising learning rate."""
+"""Share of the optimiser steps used for warm-up."""
 
 
 def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
-    """A byte-level BPE tokenizer; it must not see the members, or its merges would give them away."""
+    """Train a byte-level BPE tokenizer; texts must not include members, which its merges would reveal."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -47,19 +47,19 @@ def pretrain(
     log: Callable[[float, int], None] | None = None,
     shown: bool = True,
 ) -> LanguageModel:
-    """A GPT-NeoX model that has read each member `exposures` times among `passes` readings of the background.
+    """Train a GPT-NeoX model on `exposures` copies of each member and `passes` copies of the background, shuffled.
 
     Args:
-        members: texts whose membership is to be known; may be empty, for a twin that never saw them.
-        background: everything else that the model learns from.
-        recipe: size and training.
-        tokenizer: None trains one on the background.
-        device: as in `fsd.models.language_model.load`.
-        log: called with the loss (nats per token) and the step, from 1.
-        shown: whether progress is shown.
+        members: texts with known membership; empty for a twin that never saw them.
+        background: the other training texts.
+        recipe: model size and training settings.
+        tokenizer: a fast tokenizer; None trains one on the background.
+        device: as in `ModelConfig.device`.
+        log: called with the loss (nats per token) and the step, counted from 1.
+        shown: whether to show a progress bar.
 
     Raises:
-        UsageError: if there is nothing to read.
+        UsageError: without background text.
     """
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, get_cosine_schedule_with_warmup
 
@@ -101,14 +101,14 @@ def pretrain(
 
 
 def _inputs(tokenizer: Any, texts: Sequence[str], context: int) -> torch.Tensor:
-    """(B, T) token ids: start token + text, cut at the context, padded with the end token's id on the right."""
+    """(B, T) token ids: start token and text, truncated to the context, padded on the right with the start token."""
     rows = [[tokenizer.bos_token_id, *ids][:context] for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
     longest = max(map(len, rows))
     return torch.tensor([row + [tokenizer.bos_token_id] * (longest - len(row)) for row in rows])
 
 
 def _step(network: Any, x: torch.Tensor) -> float:
-    """Gradients of the mean loss over the tokens of a batch; gives the loss, nats per token."""
+    """Compute the gradients of the mean loss over the tokens of a batch; returns the loss in nats per token."""
     logits = network(input_ids=x[:, :-1], use_cache=False).logits.float()
     target = x[:, 1:].masked_fill(x[:, 1:] == x[0, 0], -100)
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=-100)

@@ -1,4 +1,4 @@
-"""The offline default: a small target with known members, its twin that never saw them, and their corpus."""
+"""Data for offline use: a small target model with known members, its twin without them, and their corpus."""
 
 import json
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from fsd.data.documents import Document
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus.jsonl"
 CUTOFF = Date(2025, 6, 30)
-"""The target saw the abstracts dated up to here, and none of the later ones."""
+"""The target was trained on the abstracts up to this date and on none of the later ones."""
 
 
 def corpus() -> Iterator[Document]:
-    """The 420 abstracts written for this project; members of the embedded target are those up to `CUTOFF`.
+    """The 420 abstracts written for this project; those up to `CUTOFF` are members of the embedded target.
 
-    Membership was drawn at random within each field, so that no topic, voice or length gives it away.
+    Membership was drawn at random within each field, so that topic, style and length do not reveal it.
     """
     for line in CORPUS.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)

@@ -2,33 +2,32 @@ import re
 
 import pytest
 
-from fsd.data import date_masking as timestamps
+from fsd.data import date_masking
 
 
 @pytest.mark.parametrize(
-    ("text", "found", "deleted", "replaced"),
+    ("text", "deleted", "replaced"),
     [
-        ("Born on 5 July 2014, he", ["5 July 2014"], "Born on, he", "Born on 5 July 2023, he"),
-        ("2014 was (2014 film) in 2014.", ["2014"] * 3, "was (film) in.", "2023 was (2023 film) in 2023."),
-        ("July 5th, 2014; Jul 2014", ["July 5th, 2014", "Jul 2014"], ";", "July 5th, 2023; Jul 2023"),
-        ("14 June. Jun. 14.", ["14 June", "Jun. 14"], "..", "14 June. Jun. 14."),
-        ("5th of July, July 5", ["5th of July", "July 5"], ",", "5th of July, July 5"),
-        ("2014-15 and 2014–2016 x", ["2014-15", "2014–2016"], "and x", "2023 and 2023 x"),
-        ("the 1990s, 1980's", ["1990s", "1980's"], "the,", "the 2020s, 2020's"),
-        ("at 2014-07-05T12:00:00Z x", ["2014-07-05T12:00:00Z"], "at x", "at 2023-07-05T12:00:00Z x"),
-        ("05.07.2014, 2014/7/5", ["05.07.2014", "2014/7/5"], ",", "05.07.2023, 2023/7/5"),
-        ("于2014年7月5日在北京", ["2014年7月5日"], "于在北京", "于2023年7月5日在北京"),
-        ("二〇一四年，2014年7月", ["二〇一四年", "2014年7月"], "，", "二〇二三年，2023年7月"),
-        ("２０１４年；7月5号", ["２０１４年", "7月5号"], "；", "2023年；7月5号"),
-        ("90年代和2010年代", ["90年代", "2010年代"], "和", "20年代和2020年代"),
-        ("in 2014 2015 x", ["2014", "2015"], "in x", "in 2023 2023 x"),
-        ("line\n2014\nline", ["2014"], "line\n\nline", "line\n2023\nline"),
+        ("Born on 5 July 2014, he", "Born on, he", "Born on 5 July 2023, he"),
+        ("2014 was (2014 film) in 2014.", "was (film) in.", "2023 was (2023 film) in 2023."),
+        ("July 5th, 2014; Jul 2014", ";", "July 5th, 2023; Jul 2023"),
+        ("14 June. Jun. 14.", "..", "14 June. Jun. 14."),
+        ("5th of July, July 5", ",", "5th of July, July 5"),
+        ("2014-15 and 2014–2016 x", "and x", "2023 and 2023 x"),
+        ("the 1990s, 1980's", "the,", "the 2020s, 2020's"),
+        ("at 2014-07-05T12:00:00Z x", "at x", "at 2023-07-05T12:00:00Z x"),
+        ("05.07.2014, 2014/7/5", ",", "05.07.2023, 2023/7/5"),
+        ("于2014年7月5日在北京", "于在北京", "于2023年7月5日在北京"),
+        ("二〇一四年，2014年7月", "，", "二〇二三年，2023年7月"),
+        ("２０１４年；7月5号", "；", "2023年；7月5号"),
+        ("90年代和2010年代", "和", "20年代和2020年代"),
+        ("in 2014 2015 x", "in x", "in 2023 2023 x"),
+        ("line\n2014\nline", "line\n\nline", "line\n2023\nline"),
     ],
 )
-def test_by_hand(text: str, found: list[str], deleted: str, replaced: str) -> None:
-    assert timestamps.find(text) == found
-    assert timestamps.delete(text) == deleted
-    assert timestamps.replace(text) == replaced
+def test_dates_by_hand(text: str, deleted: str, replaced: str) -> None:
+    assert date_masking.delete(text) == deleted
+    assert date_masking.replace(text) == replaced
 
 
 @pytest.mark.parametrize(
@@ -36,15 +35,14 @@ def test_by_hand(text: str, found: list[str], deleted: str, replaced: str) -> No
     ["12014", "2,014", "0.2014", "2014.5", "$2014", "2014%", "COVID2019", "20145", "1492", "2100", "may 5", "Mayor 3",
      "a 5 marching band", "x2014y", "120年代", ""],
 )  # fmt: skip
-def test_numbers_that_are_no_timestamps(text: str) -> None:
-    assert timestamps.find(text) == []
-    assert timestamps.delete(text) == text
-    assert timestamps.replace(text) == text
+def test_other_numbers_are_not_changed(text: str) -> None:
+    assert date_masking.delete(text) == text
+    assert date_masking.replace(text) == text
 
 
-def test_nothing_is_left_to_find() -> None:
+def test_every_date_of_a_text_is_masked() -> None:
     text = "From 3 May 1999 to 2014-01-02, the 1960s and 2001; 1949年10月1日成立，二〇〇八年。"
-    assert timestamps.find(timestamps.delete(text)) == []
-    years = re.findall(r"(?<!\d)\d{4}(?!\d)", timestamps.replace(text))
+    assert date_masking.delete(text) == "From to, the and;成立，。"
+    years = re.findall(r"(?<!\d)\d{4}(?!\d)", date_masking.replace(text))
     assert set(years) == {"2020", "2023"}  # 2020 from the decade
-    assert timestamps.replace(timestamps.replace(text)) == timestamps.replace(text)
+    assert date_masking.replace(date_masking.replace(text)) == date_masking.replace(text)
