@@ -1,23 +1,23 @@
-"""How often the verdict on a corpus is wrong, and how often it finds one: python -m benchmarks.corpus_fpr --help.
+"""False-positive rate and power of the verdict on a corpus: python -m benchmarks.corpus_fpr --help.
 
-A model whose members are known is fine-tuned on a part of the non-members, as in pipelines.fsd; the other
-texts are scored once. Then the remaining non-members are split at random, many times, into a "suspect" and a "known"
-half: every p-value at or below a level is a false positive. Splits by field instead of at random show what a shift of
-topic does, with the blind classifier and without it. For power, a number of members take the place of the suspect half.
-The intervals are Clopper and Pearson's over the splits; the splits share their texts, so they are a little too narrow.
+A model with known members is fine-tuned on some of the non-members, as by pipelines.fsd, and the other texts are scored
+once. The remaining non-members are then split many times at random into a "suspect" and a "known" half: every p-value
+at or below a level is a false positive. Splits by field instead of at random measure the effect of a shift in topic,
+with and without the blind classifier. To measure power, members take the place of the suspect half. Intervals are
+Clopper-Pearson over the splits; they are slightly too narrow, since the splits share their texts.
 """
 
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import tyro
 
-from fsd.config import AdapterConfig, FSDConfig, ModelConfig
+from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.documents import Document
 from fsd.data.readers import read_files
 from fsd.evaluation.audit import blind
@@ -25,10 +25,9 @@ from fsd.evaluation.calibration import observed_rate
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.models import language_model
 from fsd.models.finetuning import finetune
-from fsd.scoring.deviation import evaluate, usable
-from fsd.scoring.scorers import build_scorers, view_inputs
+from fsd.scoring.job import prepare
 from fsd.token_stats import IntArray, Scores
-from pipelines.common import detection
+from pipelines.common.detection import load_detectors
 
 LEVELS = (0.01, 0.05, 0.10)
 Kind = Literal["random", "field", "uncontrolled", "power"]
@@ -37,52 +36,52 @@ Draw = Callable[[np.random.Generator], tuple[IntArray, IntArray]]
 
 @dataclass(frozen=True)
 class Settings:
-    """What to measure on."""
+    """Model, texts and kinds of splits."""
 
     model: str = "embedded"
-    """embedded, a folder or a hub id."""
+    """embedded, a model folder or a hub id."""
     data: str = "fsd/data/embedded/corpus.jsonl"
-    """Labelled texts, with a column that names their field."""
+    """Labelled texts with a column for their field."""
     field: str = "field"
-    """Column by which the texts are split for the shift."""
+    """Column that texts are split by to shift the topic."""
     splits: int = 200
-    """Random splits of each kind."""
+    """Number of random splits of each kind."""
     unseen: float = 0.3
-    """Share of the non-members to fine-tune on."""
+    """Share of the non-members used for fine-tuning."""
     sizes: tuple[int, ...] = (10, 25, 50, 100)
-    """Sizes of the suspect corpus for the power."""
+    """Sizes of the suspect corpus at which power is measured."""
     permutations: int = 999
-    """Of the test."""
+    """Number of permutations of the test."""
     seed: int = 0
-    """Of the fine-tuning and the splits."""
+    """Random seed for fine-tuning and splits."""
     kinds: tuple[Kind, ...] = ("random", "field", "uncontrolled", "power")
-    """What to measure: splits at random, by field, by field without the blind classifier, members as suspect."""
+    """Splits at random, by field, by field without the blind classifier (uncontrolled); members as suspects (power)."""
     scores: str | None = None
-    """File to keep the scores in; read if it exists."""
+    """JSON file to save the scores to, or to load them from if it exists."""
 
 
 def score(settings: Settings) -> tuple[list[Document], Scores]:
-    """The texts that were not trained on, and their FSD by every detector of a pass or two."""
+    """The texts that are not used for fine-tuning, and their FSD by all detectors that need few forward passes."""
     documents = read_files([settings.data], {"group": settings.field}, labelled=True)
     rng = np.random.default_rng(settings.seed)
     outside = [document for document in documents if not document.member]
-    chosen = set(rng.choice(len(outside), round(settings.unseen * len(outside)), replace=False).tolist())
-    unseen = [document for at, document in enumerate(outside) if at in chosen]
-    rest = [d for d in documents if d.member] + [d for at, d in enumerate(outside) if at not in chosen]
-    kept = Path(settings.scores) if settings.scores else None
-    if kept and kept.exists():
-        return rest, {name: np.array(column) for name, column in json.loads(kept.read_text()).items()}
-    config = replace(FSDConfig(), model=ModelConfig(model=settings.model))
-    model = language_model.load(settings.model)
-    finetune(model, [d.text for d in unseen], AdapterConfig(), seed=settings.seed, log=lambda *_: None)
-    scorers = build_scorers(model, config.model)
-    material = view_inputs(config.model, [d.text for d in unseen], shots=4, seed=settings.seed)
-    texts = [document.text for document in rest]
-    detectors = detection.load_detectors(config.detection)
-    cheap = [d for d in detectors if not {"neighbours", "primed"} & set(d.views)]
-    scores = evaluate(texts, usable(cheap, texts, scorers, material)[0], scorers, material).fsd
-    if kept:
-        kept.write_text(json.dumps({name: column.tolist() for name, column in scores.items()}))
+    drawn = set(rng.choice(len(outside), round(settings.unseen * len(outside)), replace=False).tolist())
+    unseen = [document for i, document in enumerate(outside) if i in drawn]
+    rest = [d for d in documents if d.member] + [d for i, d in enumerate(outside) if i not in drawn]
+    file = Path(settings.scores) if settings.scores else None
+    if file and file.exists():
+        return rest, {name: np.array(column) for name, column in json.loads(file.read_text()).items()}
+    config, training = ModelConfig(model=settings.model), AdapterConfig()
+    model = language_model.load(config)
+    cheap = [d for d in load_detectors(DetectorConfig()) if not {"neighbours", "primed"} & set(d.views)]
+    texts, unseen_texts = [d.text for d in rest], [d.text for d in unseen]
+    job = prepare(
+        model, texts, unseen_texts, cheap, config, training=training, strict=False, shots=4, seed=settings.seed
+    )
+    finetune(model, unseen_texts, training, seed=settings.seed, log=lambda *_: None)
+    scores = job.score().fsd
+    if file:
+        file.write_text(json.dumps({name: column.tolist() for name, column in scores.items()}))
     return rest, scores
 
 
@@ -90,32 +89,32 @@ def verdicts(
     documents: Sequence[Document], scores: Scores, draw: Draw, settings: Settings, *, controlled: bool = True
 ) -> Iterator[DatasetVerdict]:
     rng = np.random.default_rng(settings.seed)
-    for turn in range(settings.splits):
+    for i in range(settings.splits):
         suspect, known = draw(rng)
-        texts = [documents[at].text for at in (*suspect, *known)]
-        sides = [at < len(suspect) for at in range(len(texts))]
+        texts = [documents[index].text for index in (*suspect, *known)]
+        sides = [position < len(suspect) for position in range(len(texts))]
         yield dataset_verdict(
             {name: column[suspect] for name, column in scores.items()},
             {name: column[known] for name, column in scores.items()},
-            blind=blind(texts, sides, seed=turn, resamples=200) if controlled else None,
+            blind=blind(texts, sides, seed=i, resamples=200) if controlled else None,
             permutations=settings.permutations,
-            seed=turn,
+            seed=i,
         )
 
 
-def report(name: str, found: Sequence[DatasetVerdict]) -> None:
-    given = [verdict.p for verdict in found if verdict.p is not None]
-    cells = [f"{len(found) - len(given)} of {len(found)}"]
+def report(name: str, outcomes: Sequence[DatasetVerdict]) -> None:
+    p_values = [verdict.p for verdict in outcomes if verdict.p is not None]
+    cells = [f"{len(outcomes) - len(p_values)} of {len(outcomes)}"]
     for level in LEVELS:
-        share = observed_rate(np.array([verdict.p is not None and verdict.p <= level for verdict in found]))
+        share = observed_rate(np.array([verdict.p is not None and verdict.p <= level for verdict in outcomes]))
         cells.append(f"{share.value:.3f} [{share.low:.3f}, {share.high:.3f}]")
-    among = observed_rate(np.array(given) <= LEVELS[1]) if given else None
-    cells.append(f"{among.value:.3f} [{among.low:.3f}, {among.high:.3f}]" if among else "–")
+    share_given = observed_rate(np.array(p_values) <= LEVELS[1]) if p_values else None
+    cells.append(f"{share_given.value:.3f} [{share_given.low:.3f}, {share_given.high:.3f}]" if share_given else "–")
     print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 def main(settings: Settings) -> None:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     documents, scores = score(settings)
     member = np.array([bool(document.member) for document in documents])
     inside, outside = np.flatnonzero(member), np.flatnonzero(~member)
@@ -127,7 +126,7 @@ def main(settings: Settings) -> None:
         return order[: order.size // 2], order[order.size // 2 :]
 
     def by_field(rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-        fields = np.array([documents[at].group.split(".")[0] for at in outside])
+        fields = np.array([documents[index].group.split(".")[0] for index in outside])
         names = rng.permutation(np.unique(fields))
         cut = int(np.searchsorted(np.cumsum([(fields == name).sum() for name in names]), outside.size / 2)) + 1
         first = np.isin(fields, names[: min(cut, len(names) - 1)])
@@ -138,15 +137,15 @@ def main(settings: Settings) -> None:
     if "field" in settings.kinds:
         report("non-members, by field", list(verdicts(documents, scores, by_field, settings)))
     if "uncontrolled" in settings.kinds:
-        found = list(verdicts(documents, scores, by_field, settings, controlled=False))
-        report("non-members, by field, blind classifier off", found)
+        outcomes = list(verdicts(documents, scores, by_field, settings, controlled=False))
+        report("non-members, by field, blind classifier off", outcomes)
     for size in settings.sizes if "power" in settings.kinds else ():
 
         def against(rng: np.random.Generator, size: int = size) -> tuple[IntArray, IntArray]:
             return rng.choice(inside, size, replace=False), rng.permutation(outside)[: outside.size // 2]
 
         report(f"{size} members", list(verdicts(documents, scores, against, settings)))
-    print(f"\n{time.perf_counter() - begun:.0f} s")
+    print(f"\n{time.perf_counter() - start:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Time and memory against the number of texts: python -m benchmarks.scale --help.
+"""Time and memory as a function of the number of texts: python -m benchmarks.scale --help.
 
-Each size is measured in a process of its own, on a random model that is so small that everything but the forward
-pass shows: reading texts, batches, detectors, the cache on disk. Memory is the peak of the whole process; what the
-libraries take before the first text is shown beside it. With --cached each size is scored twice with an empty cache
-folder: the second time makes no forward pass.
+Each size runs in a process of its own, with a random model so small that everything but the forward pass shows: reading
+texts, batching, detectors, the disk cache. Memory is the peak of the whole process, shown next to the peak before the
+first text, which is due to the libraries. With --cached each size is scored twice, starting with an empty cache: the
+second time makes no forward pass.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def load(seed: int = 0) -> Any:
 
 
 def one(count: int, cached: bool) -> None:
-    """Score `count` texts by the detectors of one model, and print what it took."""
+    """Score `count` texts, and print memory and time."""
     import detectors
     from fsd.scoring.cache import FILE, MemoizedScorer, SQLiteStore, model_key
     from fsd.scoring.deviation import evaluate
@@ -88,8 +88,8 @@ def one(count: int, cached: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000], help="add 100000 for the large one")
-    parser.add_argument("--cached", action="store_true", help="with a cache, twice")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000], help="numbers of texts")
+    parser.add_argument("--cached", action="store_true", help="score twice, with a cache")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
