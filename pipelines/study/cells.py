@@ -167,34 +167,35 @@ def compute(prepared: PreparedCell, pool: ModelPool, run: tracking.Run) -> tuple
     if prepared.trained:
         experiment.train_adapter(model, prepared.parts.unseen, config, run)
     scorers = pool.scorers(config.model, trained=prepared.trained)
-    work = experiment.prepare(model, prepared.parts, prepared.detectors, config, scorers)
-    metrics, frame = evaluate(prepared, work.score(), work.left_out)
+    job = experiment.prepare(model, prepared.parts, prepared.detectors, config, scorers)
+    metrics, scores = evaluate(prepared, job.score())
     run.log_metrics(metrics)
-    run.log_table(SCORES, frame)
-    run.set_tags({"left_out": json.dumps(work.left_out)})
-    return metrics, work.left_out
+    run.log_table(SCORES, scores)
+    run.set_tags({"left_out": json.dumps(job.left_out)})
+    return metrics, job.left_out
 
 
-def evaluate(
-    prepared: PreparedCell, deviation: "Deviation", left_out: Mapping[str, str]
-) -> "tuple[dict[str, float], pd.DataFrame]":
+def evaluate(prepared: PreparedCell, deviation: "Deviation") -> "tuple[dict[str, float], pd.DataFrame]":
     """Metrics of a cell, named as in all runs, and its scores, one row per text."""
+    from fsd.data.near_duplicates import families
     from fsd.evaluation import results
 
-    seed = prepared.cell.config.seed
+    parts, seed = prepared.parts, prepared.cell.config.seed
     if prepared.trained:
-        remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
-        judged = results.judge(prepared.parts, deviation, None, prepared.detectors, seed=seed, remarks=remarks)
-        metrics, frame = judged.metrics(), judged.scores
-    else:
-        metrics, frame = _base_metrics(prepared, deviation), _base_frame(prepared, deviation)
-    return {**_sizes(prepared.parts), **_fallbacks(prepared, deviation), **metrics}, frame
+        judged = results.judge(parts, deviation, None, prepared.detectors, seed=seed)
+        metrics, scores = judged.metrics(), judged.scores
+    else:  # base scores only: no threshold is chosen, so there is no accuracy
+        family = families([*parts.validation, *parts.test])
+        scores = results.score_table(parts, deviation, family).drop(columns="text")
+        test = scores["split"] == "test"
+        table = results.evaluate(scores[test], scores["label"][test], family[len(parts.validation) :], seed=seed)
+        metrics = results.tracked(table)
+    return {**_sizes(parts), **_fallbacks(deviation, len(scores)), **metrics}, scores
 
 
-def _fallbacks(prepared: PreparedCell, deviation: "Deviation") -> dict[str, float]:
+def _fallbacks(deviation: "Deviation", texts: int) -> dict[str, float]:
     """Share of the texts on which a detector's base score is a fallback."""
     shares: dict[str, float] = {}
-    texts = len(prepared.parts.validation) + len(prepared.parts.test)
     for (name, state, _), count in deviation.fallbacks.items():
         if state == "base":
             shares[f"fallback/{name}.base"] = shares.get(f"fallback/{name}.base", 0.0) + count / texts
@@ -202,26 +203,6 @@ def _fallbacks(prepared: PreparedCell, deviation: "Deviation") -> dict[str, floa
 
 
 def _sizes(parts: Split) -> dict[str, float]:
+    """Number of texts in each part, and of members among the test texts."""
     sizes = {f"texts/{name}": float(len(part)) for name, part in parts._asdict().items()}
     return {**sizes, "texts/test_members": float(sum(bool(d.member) for d in parts.test))}
-
-
-def _base_metrics(prepared: PreparedCell, deviation: "Deviation") -> dict[str, float]:
-    """Metrics of the base scores on the test texts; without a threshold there is no accuracy."""
-    import pandas as pd
-
-    from fsd.data.near_duplicates import families
-    from fsd.evaluation.results import evaluate, tracked
-
-    test, held = prepared.parts.test, len(prepared.parts.validation)
-    scores = pd.DataFrame({f"{name}.base": column[held:] for name, column in deviation.base.items()})
-    members = [bool(document.member) for document in test]
-    return tracked(evaluate(scores, members, families(test), seed=prepared.cell.config.seed))
-
-
-def _base_frame(prepared: PreparedCell, deviation: "Deviation") -> "pd.DataFrame":
-    from fsd.data.near_duplicates import families
-    from fsd.evaluation.results import score_table
-
-    parts = prepared.parts
-    return score_table(parts, deviation, families([*parts.validation, *parts.test])).drop(columns="text")

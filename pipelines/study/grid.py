@@ -6,9 +6,18 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
+from tyro.conf import Positional, arg
 
-from fsd.config import AdapterConfig, DataConfig, Dtype, FSDConfig, ModelConfig
+from fsd.config import (
+    AdapterConfig,
+    DataConfig,
+    Dtype,
+    FSDConfig,
+    ModelConfig,
+    OptionalInt,
+    OptionalModel,
+    OptionalName,
+)
 from fsd.errors import UsageError
 from pipelines.study.spec import DATA, EMBEDDED_MODELS, FREQUENCIES, MODEL, Axis, Levels, Study, TextOptions
 
@@ -20,13 +29,13 @@ SETTING = "setting"
 class StudyConfig:
     """Study, model and texts."""
 
-    name: Annotated[str, tyro.conf.Positional] = ""
+    name: Annotated[str, Positional, arg(metavar="[NAME]")] = ""
     """Name of the study; see --list."""
     list: bool = False
     """List all studies, what each needs, and whether it can run here."""
     model: tuple[str, ...] = ()
-    """embedded, model folders or hub ids; several for a study that compares models. Default: embedded, or the paper's
-    models at full scale."""
+    """`embedded`, folders or hub ids; several for a study that compares models. Default: `embedded`, or the paper's
+    models with --scale full."""
     data: tuple[str, ...] = ()
     """Files or published benchmarks such as wikimia:64, merged into one benchmark; a study that compares benchmarks
     takes each as one of them."""
@@ -35,23 +44,23 @@ class StudyConfig:
     frequencies: tuple[str, ...] = ()
     """Token-frequency table for dc_pdd, made by pipelines.frequencies; several for the study that compares them."""
     columns: str = ""
-    """Names of columns that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
+    """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
     domain: str = "arxiv"
     """Domain of the texts; the MLflow experiment is fsd-<domain>."""
     scale: Literal["small", "full"] = "small"
-    """small runs in about a minute on the embedded model; full is the paper's grid."""
-    reference_model: str | None = None
-    """Smaller model of the same family for the detector reference; embedded has its own."""
-    revision: str | None = None
+    """`small` runs in about a minute on the embedded model; `full` is the paper's grid."""
+    reference_model: OptionalModel = None
+    """Smaller model of the same family, for the detector `reference`; `embedded` has its own."""
+    revision: OptionalName = None
     """Branch, tag or commit of a hub id."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or spread (across all GPUs, then CPU memory, for models larger than one GPU)."""
+    """auto, cpu, cuda, cuda:N, or `spread` for a model larger than one card: over all cards, then main memory."""
     dtype: Dtype = "auto"
-    """Precision of training and scoring; auto is bfloat16 on cuda, else float32."""
-    bits: Literal[4, 8] | None = None
-    """Quantize the weights to this number of bits; needs bitsandbytes."""
-    max_batch_tokens: int | None = None
-    """Maximum number of tokens per forward pass, padding included; the default depends on the device."""
+    """Precision of training and scoring; auto is bfloat16 on cuda and float32 elsewhere."""
+    bits: Annotated[Literal[4, 8] | None, arg(metavar="{4,8}", help_behavior_hint="")] = None
+    """Quantize the weights to 4 or 8 bits, for a model larger than the memory; needs bitsandbytes."""
+    max_batch_tokens: OptionalInt = None
+    """Maximum number of tokens in a forward pass, padding included. Default: depends on the device."""
     training: AdapterConfig = field(default_factory=AdapterConfig)
     seed: int = 42
     """Random seed for the split, adapter initialisation and bootstrap."""
