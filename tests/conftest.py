@@ -174,7 +174,7 @@ class FakeService:
     """Requests so far (path and query), and the faulty replies that come before the next proper ones."""
 
     url: str = ""
-    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     agents: set[str] = field(default_factory=set)
     faults: list[Reply] = field(default_factory=list)
 
@@ -221,7 +221,7 @@ def service() -> Iterator[Callable[[Answer], FakeService]]:
             def do_GET(self) -> None:
                 url = urlsplit(self.path)
                 query = dict(parse_qsl(url.query))
-                fake.asked.append((url.path, query))
+                fake.requests.append((url.path, query))
                 fake.agents.add(self.headers["User-Agent"])
                 content = fake.faults.pop(0) if fake.faults else answer(url.path, query)
                 sent = (

@@ -191,21 +191,17 @@ def _gather(
     spec: CollectionSpec, limit: int, domain: Domain, partial: PartialCollection, benchmark: Sequence[str], shown: bool
 ) -> bool:
     """Collect until `limit` rows are left without near-duplicates; whether the source ended."""
-    wanted = limit
     suitable = _suitable(spec, domain, partial, benchmark)
     with progress(limit, domain.name, "texts", shown=shown) as bar:
-        bar.update(min(limit, len(partial.documents)))
-        while True:
-            for document in islice(suitable, max(0, wanted - len(partial.documents))):
+        while (missing := limit - len(distinct(partial.documents, benchmark)[0])) > 0:
+            bar.update(limit - missing - bar.n)
+            before = len(partial.documents)
+            for document in islice(suitable, missing):
                 partial.add(document)
                 bar.update()
-            if len(partial.documents) < wanted:
+            if len(partial.documents) < before + missing:
                 return True
-            missing = limit - len(distinct(partial.documents, benchmark)[0])
-            if missing <= 0:
-                return False
-            bar.update(-min(missing, bar.n))
-            wanted += missing
+    return False
 
 
 def _suitable(

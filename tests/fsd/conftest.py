@@ -1,4 +1,4 @@
-"""A server that speaks as much of the hub's protocol as loading a dataset of plain files needs."""
+"""A local server with as much of the hub's protocol as loading models and data files needs."""
 
 import hashlib
 import json
@@ -16,17 +16,17 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
-Datasets = dict[str, dict[str, bytes]]
+Repositories = dict[str, dict[str, bytes]]
 
 
 class Hub(BaseHTTPRequestHandler):
-    """GET api/datasets/ID[/revision/R], its tree, POST paths-info, and resolve with the hub's headers.
+    """GET api/KIND/ID[/revision/R], its tree, POST paths-info, and resolve with the hub's headers.
 
-    A full commit is answered as itself, whatever it is; any other revision is at `SHA`.
+    Every repository is a dataset and a model. A full commit is answered as itself; any other revision is at `SHA`.
     """
 
     protocol_version = "HTTP/1.1"
-    datasets: Datasets
+    repositories: Repositories
     gated: Sequence[str]
     asked: list[str]
 
@@ -68,9 +68,11 @@ class Hub(BaseHTTPRequestHandler):
         parts = unquote(url.path).strip("/").split("/")
         api = parts[0] == "api"
         parts = parts[1:] if api else parts
+        if not api and parts[0] != "datasets":  # files of models have no prefix
+            parts = ["models", *parts]
         name = "/".join(parts[1:3])
-        files = self.datasets.get(name)
-        if parts[0] != "datasets" or files is None:
+        files = self.repositories.get(name)
+        if parts[0] not in ("datasets", "models") or files is None:
             self._missing("RepoNotFound")
             return
         verb, rest = (parts[3] if len(parts) > 3 else "revision"), parts[5:]
@@ -129,12 +131,12 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., tuple[str, list[str]]]]:
-    """Starts a hub with the files of datasets; gives its URL and the list of what it was asked for."""
+    """Starts a hub with the files of repositories; gives its URL and the list of its requests."""
     servers = []
 
-    def start(datasets: Datasets, gated: Sequence[str] = ()) -> tuple[str, list[str]]:
+    def start(repositories: Repositories, gated: Sequence[str] = ()) -> tuple[str, list[str]]:
         asked: list[str] = []
-        handler = type("OneHub", (Hub,), {"datasets": datasets, "asked": asked, "gated": gated})
+        handler = type("OneHub", (Hub,), {"repositories": repositories, "asked": asked, "gated": gated})
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()

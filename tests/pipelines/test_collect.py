@@ -127,7 +127,7 @@ def test_a_killed_process_resumes(here, root, service, prose):
     days = [datetime(2023, 3, n, tzinfo=UTC) for n in range(1, 6)]
 
     def answer(path, query):
-        if len(fake.asked) == 2:
+        if len(fake.requests) == 2:
             hanging.set()
             released.wait(60)
         items = [
@@ -158,7 +158,7 @@ def test_a_killed_process_resumes(here, root, service, prose):
         released.set()
     assert [d.date.day for d in read_files([here / "q.jsonl"])] == [1, 2, 3, 4, 5]
     assert "5 texts, 2023-03-01 to 2023-03-05: q.jsonl" in second.stdout
-    starts = [query["fromdate"] for _, query in fake.asked]
+    starts = [query["fromdate"] for _, query in fake.requests]
     assert starts[1:3] == [starts[1]] * 2
     assert len(starts) == 3
     assert third.returncode == 2

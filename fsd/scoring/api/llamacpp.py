@@ -1,12 +1,12 @@
-"""llama.cpp's llama-server, which tells no log-probabilities of a prompt: each token is forced, one request a token.
+"""Scoring through llama.cpp's llama-server, which returns no log-probabilities of a prompt: one request per token.
 
-`POST /completion` takes a prompt of token ids and gives, with `n_probs`, the log-probability of the token it generates,
-out of the raw logits: neither `logit_bias` nor a sampler changes it (server-context.cpp, populate_token_probs). So the
-next token of a text is forced by a bias, and its log-probability read. Requests for one text come one after another on
-one slot, whose cache holds all but the last token: a text costs as many forward steps as to generate it.
+`POST /completion` takes a prompt of token ids and returns, with `n_probs`, the log-probability of the generated token
+from the raw logits, which neither `logit_bias` nor a sampler changes (server-context.cpp, populate_token_probs). So
+each token of a text is forced by a bias, to read its log-probability. The requests for one text follow each other on
+one slot, whose cache holds all but the last token: a text takes as many forward steps as generating it.
 
-A token that ends within a character is left out of the reply (server-context.cpp, process_token). It is found among
-the most likely ones at its place, which come with any other token that is forced there.
+A token that ends within a character is missing in the reply (server-context.cpp, process_token). It is looked up among
+the most likely tokens at its position, which come with any other token that is forced there.
 """
 
 import contextlib
@@ -19,27 +19,27 @@ from typing import Any
 from fsd.errors import UsageError
 from fsd.scoring.api.client import Client
 from fsd.scoring.api.prompt_ids import Ids, PromptTokens
-from fsd.scoring.api.response import foreign, statistics
+from fsd.scoring.api.response import text_stats, wrong_tokenizer
 from fsd.token_stats import Prompt, TokenStats
 
 OWNER = "llamacpp"
-"""How llama-server names itself in /v1/models."""
+"""Owner of llama-server's models in /v1/models."""
 BIAS = 1e9
-"""Added to the logit of the token that is to come."""
+"""Added to the logit of the forced token."""
 LIKELY = 1000
-"""Tokens to look among first for one that is torn; then the whole vocabulary."""
+"""Number of most likely tokens among which a split token is looked up first; then the whole vocabulary."""
 VOCABULARY = 1_000_000
-"""Size of the vocabulary where the server does not tell it; it gives no more than there are."""
+"""Number of tokens to request if the size of the vocabulary is unknown; the server returns no more than exist."""
 LEAST = math.log(2.0**-149)
-"""Log of the smallest number of float32. A smaller probability comes as the lowest float there is."""
+"""Log of the smallest float32 number; smaller probabilities are reported as the lowest float."""
 FIELDS = ["completion_probabilities", "tokens_evaluated", "truncated"]
 
 
 def is_llama_server(client: Client) -> bool:
-    """Whether it is llama-server that answers, by what it says of its models.
+    """Whether the server is llama-server, by the owner of its models.
 
     Raises:
-        UsageError: if nothing answers, or llama-cpp-python's server does.
+        UsageError: if it cannot be reached, or is llama-cpp-python's server.
     """
     models = _models(client)
     if any(row.get("owned_by") == "me" and "permissions" in row for row in models):
@@ -56,20 +56,20 @@ def _models(client: Client) -> list[dict[str, Any]]:
 
 
 class LlamaServer:
-    """Reads a prompt token by token.
+    """Scores a prompt token by token.
 
     Args:
         client: the server.
-        model: the model's name there, which matters only where several are served.
-        start: start token to put before every text; "" takes what the server puts there by itself, if anything.
-        tokens: makes ids of prompts; None leaves that to the server.
+        model: name of the model there, needed only if the server has several.
+        start: start token to put before every text; "" uses the server's own, if any.
+        tokens: tokenizer of the prompts; None uses the server's.
 
     Raises:
-        UsageError: if the server does not answer, or the start token is none of the model's.
+        UsageError: if the server cannot be reached, or the start token is not a token of the model.
     """
 
-    a_token = True
-    """Whether a request gives one token only."""
+    per_token = True
+    """Whether each token needs its own request."""
 
     def __init__(self, client: Client, model: str, *, start: str = "", tokens: PromptTokens | None = None) -> None:
         self.client = client
@@ -77,7 +77,7 @@ class LlamaServer:
         self.tokens = tokens
         props = client.get_optional(f"{client.root}/props")
         metas = (row.get("meta") for row in _models(client))
-        meta: dict[str, Any] = next((found for found in metas if isinstance(found, dict)), {})
+        meta: dict[str, Any] = next((row for row in metas if isinstance(row, dict)), {})
         settings = props.get("default_generation_settings")
         self.context = _count(settings.get("n_ctx") if isinstance(settings, dict) else None)
         self.vocabulary = _count(meta.get("n_vocab")) or VOCABULARY
@@ -88,32 +88,32 @@ class LlamaServer:
             for slot in range(slots):
                 self._slots.put(slot)
         self._start = [] if tokens else self._start_of(start)
-        self._whole = (self._tokenised("a") or [0])[-1]  # a token that ends no character half way
+        self._whole = (self._tokenised("a") or [0])[-1]  # a token that splits no character
 
     def __call__(self, prompt: Prompt) -> TokenStats:
         """Statistics of the prompt's text.
 
         Raises:
-            UsageError: if the server does not answer, or not as it must, or the text does not fit its context.
+            UsageError: if the server fails or replies in another format, or the text does not fit its context.
         """
         head, ids = self._ids(prompt)
         if max([*head, *ids], default=0) >= self.vocabulary:
-            raise UsageError(foreign(prompt.text))
+            raise wrong_tokenizer(prompt.text)
         if self.context and len(head) + len(ids) > self.context:
             raise UsageError(
                 f"a text must fit the server's context of {self.context} tokens; {prompt.text[:40]!r} has "
-                f"{len(head) + len(ids)} with what comes before it"
+                f"{len(head) + len(ids)} with the tokens before it"
             )
         logp, read = [], b""
-        with self._slot() as place:
+        with self._slot() as slot:
             for t, token in enumerate(ids):
-                value, piece = self._next([*head, *ids[:t]], token, place)
+                value, piece = self._next([*head, *ids[:t]], token, slot)
                 logp.append(value)
                 read += piece
-        said = self.tokens.decode(ids) if self.tokens else prompt.text
-        if not _bare(said).endswith(_bare(read.decode("utf-8", "ignore"))):
-            raise UsageError(foreign(prompt.text))
-        return statistics(prompt.text, logp, ids)
+        expected = self.tokens.decode(ids) if self.tokens else prompt.text
+        if not _bare(expected).endswith(_bare(read.decode("utf-8", "ignore"))):
+            raise wrong_tokenizer(prompt.text)
+        return text_stats(prompt.text, logp, ids)
 
     def _ids(self, prompt: Prompt) -> Ids:
         if self.tokens:
@@ -140,7 +140,7 @@ class LlamaServer:
 
     @contextlib.contextmanager
     def _slot(self) -> Iterator[dict[str, int]]:
-        """A slot for one text at a time; another text in between would take its cache."""
+        """A slot for one text at a time; another text in between would overwrite its cache."""
         if self._slots is None:
             yield {}
             return
@@ -150,21 +150,21 @@ class LlamaServer:
         finally:
             self._slots.put(slot)
 
-    def _next(self, before: list[int], token: int, place: dict[str, int]) -> tuple[float, bytes]:
+    def _next(self, before: list[int], token: int, slot: dict[str, int]) -> tuple[float, bytes]:
         """Log-probability and bytes of a token after those before it."""
-        entry = self._forced(before, token, place, 1)
+        entry = self._forced(before, token, slot, 1)
         if entry:
             return _row(entry, token)
         for most in (LIKELY, self.vocabulary):
-            entry = self._forced(before, self._whole, place, most)
+            entry = self._forced(before, self._whole, slot, most)
             rows: Any = entry.get("top_logprobs")
             for row in rows if isinstance(rows, list) else ():
                 if isinstance(row, dict) and row.get("id") == token:
                     return _row(row, token)
         raise UsageError(f"llama-server must give the log-probability of every token; it gives none of token {token}")
 
-    def _forced(self, before: list[int], token: int, place: dict[str, int], most: int) -> dict[str, Any]:
-        """What the server says of the token that was forced; nothing of a torn one."""
+    def _forced(self, before: list[int], token: int, slot: dict[str, int], most: int) -> dict[str, Any]:
+        """The entry of the forced token in the reply; {} for a token that splits a character."""
         body = {
             "model": self.model,
             "prompt": before,
@@ -175,7 +175,7 @@ class LlamaServer:
             "temperature": 0.0,
             "cache_prompt": True,
             "response_fields": FIELDS,
-            **place,
+            **slot,
         }
         reply = self.client.post(body, f"{self.client.root}/completion")
         if reply.get("truncated") or reply.get("tokens_evaluated") != len(before):
@@ -202,5 +202,5 @@ def _count(value: Any) -> int:
 
 
 def _bare(text: str) -> str:
-    """Without spaces, which tokenizers add and take away at the edges, and in one form of composed characters."""
+    """The text without spaces, which tokenizers add or strip at edges, in Unicode normal form C."""
     return "".join(unicodedata.normalize("NFC", text).split())

@@ -1,4 +1,4 @@
-"""Prompts → token ids as a model at hand reads them, so that a server can be sent these instead of a string."""
+"""Prompts -> token ids as a local model reads them, to be sent to a server instead of a string."""
 
 import threading
 from collections.abc import Sequence
@@ -17,15 +17,13 @@ class Ids(NamedTuple):
 
 
 class PromptTokens:
-    """Start token + context + text as `fsd.scoring.model_scorer` reads them.
+    """Start token + context + text as `fsd.scoring.model_scorer` reads them; safe for any number of threads.
 
-    Context and text are tokenised apart, without special tokens.
-
-    May be asked from any number of threads.
+    Context and text are tokenised separately, without special tokens.
 
     Args:
         tokenizer: a fast tokenizer.
-        name: the model's whose it is, for messages.
+        name: its model, for messages.
 
     Raises:
         UsageError: if it has neither BOS nor EOS, or is no fast tokenizer.
@@ -38,7 +36,7 @@ class PromptTokens:
         self.start: int = start
         self.fingerprint = fingerprint(tokenizer)
         self._tokenizer = tokenizer
-        self._lock = threading.Lock()  # a fast tokenizer may not be used while another thread sets its options
+        self._lock = threading.Lock()  # fast tokenizers are not thread-safe
         self._contexts: dict[str, list[int]] = {"": []}
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
@@ -58,12 +56,12 @@ class PromptTokens:
         Raises:
             UsageError: for a text of no tokens.
         """
-        if prompt.context not in self._contexts:  # a prefix stands before every text
+        if prompt.context not in self._contexts:  # one prefix is common to all texts
             self._contexts[prompt.context] = self.tokens([prompt.context])[0]
         return Ids([self.start, *self._contexts[prompt.context]], self.tokens([prompt.text])[0])
 
     def decode(self, ids: list[int]) -> str:
-        """The string that ids stand for."""
+        """The string of token ids."""
         with self._lock:
             text: str = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text

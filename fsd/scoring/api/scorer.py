@@ -1,4 +1,4 @@
-"""Prompts → token statistics by a completions API, several requests at a time."""
+"""Prompts -> token statistics through a completions API, several requests at a time."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -16,22 +16,22 @@ from fsd.scoring.api.prompt_ids import PromptTokens
 from fsd.token_stats import Prompt, TokenStats
 
 FORMAT = 2
-"""Raised whenever a reading's numbers change; older numbers are not found then."""
+"""Version of the numbers, part of the key of stored results."""
 
 
 class CompletionsScorer:
-    """Reads prompts through a completions API.
+    """Scores prompts through a completions API.
 
-    It gives log-probabilities of the text's tokens, and their ids with a tokenizer: `lacks` names what else
-    `TokenStats` has, and detectors that need it are left out.
+    An API returns the log-probabilities of a text's tokens and, with a tokenizer, their ids. `lacks` names the other
+    fields of `TokenStats`; detectors that need them are left out.
 
     Args:
         client: the API.
-        model: the model's name there.
-        start: start token to put before every prompt, so that the first token counts; "" where the server puts one.
+        model: name of the model there.
+        start: start token to put before every prompt, so that the first token is scored; "" if the server adds one.
         tokens: the model's own tokenizer, to send token ids with its start token; None sends strings.
-        concurrency: prompts, and so requests, under way at once.
-        description: what the progress bar says; empty for none.
+        concurrency: number of concurrent requests, one prompt each.
+        description: label of the progress bar; "" for no bar.
 
     Raises:
         UsageError: for no name, a concurrency below 1, or a start token beside a tokenizer.
@@ -63,40 +63,40 @@ class CompletionsScorer:
 
     @property
     def key(self) -> str:
-        """What the numbers are made of, as far as an API lets one know: address, model, start, tokenizer."""
+        """Hash of all that the numbers depend on, as far as it is known: address, model, start token, tokenizer."""
         tokenizer = self.tokens.fingerprint if self.tokens else ""
         parts = (FORMAT, self.client.base_url, self.model, self.start, tokenizer)
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
     @cached_property
     def reader(self) -> Echo | LlamaServer:
-        """What reads a prompt, by the kind of server, which is asked for it once.
+        """The protocol of the server, which is detected by one request.
 
         Raises:
-            UsageError: if the server does not answer.
+            UsageError: if the server cannot be reached.
         """
         kind = LlamaServer if is_llama_server(self.client) else Echo
         return kind(self.client, self.model, start=self.start, tokens=self.tokens)
 
     def estimate(self, prompts: Sequence[Prompt], price: float | None = None) -> Estimate:
-        """What scoring the prompts will ask for; the server is asked what it is.
+        """Requests, tokens and cost of scoring the prompts.
 
         Raises:
-            UsageError: for a price below 0, a text of no tokens, or a server that does not answer.
+            UsageError: for a price below 0, a text of no tokens, or a server that cannot be reached.
         """
-        return estimate(prompts, price, tokens=self.tokens, a_token=bool(prompts) and self.reader.a_token)
+        return estimate(prompts, price, tokens=self.tokens, per_token=bool(prompts) and self.reader.per_token)
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
-        """Statistics of each prompt's text, in order; a prompt that comes twice is sent once.
+        """Statistics of each prompt's text, in order; a repeated prompt is sent once.
 
         Raises:
-            UsageError: at the first text that fails for good; what waits is not sent then.
+            UsageError: at the first final failure; prompts that still wait are not sent then.
         """
         answers = dict(self.as_read(prompts))
         yield from (answers[prompt] for prompt in prompts)
 
     def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
-        """Each distinct prompt with its statistics, as they come in; what was answered is given before a failure.
+        """Each distinct prompt with its statistics, in order of completion; those completed come before a failure.
 
         Raises:
             UsageError: as above.
@@ -109,17 +109,17 @@ class CompletionsScorer:
         failure: UsageError | None = None
         with progress(len(distinct), self.description, "text", shown=bool(self.description)) as bar:
             try:
-                asked = {pool.submit(read, prompt): prompt for prompt in distinct}
-                for done in as_completed(asked):
+                submitted = {pool.submit(read, prompt): prompt for prompt in distinct}
+                for future in as_completed(submitted):
                     try:
-                        found = done.result()
+                        stats = future.result()
                     except UsageError as error:
                         failure = failure or UsageError(self.client.redact(str(error)))  # it may quote the server
                         self.client.stop()
                         continue
                     bar.update()
-                    yield asked[done], found
-            except BaseException:  # also if nobody asks for more
+                    yield submitted[future], stats
+            except BaseException:  # also if the caller stops iterating
                 self.client.stop()
                 raise
             finally:

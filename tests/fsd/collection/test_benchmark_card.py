@@ -27,7 +27,7 @@ def side(prose):
     return make
 
 
-def test_a_benchmark_is_balanced_and_its_card_says_what_it_is(tmp_path, side):
+def test_a_benchmark_is_balanced_and_described_by_its_card(tmp_path, side):
     members, nonmembers = side(True, range(30), start=date(2022, 1, 1)), side(False, range(100, 125))
     documents, card = build("made", members, nonmembers)
     assert documents == [*members[:25], *nonmembers]

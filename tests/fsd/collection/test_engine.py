@@ -39,11 +39,11 @@ def source(monkeypatch):
     """A domain whose pages are lists of documents, None being a crash; gives the pages asked for."""
 
     def start(*pages, first=date(2000, 1, 1), language="en"):
-        asked = []
+        requests = []
 
         def texts(window, journal, *, taste="", kinds=("a",)):
             for number in range(journal.cursor or 0, len(pages)):
-                asked.append(number)
+                requests.append(number)
                 for document in pages[number]:
                     if document is None:
                         raise KeyboardInterrupt
@@ -53,7 +53,7 @@ def source(monkeypatch):
         module = ModuleType("made")
         vars(module).update(texts=texts, FIRST=first, LANGUAGE=language)
         monkeypatch.setattr(domains, "load", lambda name: Domain(name, module))
-        return asked
+        return requests
 
     return start
 
@@ -93,7 +93,7 @@ def test_members_are_labelled_one(source, tmp_path, made):
     assert lines(tmp_path / "a.jsonl")[0]["label"] == 1
 
 
-def test_what_is_dropped_is_counted_by_reason(source, tmp_path, made, prose):
+def test_dropped_texts_are_counted_by_reason(source, tmp_path, made, prose):
     old, french = made(50), "Le chat et le chien de la maison sont dans une voiture qui est sur la route. " * 3
     words = prose(1).split()
     benchmark = tmp_path / "benchmark.jsonl"
@@ -131,7 +131,7 @@ def test_near_duplicates_are_replaced_by_further_texts(source, tmp_path, made, p
     assert collected.manifest["found"] == 4 + sum(collected.manifest["dropped"].values())
 
 
-def test_a_killed_run_goes_on_and_equals_one_that_was_not(source, tmp_path, made):
+def test_a_killed_run_resumes_and_equals_an_uninterrupted_one(source, tmp_path, made):
     pages = [[made(10 * page + n) for n in range(3)] + [made(10 * page)] for page in range(4)]
     source(*pages)
     whole = run(tmp_path / "whole.jsonl", 20)
@@ -144,9 +144,9 @@ def test_a_killed_run_goes_on_and_equals_one_that_was_not(source, tmp_path, made
             with pytest.raises(KeyboardInterrupt):
                 run(out, 20)
             assert not out.exists()
-            asked = source(*pages)
+            requests = source(*pages)
             resumed = run(out, 20)
-            assert asked == list(range(page, 4))
+            assert requests == list(range(page, 4))
             assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
             assert resumed.manifest == whole.manifest
     assert not list(tmp_path.glob("*.partial"))
@@ -163,7 +163,7 @@ def test_a_line_torn_by_the_kill_is_cut_off(source, tmp_path, made):
     assert [d.group for d in run(out).documents] == ["g1", "g2"]
 
 
-def test_a_kill_at_the_very_end_is_made_good(source, tmp_path, monkeypatch, made):
+def test_a_kill_at_the_very_end_is_repaired(source, tmp_path, monkeypatch, made):
     source([made(1)], [made(2)])
     out = tmp_path / "a.jsonl"
 
@@ -180,7 +180,7 @@ def test_a_kill_at_the_very_end_is_made_good(source, tmp_path, monkeypatch, made
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl", "a.manifest.json"]
 
 
-def test_a_failure_before_anything_is_settled_leaves_nothing_that_binds_the_next_run(source, tmp_path, made):
+def test_a_failure_on_the_first_page_leaves_no_files(source, tmp_path, made):
     source([made(1), None])
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "a.jsonl")
@@ -198,7 +198,7 @@ def test_two_runs_at_once_are_refused(source, tmp_path, made):
     assert len(run(tmp_path / "a.jsonl").documents) == 1
 
 
-def test_a_resumed_run_must_ask_for_the_same(source, tmp_path, made):
+def test_a_resumed_run_must_have_the_same_specification(source, tmp_path, made):
     source([made(1)], [None])
     out = tmp_path / "a.jsonl"
     with pytest.raises(KeyboardInterrupt):
@@ -213,7 +213,7 @@ def test_a_resumed_run_must_ask_for_the_same(source, tmp_path, made):
         run(out)
 
 
-def test_a_run_with_another_limit_goes_on_with_the_same_rows(source, tmp_path, made):
+def test_a_run_with_another_limit_resumes_with_the_same_rows(source, tmp_path, made):
     source([made(1), made(2)], [made(3), None])
     out = tmp_path / "a.jsonl"
     with pytest.raises(KeyboardInterrupt):
@@ -233,12 +233,12 @@ def test_a_run_with_another_limit_goes_on_with_the_same_rows(source, tmp_path, m
         ({"benchmark": ("no.jsonl",)}, "data file must exist; there is no no.jsonl"),
     ],
 )
-def test_mistakes_are_found_before_anything_is_asked(source, tmp_path, changes, message, made):
-    asked = source([made(1)])
+def test_mistakes_are_found_before_any_request(source, tmp_path, changes, message, made):
+    requests = source([made(1)])
     with pytest.raises(UsageError, match=message) as caught:
         run(tmp_path / "a.jsonl", **changes)
     assert "\n" not in str(caught.value)
-    assert not asked
+    assert not requests
     assert not list(tmp_path.iterdir())
 
 
@@ -254,7 +254,7 @@ def test_out_must_be_new_and_jsonl(source, tmp_path, made):
     assert (tmp_path / "a.jsonl").read_text() == "mine"
 
 
-def test_an_empty_result_says_why_and_leaves_nothing(source, tmp_path, made):
+def test_an_empty_result_names_the_reasons_and_leaves_no_files(source, tmp_path, made):
     source([made(1, None), made(2, date(2020, 1, 1))])
     message = "made must have suitable texts published after 2023-02-28; of 2 found none is left: 1 no date, 1 outside"
     with pytest.raises(UsageError, match=message):

@@ -18,14 +18,14 @@ from fsd.collection.language_check import is_in, is_supported
         ("이 모델은 공개일 이전의 글로 훈련되었다.", "ko"),
     ],
 )
-def test_languages_are_told_apart(text, language):
+def test_languages_are_distinguished(text, language):
     assert is_in(text, language)
     assert is_supported(language)
     others = {"en", "de", "fr", "es", "ru", "uk", "zh", "ja", "ko"} - {language, "en" if language == "simple" else ""}
     assert not [other for other in others if is_in(text, other)]
 
 
-def test_no_language_is_spoken_by_numbers_and_an_unknown_one_is_not_checked():
+def test_numbers_are_in_no_language_and_an_unsupported_one_is_not_checked():
     assert not is_in("17 4 2023 x = y + 3; print(z) return None assert q", "en")
     assert is_in("17 4 2023", "tlh")
     assert not is_supported("tlh")

@@ -28,7 +28,7 @@ def test_requests_are_spaced_and_name_the_project(client_of, fake_time, monkeypa
     for _ in range(3):
         assert client.get("/x", json_object, {"q": "a b"}) == {"a": 1}
     assert fake_time.waits == [3.0, 3.0]
-    assert fake.asked == [("/x", {"q": "a b"})] * 3
+    assert fake.requests == [("/x", {"q": "a b"})] * 3
     (agent,) = fake.agents
     assert agent.startswith("fsd/")
     assert "someone@example.org" in agent
@@ -52,7 +52,7 @@ def test_the_last_failure_is_in_the_message(client_of, fake_time, reply):
     fake.faults = [reply(b"", 500)] * 9
     with pytest.raises(UsageError, match=r"arxiv must answer; 6 attempts at http.*/x failed: HTTP 500; .* to resume"):
         client.get("/x", json_object)
-    assert len(fake.asked) == 6
+    assert len(fake.requests) == 6
     assert fake_time.waits == [3.0, 4.0, 8.0, 16.0, 32.0]
 
 
@@ -73,7 +73,7 @@ def test_a_refusal_is_final(client_of, reply):
         client.get("/x", json_object)
     assert caught.value.status == 404
     assert "\n" not in str(caught.value)
-    assert len(fake.asked) == 1
+    assert len(fake.requests) == 1
 
 
 def test_without_a_network_it_fails_at_once_and_names_the_service(fake_time):

@@ -65,7 +65,7 @@ def test_broken_content_and_failing_statuses_share_one_budget(service, reply, fa
 
     with pytest.raises(UsageError, match=r"the service must answer; 6 attempts at .* failed: nothing in it; "):
         client.request("GET", fake.url, read)
-    assert len(fake.asked) == 6
+    assert len(fake.requests) == 6
     assert fake_time.waits == [2.0, 4.0, 8.0, 16.0, 32.0]
 
 

@@ -1,22 +1,14 @@
 """Models and data files on disk and on a hub, and what happens without a network."""
 
 import gzip
-import hashlib
 import io
 import json
-import os
 import shutil
 import socket
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -27,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from fsd.errors import UsageError
 from fsd.net.hub import data_files, fingerprint, hub_reachable, locate, reachable, weight_files
 
-COMMIT = "c" * 40
+SHA = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture
@@ -105,7 +97,7 @@ def test_an_impossible_hub_id_is_refused() -> None:
         locate("what a name!")
 
 
-def test_a_hub_id_without_network_fails_at_once_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_id_without_network_fails_at_once_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     with socket.socket() as unused:
@@ -132,7 +124,7 @@ def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_reachable_is_what_accepts_a_connection(listening: str) -> None:
+def test_a_server_that_accepts_connections_is_reachable(listening: str) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -141,7 +133,9 @@ def test_reachable_is_what_accepts_a_connection(listening: str) -> None:
 
 
 @pytest.mark.parametrize("variable", ["https_proxy", "all_proxy"])
-def test_a_proxy_stands_for_what_is_behind_it(listening: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_is_checked_in_place_of_the_server_behind_it(
+    listening: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(variable, listening)
     assert reachable("https://hub.invalid")
     monkeypatch.setenv("no_proxy", "hub.invalid")
@@ -155,7 +149,7 @@ def test_reachable_does_not_wait_for_a_name_server(monkeypatch: pytest.MonkeyPat
     assert time.perf_counter() - begin < 0.5
 
 
-def test_the_hub_is_not_asked_where_that_is_forbidden(listening: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_is_not_contacted_in_offline_mode(listening: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "ENDPOINT", listening)
@@ -164,146 +158,70 @@ def test_the_hub_is_not_asked_where_that_is_forbidden(listening: str, monkeypatc
         assert hub_reachable() is not offline
 
 
-# A hub of our own
-
-
-class Hub(BaseHTTPRequestHandler):
-    """The few answers of the hub's protocol that a download needs: model, tree, file."""
-
-    folder: Path
-    asked: list[str]
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def files(self) -> list[Path]:
-        return sorted(path for path in self.folder.rglob("*") if path.is_file())
-
-    def name(self, path: Path) -> str:
-        return path.relative_to(self.folder).as_posix()
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def do_GET(self) -> None:
-        path = unquote(urlsplit(self.path).path)
-        self.asked.append(path)
-        if path.startswith("/api/models/some/model/tree/"):
-            self.give_json(
-                [{"type": "file", "path": self.name(f), "size": f.stat().st_size, "oid": tag(f)} for f in self.files()]
-            )
-        elif path.startswith("/api/models/some/model"):
-            siblings = [{"rfilename": self.name(f)} for f in self.files()]
-            self.give_json({"id": "some/model", "sha": COMMIT, "siblings": siblings, "private": False})
-        elif path.startswith("/some/model/resolve/"):
-            self.give_file(self.folder / path.split("/", 5)[5])
-        else:
-            self.give_json({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
-
-    def give_json(self, answer: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        self.give(json.dumps(answer).encode(), status, {"Content-Type": "application/json", **(headers or {})})
-
-    def give_file(self, file: Path) -> None:
-        if file.is_file():
-            self.give(file.read_bytes(), 200, {"ETag": f'"{tag(file)}"', "X-Repo-Commit": COMMIT})
-        else:
-            self.give(b"", 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
-
-    def give(self, body: bytes, status: int, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for key, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(key, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-
-def tag(file: Path) -> str:
-    return hashlib.sha1(file.read_bytes()).hexdigest()
-
-
 @pytest.fixture
-def hub(copy: Path) -> Iterator[tuple[str, Path, list[str]]]:
-    """Address, folder and requests of a hub that has one model, `some/model`."""
-    handler = type("Handler", (Hub,), {"folder": copy, "asked": []})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}", copy, handler.asked  # type: ignore[attr-defined]
-        server.shutdown()
+def repository(tiny: Path) -> dict[str, bytes]:
+    """The files of a model."""
+    return {path.relative_to(tiny).as_posix(): path.read_bytes() for path in tiny.rglob("*") if path.is_file()}
 
 
-def ask(command: str, address: str, home: Path, **environment: str) -> tuple[int, str, str]:
-    """Run a line of Python against a hub at `address`; the hub library reads its address when it is imported."""
-    own = {"HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    proxies = dict.fromkeys(("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"), "")
-    done = subprocess.run(
-        [sys.executable, "-c", f"from fsd.errors import UsageError\nfrom fsd.net.hub import *\n{command}"],
-        env={**os.environ, **proxies, **own, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return done.returncode, done.stdout.strip(), done.stderr
+LOCATE = """
+import json, os, sys
+
+options = json.loads(sys.argv[1])
+os.environ.update(options.pop("environment", {}))
+from fsd.errors import UsageError
+from fsd.net.hub import locate
+
+try:
+    folder, commit = locate(**options)
+    print(json.dumps([commit, str(folder)]))
+except UsageError as error:
+    print(json.dumps(str(error)))
+"""
 
 
-LOCATE = "folder, commit = locate('some/model', {revision!r}, weights={weights}); print(commit); print(folder)"
+def files(folder: str) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()}
 
 
-def test_a_hub_model_is_downloaded_once_and_found_again_without_network(
-    hub: tuple[str, Path, list[str]], tmp_path: Path, tiny: Path
-) -> None:
-    address, folder, asked = hub
-    (folder / "flax_model.msgpack").write_bytes(b"other format")
-    (folder / "onnx").mkdir()
-    (folder / "onnx" / "model.safetensors").write_bytes(b"other format")
-    (folder / "pytorch_model.bin").write_bytes(b"other format")
+def test_a_hub_model_is_downloaded_once_and_cached(repository, serve, in_fresh_process, tiny) -> None:
+    others = dict.fromkeys(["flax_model.msgpack", "onnx/model.safetensors", "pytorch_model.bin"], b"other format")
+    url, requests = serve({"some/model": repository | others})
     for offline in ("0", "1"):
-        asked.clear()
-        command = LOCATE.format(revision=None, weights=True)
-        code, out, err = ask(command, address, tmp_path / "home", HF_HUB_OFFLINE=offline)
-        assert code == 0, err
-        commit, place = out.splitlines()
-        assert commit == COMMIT
-        assert bool(asked) == (offline == "0")
-        assert fingerprint(Path(place)) == fingerprint(tiny)
-        got = {path.name for path in Path(place).rglob("*") if path.is_file()}
-        assert not {"flax_model.msgpack", "pytorch_model.bin"} & got
-        assert not (Path(place) / "onnx").exists()
+        requests.clear()
+        options = {"model": "some/model", "environment": {"HF_HUB_OFFLINE": offline}}
+        ((commit, folder),) = in_fresh_process(LOCATE, url, options)
+        assert commit == SHA
+        assert bool(requests) == (offline == "0")
+        assert fingerprint(Path(folder)) == fingerprint(tiny)
+        assert files(folder) == set(repository)
 
 
-def test_bin_weights_are_taken_where_there_is_nothing_else(hub: tuple[str, Path, list[str]], tmp_path: Path) -> None:
-    address, folder, _ = hub
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    code, out, err = ask(LOCATE.format(revision="v1", weights=True), address, tmp_path / "home")
-    assert code == 0, err
-    assert (Path(out.splitlines()[1]) / "pytorch_model.bin").exists()
+def test_bin_weights_are_the_last_resort(repository, serve, in_fresh_process) -> None:
+    repository["pytorch_model.bin"] = repository.pop("model.safetensors")
+    url, _ = serve({"some/model": repository})
+    ((_, folder),) = in_fresh_process(LOCATE, url, {"model": "some/model", "revision": "v1"})
+    assert "pytorch_model.bin" in files(folder)
 
 
-def test_a_tokenizer_is_fetched_without_the_weights(hub: tuple[str, Path, list[str]], tmp_path: Path) -> None:
-    address, _, asked = hub
-    code, out, err = ask(LOCATE.format(revision=None, weights=False), address, tmp_path / "home")
-    assert code == 0, err
-    place = Path(out.splitlines()[1])
-    assert (place / "tokenizer.json").exists()
-    assert not any(name.endswith(".safetensors") for name in asked)
+def test_a_tokenizer_is_fetched_without_the_weights(repository, serve, in_fresh_process) -> None:
+    url, requests = serve({"some/model": repository})
+    ((_, folder),) = in_fresh_process(LOCATE, url, {"model": "some/model", "weights": False})
+    assert "tokenizer.json" in files(folder)
+    assert not any(request.endswith(".safetensors") for request in requests)
 
 
-def test_a_model_that_the_hub_does_not_have_is_refused_in_one_line(
-    hub: tuple[str, Path, list[str]], tmp_path: Path
-) -> None:
-    command = "try:\n locate('some/other')\nexcept UsageError as error:\n print(error)"
-    code, out, err = ask(command, hub[0], tmp_path / "home")
-    assert code == 0, err
-    assert out.startswith("model 'some/other' must be a folder or a hub id; ")
-    assert len(out.splitlines()) == 1
+def test_a_model_that_the_hub_does_not_have_is_refused_in_one_line(serve, in_fresh_process) -> None:
+    url, _ = serve({})
+    (message,) = in_fresh_process(LOCATE, url, {"model": "some/other"})
+    assert message.startswith("model 'some/other' must be a folder or a hub id; ")
+    assert "\n" not in message
 
 
 # Data files
 
 TEXTS = [f"text {i} of the corpus" for i in range(5000)]
 LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
-SHA = "0123456789abcdef0123456789abcdef01234567"
 
 READ = """
 import json, sys
@@ -343,7 +261,7 @@ def test_files_are_streamed_at_their_commit(serve, in_fresh_process):
     assert len(whole) == 1
 
 
-def test_what_cannot_be_had_is_told_in_one_line(serve, in_fresh_process):
+def test_missing_and_malformed_data_files_are_refused_in_one_line(serve, in_fresh_process):
     endpoint, _ = serve({})
     absent, malformed = in_fresh_process(
         READ, endpoint, ["hf://datasets/no/body/a.jsonl", "hf://datasets/nobody.jsonl"]

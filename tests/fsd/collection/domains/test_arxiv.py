@@ -68,12 +68,12 @@ def test_papers_page_by_page(archive, fake_time, monkeypatch):
     monkeypatch.setattr(arxiv, "PAGE", 2)
     fake = archive([entry(f"2303.0000{n}", f"2023-03-0{n}") for n in range(1, 6)])
     journal = Journal(clock=fake_time.clock)
-    found = list(arxiv.texts(Window(after=date(2023, 2, 28)), journal, categories=("cs.CL", "cs.LG"), query="ti:x"))
-    assert [d.date for d in found] == [date(2023, 3, n) for n in range(1, 6)]
-    assert found[0].text == "On scores\nWe study members & more."
-    assert (found[0].group, found[0].source) == ("arxiv:2303.00001", "http://arxiv.org/abs/2303.00001v2")
-    assert [query["start"] for _, query in fake.asked] == ["0", "2", "4"]
-    query = fake.asked[0][1]
+    documents = list(arxiv.texts(Window(after=date(2023, 2, 28)), journal, categories=("cs.CL", "cs.LG"), query="ti:x"))
+    assert [d.date for d in documents] == [date(2023, 3, n) for n in range(1, 6)]
+    assert documents[0].text == "On scores\nWe study members & more."
+    assert (documents[0].group, documents[0].source) == ("arxiv:2303.00001", "http://arxiv.org/abs/2303.00001v2")
+    assert [query["start"] for _, query in fake.requests] == ["0", "2", "4"]
+    query = fake.requests[0][1]
     expected = "(cat:cs.CL OR cat:cs.LG) AND (ti:x) AND submittedDate:[202303010000 TO 202609212359]"
     assert query["search_query"] == expected
     assert (query["sortBy"], query["sortOrder"]) == ("submittedDate", "ascending")
@@ -88,33 +88,33 @@ def test_members_come_newest_first_and_as_they_were(archive, fake_time):
         [entry("a", "2020-01-05", revised="2024-01-01"), entry("b", "2020-01-04"), entry("c", "", revised="2020-01-01")]
     )
     journal = Journal(clock=fake_time.clock)
-    found = list(arxiv.texts(Window(before=date(2020, 1, 6)), journal))
-    assert [d.group for d in found] == ["arxiv:b", "arxiv:c"]
-    assert found[1].date is None
+    documents = list(arxiv.texts(Window(before=date(2020, 1, 6)), journal))
+    assert [d.group for d in documents] == ["arxiv:b", "arxiv:c"]
+    assert documents[1].date is None
     assert journal.dropped == {"revised after the window": 1}
-    assert fake.asked[0][1]["sortOrder"] == "descending"
-    assert fake.asked[0][1]["search_query"] == "submittedDate:[199108140000 TO 202001052359]"
+    assert fake.requests[0][1]["sortOrder"] == "descending"
+    assert fake.requests[0][1]["search_query"] == "submittedDate:[199108140000 TO 202001052359]"
 
 
-def test_deep_offsets_start_anew_from_the_last_date(archive, fake_time, monkeypatch):
+def test_deep_offsets_restart_at_the_last_date(archive, fake_time, monkeypatch):
     monkeypatch.setattr(arxiv, "PAGE", 2)
     monkeypatch.setattr(arxiv, "DEEPEST", 2)
     fake = archive([entry(n, f"2023-03-0{n}") for n in range(1, 4)])
     texts = arxiv.texts(Window(after=date(2023, 2, 28)), Journal(clock=fake_time.clock))
     for _ in range(3):
         next(texts)
-    assert "[202303020000 TO" in fake.asked[1][1]["search_query"]
-    assert fake.asked[1][1]["start"] == "0"
+    assert "[202303020000 TO" in fake.requests[1][1]["search_query"]
+    assert fake.requests[1][1]["start"] == "0"
 
 
-def test_an_empty_page_in_the_middle_is_asked_again(archive, fake_time, reply):
+def test_an_empty_page_in_the_middle_is_retried(archive, fake_time, reply):
     fake = archive([entry("a", "2023-03-01")])
     fake.faults = [reply(feed([], 1)), reply(feed([entry("a", "2023-03-01")], 1)[:300])]
     assert len(list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock)))) == 1
-    assert len(fake.asked) == 3
+    assert len(fake.requests) == 3
 
 
-def test_nothing_found_and_withdrawn(archive, fake_time):
+def test_no_papers_and_withdrawn_ones(archive, fake_time):
     archive([])
     assert list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock))) == []
     archive([entry("a", "2023-03-01", abstract="This paper has been withdrawn by the author.")])
@@ -140,4 +140,4 @@ def test_changed_formats_and_errors_are_named(service, fake_time, body, message)
     fake = service(lambda *_: body)
     with pytest.raises(UsageError, match=message):
         list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock), mirror=fake.url))
-    assert len(fake.asked) == 1
+    assert len(fake.requests) == 1

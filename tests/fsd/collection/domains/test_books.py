@@ -75,25 +75,25 @@ def test_segments_of_new_books_without_header_and_licence(library, fake_time):
         path(70009): "*** START OF THE PROJECT GUTENBERG EBOOK É ***".encode("latin-1"),
     }
     fake = library(rows, files)
-    found, journal = collected(fake, fake_time, words=10)
-    assert [(d.group, d.date) for d in found] == [("gutenberg:70002", date(2023, 3, 1))] * 3 + [
+    documents, journal = collected(fake, fake_time, words=10)
+    assert [(d.group, d.date) for d in documents] == [("gutenberg:70002", date(2023, 3, 1))] * 3 + [
         ("gutenberg:70003", date(2023, 3, 2))
     ] * 2
-    assert [d.text.split() for d in found] == [WORDS[:10], WORDS[15:25], WORDS[30:], WORDS[:10], WORDS[15:25]]
-    assert found[0].source == f"{fake.url}/ebooks/70002"
+    assert [d.text.split() for d in documents] == [WORDS[:10], WORDS[15:25], WORDS[30:], WORDS[:10], WORDS[15:25]]
+    assert documents[0].source == f"{fake.url}/ebooks/70002"
     assert journal.dropped == {"no date": 1, "no plain text": 1, "no Gutenberg markers": 1, "not UTF-8": 1}
     assert journal.cursor == ["2023-03-09", 70009]
     assert min(fake_time.waits) == 2.0
 
 
-def test_it_goes_on_with_the_next_book(library, fake_time):
+def test_it_resumes_with_the_next_book(library, fake_time):
     rows = [book(n, "2023-03-01") for n in (3, 1, 2)]
     fake = library(rows, {path(n): file_of(WORDS[n:]) for n in (1, 2, 3)})
-    found, _ = collected(fake, fake_time, journal=Journal(["2023-03-01", 1], clock=fake_time.clock), words=10)
-    assert [d.group for d in found[::3]] == ["gutenberg:2", "gutenberg:3"]
+    documents, _ = collected(fake, fake_time, journal=Journal(["2023-03-01", 1], clock=fake_time.clock), words=10)
+    assert [d.group for d in documents[::3]] == ["gutenberg:2", "gutenberg:3"]
     window = Window(before=date(2023, 3, 2))
-    found, _ = collected(fake, fake_time, window, Journal(["2023-03-01", 2], clock=fake_time.clock), words=10)
-    assert {d.group for d in found} == {"gutenberg:1"}
+    documents, _ = collected(fake, fake_time, window, Journal(["2023-03-01", 2], clock=fake_time.clock), words=10)
+    assert {d.group for d in documents} == {"gutenberg:1"}
 
 
 def test_a_changed_catalogue_a_cut_one_and_wrong_options(library, service, fake_time, reply):

@@ -28,13 +28,13 @@ def test_a_table_by_its_date_column_nearest_day_first(tmp_path):
         [{"body": f"text number {n}", "day": day, "id": n} for n, day in enumerate(["2023-05-01", "2023-04-01", None])],
     )
     columns = "text=body,date=day,group=id"
-    found = list(local.texts(AFTER, Journal(), path=file, columns=columns, words=2))
-    assert [(d.text, d.date, d.group) for d in found] == [
+    documents = list(local.texts(AFTER, Journal(), path=file, columns=columns, words=2))
+    assert [(d.text, d.date, d.group) for d in documents] == [
         ("text number", date(2023, 4, 1), "1"),
         ("text number", date(2023, 5, 1), "0"),
         ("text number", None, "2"),
     ]
-    assert found[0].source == f"{file}:2"
+    assert documents[0].source == f"{file}:2"
     newest = next(local.texts(Window(before=date(2024, 1, 1)), Journal(), path=file, columns=columns))
     assert newest.date == date(2023, 5, 1)
 
@@ -43,8 +43,8 @@ def test_a_folder_by_the_dates_in_its_file_names(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "2023-05-01 minutes.txt").write_text("\ufeffthe minutes", encoding="utf-8")
     (tmp_path / "notes.txt").write_text("the notes")
-    found = list(local.texts(AFTER, Journal(), path=str(tmp_path)))
-    assert [(d.text, d.date) for d in found] == [("the minutes", date(2023, 5, 1)), ("the notes", None)]
+    documents = list(local.texts(AFTER, Journal(), path=str(tmp_path)))
+    assert [(d.text, d.date) for d in documents] == [("the minutes", date(2023, 5, 1)), ("the notes", None)]
 
 
 @pytest.mark.parametrize(

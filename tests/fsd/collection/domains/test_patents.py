@@ -40,22 +40,22 @@ def test_snippets_of_chinese_patents(tmp_path):
     record = {"text": CHINESE, "priority_date": "2023-05-01", "publication_number": "CN116000001A"}
     file = rows(tmp_path / "a.jsonl", [record, record | {"text": "太短", "publication_number": "x"}])
     journal = Journal()
-    (found,) = patents.texts(AFTER, journal, path=file, words=8)
+    (document,) = patents.texts(AFTER, journal, path=file, words=8)
     text = "本发明涉及一种电池的制造方法，属于新能源技术领域。"
-    assert text.startswith(found.text)
-    assert len([word for word in jieba.cut(found.text) if word.isalnum()]) == 8
-    assert found.source == "https://patents.google.com/patent/CN116000001A"
-    assert (found.date, found.group) == (date(2023, 5, 1), "CN116000001A")
+    assert text.startswith(document.text)
+    assert len([word for word in jieba.cut(document.text) if word.isalnum()]) == 8
+    assert document.source == "https://patents.google.com/patent/CN116000001A"
+    assert (document.date, document.group) == (date(2023, 5, 1), "CN116000001A")
     assert journal.dropped == {"shorter than a snippet": 1}
 
 
-def test_other_languages_need_no_jieba_and_chinese_says_so(tmp_path, monkeypatch):
+def test_only_chinese_needs_jieba(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jieba", None)
     file = rows(
         tmp_path / "a.jsonl",
         [{"text": "[0001] a <i>b</i> c d", "priority_date": "2023-05-01", "publication_number": "z"}],
     )
-    (found,) = patents.texts(AFTER, Journal(), path=file, language="en", words=3)
-    assert (found.text, found.source) == ("a b c", f"{file}:1")
+    (document,) = patents.texts(AFTER, Journal(), path=file, language="en", words=3)
+    assert (document.text, document.source) == ("a b c", f"{file}:1")
     with pytest.raises(UsageError, match="jieba, which is not installed: pip install"):
         list(patents.texts(AFTER, Journal(), path=file))

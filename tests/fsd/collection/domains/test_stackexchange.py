@@ -58,12 +58,12 @@ def collected(fake, fake_time, window, journal=None, **options):
 
 def test_questions_by_time_each_once(site, fake_time):
     fake = site([question(n, date(2023, 3, n)) for n in range(1, 6)], backoff=7)
-    found, journal = collected(fake, fake_time, Window(after=date(2023, 2, 28)), tags=("python", "list"))
-    assert [d.date for d in found] == [date(2023, 3, n) for n in range(1, 6)]
-    assert found[0].text == "Why isn't it <b>?\nI have x < y.\nfor i:\n    pass"
-    assert found[0].source == "https://stackoverflow.com/questions/1/why"
-    assert fake.asked[0][1]["fromdate"] == str(seconds(date(2023, 3, 1)))
-    assert fake.asked[0][1]["tagged"] == "python;list"
+    documents, journal = collected(fake, fake_time, Window(after=date(2023, 2, 28)), tags=("python", "list"))
+    assert [d.date for d in documents] == [date(2023, 3, n) for n in range(1, 6)]
+    assert documents[0].text == "Why isn't it <b>?\nI have x < y.\nfor i:\n    pass"
+    assert documents[0].source == "https://stackoverflow.com/questions/1/why"
+    assert fake.requests[0][1]["fromdate"] == str(seconds(date(2023, 3, 1)))
+    assert fake.requests[0][1]["tagged"] == "python;list"
     assert {round(wait) for wait in fake_time.waits} == {7}
     again, _ = collected(fake, fake_time, Window(after=date(2023, 2, 28)), journal)
     assert [d.date.day for d in again] == [5]
@@ -72,10 +72,10 @@ def test_questions_by_time_each_once(site, fake_time):
 def test_members_newest_first_as_they_were(site, fake_time):
     late = seconds(date(2023, 3, 9))
     fake = site([question(1, date(2023, 3, 1)), question(2, date(2023, 3, 2), last_edit_date=late)])
-    found, journal = collected(fake, fake_time, Window(before=date(2023, 3, 3)))
-    assert [d.date.day for d in found] == [1]
+    documents, journal = collected(fake, fake_time, Window(before=date(2023, 3, 3)))
+    assert [d.date.day for d in documents] == [1]
     assert journal.dropped == {"edited after the window": 1}
-    assert (fake.asked[0][1]["order"], fake.asked[0][1]["todate"]) == ("desc", str(seconds(date(2023, 3, 3)) - 1))
+    assert (fake.requests[0][1]["order"], fake.requests[0][1]["todate"]) == ("desc", str(seconds(date(2023, 3, 3)) - 1))
 
 
 def test_no_date_nothing_and_a_changed_format(site, service, fake_time):
@@ -108,7 +108,7 @@ def test_a_field_that_holds_something_else(service, fake_time, reply, message):
         collected(fake, fake_time, Window(after=date(2023, 2, 28)))
 
 
-def test_a_used_up_quota_says_what_the_service_says(service, fake_time, reply):
+def test_the_message_of_an_exhausted_quota_is_shown(service, fake_time, reply):
     body = (
         b'{"error_id":502,"error_message":"too many requests from this IP, more requests available in 79043 seconds"}'
     )

@@ -38,8 +38,8 @@ def serve(service, pages, log=None):
         assert (query["action"], query["formatversion"], query["maxlag"]) == ("query", "2", "5")
         if "pageids" in query:
             assert (query["rvlimit"], query["rvdir"]) == ("1", "newer")
-            found = pages.get(int(query["pageids"]), {"pageid": int(query["pageids"]), "missing": True})
-            return json.dumps({"batchcomplete": True, "query": {"pages": [found]}}).encode()
+            article = pages.get(int(query["pageids"]), {"pageid": int(query["pageids"]), "missing": True})
+            return json.dumps({"batchcomplete": True, "query": {"pages": [article]}}).encode()
         assert (query["list"], query["letype"], query["lenamespace"]) == ("logevents", "create", "0")
         low, high = sorted((query["lestart"], query["leend"]))
         fit = sorted((n for n in numbers if low <= created(n) <= high), key=created)
@@ -86,18 +86,18 @@ def test_leads_of_new_articles_about_events(wiki, fake_time):
         8: page(8, day=""),
     }
     fake = wiki(pages, log=[*pages, 0, 99])
-    found, journal = collected(fake, fake_time)
-    assert [d.group for d in found] == ["wikipedia:Flood 1", "wikipedia:Flood 6", "wikipedia:Flood 8"]
-    assert [d.date for d in found] == [date(2023, 3, 3), date(2023, 3, 3), None]
-    assert (found[0].text, found[0].source) == (LEAD, "https://en.wikipedia.org/wiki/Flood_1")
+    documents, journal = collected(fake, fake_time)
+    assert [d.group for d in documents] == ["wikipedia:Flood 1", "wikipedia:Flood 6", "wikipedia:Flood 8"]
+    assert [d.date for d in documents] == [date(2023, 3, 3), date(2023, 3, 3), None]
+    assert (documents[0].text, documents[0].source) == (LEAD, "https://en.wikipedia.org/wiki/Flood_1")
     assert journal.dropped == {
         "redirect": 1, "list or disambiguation": 2, "no lead": 1, "not about an event": 1, "deleted since": 2
     }  # fmt: skip
-    log = fake.asked[0][1]
+    log = fake.requests[0][1]
     assert (log["ledir"], log["lestart"], log["leend"]) == ("newer", "2023-03-01T00:00:00Z", "2026-09-21T23:59:59Z")
 
 
-def test_it_goes_on_from_the_saved_cursor(wiki, fake_time):
+def test_it_resumes_from_the_saved_cursor(wiki, fake_time):
     fake = wiki({n: page(n) for n in range(1, 6)})
     journal = Journal(clock=fake_time.clock)
     first = list(
@@ -111,17 +111,17 @@ def test_it_goes_on_from_the_saved_cursor(wiki, fake_time):
 
 def test_options(wiki, fake_time):
     fake = wiki({1: page(1, category="1950 births")})
-    found, _ = collected(fake, fake_time, kind="all", words=4)
-    assert [d.text for d in found] == ["The 2023 Sudbury flood"]
-    found, _ = collected(fake, fake_time, Window(before=date(2024, 1, 1)), kind="all")
-    assert len(found) == 1
-    assert fake.asked[-2][1]["ledir"] == "older"
+    documents, _ = collected(fake, fake_time, kind="all", words=4)
+    assert [d.text for d in documents] == ["The 2023 Sudbury flood"]
+    documents, _ = collected(fake, fake_time, Window(before=date(2024, 1, 1)), kind="all")
+    assert len(documents) == 1
+    assert fake.requests[-2][1]["ledir"] == "older"
     for options, message in (({"kind": "x"}, "kind must be one of events, all"), ({"language": "e/n"}, "edition")):
         with pytest.raises(UsageError, match=message):
             collected(fake, fake_time, **options)
 
 
-def test_a_lagging_wiki_is_asked_again_and_a_wrong_query_is_not(wiki, fake_time, reply):
+def test_a_lagging_wiki_is_retried_and_a_wrong_query_is_not(wiki, fake_time, reply):
     fake = wiki({1: page(1)})
     fake.faults = [reply(b'{"error": {"code": "maxlag", "info": "Waiting for db: 7 s"}}')]
     assert len(collected(fake, fake_time)[0]) == 1

@@ -61,7 +61,7 @@ def words() -> Answer:
 class Url(str):
     """A server's base URL, with bodies and headers of its POST requests."""
 
-    asked: list[dict[str, Any]]
+    requests: list[dict[str, Any]]
     headers: list[dict[str, str]]
 
 
@@ -73,7 +73,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer | Mappin
 
     def start(answer: Answer | Mapping[str, Answer]) -> Url:
         answers = answer if isinstance(answer, Mapping) else {"POST /v1/completions": answer}
-        asked: list[dict[str, Any]] = []
+        requests: list[dict[str, Any]] = []
         headers: list[dict[str, str]] = []
 
         class Handler(BaseHTTPRequestHandler):
@@ -84,7 +84,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer | Mappin
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                asked.append(body)
+                requests.append(body)
                 headers.append(dict(self.headers))
                 self.reply(body)
 
@@ -105,7 +105,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer | Mappin
         servers.append(server)
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         url = Url(f"http://127.0.0.1:{server.server_port}/v1")
-        url.asked, url.headers = asked, headers
+        url.requests, url.headers = requests, headers
         return url
 
     yield start

@@ -25,14 +25,12 @@ def in_turn(words):
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_server_is_asked_again_after_longer_and_longer_waits(
-    serve, scorer, in_turn, error, fake_time, status
-) -> None:
+def test_a_busy_server_is_retried_with_growing_waits(serve, scorer, in_turn, error, fake_time, status) -> None:
     url = serve(in_turn(error(status), error(status), error(status)))
 
-    (found,) = scorer(url)([Prompt("ab")])
+    (stats,) = scorer(url)([Prompt("ab")])
 
-    assert found.logp.tolist() == [-0.98]
+    assert stats.logp.tolist() == [-0.98]
     assert sum(fake_time.waits) == pytest.approx(1 + 2 + 4)
 
 
@@ -51,13 +49,13 @@ def test_too_long_a_wait_and_too_many_failures_end_in_one_line(serve, scorer, er
     url = serve(lambda _: error(500, "down"))
     with pytest.raises(UsageError, match=r"7 attempts at .* failed: HTTP 500: down; the texts scored so far are saved"):
         list(scorer(url)([Prompt("ab")]))
-    assert len(url.asked) == 7
+    assert len(url.requests) == 7
 
 
 @pytest.mark.parametrize(
     ("status", "hint"), [(401, "the key is missing or wrong"), (404, "no such model or address"), (307, "HTTP 307")]
 )
-def test_a_refusal_ends_at_once_and_asks_for_no_more(serve, scorer, error, status, hint) -> None:
+def test_a_refusal_ends_the_job_at_once(serve, scorer, error, status, hint) -> None:
     url = serve(lambda _: error(status, f"bad key {KEY}\nand more", Location="http://127.0.0.1:9/elsewhere"))
     with pytest.raises(UsageError) as raised:
         list(scorer(url, key=KEY)([Prompt(f"text {i}") for i in range(100)]))
@@ -67,7 +65,7 @@ def test_a_refusal_ends_at_once_and_asks_for_no_more(serve, scorer, error, statu
     assert "\n" not in said
     assert KEY not in said
     assert "[key]" in said
-    assert len(url.asked) <= 8  # those that were open already
+    assert len(url.requests) <= 8  # those that were open already
 
 
 def test_a_reply_that_repeats_the_key_does_not_bring_it_into_a_message(serve, scorer) -> None:
@@ -99,12 +97,12 @@ def test_requests_are_open_together_up_to_the_concurrency(serve, words, scorer) 
         meeting.wait()  # answers only when four are there
         return words(request)
 
-    found = list(scorer(serve(answer))([Prompt(f"text {i}") for i in range(8)]))
+    results = list(scorer(serve(answer))([Prompt(f"text {i}") for i in range(8)]))
 
-    assert [stats.text for stats in found] == [f"text {i}" for i in range(8)]
+    assert [stats.text for stats in results] == [f"text {i}" for i in range(8)]
 
 
-def test_the_key_goes_to_its_own_service_only() -> None:
+def test_the_openai_key_goes_to_openai_only() -> None:
     both = {"FSD_API_KEY": " mine ", "OPENAI_API_KEY": "openai"}
     assert key_for("https://api.openai.com/v1", both) == "mine"
     assert key_for("https://api.openai.com/v1", {"OPENAI_API_KEY": "openai"}) == "openai"
@@ -116,7 +114,7 @@ def test_the_key_goes_to_its_own_service_only() -> None:
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://a/v1", "http://a/v1?key=1", "http:///v1"])
-def test_an_address_that_is_none_is_refused(url) -> None:
+def test_an_invalid_address_is_refused(url) -> None:
     with pytest.raises(UsageError, match=r"^base-url must look like http"):
         Client(url)
 
@@ -132,7 +130,7 @@ def test_settings_out_of_range_are_refused() -> None:
         Client("http://a/v1", per_minute=0)
 
 
-def test_an_address_that_is_not_there_is_nothing_and_a_busy_one_is_asked_again(serve, error, fake_time) -> None:
+def test_a_missing_optional_address_is_empty_and_a_busy_one_is_retried(serve, error, fake_time) -> None:
     left = [error(503, "Loading model"), error(429), (200, b'{"a": 1}', {})]
     url = serve({"GET /v1/models": lambda _: left.pop(0), "GET /v1/list": lambda _: (200, b"[1]", {})})
     client = Client(url, clock=fake_time.clock)

@@ -18,9 +18,9 @@ PROMPTS = [*(Prompt(text) for text in TEXTS), Prompt(f"quoted {END} text"), Prom
 def test_log_probabilities_are_the_model_s_own(serve, scorer, llama_server, model, tokens) -> None:
     url = serve(llama_server().answers)
 
-    found = list(scorer(url, tokens=tokens)(PROMPTS))
+    results = list(scorer(url, tokens=tokens)(PROMPTS))
 
-    for one, other in zip(found, ModelScorer(model)(PROMPTS), strict=True):
+    for one, other in zip(results, ModelScorer(model)(PROMPTS), strict=True):
         assert one.text == other.text
         np.testing.assert_array_equal(one.token, other.token)
         np.testing.assert_allclose(one.logp, other.logp, rtol=0, atol=1e-5)
@@ -28,17 +28,17 @@ def test_log_probabilities_are_the_model_s_own(serve, scorer, llama_server, mode
 
 
 @pytest.mark.parametrize(("bos", "start"), [(True, ""), (False, END)])
-def test_without_a_tokenizer_the_server_s_own_is_asked(serve, scorer, llama_server, model, bos, start) -> None:
-    found = list(scorer(serve(llama_server(bos=bos).answers), start=start)(PROMPTS))
+def test_without_a_tokenizer_the_server_s_own_is_used(serve, scorer, llama_server, model, bos, start) -> None:
+    results = list(scorer(serve(llama_server(bos=bos).answers), start=start)(PROMPTS))
 
-    for one, other in zip(found, ModelScorer(model)(PROMPTS), strict=True):
+    for one, other in zip(results, ModelScorer(model)(PROMPTS), strict=True):
         np.testing.assert_allclose(one.logp, other.logp, rtol=0, atol=1e-5)
 
 
 def test_without_a_start_token_the_first_token_only_conditions(serve, scorer, llama_server, backed) -> None:
-    found = list(scorer(serve(llama_server(bos=False).answers))(PROMPTS))
+    results = list(scorer(serve(llama_server(bos=False).answers))(PROMPTS))
 
-    for one, prompt in zip(found, PROMPTS, strict=True):
+    for one, prompt in zip(results, PROMPTS, strict=True):
         context = backed.ids(prompt.context) if prompt.context else []
         ids = context + backed.ids(prompt.text)
         own = [backed.next(ids[:t])[ids[t]] for t in range(len(context) or 1, len(ids))]
@@ -51,22 +51,22 @@ def test_a_text_is_read_on_one_slot_whose_cache_holds_what_came_before(serve, sc
 
     list(scorer(url, tokens=tokens)([Prompt(f"the text {i}") for i in range(6)]))
 
-    forced = [asked for asked in url.asked if "logit_bias" in asked]
-    assert {asked["id_slot"] for asked in forced} == {0, 1}
+    forced = [request for request in url.requests if "logit_bias" in request]
+    assert {request["id_slot"] for request in forced} == {0, 1}
     assert max(server.cached) == 1  # tokens read anew for a request
-    assert all(asked["cache_prompt"] for asked in forced)
+    assert all(request["cache_prompt"] for request in forced)
 
 
-def test_no_slots_told_none_asked_for(serve, scorer, llama_server, tokens) -> None:
+def test_without_slots_in_props_none_is_requested(serve, scorer, llama_server, tokens) -> None:
     answers = llama_server().answers
     answers.pop("GET /props")
     url = serve(answers)
 
     assert len(list(scorer(url, tokens=tokens)(PROMPTS))) == len(PROMPTS)
-    assert not any("id_slot" in asked for asked in url.asked)
+    assert not any("id_slot" in request for request in url.requests)
 
 
-def test_it_is_told_from_others_by_its_list_of_models(serve, scorer, llama_server, words) -> None:
+def test_it_is_recognised_by_its_list_of_models(serve, scorer, llama_server, words) -> None:
     assert is_llama_server(scorer(serve(llama_server().answers)).client)
     assert not is_llama_server(scorer(serve(words)).client)
     assert not is_llama_server(scorer(serve({"GET /v1/models": lambda _: (200, b'{"data": 5}', {})})).client)
@@ -78,7 +78,7 @@ def test_llama_cpp_python_s_server_is_refused(serve, scorer, words) -> None:
     url = serve({"GET /v1/models": lambda _: (200, models, {}), "POST /v1/completions": words})
     with pytest.raises(UsageError, match=r"^the API must not be llama-cpp-python's own server, .* llama-server$"):
         list(scorer(url)([Prompt("a b")]))
-    assert url.asked == []
+    assert url.requests == []
 
 
 def test_behind_a_service_that_hides_it_the_reply_is_refused(serve, scorer, llama_server) -> None:
@@ -88,7 +88,7 @@ def test_behind_a_service_that_hides_it_the_reply_is_refused(serve, scorer, llam
         list(scorer(serve(answers))([Prompt("a b")]))
 
 
-def test_mistakes_are_told_in_one_line(serve, scorer, llama_server, tokens) -> None:
+def test_mistakes_are_refused_in_one_line(serve, scorer, llama_server, tokens) -> None:
     url = serve(llama_server().answers)
     with pytest.raises(UsageError, match=r"^a text must fit the server's context of 48 tokens; 'x x x .* has 100 "):
         list(scorer(url, tokens=tokens)([Prompt("x " * 49 + "x")]))
@@ -143,7 +143,7 @@ def test_a_probability_below_float32_counts_as_its_smallest(serve, scorer, llama
         read = len(request["prompt"])
         return status, json.dumps({"completion_probabilities": [entry], "tokens_evaluated": read}).encode(), headers
 
-    (found,) = scorer(serve({**server.answers, "POST /completion": answer}), tokens=tokens)([Prompt("a b")])
+    (stats,) = scorer(serve({**server.answers, "POST /completion": answer}), tokens=tokens)([Prompt("a b")])
 
-    assert found.logp.tolist() == [LEAST] * found.logp.size
+    assert stats.logp.tolist() == [LEAST] * stats.logp.size
     assert pytest.approx(-103.28, abs=0.01) == LEAST

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from fsd.errors import UsageError
-from fsd.scoring.api import reading_of_ids
-from fsd.scoring.api.response import reading
+from fsd.scoring.api.response import stats_from_ids, stats_from_string
 from fsd.token_stats import Prompt
 
 
@@ -24,12 +23,12 @@ def test_by_hand_with_and_without_a_start_token_of_the_server() -> None:
     spaces_lost = completion(["<s>", "▁a", "b", "c"], [None, -1.0, -2.0, -3.0])
     nothing_generated = completion(["a", " b"], [None, -2.0], generated=0)
 
-    assert reading(with_start, prompt).logp.tolist() == [-1.0, -2.0]
-    assert reading(without, prompt).logp.tolist() == [-2.0]
-    assert reading(spaces_lost, prompt).logp.tolist() == [-1.0, -2.0]
-    assert reading(nothing_generated, prompt).logp.tolist() == [-2.0]
+    assert stats_from_string(with_start, prompt).logp.tolist() == [-1.0, -2.0]
+    assert stats_from_string(without, prompt).logp.tolist() == [-2.0]
+    assert stats_from_string(spaces_lost, prompt).logp.tolist() == [-1.0, -2.0]
+    assert stats_from_string(nothing_generated, prompt).logp.tolist() == [-2.0]
     without.pop("usage")
-    assert reading(without, prompt).logp.tolist() == [-2.0]
+    assert stats_from_string(without, prompt).logp.tolist() == [-2.0]
 
 
 @pytest.mark.parametrize(
@@ -42,16 +41,16 @@ def test_by_hand_with_and_without_a_start_token_of_the_server() -> None:
         ["\ufffd", "\ufffd", " jumps"],
     ],
 )
-def test_tokens_that_are_not_the_text_s_are_refused(tokens) -> None:
+def test_tokens_of_another_text_are_refused(tokens) -> None:
     reply = completion([*tokens, "!"], [None, *[-1.0] * len(tokens)])
     with pytest.raises(UsageError, match=r"^the API must read the text whole; .* 'the quick brown fox jumps'"):
-        reading(reply, Prompt("the quick brown fox jumps"))
+        stats_from_string(reply, Prompt("the quick brown fox jumps"))
 
 
 def test_a_start_token_of_several_tokens_is_refused() -> None:
     reply = completion(["<|", "end", "|>", "a", " b", "!"], [None, *[-1.0] * 5])
     with pytest.raises(UsageError, match=r"^start-token must be one token .*; '<\|end\|>' came back otherwise$"):
-        reading(reply, Prompt("a b"), "<|end|>")
+        stats_from_string(reply, Prompt("a b"), "<|end|>")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_a_start_token_of_several_tokens_is_refused() -> None:
 )
 def test_a_reply_in_another_format_is_refused_in_one_line(reply, message) -> None:
     with pytest.raises(UsageError) as raised:
-        reading(reply, Prompt("a b"))
+        stats_from_string(reply, Prompt("a b"))
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -81,24 +80,24 @@ def test_ids_by_hand() -> None:
     # as vLLM 0.32.0 answers to [0, 7, 8, 9], of which 8 and 9 are two bytes of one character
     reply = completion(["<|end|>", "a", "", "ß", "!"], [None, -1.0, -2.0, -3.0, -4.0])
 
-    found = reading_of_ids(reply, "aß", [0], [7, 8, 9], "aß")
-    assert found.logp.tolist() == [-1.0, -2.0, -3.0]
-    assert found.token.tolist() == [7, 8, 9]
-    after = reading_of_ids(reply, "ß", [0, 7], [8, 9], "aß")
+    stats = stats_from_ids(reply, "aß", [0], [7, 8, 9], "aß")
+    assert stats.logp.tolist() == [-1.0, -2.0, -3.0]
+    assert stats.token.tolist() == [7, 8, 9]
+    after = stats_from_ids(reply, "ß", [0, 7], [8, 9], "aß")
     assert after.logp.tolist() == [-2.0, -3.0]
 
 
-def test_ids_that_are_read_otherwise_are_refused() -> None:
+def test_ids_that_the_server_reads_differently_are_refused() -> None:
     cut = completion(["<|end|>", "a", "!"], [None, -1.0, -4.0])
     added = completion(["<s>", "<|end|>", "a", "b", "!"], [None, -1.0, -1.0, -1.0, -4.0])
     other = completion(["<|end|>", " cat", "dog", "!"], [None, -1.0, -1.0, -4.0])
     nothing = completion(["<|end|>", "a", "b", "!"], [None, -1.0, None, -4.0])
 
     with pytest.raises(UsageError, match=r"^the API must read token ids as they are; of 3 sent it read 2 in 'ab'$"):
-        reading_of_ids(cut, "ab", [0], [7, 8], "ab")
+        stats_from_ids(cut, "ab", [0], [7, 8], "ab")
     with pytest.raises(UsageError, match="of 3 sent it read 4"):
-        reading_of_ids(added, "ab", [0], [7, 8], "ab")
+        stats_from_ids(added, "ab", [0], [7, 8], "ab")
     with pytest.raises(UsageError, match=r"^tokenizer must be that of the model behind the API; .* 'ab'$"):
-        reading_of_ids(other, "ab", [0], [7, 8], "ab")
+        stats_from_ids(other, "ab", [0], [7, 8], "ab")
     with pytest.raises(UsageError, match="got None in 'ab'"):
-        reading_of_ids(nothing, "ab", [0], [7, 8], "ab")
+        stats_from_ids(nothing, "ab", [0], [7, 8], "ab")

@@ -52,11 +52,11 @@ def table(model, tmp_path) -> str:
     return str(file)
 
 
-def test_the_pipeline_gives_what_the_model_itself_gives(serve, vllm, tiny, job, tmp_path, capsys, monkeypatch) -> None:
+def test_scores_equal_those_of_the_local_model(serve, vllm, tiny, job, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("FSD_API_KEY", KEY)
     url = serve(vllm(bos=True))
     main(job(url, price=1000.0))
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     main(job(None, model=str(tiny), out="own.csv"))
     by_api, own = pd.read_parquet("scores.parquet"), pd.read_csv("own.csv")
 
@@ -65,17 +65,17 @@ def test_the_pipeline_gives_what_the_model_itself_gives(serve, vllm, tiny, job, 
     assert "min_k_pp.base" in own
     np.testing.assert_allclose(by_api[scored], own[scored], rtol=1e-4)
     assert by_api["label"].isna().sum() == 1
-    assert "13 texts: 26 requests, about" in told.err
-    assert "at the price given" in told.err
-    assert "surp left out: the API does not give what it reads: mean" in told.out
-    assert "dc_pdd left out: it reads token ids, which --tokenizer MODEL gives" in told.out
-    assert "base AUC" in told.out
-    assert "blind: a classifier of words" in told.out
+    assert "13 texts: 26 requests, about" in output.err
+    assert "at the given price" in output.err
+    assert "surp left out: the API does not give what it reads: mean" in output.out
+    assert "dc_pdd left out: it reads token ids, which --tokenizer MODEL gives" in output.out
+    assert "base AUC" in output.out
+    assert "blind: a classifier of words" in output.out
     assert {header["Authorization"] for header in url.headers} == {f"Bearer {KEY}"}
     assert not Path("scores.parquet.partial").exists()
     run = tracking.find_runs("fsd-arxiv", {"task": "score"})[-1]
     assert {"auc/loss.base", "tpr_at_5fpr/zlib.base", "audit/blind_auc"} <= set(run.metrics)
-    assert KEY not in told.out + told.err
+    assert KEY not in output.out + output.err
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert kept
     assert not any(KEY.encode() in path.read_bytes() for path in kept)
@@ -85,19 +85,19 @@ def test_the_pipeline_gives_what_the_model_itself_gives(serve, vllm, tiny, job, 
 def test_with_its_tokenizer_dc_pdd_too(serve, vllm, llama_server, tiny, job, table, capsys, kind) -> None:
     url = serve(vllm() if kind == "vllm" else llama_server().answers)
     main(job(url, tokenizer=str(tiny), frequencies=table))
-    told = capsys.readouterr().err
+    output = capsys.readouterr().err
     main(job(None, model=str(tiny), out="own.csv", frequencies=table))
     by_api, own = pd.read_parquet("scores.parquet"), pd.read_csv("own.csv")
 
     scored = [name for name in by_api if name.endswith(".base")]
     assert scored == [f"{name}.base" for name in ("dc_pdd", "loss", "lowercase", "min_k", "perplexity", "zlib")]
     np.testing.assert_allclose(by_api[scored], own[scored], rtol=1e-5)
-    assert ("one a token" in told) is (kind == "llama.cpp")
-    forced = [asked for asked in url.asked if "echo" in asked or "logit_bias" in asked]
-    assert f"13 texts: {'about ' * (kind == 'llama.cpp')}{len(forced)} requests" in told
+    assert ("one per token" in output) is (kind == "llama.cpp")
+    forced = [request for request in url.requests if "echo" in request or "logit_bias" in request]
+    assert f"13 texts: {'about ' * (kind == 'llama.cpp')}{len(forced)} requests" in output
 
 
-def test_a_table_lies_beside_the_tokenizer_or_is_of_another(serve, vllm, tiny, other, job, table, tmp_path) -> None:
+def test_a_frequency_table_is_found_beside_its_tokenizer(serve, vllm, tiny, other, job, table, tmp_path) -> None:
     import shutil
 
     beside = tmp_path / "beside"
@@ -108,7 +108,7 @@ def test_a_table_lies_beside_the_tokenizer_or_is_of_another(serve, vllm, tiny, o
     url = serve(vllm())
     with pytest.raises(UsageError, match=r"^frequency table must be made with the tokenizer of 'embedded'"):
         main(job(url, tokenizer="embedded", frequencies=table))
-    assert url.asked == []
+    assert url.requests == []
 
 
 def test_the_pipeline_resumes(serve, words, job, capsys) -> None:
@@ -116,14 +116,14 @@ def test_the_pipeline_resumes(serve, words, job, capsys) -> None:
     url = serve(lambda request: words(left.pop() if left else request))
     with pytest.raises(UsageError, match="must read the text whole"):
         main(job(url, concurrency=2))
-    first = len(url.asked)
+    first = len(url.requests)
     assert not Path("scores.parquet").exists()
     capsys.readouterr()
     main(job(url, concurrency=2))
 
     assert f"{26 - (first - 1)} requests" in capsys.readouterr().err
     assert len(pd.read_parquet("scores.parquet")) == 13
-    assert len(url.asked) == 26 + 1
+    assert len(url.requests) == 26 + 1
     assert not Path("scores.parquet.partial").exists()
 
 
@@ -144,11 +144,11 @@ def test_answers_that_cannot_be_stored_are_not_paid_for(serve, words, job) -> No
         UsageError, match=r"scores\.parquet\.partial must be a database that can be written; got: file is"
     ):
         main(job(url))
-    assert url.asked == []
+    assert url.requests == []
     assert Path("scores.parquet.partial").read_text() == "somebody's own\n"
 
 
-def test_the_pipeline_refuses_mistakes_before_it_asks(serve, words, job) -> None:
+def test_mistakes_are_refused_before_any_request(serve, words, job) -> None:
     url = serve(words)
     with pytest.raises(UsageError, match=r"^model api:tiny must come with --base-url"):
         main(job(None))
@@ -162,4 +162,4 @@ def test_the_pipeline_refuses_mistakes_before_it_asks(serve, words, job) -> None
         main(job(url, out="scores.xls"))
     with pytest.raises(UsageError, match=r"api:tiny can only be scored: pipelines\.score$"):
         fsd(FSDConfig(model=ModelConfig(model="api:tiny")))
-    assert url.asked == []
+    assert url.requests == []

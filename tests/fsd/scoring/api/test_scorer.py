@@ -29,23 +29,23 @@ TEXTS = ["the score of an unseen text", "Größe 🙂 天 and more", "x y", " me
 def test_log_probabilities_are_the_model_s_own(serve, scorer, vllm, model, bos, start, decoded) -> None:
     url = serve(vllm(bos=bos, decoded=decoded))
 
-    found = list(scorer(url, start=start)([Prompt(text) for text in [*TEXTS, TEXTS[0]]]))
+    results = list(scorer(url, start=start)([Prompt(text) for text in [*TEXTS, TEXTS[0]]]))
     own = list(ModelScorer(model)([Prompt(text) for text in [*TEXTS, TEXTS[0]]]))
 
-    for one, other in zip(found, own, strict=True):
+    for one, other in zip(results, own, strict=True):
         assert one.text == other.text
         np.testing.assert_allclose(one.logp, other.logp, rtol=0, atol=1e-5)
         assert (one.token == -1).all()
         assert np.isnan(one.mean).all()
         assert np.isnan(one.std).all()
-    assert len(url.asked) == len(TEXTS)  # the text that comes twice is sent once
+    assert len(url.requests) == len(TEXTS)  # the text that comes twice is sent once
 
 
 @pytest.mark.parametrize("decoded", ["last", "each"])
 def test_without_a_start_token_the_first_token_only_conditions(serve, scorer, vllm, backed, decoded) -> None:
-    found = list(scorer(serve(vllm(decoded=decoded)))([Prompt(text) for text in TEXTS]))
+    results = list(scorer(serve(vllm(decoded=decoded)))([Prompt(text) for text in TEXTS]))
 
-    for one, text in zip(found, TEXTS, strict=True):
+    for one, text in zip(results, TEXTS, strict=True):
         ids = backed.ids(text)
         own = [backed.next(ids[:t])[ids[t]] for t in range(1, len(ids))]
         np.testing.assert_allclose(one.logp, own, rtol=0, atol=1e-5)
@@ -57,13 +57,13 @@ def test_sent_as_ids_every_token_is_the_model_s_own(serve, scorer, vllm, model, 
     prompts = [*(Prompt(text) for text in TEXTS), Prompt(f"quoted {END} text"), Prompt("ber", context="mem")]
     url = serve(vllm(bos=bos, decoded=decoded))
 
-    found = list(scorer(url, tokens=tokens)(prompts))
+    results = list(scorer(url, tokens=tokens)(prompts))
 
-    for one, other in zip(found, ModelScorer(model)(prompts), strict=True):
+    for one, other in zip(results, ModelScorer(model)(prompts), strict=True):
         assert one.text == other.text
         np.testing.assert_array_equal(one.token, other.token)
         np.testing.assert_allclose(one.logp, other.logp, rtol=0, atol=1e-5)
-    assert sorted(asked["prompt"][:1] for asked in url.asked) == [[0]] * len(prompts)
+    assert sorted(request["prompt"][:1] for request in url.requests) == [[0]] * len(prompts)
 
 
 def test_another_tokenizer_is_refused(serve, scorer, vllm, model) -> None:
@@ -84,9 +84,9 @@ def test_a_tokenizer_without_a_start_is_refused(model) -> None:
 
 
 def test_a_context_is_read_and_not_scored(serve, scorer, words) -> None:
-    (found,) = scorer(serve(words))([Prompt("bcd", context="aa ")])
+    (stats,) = scorer(serve(words))([Prompt("bcd", context="aa ")])
 
-    assert found.logp.tolist() == [-0.98, -0.99, -1.0]
+    assert stats.logp.tolist() == [-0.98, -0.99, -1.0]
 
 
 def test_settings_out_of_range_are_refused(tokens) -> None:
@@ -102,25 +102,25 @@ def test_settings_out_of_range_are_refused(tokens) -> None:
 
 def test_estimate_by_hand(tokens) -> None:
     # 9 bytes -> 3 tokens, 6 bytes ("天" has 3) -> 2; a generated one each; the double counts once
-    found = estimate([Prompt("12345678", "c"), Prompt("天天"), Prompt("天天")], 2.0)
+    job = estimate([Prompt("12345678", "c"), Prompt("天天"), Prompt("天天")], 2.0)
 
-    assert (found.requests, found.tokens, found.cost) == (2, 7, pytest.approx(14e-6))
+    assert (job.requests, job.tokens, job.cost) == (2, 7, pytest.approx(14e-6))
     assert (
         str(estimate([Prompt("x" * 4_000_000)], 2.0))
-        == "1 requests, about 1,000,001 tokens, about 2.00 at the price given"
+        == "1 requests, about 1,000,001 tokens, about 2.00 at the given price"
     )
     # of the tiny tokenizer: a start token, 1 byte of context, 8 of the text, each a token, and a generated one
     counted = estimate([Prompt("12345678", "c")], tokens=tokens)
     assert (counted.requests, counted.tokens) == (1, 11)
-    each = estimate([Prompt("12345678", "c")], tokens=tokens, a_token=True)
-    assert str(each) == "about 8 requests (llama.cpp's server: one a token), about 18 tokens"
+    each = estimate([Prompt("12345678", "c")], tokens=tokens, per_token=True)
+    assert str(each) == "about 8 requests (llama.cpp's server: one per token), about 18 tokens"
 
 
 def stored(scorer: CompletionsScorer, folder: Path) -> MemoizedScorer:
     return MemoizedScorer(scorer, SQLiteStore(folder / "answers"), scorer.key)
 
 
-def test_an_interrupted_job_goes_on_where_it_was(serve, scorer, words, error, tokens, tmp_path) -> None:
+def test_an_interrupted_job_resumes(serve, scorer, words, error, tokens, tmp_path) -> None:
     prompts = [Prompt(f"text {i}") for i in range(30)]
     failing = threading.Event()
     failing.set()
@@ -132,15 +132,15 @@ def test_an_interrupted_job_goes_on_where_it_was(serve, scorer, words, error, to
     with pytest.raises(UsageError, match="HTTP 401"):
         list(stored(scorer(url), tmp_path)(prompts))
     failing.clear()
-    asked = len(url.asked)
+    requests = len(url.requests)
     again = stored(scorer(url), tmp_path)
-    assert len(again.unknown(prompts)) <= 30 - (asked - 1)
-    found = list(again(prompts))
+    assert len(again.unknown(prompts)) <= 30 - (requests - 1)
+    results = list(again(prompts))
 
-    assert [stats.text for stats in found] == [prompt.text for prompt in prompts]
-    assert len(url.asked) == 31  # each once, and the one that failed once more
-    assert list(stored(scorer(url), tmp_path)(prompts))[3].logp.tolist() == found[3].logp.tolist()
-    assert len(url.asked) == 31
+    assert [stats.text for stats in results] == [prompt.text for prompt in prompts]
+    assert len(url.requests) == 31  # each once, and the one that failed once more
+    assert list(stored(scorer(url), tmp_path)(prompts))[3].logp.tolist() == results[3].logp.tolist()
+    assert len(url.requests) == 31
     assert stored(scorer(url, start="<s>"), tmp_path).unknown(prompts) == prompts
     assert stored(scorer(url, tokens=tokens), tmp_path).unknown(prompts) == prompts
 
