@@ -13,6 +13,6 @@ The packages in the order of the data flow; each imports only from those before 
 file, `pipelines` the commands.
 """
 
-from fsd.library import deviation, score
+from fsd.library import deviation, evaluate, score
 
-__all__ = ["deviation", "score"]
+__all__ = ["deviation", "evaluate", "score"]

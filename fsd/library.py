@@ -10,6 +10,9 @@ members from non-members:
 >>> scores = fsd.deviation("embedded", [d.text for d in test], [d.text for d in unseen], detectors=["loss", "min_k"])
 >>> list(scores.columns)
 ['loss.base', 'loss.tuned', 'loss.fsd', 'min_k.base', 'min_k.tuned', 'min_k.fsd']
+>>> results = fsd.evaluate(scores, [d.member for d in test], [d.group for d in test])
+>>> bool(results.query("detector == 'min_k' and state == 'base' and metric == 'auc'").value.item() > 0.6)
+True
 """
 
 from collections.abc import Sequence
@@ -105,6 +108,34 @@ def deviation(
         return job.score().frame()
     finally:
         detach(language_model)
+
+
+def evaluate(
+    scores: "pd.DataFrame",
+    labels: Sequence[bool],
+    groups: Sequence[object] | None = None,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> "pd.DataFrame":
+    """Evaluate scores of members and non-members: AUC, TPR at fixed FPR, and the gain of FSD over the base score.
+
+    Args:
+        scores: N rows with columns `<detector>.base` and `<detector>.fsd`, as `score` and `deviation` return them.
+        labels: N labels; True for a member.
+        groups: N groups (article, paper, book) that intervals resample as one; None for every text by itself.
+        resamples: bootstrap resamples.
+        seed: random seed of the bootstrap.
+
+    Returns:
+        A long data frame, one row per number: detector, state, metric, value, low, high (95 % interval), p, p_holm.
+
+    Raises:
+        UsageError: with fewer than two groups of members or of non-members.
+    """
+    from fsd.evaluation.results import evaluate
+
+    return evaluate(scores, labels, groups, resamples=resamples, seed=seed)
 
 
 def _prepare(

@@ -44,7 +44,7 @@ def command(
     try:
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
-        settings = _parse(config, description)
+        settings = parse(config, description)
         if several:
             _end_with_the_launcher()
             distributed.join()
@@ -85,7 +85,20 @@ def _exit(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _parse(config: type[Config], description: str) -> Config:
+def _program() -> str:
+    """The command as the user typed it: `fsd run`, or `python -m pipelines.fsd`."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if sys.argv[0].startswith("fsd ") or spec is None:
+        return sys.argv[0]
+    return f"python -m {spec.name.removesuffix('.__main__')}"
+
+
+def parse(config: type[Config], description: str) -> Config:
+    """Read the command line into `config`.
+
+    Raises:
+        UsageError: for an unknown option or an impossible value, in one line.
+    """
     import tyro
 
     _refuse_empty(config, sys.argv[1:])
@@ -96,7 +109,10 @@ def _parse(config: type[Config], description: str) -> Config:
             stack.enter_context(contextlib.redirect_stdout(messages))  # the text of --help
         try:
             return tyro.cli(
-                config, description=description, config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands)
+                config,
+                prog=_program(),
+                description=description,
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
             )
         except SystemExit as end:
             if end.code:

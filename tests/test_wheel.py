@@ -1,0 +1,89 @@
+"""The wheel in a clean environment runs the default job, controls included, and gives the recorded scores."""
+
+import os
+import shutil
+import site
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden" / "embedded_scores.parquet"
+
+
+@pytest.fixture(scope="module")
+def command(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command `fsd` of an environment that has the wheel, its dependencies, and nothing of the checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"  # setuptools would leave a folder `build` in the checkout
+    for part in ("fsd", "detectors", "pipelines"):
+        shutil.copytree(root / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(root / part, source)
+    build = ["wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(folder), str(source)]
+    subprocess.run([sys.executable, "-m", "pip", *build], check=True)
+    venv.create(folder / "clean", with_pip=False)
+    python = folder / "clean" / "bin" / "python"
+    (wheel,) = folder.glob("*.whl")
+    install = ["--python", str(python), "install", "-q", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True)
+    (library,) = (folder / "clean" / "lib").glob("python*/site-packages")
+    (library / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
+    return python.parent / "fsd"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A working folder whose own files have the names of our packages."""
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "__init__.py").write_text("raise ImportError('not ours')")
+    (tmp_path / "detectors.py").write_text("raise ImportError('not ours')")
+    return tmp_path
+
+
+def run(command: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [str(command), *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**kept, "FSD_CACHE": str(cwd / "cache")},
+        timeout=850,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_default_job_gives_the_recorded_scores(command: Path, hostile: Path) -> None:
+    answer = run(command, "run", "--domain", "arxiv", cwd=hostile)
+
+    assert answer.returncode == 0, answer.stderr
+    assert "placebo: perplexity FSD reaches" in answer.stdout
+    (file,) = hostile.glob("mlruns/*/*/artifacts/scores.parquet")
+    scores, golden = pd.read_parquet(file), pd.read_parquet(GOLDEN)
+    assert [column for column in scores if column != "text"] == list(golden)
+    pd.testing.assert_frame_equal(scores[["id", "label", "group", "split"]], golden[["id", "label", "group", "split"]])
+    numbers = [column for column in golden if "." in column]
+    np.testing.assert_allclose(scores[numbers], golden[numbers], rtol=0, atol=1e-6)
+
+
+def test_a_wrong_command_and_a_wrong_flag_are_one_line_each(command: Path, hostile: Path) -> None:
+    for arguments, message in ((["fly"], "command must be one of run,"), (["run", "--nonsense", "3"], "--nonsense")):
+        answer = run(command, *arguments, cwd=hostile)
+
+        assert answer.returncode == 2
+        assert message in answer.stderr
+        assert len(answer.stderr.strip().splitlines()) == 1
+
+
+def test_help_lists_the_commands(command: Path, hostile: Path) -> None:
+    answer = run(command, "--help", cwd=hostile)
+
+    assert answer.returncode == 0
+    assert all(name in answer.stdout for name in ("run", "detect", "score", "tune", "study", "collect"))
