@@ -1,6 +1,6 @@
 """Tables in the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -11,7 +11,12 @@ from fsd.evaluation.results import Results
 
 
 def table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str], *, title: str = "", left: int = 1
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    notes: Sequence[str],
+    *,
+    title: str = "",
+    left: int | Collection[int] = 1,
 ) -> None:
     """Print a table and, under it, one line per note.
 
@@ -20,13 +25,15 @@ def table(
         rows: plain text of the cells; without rows there is no table.
         notes: lines under the table.
         title: above the table.
-        left: number of columns, from the left, that hold words; the others are aligned to the right and never wrapped.
+        left: columns of words, by their number from the left or by index; the others are aligned to the right and never
+            wrapped.
     """
     console = Console(width=max(110, Console().width))
     if rows:
         grid = Table(title=title, title_style="")
         for at, heading in enumerate(headings):
-            grid.add_column(heading, justify="left" if at < left else "right", no_wrap=at >= left)
+            words = at in (range(left) if isinstance(left, int) else left)
+            grid.add_column(heading, justify="left" if words else "right", no_wrap=not words)
         for row in rows:
             grid.add_row(*map(Text, row))
         console.print(grid)
