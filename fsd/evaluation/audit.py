@@ -1,7 +1,8 @@
-"""What besides membership could explain the numbers: leaks between the parts, and differences that need no model.
+"""Explanations of a result other than membership: leaks between the parts, and differences visible without a model.
 
-Nothing here sees a language model and nothing is fine-tuned. A classifier of words that is as good as a detector shows
-that the two sides of a benchmark differ in what they are about; then no score on it proves membership.
+Nothing here uses a language model. A bag-of-words classifier that is as good as a detector shows that the members and
+non-members of a benchmark differ in content; then no score on it proves membership (Duan et al. 2024,
+https://arxiv.org/abs/2402.07841; Das et al. 2024, https://arxiv.org/abs/2406.16201).
 """
 
 from collections.abc import Hashable, Sequence
@@ -29,7 +30,7 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class Leak:
-    """Two texts in different parts that should lie in one.
+    """Two related texts in different parts of the split.
 
     Attributes:
         part: of the first text: unseen or validation.
@@ -48,13 +49,13 @@ class Leak:
 
 @dataclass(frozen=True)
 class Leaks:
-    """What a split tears apart.
+    """Related texts that a split separates.
 
     Attributes:
-        pairs: offending pairs, enough of them to show every leak between two parts.
-        groups: families (same group or near-duplicates) that lie in more than one part.
-        tested: test texts whose family was trained on as unseen.
-        calibrated: test texts whose family lies in validation.
+        pairs: pairs of related texts, enough to show every leak between two parts.
+        groups: number of families (same group or near-duplicates) in more than one part.
+        tested: number of test texts with a relative among the unseen texts, which are trained on.
+        calibrated: number of test texts with a relative in validation.
         test: number of test texts.
     """
 
@@ -67,7 +68,7 @@ class Leaks:
 
 @dataclass(frozen=True)
 class Control:
-    """An AUC reached without any language model, or the reason why it cannot be told."""
+    """An AUC reached without a language model, or the reason why there is none."""
 
     auc: Estimate | None
     reason: str = ""
@@ -76,14 +77,14 @@ class Control:
 
 @dataclass(frozen=True)
 class Audit:
-    """All findings about one benchmark and its split.
+    """The audit of one benchmark and its split.
 
     Attributes:
         leaks: between unseen, validation and test.
-        blind: bag of words, cross-validated by group.
-        date: AUC of the date alone, turned so that it is at least .5.
-        length: AUC of the number of words alone, turned likewise.
-        overlaps: of date, length and vocabulary between the two sides, where they can be told.
+        blind: AUC of a bag-of-words classifier, cross-validated by group.
+        date: AUC of the date alone, in the direction that makes it at least .5.
+        length: AUC of the number of words alone, in the same sense.
+        overlaps: of date, length and vocabulary between members and non-members, as far as they are known.
     """
 
     leaks: Leaks
@@ -93,12 +94,12 @@ class Audit:
     overlaps: dict[str, Overlap]
 
     def metrics(self) -> dict[str, float]:
-        """The numbers by the names they are tracked under; what could not be told is left out."""
-        found = {"audit/leaked_groups": float(self.leaks.groups), "audit/leaked_tests": float(self.leaks.tested)}
+        """The numbers by their names in MLflow, without those that are unknown."""
+        numbers = {"audit/leaked_groups": float(self.leaks.groups), "audit/leaked_tests": float(self.leaks.tested)}
         for name, control in (("blind", self.blind), ("date", self.date), ("length", self.length)):
             if control.auc is not None:
-                found[f"audit/{name}_auc"] = control.auc.value
-        return found | {f"audit/{name}_overlap": overlap.value for name, overlap in self.overlaps.items()}
+                numbers[f"audit/{name}_auc"] = control.auc.value
+        return numbers | {f"audit/{name}_overlap": overlap.value for name, overlap in self.overlaps.items()}
 
 
 def leaks(split: Split, links: Sequence[Link] | None = None) -> Leaks:
@@ -131,7 +132,7 @@ def leaks(split: Split, links: Sequence[Link] | None = None) -> Leaks:
 
 
 def _same_group(documents: Sequence[Document], part: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """The first text of each group in every part that holds it, in pairs."""
+    """Pairs of the first texts of each group in the parts that contain it."""
     firsts: dict[str, dict[int, int]] = {}
     for at, document in enumerate(documents):
         if document.group:
@@ -147,19 +148,19 @@ def blind(
     seed: int = 0,
     resamples: int = 1000,
 ) -> Control:
-    """AUC of a logistic regression on words and word pairs, each text judged by a model that saw no text of its group.
+    """AUC of a logistic regression on words and word pairs, cross-validated by whole groups.
 
-    Works in every script: signs of scripts without spaces count as words.
+    It works in every script: characters of scripts without spaces count as words.
 
     Args:
         texts: (N,).
-        labels: (N,) True for members, or for whatever two sides are to be told apart.
+        labels: (N,) True for members, or for one of any two sets to compare.
         groups: (N,) or None.
         seed: of the folds and the bootstrap.
         resamples: of the bootstrap.
 
     Returns:
-        The AUC with `scores` (N,), higher = more like a member; without an AUC where there are too few groups.
+        The AUC with `scores` (N,), higher = more like a member; no AUC if there are too few groups.
     """
     try:
         member, group = checked(labels, groups)
@@ -178,8 +179,8 @@ def blind(
 
 
 def _words_and_pairs(text: str) -> list[str]:
-    found = words(text)
-    return found + [f"{first} {second}" for first, second in pairwise(found)]
+    tokens = words(text)
+    return tokens + [f"{first} {second}" for first, second in pairwise(tokens)]
 
 
 def _judge(counts: sparse.csr_matrix, member: BoolArray, held: sparse.csr_matrix) -> FloatArray:
@@ -204,9 +205,9 @@ def alone(
     seed: int = 0,
     resamples: int = 1000,
 ) -> Control:
-    """AUC of one number of each text, such as its date or length, turned so that it is at least .5.
+    """AUC of one number per text, such as its date or length, in the direction that makes it at least .5.
 
-    Turning makes the AUC of noise lie a little above .5; its interval then still reaches below.
+    The choice of direction raises the AUC of noise a little above .5; its interval still reaches below.
     """
     known = [at for at, value in enumerate(values) if value is not None]
     if not known:

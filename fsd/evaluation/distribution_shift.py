@@ -1,4 +1,4 @@
-"""How alike members and non-members are in date, length and vocabulary, against what chance would show."""
+"""Overlap of members and non-members in date, length and vocabulary, compared with chance."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -18,22 +18,23 @@ BINS = 10
 
 @dataclass(frozen=True)
 class Overlap:
-    """How alike members and non-members are in one respect, 0 (nothing in common) to 1.
+    """Overlap of members and non-members in one respect, from 0 (nothing in common) to 1.
 
     Attributes:
-        value: as found.
-        chance: mean over shuffled labels: what a fair benchmark of this size would show.
+        value: as measured.
+        chance: mean over shuffled labels, as a matched benchmark of this size would show.
     """
 
     value: float
     chance: float
 
 
-Likening = Callable[[BoolArray], float]
+Similarity = Callable[[BoolArray], float]
+"""(N,) labels → overlap of the two sides."""
 
 
 def _overlap(
-    compare: Likening, member: BoolArray, groups: Sequence[Hashable] | None, rng: np.random.Generator
+    compare: Similarity, member: BoolArray, groups: Sequence[Hashable] | None, rng: np.random.Generator
 ) -> Overlap:
     group = group_index(groups, member.size)
     first = np.unique(group, return_index=True)[1]
@@ -41,8 +42,8 @@ def _overlap(
     return Overlap(compare(member), float(np.mean(chance)))
 
 
-def _spread(numbers: FloatArray) -> Likening:
-    """Overlap of two histograms with bins that hold a tenth of all texts each."""
+def _spread(numbers: FloatArray) -> Similarity:
+    """Overlap of two histograms whose bins contain a tenth of all texts each."""
     edges = np.unique(np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1]))
     place = np.searchsorted(edges, numbers, side="right")
 
@@ -53,7 +54,7 @@ def _spread(numbers: FloatArray) -> Likening:
     return compare
 
 
-def _vocabulary(texts: Sequence[str]) -> Likening:
+def _vocabulary(texts: Sequence[str]) -> Similarity:
     """One minus the Jensen-Shannon divergence (bits) of the two sides' word frequencies."""
     numbers: dict[str, int] = {}
     rows = [Counter(numbers.setdefault(word, len(numbers)) for word in words(text)) for text in texts]
@@ -76,7 +77,7 @@ def _entropy(p: FloatArray) -> float:
 
 
 def overlaps(documents: Sequence[Document], *, seed: int = 0) -> dict[str, Overlap]:
-    """Overlap of date, length and vocabulary between members and non-members; of dates where all texts have one."""
+    """Overlap of members and non-members in length, vocabulary and, if every text has one, date."""
     member = np.array([bool(document.member) for document in documents])
     if member.all() or not member.any():
         return {}

@@ -204,12 +204,6 @@ def best_threshold(labels: ArrayLike, scores: ArrayLike) -> float:
     return float(middle if middle > scores_down[at + 1] else scores_down[at])
 
 
-def accuracy(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float:
-    """Share of texts on the right side of `threshold`, score ≥ threshold meaning member."""
-    member, values = _checked(labels, scores)
-    return float(((values >= threshold) == member).mean())
-
-
 def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None = None) -> dict[str, Estimate]:
     """Every metric of one detector with its 95 % bootstrap interval by group.
 

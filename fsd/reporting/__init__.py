@@ -1,4 +1,4 @@
-"""Figures, the HTML report and the tables on the terminal.
+"""Figures, the HTML report and the tables in the terminal.
 
-They show results and compute none.
+They show results and compute nothing.
 """
