@@ -1,7 +1,7 @@
-"""Hidden states → statistics of every token, without the vocabulary in memory for a whole batch.
+"""Hidden states → statistics of every token, without the logits of a whole batch in memory.
 
-The output embedding is applied to a chunk of tokens at a time, and mean and standard deviation of log p come out of one
-exponential per logit: on a card in one kernel (`fsd.scoring.triton_kernel`) where that can be had, else by torch.
+The output embedding is applied to a chunk of tokens at a time, and mean and standard deviation of log p take one
+exponential per logit: on a GPU in a single kernel (`fsd.scoring.triton_kernel`) if it is available, else by torch.
 """
 
 import functools
@@ -20,14 +20,14 @@ Statistics = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(n, V) logits and (n,) targets → (3, n) logp, mean, std in nats."""
 
 CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**28}
-"""Size of logits made at once: enough rows for one reading of the output embedding to pay."""
+"""Size of the logits computed at once: enough rows to be worth one read of the output embedding."""
 BLOCK_BYTES = {"cpu": 2**20, "cuda": 2**26}
-"""Size of float32 logits that torch reduces at once: what stays in a core's cache."""
+"""Size of the float32 logits that torch reduces at once; on a CPU it fits into a core's cache."""
 LOG2_E = 1 / math.log(2)
 LEAST = -200.0
-"""Logits this far below the largest, in bits, weigh nothing in float32, −∞ among them."""
+"""Lower bound of logits relative to the largest, in bits; below it, their weight in float32 is zero."""
 TOLERANCE = 1e-4
-"""How far the kernel may be from torch, nats, to be trusted."""
+"""Largest accepted difference between kernel and torch, in nats."""
 
 
 def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -36,7 +36,8 @@ def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor
     With l = (logits − max) log₂ e and Z = Σ 2^l: log₂ p_v = l_v − log₂ Z, so that mean = (Σ l 2^l)/Z − log₂ Z, and the
     variance, which no shift changes, is (Σ l² 2^l)/Z − ((Σ l 2^l)/Z)²; all in bits until the end, since 2^l is the
     cheapest exponential. A second pass around the mean would cost as much again; l is relative to the maximum, so
-    what cancels is of the size of the spread itself. A logit of −∞ (a token of probability zero) adds nothing.
+    the terms that cancel are of the size of the spread itself. A logit of −∞ (a token of probability zero) adds
+    nothing.
 
     Args:
         logits: (n, V) of any float type; overwritten if it is float32.
@@ -63,55 +64,55 @@ def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor
 
 @functools.cache
 def statistics_for(device: torch.device, dtype: torch.dtype, vocabulary: int) -> Statistics:
-    """What turns logits into statistics there: the fused kernel where it compiles and agrees with torch, else torch.
+    """The fastest function for these logits: the kernel if it compiles and agrees with torch, else torch.
 
-    Where a card has to do without, one line on stderr says so.
+    If the kernel cannot be used on a GPU, one line on stderr gives the reason.
 
     Args:
-        device: where the logits are.
-        dtype: of the logits.
+        device: device of the logits.
+        dtype: type of the logits.
         vocabulary: V.
 
     Raises:
-        torch.OutOfMemoryError: if there is no memory for two rows of logits.
+        torch.OutOfMemoryError: if two rows of logits do not fit into memory.
     """
     if device.type != "cuda":
         return token_statistics
-    why = "Triton is not installed"
+    reason = "Triton is not installed"
     if find_spec("triton") is not None:
         try:
-            why = _disagreement(device, dtype, vocabulary)
+            reason = _disagreement(device, dtype, vocabulary)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # whatever compiler or driver may lack; torch does the same, more slowly
-            why = first_line(error)
-    if not why:
-        from fsd.scoring import triton_kernel as fused
+        except Exception as error:  # compilers and drivers fail in many ways; torch gives the same, more slowly
+            reason = first_line(error)
+    if not reason:
+        from fsd.scoring import triton_kernel
 
-        return fused.token_statistics
-    print(f"statistics are made by torch, without the fused kernel: {why}", file=sys.stderr)
+        return triton_kernel.token_statistics
+    print(f"token statistics are computed by torch, without the Triton kernel: {reason}", file=sys.stderr)
     return token_statistics
 
 
 def _disagreement(device: torch.device, dtype: torch.dtype, vocabulary: int) -> str:
-    """What is wrong with the kernel's numbers on that device; empty if nothing is."""
-    from fsd.scoring import triton_kernel as fused
+    """How the kernel's numbers differ from torch's on that device; empty if they agree."""
+    from fsd.scoring import triton_kernel
 
     generator = torch.Generator().manual_seed(0)
     logits = (4 * torch.randn(2, vocabulary, generator=generator)).to(device, dtype)
     target = torch.tensor([0, vocabulary - 1], device=device)
-    ours = fused.token_statistics(logits, target)
-    apart = float((ours - token_statistics(logits.float().clone(), target)).abs().max())
-    return "" if apart <= TOLERANCE else f"its numbers are {apart:.1e} nats away"
+    ours = triton_kernel.token_statistics(logits, target)
+    difference = float((ours - token_statistics(logits.float().clone(), target)).abs().max())
+    return "" if difference <= TOLERANCE else f"its numbers differ by {difference:.1e} nats"
 
 
 class Reduction:
-    """Hidden states → statistics, a chunk of tokens at a time, in one piece of memory used again and again.
+    """Hidden states → statistics, a chunk of tokens at a time, with one buffer for the logits of all chunks.
 
-    Fresh memory for every chunk of logits would cost as much as the statistics themselves.
+    New memory for every chunk of logits would cost as much as the statistics themselves.
 
     Args:
-        head: the output embedding; None if the states are logits already.
+        head: the output embedding; None if the states are already logits.
     """
 
     def __init__(self, head: Any) -> None:
@@ -125,9 +126,9 @@ class Reduction:
         most = max(1, CHUNK_BYTES.get(kind, CHUNK_BYTES["cuda"]) // (states.element_size() * vocabulary))
         rows = -(-len(states) // -(-len(states) // most))  # chunks of one size
         parts = []
-        for piece, wanted in zip(states.split(rows), target.split(rows), strict=True):
-            logits = self._logits(piece)
-            parts.append(self._reduce(logits, wanted.to(logits.device)))
+        for chunk, ids in zip(states.split(rows), target.split(rows), strict=True):
+            logits = self._logits(chunk)
+            parts.append(self._reduce(logits, ids.to(logits.device)))
         return torch.cat(parts, dim=1)
 
     def _reduce(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -137,7 +138,7 @@ class Reduction:
         kind = logits.device.type
         block = max(1, BLOCK_BYTES.get(kind, BLOCK_BYTES["cuda"]) // (4 * logits.shape[-1]))
         pairs = zip(logits.split(block), target.split(block), strict=True)
-        return torch.cat([statistics(some, ids) for some, ids in pairs], dim=1)
+        return torch.cat([statistics(rows, ids) for rows, ids in pairs], dim=1)
 
     def _logits(self, states: torch.Tensor) -> torch.Tensor:
         head = self.head

@@ -1,4 +1,4 @@
-"""Neighbours of a text by a masked language model, for the detector `neighbour`."""
+"""Neighbours of a text from a masked language model, for the detector `neighbour`."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,20 +11,20 @@ from fsd.net.hub import first_line, locate
 from fsd.scoring.neighbours import Proposal, masked_neighbours, word_class
 
 NEIGHBOURS = 25
-"""Neighbours of a text (Mattern et al. 2023, §4)."""
+"""Number of neighbours of a text (Mattern et al. 2023, §4)."""
 
 
 class MaskedModel:
-    """Makes the neighbours of a text with a masked language model (BERT, RoBERTa and their kin).
+    """Text → neighbours by a masked language model, such as BERT or RoBERTa.
 
     Args:
-        model: a folder or a hub id.
-        count: of neighbours.
-        device: as in `fsd.models.language_model.load`.
-        seed: of the dropout.
+        model: folder or hub id.
+        count: number of neighbours.
+        device: as in `fsd.config.ModelConfig`.
+        seed: random seed of the dropout.
 
     Raises:
-        UsageError: if it is no masked language model, or cannot be reached.
+        UsageError: if the model cannot be reached, is no masked language model or needs code of its own.
     """
 
     def __init__(self, model: str, *, count: int = NEIGHBOURS, device: str = "auto", seed: int = 42) -> None:
@@ -32,8 +32,8 @@ class MaskedModel:
 
         folder, _ = locate(model)
         try:
-            network = AutoModelForMaskedLM.from_pretrained(folder)
-            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+            network = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=False)
+            self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"neighbour-model {model!r} must be a masked language model; {first_line(error)}"
@@ -43,7 +43,7 @@ class MaskedModel:
         self.seed = seed
 
     def __call__(self, text: str) -> list[str]:
-        """Up to `count` neighbours, the most suitable first; a text of no words is its own neighbour."""
+        """Up to `count` neighbours, the most suitable first; a text without words is its own neighbour."""
         proposals = mask_proposals(self.network, self.tokenizer, text, count=self.count, seed=self.seed)
         return masked_neighbours(text, proposals, count=self.count)
 
@@ -52,30 +52,30 @@ class MaskedModel:
 def mask_proposals(
     network: Any, tokenizer: Any, text: str, *, count: int = 25, dropout: float = 0.7, seed: int = 42, rows: int = 32
 ) -> list[Proposal]:
-    """Words that a masked language model would put in place of each word of a text, for `masked_neighbours`.
+    """Replacements of each word of a text by a masked language model, for `masked_neighbours`.
 
-    The input embedding of one word at a time is thinned by dropout, not masked, so that the model still knows
-    roughly what stood there; the suitability of another word is its probability, given that it is not the original.
-    Only words of one token are swapped, against words of one token in the original's case.
+    Dropout is applied to the input embedding of one word at a time instead of a mask, so that the model still has some
+    information about the word; the suitability of another word is its probability, given that it is not the original.
+    Only words of one token are replaced, by words of one token in the original's case.
 
     Args:
-        network: a masked language model in eval mode.
+        network: masked language model in eval mode.
         tokenizer: its fast tokenizer.
-        text: of any length; read in windows that fit the network.
-        count: best proposals kept per word, enough for as many neighbours.
+        text: text of any length; it is cut into windows that fit the network.
+        count: number of proposals per word, enough for as many neighbours.
         dropout: share of the embedding that is set to zero.
-        seed: of the dropout.
+        seed: random seed of the dropout.
         rows: windows per forward pass.
 
-    Source: Mattern et al. 2023, §2 (their semantically preserving neighbours: dropout 0.7).
+    Source: Mattern et al. 2023, arXiv:2305.18462, §2 (semantically preserving neighbours: dropout 0.7).
     """
     generator = torch.Generator().manual_seed(seed)
     embedding = network.get_input_embeddings()
     allowed = _whole_words(tokenizer, embedding.num_embeddings).to(embedding.weight.device)
     size = min(network.config.max_position_embeddings, 512) - 2
-    found: list[Proposal] = []
+    proposals: list[Proposal] = []
     if not text:
-        return found
+        return proposals
     encoded = tokenizer(
         text,
         return_offsets_mapping=True,
@@ -98,12 +98,12 @@ def mask_proposals(
             logits = logits.scatter(1, original, -torch.inf)  # renormalised without the original: p(v)/(1 - p(x))
             best = logits.softmax(-1).masked_fill(~allowed, 0).topk(min(count, logits.shape[-1]))
             for t, weights, tokens in zip(places.tolist(), best.values.tolist(), best.indices.tolist(), strict=True):
-                found += _proposals(tokenizer, text, offsets[t], zip(tokens, weights, strict=True))
-    return found
+                proposals += _proposals(tokenizer, text, offsets[t], zip(tokens, weights, strict=True))
+    return proposals
 
 
 def _whole_words(tokenizer: Any, vocabulary: int) -> torch.Tensor:
-    """(V,) whether a token is a word by itself: letters only, no special token, no continuation."""
+    """(V,) whether a token is a whole word: letters only, no special token, no continuation."""
     plain = torch.zeros(vocabulary, dtype=torch.bool)
     special = set(tokenizer.all_special_ids)
     spaced = any(name.startswith(("Ġ", "▁")) for name in tokenizer.get_vocab())

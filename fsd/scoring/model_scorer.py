@@ -1,4 +1,4 @@
-"""Prompts → token statistics: one forward pass per prompt, shared by all detectors."""
+"""Prompts → token statistics by a language model: one forward pass per prompt, shared by all detectors."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -17,9 +17,9 @@ from fsd.token_stats import Prompt, TokenStats
 T = TypeVar("T")
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
-"""Padded tokens per forward pass unless told otherwise; on a CPU, more gains nothing (see docs/performance.md)."""
+"""Default padded tokens per forward pass; on a CPU, more gains nothing (see docs/performance.md)."""
 WHOLE_LOGITS_BYTES = 2**30
-"""Most float32 logits of a batch where a model insists on making them all at once."""
+"""Largest float32 logits of a batch for models that compute them all at once."""
 PADDING = 0.03
 """Largest share of padding in a batch."""
 
@@ -29,8 +29,8 @@ def fitting(order: Sequence[Window], begin: int, max_tokens: int) -> int:
 
     Args:
         order: windows, the longest first.
-        begin: where the batch begins; that window is in it, whatever its length.
-        max_tokens: padded tokens of a batch.
+        begin: index of the first window, which is part of the batch at any length.
+        max_tokens: largest number of padded tokens.
     """
     longest, used, end = order[begin].size, 0, begin
     while end < len(order):
@@ -42,17 +42,17 @@ def fitting(order: Sequence[Window], begin: int, max_tokens: int) -> int:
     return end
 
 
-def one_ahead(begun: Iterable[T]) -> Iterator[T]:
-    """The same items, each once the next one has been begun: a device works on while the last result is fetched."""
+def one_ahead(items: Iterable[T]) -> Iterator[T]:
+    """The same items, each after the next one was started: the device computes while the last result is fetched."""
     last: list[T] = []
-    for item in begun:
+    for item in items:
         yield from last
         last = [item]
     yield from last
 
 
-def _sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The tensor on a device; to a card without waiting for what it is still at work on."""
+def _to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The tensor on a device; a GPU is not synchronised."""
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -63,14 +63,14 @@ def _out_of_memory(error: RuntimeError) -> bool:
 
 
 class ModelScorer:
-    """Reads prompts with one state of a language model: adapter off (base) or on (tuned).
+    """Token statistics by one state of a language model: adapter off (base) or on (tuned).
 
     Args:
-        language_model: the model, loaded once for both states.
+        language_model: the model, shared by both states.
         tuned: whether its adapter is on.
-        max_batch_tokens: padded tokens per forward pass, at least those of the longest text; None takes what suits
-            the device, and halves it whenever memory runs out.
-        description: what the progress bar says; empty for none.
+        max_batch_tokens: largest number of padded tokens per forward pass, at least that of the longest text; None
+            for the default of the device, which is halved whenever memory runs out.
+        description: label of the progress bar; empty for none.
     """
 
     batches_per_round = 32
@@ -97,11 +97,11 @@ class ModelScorer:
             self.max_batch_tokens = min(self.max_batch_tokens, max(1, WHOLE_LOGITS_BYTES // (4 * vocabulary)))
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
-        """Statistics of each prompt's text, in order; a prompt that comes twice is read once.
+        """Statistics of each prompt's text, in order; repeated prompts are computed once.
 
         Raises:
-            UsageError: for a text of no tokens, one that is longer than a batch may be or than memory allows, or
-                numbers that are not finite.
+            UsageError: for a text without tokens, a text that exceeds `max_batch_tokens` or the memory, or
+                log-probabilities that are not finite.
         """
         distinct = list(dict.fromkeys(prompts))
         if distinct:
@@ -125,8 +125,10 @@ class ModelScorer:
         ids, firsts = self._tokens(prompts)
         context = self.language_model.context
         places = enumerate(zip(ids, firsts, strict=True))
-        spans = [span for i, (row, first) in places for span in windows(i, len(row) - 1, first, context)]
-        order = sorted(spans, key=lambda span: (-span.size, span.prompt, span.begin))
+        order = sorted(
+            (window for i, (row, first) in places for window in windows(i, len(row) - 1, first, context)),
+            key=lambda window: (-window.size, window.prompt, window.begin),
+        )
         if self.limit is not None and order[0].size > self.limit:
             raise UsageError(
                 f"max-batch-tokens must be at least {order[0].size}, the length of the longest text; got {self.limit}"
@@ -145,22 +147,22 @@ class ModelScorer:
     def columns(
         self, plan: Plan, batches: Sequence[Sequence[Window]], bar: Any
     ) -> list[tuple[Window, NDArray[np.float64]]]:
-        """The windows of some of a plan's batches, each with the (3, n) statistics of its scored positions."""
-        found = []
+        """The windows of some of a plan's batches, each with (3, n) statistics of its scored positions."""
+        columns: list[tuple[Window, NDArray[np.float64]]] = []
         with self.language_model.state(tuned=self.tuned) as network:
             reduction = Reduction(network.get_output_embeddings() if self.language_model.split_head else None)
-            begun = (pair for batch in batches for pair in self._begun(network, reduction, batch, plan.ids))
-            for windows_, values in one_ahead(begun):
-                found += self._fetched(windows_, values)
-                bar.update(sum(span.size for span in windows_))
-        return found
+            started = (pair for batch in batches for pair in self._started(network, reduction, batch, plan.ids))
+            for batch, values in one_ahead(started):
+                columns += self._fetched(batch, values)
+                bar.update(sum(window.size for window in batch))
+        return columns
 
-    def _begun(
+    def _started(
         self, network: Any, reduction: Reduction, order: Sequence[Window], ids: Sequence[list[int]]
     ) -> Iterator[tuple[Sequence[Window], torch.Tensor]]:
-        """Windows of a batch with their statistics, (3, n) on a device that may still be at work on them.
+        """Windows with their (3, n) statistics on the device, which may still be computing them.
 
-        What is too much for the memory is done again in halves.
+        A batch that exceeds the memory is split in halves and repeated.
         """
         begin = 0
         while begin < len(order):
@@ -179,14 +181,14 @@ class ModelScorer:
             begin = end
 
     def _fetched(self, batch: Sequence[Window], statistics: torch.Tensor) -> list[tuple[Window, NDArray[np.float64]]]:
-        """Windows with their statistics, off the device."""
+        """Windows with their (3, n) statistics as float64 arrays."""
         values = statistics.double().cpu().numpy()
         if not np.isfinite(values).all():
             raise UsageError(
                 f"model {self.language_model.identity.id!r} must give finite log-probabilities; it does not in "
                 f"{self.language_model.precision}: take another dtype"
             )
-        parts = np.split(values, np.cumsum([span.end - span.first for span in batch])[:-1], axis=1)
+        parts = np.split(values, np.cumsum([window.end - window.first for window in batch])[:-1], axis=1)
         return list(zip(batch, parts, strict=True))
 
     def _back_off(self, batch: Sequence[Window]) -> None:
@@ -202,7 +204,7 @@ class ModelScorer:
     def _tokens(self, prompts: Sequence[Prompt]) -> tuple[list[list[int]], list[int]]:
         """Ids of start token + context + text of each prompt, and the position that predicts the text's first token.
 
-        Context and text are tokenised apart, so that a text has the same tokens with and without a context.
+        Context and text are tokenised separately, so that a text has the same tokens with and without a context.
         """
         model = self.language_model
         contexts = list(dict.fromkeys(prompt.context for prompt in prompts if prompt.context))
@@ -214,19 +216,19 @@ class ModelScorer:
     def _forward(
         self, network: Any, reduction: Reduction, batch: Sequence[Window], ids: Sequence[list[int]]
     ) -> torch.Tensor:
-        """(3, n) statistics of the scored positions of the windows of a batch, one window after the other."""
+        """(3, n) statistics of the scored positions of a batch, window by window."""
         device = self.language_model.device
         width = batch[0].size
         x = torch.full((len(batch), width), self.language_model.start, dtype=torch.long)
         scored: list[int] = []
         targets: list[int] = []
-        for r, span in enumerate(batch):
-            row = ids[span.prompt]
-            x[r, : span.size] = torch.tensor(row[span.begin : span.end])
-            scored += range(r * width + span.first - span.begin, r * width + span.size)
-            targets += row[span.first + 1 : span.end + 1]
-        # Padding stands on the right, where a causal model cannot look, so no attention mask is needed.
-        x, places, target = (_sent(part, device) for part in (x, torch.tensor(scored), torch.tensor(targets)))
+        for r, window in enumerate(batch):
+            row = ids[window.prompt]
+            x[r, : window.size] = torch.tensor(row[window.begin : window.end])
+            scored += range(r * width + window.first - window.begin, r * width + window.size)
+            targets += row[window.first + 1 : window.end + 1]
+        # Padding is on the right, where a causal model cannot look, so no attention mask is needed.
+        x, places, target = (_to_device(part, device) for part in (x, torch.tensor(scored), torch.tensor(targets)))
         if self.language_model.split_head:
             states = network.get_decoder()(input_ids=x, use_cache=False).last_hidden_state
         else:

@@ -1,10 +1,11 @@
-"""Neighbours of a text: copies with a few words changed, for the neighbourhood comparison.
+"""Neighbours of a text: copies with a few words replaced, for the neighbourhood comparison.
 
-A member is more likely than its neighbours by more than other texts are: swapping words keeps topic, length and
-difficulty, and undoes what was learnt by heart. Words come from a masked language model where there is one, else from
-the unseen texts. Only the swapped spans change: whitespace, punctuation and layout stay, byte for byte.
+The likelihood of a member exceeds that of its neighbours by more than for other texts: replacing words keeps topic,
+length and difficulty, but not memorised wording. Words come from a masked language model if there is one, else from the
+unseen texts. Only the replaced spans change: whitespace, punctuation and layout stay, byte for byte.
 
-Source: Mattern et al. 2023, "Membership inference attacks against language models via neighbourhood comparison".
+Source: Mattern et al. 2023, "Membership inference attacks against language models via neighbourhood comparison",
+arXiv:2305.18462.
 """
 
 import hashlib
@@ -21,27 +22,27 @@ from fsd.errors import UsageError
 
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[^\W\d_])+(?:['’](?:(?![{_UNSPACED}])[^\W\d_])+)*")
-"""Letters, with apostrophes inside; in scripts that set no spaces (Chinese, Japanese), each character."""
+"""Letters with inner apostrophes; in scripts without spaces (Chinese, Japanese), each character."""
 
 NEAREST = 20
-"""A word is swapped against one of this many that are nearest to it in rank."""
+"""Number of words of nearest rank among which the replacement of a word is drawn."""
 TRIES = 10
-"""Draws for a neighbour that is none of those before."""
+"""Most draws for a neighbour that differs from those before."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words by class (case and length), the most frequent first; `ranks` says where in its class a word stands."""
+    """Words by class (case and length), the most frequent first; `ranks` gives the rank of a word in its class."""
 
     classes: Mapping[tuple[str, int], tuple[str, ...]]
     ranks: Mapping[str, int]
 
 
 def build_vocabulary(texts: Iterable[str]) -> Vocabulary:
-    """The words of some texts, the unseen ones, by class and frequency.
+    """The words of the unseen texts by class and frequency.
 
     Raises:
-        UsageError: if there are no words.
+        UsageError: if the texts have no words.
     """
     counts = Counter(word for text in texts for word in WORD.findall(text))
     if not counts:
@@ -65,18 +66,18 @@ def word_class(word: str) -> tuple[str, int]:
 
 
 def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: float = 0.15, seed: int = 42) -> list[str]:
-    """Neighbours that need no model: some words swapped against others of like frequency, case and length.
+    """Neighbours without a model: some words replaced by others of similar frequency, case and length.
 
     Args:
         text: the text.
-        vocabulary: what to draw from, see `build_vocabulary`.
-        count: how many neighbours.
-        share: of the words that are swapped, at least one.
-        seed: with the text, it determines the neighbours.
+        vocabulary: words to draw from, see `build_vocabulary`.
+        count: number of neighbours.
+        share: share of the words that are replaced, at least one word.
+        seed: determines the neighbours together with the text.
 
     Returns:
-        `count` texts, each different from `text` and, where enough words can be swapped, from each other; a text in
-        which nothing can be swapped (no words, or a vocabulary of only those) is its own neighbour.
+        `count` texts, each different from `text` and, if enough words can be replaced, from each other; a text in
+        which no word can be replaced is its own neighbour.
 
     Raises:
         UsageError: for a count below 1 or a share outside (0, 1].
@@ -85,11 +86,11 @@ def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: flo
         raise UsageError(f"count of neighbours must be at least 1; got {count}")
     if not 0 < share <= 1:
         raise UsageError(f"share of swapped words must be above 0 and at most 1; got {share}")
-    found = [(match.span(), others(match.group(), vocabulary)) for match in WORD.finditer(text)]
-    options = [(span, words) for span, words in found if words]
+    words = [(match.span(), replacements(match.group(), vocabulary)) for match in WORD.finditer(text)]
+    options = [(span, others) for span, others in words if others]
     if not options:
         return [text] * count
-    swaps = min(len(options), max(1, round(share * len(found))))
+    swaps = min(len(options), max(1, round(share * len(words))))
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
     rng = np.random.default_rng([seed, int.from_bytes(digest[:16])])
     neighbours: list[str] = []
@@ -104,10 +105,10 @@ def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: flo
     return neighbours
 
 
-def others(word: str, vocabulary: Vocabulary) -> tuple[str, ...]:
-    """Up to `NEAREST` other words of the same class that are nearest in rank; without any, of the same case.
+def replacements(word: str, vocabulary: Vocabulary) -> tuple[str, ...]:
+    """Up to `NEAREST` other words of the same class that are nearest in rank; if there are none, of the same case.
 
-    A word that the vocabulary does not know counts as rarer than all it knows.
+    A word outside the vocabulary ranks last.
     """
     case, length = word_class(word)
     lengths = sorted({size for kind, size in vocabulary.classes if kind == case}, key=lambda size: abs(size - length))
@@ -122,7 +123,7 @@ def others(word: str, vocabulary: Vocabulary) -> tuple[str, ...]:
 
 
 def replaced(text: str, swaps: Iterable[tuple[tuple[int, int], str]]) -> str:
-    """The text with some spans (begin, end), in order and apart, replaced, and nothing else changed."""
+    """The text with (begin, end) spans replaced, which must be in order and must not overlap."""
     parts = []
     done = 0
     for (begin, end), word in swaps:
@@ -132,7 +133,7 @@ def replaced(text: str, swaps: Iterable[tuple[tuple[int, int], str]]) -> str:
 
 
 class Proposal(NamedTuple):
-    """A masked model's word for `text[begin:end]`; `weight` is its suitability p(word)/(1 − p(original))."""
+    """A masked language model's word for `text[begin:end]`; `weight` is its suitability p(word)/(1 − p(original))."""
 
     begin: int
     end: int
@@ -141,13 +142,13 @@ class Proposal(NamedTuple):
 
 
 def masked_neighbours(text: str, proposals: Sequence[Proposal], *, count: int = 25) -> list[str]:
-    """The neighbours with one word swapped that a masked language model finds most suitable.
+    """Neighbours with one word replaced, the most suitable replacements first.
 
-    Suitability is the paper's: the probability of the other word, given that it is not the original. One swap a
-    neighbour, which the paper found best. Ties go to the earlier place.
+    The suitability of a word is its probability, given that it is not the original word (Mattern et al. 2023, §2). One
+    replacement per neighbour was best in the paper. Ties go to the earlier position.
 
     Returns:
-        Up to `count` different texts, none of them `text`, best first; a text without proposals is its own neighbour.
+        Up to `count` different texts other than `text`, best first; a text without proposals is its own neighbour.
 
     Raises:
         UsageError: for a count below 1.
@@ -157,7 +158,7 @@ def masked_neighbours(text: str, proposals: Sequence[Proposal], *, count: int = 
     neighbours: dict[str, None] = {}
     for begin, end, word, _ in sorted(proposals, key=lambda proposal: (-proposal.weight, proposal)):
         if not 0 <= begin < end <= len(text):
-            raise ValueError(f"a proposal must lie in the text of {len(text)} characters, got {begin}:{end}")
+            raise ValueError(f"a proposal must be a span of the text of {len(text)} characters, got {begin}:{end}")
         if word != text[begin:end]:
             neighbours[replaced(text, [((begin, end), word)])] = None
         if len(neighbours) == count:

@@ -1,8 +1,8 @@
-"""Where a text can be cut so that its tokens stay the same, for the tokenizers of which that is known.
+"""Positions at which a text can be cut without changing its tokens, for the tokenizers for which they are known.
 
-A pre-tokenizer cuts a text into pieces by a pattern, and nothing that comes after it looks across two pieces. Where
-no match of the pattern can hold two neighbouring bytes, the text can be cut between them, provided that the pattern
-looks no further ahead than its matches, but at whitespace, which stays together with what follows it.
+A pre-tokenizer cuts a text into pieces by a pattern, and no later step joins two pieces. If no match of the pattern can
+contain two neighbouring bytes, the text can be cut between them, provided that the pattern looks ahead of its matches
+at whitespace only, which stays together with the word that follows.
 """
 
 import json
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 CUT = 1
 """Flag of two bytes between which a text can be cut."""
 MAYBE_SPACE = 2
-"""Flag of two bytes that may be the end of whitespace outside ASCII: there is no cut after them."""
+"""Flag of two bytes that may end whitespace outside ASCII, after which there is no cut."""
 INDENT = 4
 """Flag of whitespace and a space: a text can be cut between them if the space is `LAST`."""
 LAST = 8
-"""Flag of a space and what is no whitespace."""
+"""Flag of a space followed by no whitespace."""
 
 _GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA_3 = (
@@ -40,8 +40,8 @@ SEPARATING = frozenset(
         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     }
 )
-"""Patterns (GPT-2 and NeoX, Llama 3, Qwen, GPT-4o) of which no match goes across a cut, see `_pairs`, and whose only
-look-ahead is for whitespace."""
+"""Patterns (GPT-2 and NeoX, Llama 3, Qwen, GPT-4o) without a match across a cut, see `_pairs`, and with no look-ahead
+but for whitespace."""
 PIECE = "^ ?(?:[A-Z]*[a-z]+|[A-Z]+)$"
 """Words that are one match of any of the patterns."""
 
@@ -60,19 +60,19 @@ SPACES_BEYOND = (
 
 @dataclass(frozen=True)
 class Cuts:
-    """How to cut texts for one tokenizer.
+    """The cuts of one tokenizer.
 
     Attributes:
-        flags: (65536,) of `CUT`, `MAYBE_SPACE`, `INDENT` and `LAST`, by 256·b + c for a byte b before a byte c.
-        pieces: a tokenizer of the same tokens for words that match `PIECE`, a line each with "Ġ" for a space; None
-            where there is no such short way.
+        flags: (65536,) sums of `CUT`, `MAYBE_SPACE`, `INDENT` and `LAST`, at 256·b + c for a byte b before a byte c.
+        pieces: faster tokenizer with the same tokens for words that match `PIECE`, one word a line and "Ġ" for a
+            space; None if there is none.
     """
 
     flags: NDArray[np.uint8]
     pieces: Any
 
     def words(self, texts: Sequence[bytes]) -> tuple[bytes, NDArray[np.int64]]:
-        """The texts, none empty, in a row, and where the words in it begin; at last, where it ends."""
+        """The concatenated texts, none of them empty, and the offsets of the words in them, with the end."""
         data = b"".join(texts)
         code = np.frombuffer(data, np.uint8)
         pairs = code[:-1].astype(np.uint16)
@@ -91,11 +91,10 @@ class Cuts:
 
 
 def cuts(backend: Any) -> Cuts | None:
-    """How to cut texts so that a tokenizer gives the same tokens; None where that is not known.
+    """The cuts at which a tokenizer gives the same tokens; None if they are not known.
 
-    It needs a pattern that agrees (see `SEPARATING`), a normaliser that neither makes whitespace nor composes ASCII
-    with what precedes it, and added tokens that do not look at what surrounds them. There is no cut where one of these
-    can stand.
+    It must have a pattern of `SEPARATING`, a normaliser that neither adds whitespace nor composes ASCII with what
+    precedes it, and added tokens that do not depend on their surroundings. There is no cut within an added token.
     """
     state = json.loads(backend.to_str())
     steps = _steps(state["pre_tokenizer"])
@@ -110,7 +109,7 @@ def cuts(backend: Any) -> Cuts | None:
     for token in added:
         code = token["content"].encode()
         flags[[256 * b + c for b, c in pairwise(code)]] &= MAYBE_SPACE
-        flags[256 * ord(" ") + code[0]] &= ~np.uint8(LAST)  # before one, whitespace stays together
+        flags[256 * ord(" ") + code[0]] &= ~np.uint8(LAST)  # whitespace before an added token stays together
     short = steps[-1]["type"] == "ByteLevel" and not any(
         re.fullmatch(" ?[A-Za-z]*", token["content"]) for token in added
     )
@@ -130,12 +129,12 @@ def _of_pieces(backend: Any, state: dict[str, Any]) -> Any:
 
 
 def _pairs(*, gpt_2: bool) -> NDArray[np.uint8]:
-    """(65536,) flags of two bytes. The second of a cut is ASCII, which composes with nothing before it.
+    """(65536,) flags of two bytes. The second byte of a cut is ASCII, which composes with nothing before it.
 
-    No match goes on from a letter or digit to whitespace or a mark (but to an apostrophe), from a letter or mark to a
-    digit, from a digit to a letter, or from a mark to whitespace other than a line break. One of GPT-2's does not go
-    from a mark (but an apostrophe) to a line break or letter either. Of a run of whitespace, its last space goes with
-    the word that follows, or stands alone before a digit.
+    No match continues from a letter or digit to whitespace or a mark (except an apostrophe), from a letter or mark to a
+    digit, from a digit to a letter, or from a mark to whitespace other than a line break. With GPT-2's pattern, none
+    continues from a mark (except an apostrophe) to a line break or letter either. The last space of a run of whitespace
+    belongs to the word that follows, or is a piece of its own before a digit.
     """
     flags = np.zeros((256, 256), dtype=np.uint8)
 
@@ -162,7 +161,7 @@ def _steps(step: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def _split(steps: Sequence[dict[str, Any]]) -> bool:
-    """Whether one step of a pre-tokenizer separates and no other undoes it."""
+    """Whether one step of a pre-tokenizer separates and no other step undoes it."""
     harmless = (
         _separates(step) or step["type"] == "Digits" or (step["type"] == "ByteLevel" and step is steps[-1])
         for step in steps

@@ -1,7 +1,6 @@
 """Token frequencies of a reference corpus: how common each token is in the language, for DC-PDD.
 
-A table is counted once (see `fsd.scoring.token_counting`), is small, and belongs to one tokenizer; any other is
-refused.
+A table is counted once (see `fsd.scoring.token_counting`), is small, and belongs to one tokenizer.
 """
 
 import hashlib
@@ -23,14 +22,14 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class FrequencyTable:
-    """How often each token of a model's vocabulary occurs in a reference corpus.
+    """Number of occurrences of each token of a model's vocabulary in a reference corpus.
 
     Attributes:
         counts: (V,) occurrences; V is the model's vocabulary, which may exceed the tokenizer's.
-        fingerprint: of the tokenizer that made it, see `fingerprint`.
-        model: the model whose tokenizer that is.
-        corpus: what was counted, in words.
-        documents: how many documents were counted.
+        fingerprint: hash of the tokenizer, see `fingerprint`.
+        model: the model of this tokenizer.
+        corpus: description of the corpus.
+        documents: number of documents that were counted.
     """
 
     counts: IntArray
@@ -46,27 +45,27 @@ class FrequencyTable:
 
     @property
     def tokens(self) -> int:
-        """N': all tokens of the corpus."""
+        """N': number of tokens of the corpus."""
         return int(self.counts.sum())
 
     @property
     def vocabulary(self) -> int:
-        """V: tokens that the model can give a probability."""
+        """V: size of the model's vocabulary."""
         return self.counts.size
 
     def log_frequency(self) -> FloatArray:
         """(V,) log f(v), nats, with f(v) = (count(v) + 1)/(N' + V), which sums to one.
 
-        Source: DC-PDD, eq. 5 (Laplace smoothing; tokens are counted, not documents).
+        Source: DC-PDD, arXiv:2409.14781, eq. 5 (Laplace smoothing; tokens are counted, not documents).
         """
         smoothed: FloatArray = np.log((self.counts + 1.0) / (self.tokens + self.vocabulary))
         return smoothed
 
     def matching(self, tokenizer: Any, vocabulary: int, model: str) -> "FrequencyTable":
-        """This table for a model of the same tokenizer, whose vocabulary may be padded to another size.
+        """This table for a model with the same tokenizer, whose vocabulary may be padded to another size.
 
         Raises:
-            UsageError: if the tokenizer is another, or a counted token lies outside the vocabulary.
+            UsageError: if the tokenizer differs, or a counted token is outside the vocabulary.
         """
         if fingerprint(tokenizer) != self.fingerprint:
             raise UsageError(
@@ -113,7 +112,7 @@ class FrequencyTable:
         """Read a table.
 
         Raises:
-            UsageError: if there is no such file, or it is broken or something else.
+            UsageError: if there is no such file, or it is not a whole table.
         """
         if not file.is_file():
             raise UsageError(f"frequency table must be a file; there is no file {file}")
@@ -123,31 +122,17 @@ class FrequencyTable:
             if about["format"] != FORMAT or counts.sum() != about["tokens"]:
                 raise ValueError("format or sum")
             return cls(counts, about["fingerprint"], about["model"], about["corpus"], about["documents"])
-        except Exception as error:  # a broken archive fails in a dozen ways
+        except Exception as error:  # a damaged archive raises many types of errors
             raise UsageError(
                 f"frequency table must be a whole file made by pipelines.frequencies; {file} is not"
             ) from error
 
 
-def merge(tables: Sequence[FrequencyTable]) -> FrequencyTable:
-    """One table of several parts of a corpus: counts add up.
-
-    Raises:
-        UsageError: for no tables, or tables of different tokenizers or vocabularies.
-    """
-    if len({(table.fingerprint, table.vocabulary) for table in tables}) != 1:
-        raise UsageError("tables to merge must be at least one, all of one tokenizer and vocabulary")
-    counts = np.stack([table.counts for table in tables]).sum(axis=0)
-    corpus = " + ".join(dict.fromkeys(table.corpus for table in tables))
-    documents = sum(table.documents for table in tables)
-    return FrequencyTable(counts, tables[0].fingerprint, tables[0].model, corpus, documents)
-
-
 def fingerprint(tokenizer: Any) -> str:
-    """A hash of what a fast tokenizer does to a text; truncation and padding are the caller's and left out.
+    """Hash of a fast tokenizer, without its truncation and padding, which each caller sets.
 
     Raises:
-        UsageError: if it is no fast tokenizer.
+        UsageError: if the tokenizer is not a fast one.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -159,12 +144,12 @@ def fingerprint(tokenizer: Any) -> str:
 
 
 def unigram_scorer(table: FrequencyTable, tokenize: Callable[[Sequence[str]], list[list[int]]]) -> Scorer:
-    """A scorer that knows tokens only by their frequency: logp_t = log f(x_t), whatever came before.
+    """A scorer by token frequency alone, without context: logp_t = log f(x_t).
 
-    It predicts the same at every position, so `mean` = Σ f log f and `std` are constants of the table.
+    The distribution is the same at every position, so `mean` = Σ f log f and `std` are constants of the table.
 
     Args:
-        table: of the tokenizer that `tokenize` uses, see `FrequencyTable.matching`.
+        table: frequencies of the tokenizer that `tokenize` uses, see `FrequencyTable.matching`.
         tokenize: texts → ids without special tokens, at least one per text.
     """
     log_f = table.log_frequency()
@@ -174,8 +159,8 @@ def unigram_scorer(table: FrequencyTable, tokenize: Callable[[Sequence[str]], li
 
     def score(prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
         for begin in range(0, len(prompts), 1024):
-            some = prompts[begin : begin + 1024]
-            for prompt, ids in zip(some, tokenize([prompt.text for prompt in some]), strict=True):
+            chunk = prompts[begin : begin + 1024]
+            for prompt, ids in zip(chunk, tokenize([prompt.text for prompt in chunk]), strict=True):
                 token = np.asarray(ids, dtype=np.int64)
                 constant = np.ones(token.size)
                 yield TokenStats(prompt.text, token, log_f[token], mean * constant, std * constant)

@@ -1,14 +1,14 @@
-"""Statistics of logits in one reading: a Triton kernel for graphics cards.
+"""Statistics of logits in one pass: a Triton kernel for GPUs.
 
-Rows of logits are read once, in their own dtype, and never written: no float32 copy of them stands in memory. One
-program reads one row, a block at a time, and keeps the sums of
-`logit_statistics.token_statistics` relative to the largest
-logit so far; when that grows from m to m', every l becomes l + d with d = (m − m') log₂ e, so that
+Rows of logits are read once, in their own dtype, and no float32 copy is written. One program reads one row, a block at
+a time, and accumulates the sums of `logit_statistics.token_statistics` relative to the largest logit so far; when that
+grows from m to m', every l becomes l + d with d = (m − m') log₂ e, so that
 
     Z' = 2^d Z,    A' = 2^d (A + d Z),    B' = 2^d (B + 2 d A + d² Z)
 
-for Z = Σ 2^l, A = Σ l 2^l and B = Σ l² 2^l. That is one exponential per logit and one per block. (Milakov and
-Gimelshein 2018, arXiv:1805.02867, do the same for Z alone.)
+for Z = Σ 2^l, A = Σ l 2^l and B = Σ l² 2^l. That is one exponential per logit and one per block.
+
+Source: Milakov and Gimelshein 2018, arXiv:1805.02867, for Z alone.
 """
 
 import torch
@@ -18,12 +18,12 @@ import triton.language as tl
 from fsd.token_stats import STD_FLOOR
 
 BLOCK = 4096
-"""Logits of a row read at once."""
+"""Logits of a row that are read at once."""
 LOG2_E = tl.constexpr(1.4426950408889634)
 LEAST = tl.constexpr(-200.0)
-"""Logits this far below the largest, in bits, weigh nothing in float32, −∞ among them."""
+"""Lower bound of logits relative to the largest, in bits; below it, their weight in float32 is zero."""
 LOWEST = tl.constexpr(-1e38)
-"""Below any logit that is no −∞."""
+"""Below any finite logit."""
 FLOOR = tl.constexpr(STD_FLOOR)
 
 
@@ -55,24 +55,22 @@ def _kernel(logits, target, out, rows, stride, width: tl.constexpr, block: tl.co
 
 
 def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """logp, mean and std of each row, float32, as `logit_statistics.token_statistics` gives them.
+    """logp, mean and std of each row, float32, equal to `logit_statistics.token_statistics`.
 
-    `logits` are not changed.
-
-    A logit of −∞ is a token of probability zero, which adds nothing to any sum. NaN gives NaN.
+    A logit of −∞ (a token of probability zero) adds nothing to any sum; NaN gives NaN. `logits` are not changed.
 
     Args:
-        logits: (n, V) of any float type, on a card, n ≥ 1; the columns of a row next to each other.
-        target: (n,) token ids below V, on the same card.
+        logits: (n, V) of any float type, on a GPU, n ≥ 1, contiguous within a row.
+        target: (n,) token ids below V, on the same GPU.
 
     Returns:
         (3, n) logp, mean, std in nats; std ≥ `STD_FLOOR`.
 
     Raises:
-        ValueError: if the columns of a row are apart.
+        ValueError: if the rows are not contiguous.
     """
     if logits.stride(1) != 1:
-        raise ValueError(f"the logits of a row must lie next to each other; their stride is {logits.stride(1)}")
+        raise ValueError(f"the logits of a row must be contiguous; got a stride of {logits.stride(1)}")
     rows, width = logits.shape
     out = torch.empty((3, rows), dtype=torch.float32, device=logits.device)
     block = min(BLOCK, triton.next_power_of_2(width))

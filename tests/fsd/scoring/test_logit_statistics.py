@@ -1,15 +1,16 @@
-"""Statistics of logits by hand and in float64, in chunks, and the choice of what makes them."""
+"""Statistics of logits by hand and in float64, in chunks, and the choice between kernel and torch."""
 
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from fsd.models.language_model import load
-from fsd.scoring import logit_statistics as reduction
+from fsd.scoring import logit_statistics
 from fsd.scoring.logit_statistics import Reduction, statistics_for, token_statistics
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import STD_FLOOR, Prompt
@@ -66,42 +67,46 @@ def test_chunks_of_any_size_give_the_same_statistics(monkeypatch: pytest.MonkeyP
     states, target = torch.randn(23, 8), torch.randint(300, (23,))
     with torch.inference_mode():
         expected = Reduction(head)(states, target)
-        monkeypatch.setitem(reduction.CHUNK_BYTES, "cpu", 5 * 4 * 300)
-        monkeypatch.setitem(reduction.BLOCK_BYTES, "cpu", 2 * 4 * 300)
+        monkeypatch.setitem(logit_statistics.CHUNK_BYTES, "cpu", 5 * 4 * 300)
+        monkeypatch.setitem(logit_statistics.BLOCK_BYTES, "cpu", 2 * 4 * 300)
         assert torch.allclose(Reduction(head)(states, target), expected, atol=5e-6)
         assert torch.allclose(Reduction(None)(head(states), target), expected, atol=5e-6)
 
 
-class Card:
-    """Says that it is a graphics card."""
+def imported_kernel() -> Any:
+    return pytest.importorskip("fsd.scoring.triton_kernel", reason="Triton is not installed", exc_type=ImportError)
+
+
+class FakeGPU:
+    """A device of type cuda."""
 
     type = "cuda"
 
 
 @pytest.fixture
-def _afresh() -> Iterator[None]:
+def _uncached() -> Iterator[None]:
     statistics_for.cache_clear()
     yield
     statistics_for.cache_clear()
 
 
-def test_a_cpu_does_without_a_kernel() -> None:
+def test_a_cpu_needs_no_kernel() -> None:
     assert statistics_for(torch.device("cpu"), torch.float32, 300) is token_statistics
 
 
-@pytest.mark.usefixtures("_afresh")
-def test_a_card_has_the_kernel_where_it_agrees_with_torch(
+@pytest.mark.usefixtures("_uncached")
+def test_a_gpu_uses_the_kernel_if_it_agrees_with_torch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fused = pytest.importorskip("fsd.scoring.triton_kernel", reason="Triton is not installed", exc_type=ImportError)
-    assert reduction._disagreement(torch.device("cpu"), torch.bfloat16, 300) == ""
-    monkeypatch.setattr(reduction, "_disagreement", lambda *_: "")
-    assert statistics_for(Card(), torch.bfloat16, 300) is fused.token_statistics  # type: ignore[arg-type]
+    triton_kernel = imported_kernel()
+    assert logit_statistics._disagreement(torch.device("cpu"), torch.bfloat16, 300) == ""
+    monkeypatch.setattr(logit_statistics, "_disagreement", lambda *_: "")
+    assert statistics_for(FakeGPU(), torch.bfloat16, 300) is triton_kernel.token_statistics  # type: ignore[arg-type]
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.usefixtures("_afresh")
-def test_a_kernel_that_fails_is_replaced_and_told_once(
+@pytest.mark.usefixtures("_uncached")
+def test_a_kernel_that_fails_is_replaced_with_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("triton", reason="Triton is not installed")
@@ -109,50 +114,52 @@ def test_a_kernel_that_fails_is_replaced_and_told_once(
     def fails(*_: object) -> str:
         raise RuntimeError("no C compiler\nand more")
 
-    monkeypatch.setattr(reduction, "_disagreement", fails)
-    card = Card()
+    monkeypatch.setattr(logit_statistics, "_disagreement", fails)
+    device = FakeGPU()
     for _ in range(2):
-        assert statistics_for(card, torch.bfloat16, 300) is token_statistics  # type: ignore[arg-type]
-    assert capsys.readouterr().err == "statistics are made by torch, without the fused kernel: no C compiler\n"
+        assert statistics_for(device, torch.bfloat16, 300) is token_statistics  # type: ignore[arg-type]
+    assert capsys.readouterr().err == (
+        "token statistics are computed by torch, without the Triton kernel: no C compiler\n"
+    )
 
 
-@pytest.mark.usefixtures("_afresh")
+@pytest.mark.usefixtures("_uncached")
 def test_a_kernel_with_other_numbers_is_not_used(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fused = pytest.importorskip("fsd.scoring.triton_kernel", reason="Triton is not installed", exc_type=ImportError)
-    monkeypatch.setattr(fused, "token_statistics", lambda logits, _: torch.zeros(3, len(logits)))
-    told = reduction._disagreement(torch.device("cpu"), torch.float32, 300)
-    assert told.startswith("its numbers are ")
-    monkeypatch.setattr(reduction, "_disagreement", lambda *_: told)
-    assert statistics_for(Card(), torch.float32, 300) is token_statistics  # type: ignore[arg-type]
-    assert told in capsys.readouterr().err
+    triton_kernel = imported_kernel()
+    monkeypatch.setattr(triton_kernel, "token_statistics", lambda logits, _: torch.zeros(3, len(logits)))
+    difference = logit_statistics._disagreement(torch.device("cpu"), torch.float32, 300)
+    assert difference.startswith("its numbers differ by ")
+    monkeypatch.setattr(logit_statistics, "_disagreement", lambda *_: difference)
+    assert statistics_for(FakeGPU(), torch.float32, 300) is token_statistics  # type: ignore[arg-type]
+    assert difference in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("_afresh")
-def test_too_little_memory_for_the_trial_is_backed_off_from_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_uncached")
+def test_running_out_of_memory_in_the_comparison_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="Triton is not installed")
 
     def full(*_: object) -> str:
         raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setattr(reduction, "_disagreement", full)
+    monkeypatch.setattr(logit_statistics, "_disagreement", full)
     with pytest.raises(torch.OutOfMemoryError):
-        statistics_for(Card(), torch.float32, 300)  # type: ignore[arg-type]
+        statistics_for(FakeGPU(), torch.float32, 300)  # type: ignore[arg-type]
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter is numpy
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("split", [True, False])
-def test_the_engine_reads_the_same_through_the_kernel(
+def test_scores_with_the_kernel_are_the_same(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, split: bool
 ) -> None:
-    fused = pytest.importorskip("fsd.scoring.triton_kernel", reason="Triton is not installed", exc_type=ImportError)
+    triton_kernel = imported_kernel()
     model = load(str(tiny), device="cpu", dtype=dtype)
     model.split_head = split
     prompts = [Prompt(text) for text in TEXTS]
     expected = list(ModelScorer(model)(prompts))
-    monkeypatch.setattr(reduction, "statistics_for", lambda *_: fused.token_statistics)
+    monkeypatch.setattr(logit_statistics, "statistics_for", lambda *_: triton_kernel.token_statistics)
     for got, other in zip(ModelScorer(model)(prompts), expected, strict=True):
         for column in ("logp", "mean", "std"):
             np.testing.assert_allclose(getattr(got, column), getattr(other, column), atol=5e-6)

@@ -1,5 +1,7 @@
 """Neighbours by a masked model: deterministic, in case, with the model's own probabilities, raw text kept."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,18 @@ def test_neighbours_differ_in_one_word_and_keep_the_rest(masked: MaskedModel) ->
 def test_a_text_without_words_is_its_own_neighbour(masked: MaskedModel) -> None:
     assert masked("12") == ["12"]
     assert propose(masked, "") == []
+
+
+def test_a_model_never_runs_code_of_its_own(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Path(shutil.copytree(folder, tmp_path / "own"))
+    config = json.loads((own / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "code.Config", "AutoModelForMaskedLM": "code.Model"}}
+    (own / "config.json").write_text(json.dumps(config))
+    (own / "code.py").write_text(f"from pathlib import Path\nPath({str(tmp_path / 'executed')!r}).touch()\n")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # the answer to the library's question
+    with pytest.raises(UsageError, match="must be a masked language model"):
+        MaskedModel(str(own), device="cpu")
+    assert not (tmp_path / "executed").exists()
 
 
 def test_a_causal_model_is_refused(tiny: Path) -> None:

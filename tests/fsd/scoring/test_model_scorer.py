@@ -1,4 +1,4 @@
-"""The engine against transformers' own loss, slow float64 loops, and itself read another way."""
+"""The model scorer against transformers' own loss, slow float64 loops, and other batches of the same texts."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -86,7 +86,7 @@ def test_a_padded_row_equals_the_row_alone(
         np.testing.assert_allclose(arrays(stats), arrays(score(model, [stats.text])[0]), atol=5e-6)
 
 
-def test_two_readings_are_bitwise_the_same(model: LanguageModel) -> None:
+def test_two_calls_give_bitwise_the_same(model: LanguageModel) -> None:
     for one, other in zip(score(model, TEXTS), score(model, TEXTS), strict=True):
         assert np.array_equal(arrays(one), arrays(other))
 
@@ -100,7 +100,7 @@ def test_a_model_that_caps_its_logits_is_scored_by_its_own_logits(make_model: Ca
     assert abs(score(model, TEXTS[1:2])[0].logp - stats.logp).max() > 0.01
 
 
-def test_a_model_that_makes_all_its_logits_gets_smaller_batches(
+def test_a_model_that_computes_all_logits_at_once_gets_smaller_batches(
     make_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(scoring.BATCH_TOKENS, "cpu", 10_000)
@@ -123,7 +123,7 @@ def test_bfloat16_stays_near_float32_and_finite(tiny: Path, model: LanguageModel
         np.testing.assert_allclose(arrays(one), arrays(other), atol=0.25)
 
 
-def test_logits_that_are_no_numbers_are_refused(tiny: Path) -> None:
+def test_logits_that_are_not_finite_are_refused(tiny: Path) -> None:
     broken = load(str(tiny), device="cpu")
     with torch.no_grad():
         broken.base.get_output_embeddings().weight[5] = float("nan")
@@ -146,7 +146,7 @@ def test_windows_score_every_position_once_with_half_a_context(length: int, firs
         assert span.begin == 0 or span.first - span.begin >= context // 2
 
 
-def test_a_long_text_equals_a_slow_reading_one_token_at_a_time(model: LanguageModel) -> None:
+def test_a_long_text_equals_a_slow_loop_over_its_tokens(model: LanguageModel) -> None:
     text = "the score of an unseen text moves more than the score of a member. " * 12
     ids = [model.start, *model.tokens([text])[0]]
     assert len(ids) > 3 * model.context
@@ -226,14 +226,14 @@ def count_passes(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> list[
     return shapes
 
 
-def test_identical_prompts_are_read_once(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_identical_prompts_are_computed_once(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = count_passes(model, monkeypatch)
     stats = score(model, ["a member", "x", "a member", "a member"])
     assert len(shapes) == 2
     assert [s.text for s in stats] == ["a member", "x", "a member", "a member"]
 
 
-def test_a_batch_that_exceeds_memory_is_done_in_halves(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_exceeds_memory_is_split_in_halves(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"the text {letter}" for letter in "12345678"]
     expected = score(model, texts)
     decoder = model.base.get_decoder()
@@ -253,7 +253,7 @@ def test_a_batch_that_exceeds_memory_is_done_in_halves(model: LanguageModel, mon
         np.testing.assert_allclose(arrays(one), arrays(other), atol=5e-6)
 
 
-def test_a_text_that_exceeds_memory_alone_is_the_users_matter(
+def test_a_single_text_that_exceeds_memory_is_a_usage_error(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any, **__: Any) -> Any:
@@ -284,12 +284,12 @@ def test_a_budget_below_one_text_is_refused(model: LanguageModel, budget: int, m
 def test_results_are_fetched_one_behind() -> None:
     seen: list[str] = []
 
-    def begun() -> Iterator[int]:
+    def started() -> Iterator[int]:
         for i in range(3):
             seen.append(f"begin {i}")
             yield i
 
-    for i in one_ahead(begun()):
+    for i in one_ahead(started()):
         seen += [f"fetch {i}"]
     assert seen == ["begin 0", "begin 1", "fetch 0", "begin 2", "fetch 1", "fetch 2"]
     assert list(one_ahead([])) == []

@@ -92,7 +92,7 @@ def test_each_text_alone_counts_as_it_should():
         assert tally.total().tolist() == slowly(made, [text], 800), repr(text)
 
 
-def test_any_other_tokenizer_reads_the_whole_text():
+def test_any_other_tokenizer_processes_the_whole_text():
     made = tokenizer(pre_tokenizers.ByteLevel(use_regex=False, add_prefix_space=False))
     assert cuts(made.backend_tokenizer) is None
     assert counted(made, SOUPS).counts.tolist() == slowly(made, SOUPS, 800)
@@ -121,8 +121,8 @@ def test_memory_is_bounded_without_changing_counts(monkeypatch, separates):
     monkeypatch.setattr(counting, "BATCH", 200)
     monkeypatch.setattr(counting, "BLOCK", 10)
     monkeypatch.setattr(counting, "WORDS", 50)
-    for kept in (1, 1000, 3000, 10**9):
-        monkeypatch.setattr(counting, "KEPT", kept)
+    for pending in (1, 1000, 3000, 10**9):
+        monkeypatch.setattr(counting, "PENDING", pending)
         assert counted(made, texts).counts.tolist() == expected
 
 

@@ -1,3 +1,5 @@
+"""Frequency tables: smoothing, files, tokenizers; and the unigram scorer."""
+
 import math
 
 import numpy as np
@@ -6,7 +8,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from fsd.errors import UsageError
-from fsd.scoring.token_frequencies import FrequencyTable, fingerprint, merge, unigram_scorer
+from fsd.scoring.token_frequencies import FrequencyTable, fingerprint, unigram_scorer
 from fsd.token_stats import STD_FLOOR, Prompt
 
 
@@ -30,17 +32,6 @@ def test_log_frequency_by_hand():
 def test_frequencies_sum_to_one():
     counts = np.random.default_rng(0).integers(0, 10**9, 50_000)
     assert np.exp(table(counts).log_frequency()).sum() == pytest.approx(1, abs=1e-12)
-
-
-def test_merging_adds_counts_and_documents():
-    both = merge([table([1, 2, 0]), table([0, 5, 1], documents=3, corpus="d")])
-    assert (both.counts.tolist(), both.documents, both.tokens, both.corpus) == ([1, 7, 1], 5, 9, "c + d")
-
-
-@pytest.mark.parametrize("tables", [[], [table([1]), table([1, 2])], [table([1]), table([1], fingerprint="g")]])
-def test_tables_that_do_not_belong_together_are_not_merged(tables):
-    with pytest.raises(UsageError, match="merge"):
-        merge(tables)
 
 
 def test_round_trip_and_same_bytes(tmp_path):
@@ -73,7 +64,7 @@ def test_a_broken_table_is_refused_wherever_a_byte_changes(tmp_path):
             FrequencyTable.load(file)
 
 
-def test_something_else_or_nothing_is_refused(tmp_path):
+def test_a_file_of_another_format_and_a_missing_one_are_refused(tmp_path):
     np.savez(tmp_path / "other.npz", counts=np.arange(3))
     np.save(tmp_path / "array.npy", np.arange(3))
     for name in ("other.npz", "array.npy"):
@@ -87,7 +78,7 @@ def test_something_else_or_nothing_is_refused(tmp_path):
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
 
-def test_the_fingerprint_outlives_saving_and_ignores_truncation_and_padding(tmp_path):
+def test_the_fingerprint_survives_saving_and_ignores_truncation_and_padding(tmp_path):
     tokenizer = word_tokenizer("? a b")
     mark = fingerprint(tokenizer)
     tokenizer.save_pretrained(tmp_path)

@@ -13,7 +13,7 @@ import torch
 from fsd.scoring.logit_statistics import token_statistics as by_torch
 from fsd.token_stats import STD_FLOOR
 
-fused = pytest.importorskip("fsd.scoring.triton_kernel", reason="Triton is not installed", exc_type=ImportError)
+triton_kernel = pytest.importorskip("fsd.scoring.triton_kernel", reason="Triton is not installed", exc_type=ImportError)
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def slow(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 def test_hand_computed() -> None:
     logits = torch.tensor([[0.5, 0.25, 0.25]]).log()
-    logp, mean, std = fused.token_statistics(logits, torch.tensor([1]))[:, 0].tolist()
+    logp, mean, std = triton_kernel.token_statistics(logits, torch.tensor([1]))[:, 0].tolist()
     ln2 = 0.6931471805599453
     assert logp == pytest.approx(-2 * ln2, abs=1e-6)
     assert mean == pytest.approx(-1.5 * ln2, abs=1e-6)
@@ -52,24 +52,24 @@ def test_agrees_with_definition_and_with_torch(dtype: torch.dtype, vocabulary: i
         logits = logits.sort(-1, descending=order == "falling").values
     logits = logits.to(dtype)
     target = torch.tensor([0, vocabulary // 2, vocabulary - 1])
-    got = fused.token_statistics(logits, target).double()
+    got = triton_kernel.token_statistics(logits, target).double()
     assert torch.allclose(got, slow(logits, target), rtol=0, atol=5e-6)
     assert torch.allclose(got, by_torch(logits.float().clone(), target).double(), rtol=0, atol=1e-5)
 
 
-def test_leaves_logits_as_they_are_and_reads_rows_that_lie_apart() -> None:
+def test_logits_are_unchanged_and_rows_may_have_a_stride() -> None:
     wide = torch.randn(4, 900)
     kept = wide.clone()
     part, target = wide[::2, :700], torch.tensor([3, 699])
-    assert torch.allclose(fused.token_statistics(part, target).double(), slow(part, target), rtol=0, atol=5e-6)
+    assert torch.allclose(triton_kernel.token_statistics(part, target).double(), slow(part, target), rtol=0, atol=5e-6)
     assert torch.equal(wide, kept)
-    with pytest.raises(ValueError, match="stride is 900"):
-        fused.token_statistics(wide.t(), torch.tensor([0]))
+    with pytest.raises(ValueError, match="got a stride of 900"):
+        triton_kernel.token_statistics(wide.t(), torch.tensor([0]))
 
 
 def test_shift_changes_nothing() -> None:
     logits, target = torch.randn(2, 6000), torch.tensor([1, 5999])
-    one, other = (fused.token_statistics(logits + shift, target) for shift in (0, 64))
+    one, other = (triton_kernel.token_statistics(logits + shift, target) for shift in (0, 64))
     assert torch.allclose(one, other, rtol=0, atol=2e-5)
 
 
@@ -79,18 +79,18 @@ def test_tokens_of_probability_zero() -> None:
     logits[1, :5000] = -torch.inf  # a whole block, the first
     logits[2, 1::2] = -torch.inf
     target = torch.tensor([5, 6000, 8])
-    got = fused.token_statistics(logits, target).double()
+    got = triton_kernel.token_statistics(logits, target).double()
     assert torch.allclose(got, slow(logits, target), rtol=0, atol=5e-6)
     assert torch.allclose(got, by_torch(logits.clone(), target).double(), rtol=0, atol=1e-5)
-    assert fused.token_statistics(logits, torch.tensor([5000, 6000, 8]))[0, 0] == -torch.inf
+    assert triton_kernel.token_statistics(logits, torch.tensor([5000, 6000, 8]))[0, 0] == -torch.inf
 
 
 def test_all_alike_and_certain() -> None:
-    alike = fused.token_statistics(torch.full((1, 5000), 3.0), torch.tensor([4]))[:, 0].double()
+    alike = triton_kernel.token_statistics(torch.full((1, 5000), 3.0), torch.tensor([4]))[:, 0].double()
     assert torch.allclose(alike, torch.tensor([-8.517193191416238, -8.517193191416238, STD_FLOOR]).double(), atol=1e-4)
     certain = torch.zeros(1, 5000)
     certain[0, 4500] = 1e4
-    logp, mean, std = fused.token_statistics(certain, torch.tensor([4500]))[:, 0].tolist()
+    logp, mean, std = triton_kernel.token_statistics(certain, torch.tensor([4500]))[:, 0].tolist()
     assert (logp, mean, std) == (0.0, 0.0, pytest.approx(STD_FLOOR))
 
 
@@ -99,7 +99,7 @@ def test_all_alike_and_certain() -> None:
 def test_what_is_no_number_is_not_hidden(bad: float, place: int) -> None:
     logits = torch.randn(2, 5000)
     logits[1, place] = bad
-    got = fused.token_statistics(logits, torch.tensor([7, 7]))
+    got = triton_kernel.token_statistics(logits, torch.tensor([7, 7]))
     assert got[:, 0].isfinite().all()
     assert not got[:, 1].isfinite().any()
 
@@ -108,23 +108,24 @@ COMPILE = """
 import re, sys, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from fsd.scoring import triton_kernel as fused
+from fsd.scoring import triton_kernel
 
 warps, threads = 8, 256
 for capability in (80, 90):
     for dtype, size in (("bf16", 2), ("fp16", 2), ("fp32", 4)):
         signature = {"logits": f"*{dtype}", "target": "*i64", "out": "*fp32", "rows": "i32", "stride": "i32"}
         source = ASTSource(
-            fn=fused._kernel,
+            fn=triton_kernel._kernel,
             signature=signature | {"width": "constexpr", "block": "constexpr"},
-            constexprs={"width": 50304, "block": fused.BLOCK},
+            constexprs={"width": 50304, "block": triton_kernel.BLOCK},
             attrs={(at,): [["tt.divisibility", 16]] for at in (0, 4)},
         )
         built = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
         assert built.asm["cubin"]
         ptx = built.asm["ptx"]
-        assert len(re.findall(r"ex2[.]approx", ptx)) == fused.BLOCK // threads + 1, "one exponential a logit"
-        assert len(re.findall(r"ld[.]global[.\\w]*v4", ptx)) >= fused.BLOCK // threads * size // 16, "16 bytes at once"
+        assert len(re.findall(r"ex2[.]approx", ptx)) == triton_kernel.BLOCK // threads + 1, "one exponential a logit"
+        loads = len(re.findall(r"ld[.]global[.\\w]*v4", ptx))
+        assert loads >= triton_kernel.BLOCK // threads * size // 16, "16 bytes at once"
         print("compiled", capability, dtype)
 """
 
