@@ -40,7 +40,7 @@ class ModelPool:
         return self._fingerprints[key]
 
     def with_frequency_file(self, config: ModelConfig) -> ModelConfig:
-        """The settings with the token frequencies of a package's docstrings, if asked for, counted into a file."""
+        """The settings with a frequency file in place of `docstrings:PACKAGE`, whose tokens are counted first."""
         package = (config.frequencies or "").partition(DOCSTRINGS)[2]
         return replace(config, frequencies=str(self._count(config, package))) if package else config
 

@@ -6,7 +6,7 @@ A declaration states what is varied, which scores and metrics are shown, and the
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -60,6 +60,9 @@ Levels = Mapping[str, Mapping[str, Any]]
 `data.data` holds files, published benchmarks (`wikimia:64`), or the embedded corpus: `embedded` for all of it,
 `embedded:math,stat` for some fields, and `embedded:dated` to put the publication date before each text.
 """
+
+
+Values = Mapping[str, Any] | Iterable[Any]
 
 
 @dataclass(frozen=True)
@@ -163,14 +166,24 @@ def with_defaults(*names: str) -> tuple[DetectorSpec, ...]:
     return tuple(DetectorSpec(name) for name in names)
 
 
+def vary(name: str, setting: str, values: Values, small: Values | None = None) -> Axis:
+    """An axis of one setting. Values are given with their labels, or are their own labels."""
+
+    def levels(values: Values) -> Levels:
+        labelled = values if isinstance(values, Mapping) else {str(value): value for value in values}
+        return {label: {setting: value} for label, value in labelled.items()}
+
+    return Axis(name, levels(values), None if small is None else levels(small))
+
+
 def model_axis(*ids: str) -> Axis:
     """Models as an axis; at the small scale the embedded target and its twin."""
-    return Axis(MODEL, {i: {"model.model": i} for i in ids}, {i: {"model.model": i} for i in EMBEDDED_MODELS})
+    return vary(MODEL, "model.model", ids, EMBEDDED_MODELS)
 
 
 def data_axis(*names: str, small: tuple[str, ...] = ("embedded:cs,eess,stat,math", "embedded:q-bio,econ")) -> Axis:
     """Benchmarks as an axis; at the small scale fields of the embedded corpus."""
-    return Axis(DATA, {n: {"data.data": (n,)} for n in names}, {n: {"data.data": (n,)} for n in small})
+    return vary(DATA, "data.data", {name: (name,) for name in names}, {name: (name,) for name in small})
 
 
 def names() -> tuple[str, ...]:

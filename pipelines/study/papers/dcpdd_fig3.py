@@ -1,20 +1,13 @@
 """DC-PDD paper (arXiv 2409.14781), Figure 3: model size and text length."""
 
-from pipelines.study.spec import Axis, Study, model_axis, with_defaults
-
-LENGTHS = (64, 128, 256, 512)
-SMALL = (16, 32, 64)
+from pipelines.study.spec import Study, model_axis, vary, with_defaults
 
 STUDY = Study(
     place="DC-PDD, Figure 3",
     title="How much do model size and text length matter?",
     axes=(
         model_axis("EleutherAI/pythia-1.4b", "EleutherAI/pythia-2.8b", "EleutherAI/pythia-6.9b"),
-        Axis(
-            "words",
-            {str(words): {"texts.words": words} for words in LENGTHS},
-            {str(words): {"texts.words": words} for words in SMALL},
-        ),
+        vary("words", "texts.words", (64, 128, 256, 512), (16, 32, 64)),
     ),
     detectors=with_defaults("perplexity", "zlib", "min_k", "min_k_pp", "dc_pdd"),
     rows=("model", "detector"),

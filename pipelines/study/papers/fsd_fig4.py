@@ -1,20 +1,11 @@
 """FSD paper (arXiv 2410.10880), Figures 4 and 6: number of unseen texts."""
 
-from pipelines.study.spec import Axis, Study, with_defaults
-
-COUNTS = (0, 30, 50, 100, 150, 200, 250, 300)
-SMALL = (0, 10, 20, 40, 60)
+from pipelines.study.spec import Study, vary, with_defaults
 
 STUDY = Study(
     place="FSD, Figures 4 and 6",
     title="How many unseen texts does FSD need?",
-    axes=(
-        Axis(
-            "unseen texts",
-            {str(count): {"texts.unseen_count": count} for count in COUNTS},
-            {str(count): {"texts.unseen_count": count} for count in SMALL},
-        ),
-    ),
+    axes=(vary("unseen texts", "texts.unseen_count", (0, 30, 50, 100, 150, 200, 250, 300), (0, 10, 20, 40, 60)),),
     detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
     rows=("unseen texts",),
     columns=("metric", "detector"),

@@ -1,20 +1,11 @@
 """FSD paper (arXiv 2410.10880), Table 15: unseen texts from the same, a mixed and another domain."""
 
-from pipelines.study.spec import Axis, Study, with_defaults
+from pipelines.study.spec import Study, vary, with_defaults
 
 STUDY = Study(
     place="FSD, Table 15",
     title="Must the fine-tuning texts be from the domain of the tested texts?",
-    axes=(
-        Axis(
-            "unseen texts",
-            {
-                "own domain": {"texts.foreign": 0.0},
-                "half and half": {"texts.foreign": 0.5},
-                "foreign domain": {"texts.foreign": 1.0},
-            },
-        ),
-    ),
+    axes=(vary("unseen texts", "texts.foreign", {"own domain": 0.0, "half and half": 0.5, "foreign domain": 1.0}),),
     detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
     columns=("unseen texts", "state"),
     settings={"data.data": ("wikimia",), "texts.other": ("arxivtection",)},

@@ -1,20 +1,11 @@
 """FSD paper (arXiv 2410.10880), Table 4: training texts of the adapter."""
 
-from pipelines.study.spec import Axis, Study, with_defaults
+from pipelines.study.spec import Study, vary, with_defaults
 
 STUDY = Study(
     place="FSD, Table 4",
     title="Must the fine-tuning texts be non-members?",
-    axes=(
-        Axis(
-            "trained on",
-            {
-                "members": {"texts.trained_on": "mem"},
-                "all": {"texts.trained_on": "all"},
-                "non-members": {"texts.trained_on": "non"},
-            },
-        ),
-    ),
+    axes=(vary("trained on", "texts.trained_on", {"members": "mem", "all": "all", "non-members": "non"}),),
     detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
     columns=("state", "trained on"),
     metrics=("auc",),

@@ -1,20 +1,11 @@
 """FSD paper (arXiv 2410.10880), Table 6: fine-tuning methods."""
 
-from pipelines.study.spec import Axis, Study, with_defaults
+from pipelines.study.spec import Study, vary, with_defaults
 
 STUDY = Study(
     place="FSD, Table 6",
     title="Does the fine-tuning method matter?",
-    axes=(
-        Axis(
-            "method",
-            {
-                "AdaLoRA": {"training.method": "adalora"},
-                "IA3": {"training.method": "ia3"},
-                "LoRA": {"training.method": "lora"},
-            },
-        ),
-    ),
+    axes=(vary("method", "training.method", {"AdaLoRA": "adalora", "IA3": "ia3", "LoRA": "lora"}),),
     detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
     columns=("state", "method"),
     settings={"data.data": ("wikimia",)},

@@ -35,7 +35,7 @@ def test_the_key_covers_what_moves_the_numbers_and_nothing_else(key, other, tmp_
     assert len(set(keys)) == len(keys)
 
 
-def test_the_key_holds_the_precision_that_auto_stands_for(key, monkeypatch):
+def test_the_key_depends_on_the_resolved_precision(key, monkeypatch):
     on_cpu = key()
     assert on_cpu == key(device="cpu", dtype="float32")
     monkeypatch.setattr("fsd.models.language_model.torch_device", lambda _: torch.device("cuda"))

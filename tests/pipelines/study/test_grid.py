@@ -3,10 +3,10 @@ import pytest
 from fsd.errors import UsageError
 from pipelines.study import spec
 from pipelines.study.grid import StudyConfig, plan
-from pipelines.study.spec import Axis, Study, data_axis, model_axis, with_defaults
+from pipelines.study.spec import Study, data_axis, model_axis, vary, with_defaults
 
-RATES = Axis("rate", {"low": {"training.learning_rate": 1e-4}, "high": {"training.learning_rate": 1e-3}})
-RANKS = Axis("rank", {"8": {"training.rank": 8}, "16": {"training.rank": 16}}, {"16": {"training.rank": 16}})
+RATES = vary("rate", "training.learning_rate", {"low": 1e-4, "high": 1e-3})
+RANKS = vary("rank", "training.rank", (8, 16), (16,))
 FULL = StudyConfig(model=("a/model",), data=("texts.jsonl",), scale="full")
 
 

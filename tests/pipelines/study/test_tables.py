@@ -62,13 +62,13 @@ def test_a_missing_number_is_a_dash():
     assert text == "–"
 
 
-def test_where_nothing_is_trained_the_base_score_stands():
+def test_cells_without_training_show_the_base_score():
     grid = study(states=("fsd",))
     (measurement,) = tables.measurements(grid, [result({"method": "none"}, auc__loss_of_base=0.7)])
     assert measurement.estimate.value == 0.7
 
 
-def test_the_papers_own_numbers_stand_beside_ours_for_the_same_model():
+def test_numbers_of_the_paper_are_shown_for_the_same_model():
     place = ("a/b", "", "loss", "FSD", "AUC")
     grid = study(axes=(model_axis("a/b", "a/c"),), columns=("model",), states=("fsd",), paper={place: 0.91})
     measured = tables.measurements(grid, [result({"model": m}, auc__loss_of_fsd=0.88) for m in ("a/b", "a/c")])
