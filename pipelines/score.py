@@ -36,10 +36,10 @@ def main(config: ScoreConfig) -> None:
     from fsd.scoring.deviation import evaluate, usable
     from fsd.scoring.scorers import view_inputs
     from pipelines.common import detection
-    from pipelines.detect import verdicts as _case
+    from pipelines.common.output import check_table_path, write_table
 
     out = Path(config.out)
-    _case.check_out(out)
+    check_table_path(out)
     documents = read_files(config.data, parse_columns(config.columns))
     unseen = read_files([config.unseen]) if config.unseen else []
     texts = [document.text for document in documents]
@@ -57,7 +57,7 @@ def main(config: ScoreConfig) -> None:
     announce(texts, detectors, scorers["base"], material, price=config.api.price)
     scores = evaluate(texts, detectors, scorers, material, shown=True).base
     table = frame(documents, scores)
-    _case.write(table, out)
+    write_table(table, out)
     if answers:
         answers.delete()
     metrics, blind = judge(documents, scores, seed=config.seed)

@@ -1,58 +1,80 @@
-"""What a user is told about their texts: sentences, a table on the terminal, and the report."""
+"""Terminal output, figure and HTML report for a set of verdicts."""
 
 import hashlib
 from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from fsd.errors import UsageError
 from fsd.evaluation.intervals import Estimate
-from fsd.reporting import figures as plots
-from fsd.reporting import html as report
-from pipelines.detect.classifier import MEMBER, NOT_SHOWN, OUTSIDE, Detective
-from pipelines.detect.verdicts import Case, Corpus, Measured
+from fsd.reporting import console, figures, html
+from fsd.tracking import Run
+from pipelines.common.output import write_table, write_text
+from pipelines.detect.classifier import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, MembershipClassifier
+from pipelines.detect.verdicts import DatasetComparison, Measured, Verdicts
 
-SHOWN = 10
-"""Rows on the terminal."""
-LISTED = 500
-"""Rows in the report; the file of verdicts holds all."""
-BEGINNING = 90
-"""Characters of a text that the tables quote."""
+if TYPE_CHECKING:
+    from pipelines.detect.__main__ import DetectConfig
 
-
-def percent(estimate: Estimate) -> str:
-    """A share with its interval: 5.7 % [2.1, 12.0]."""
-    return f"{estimate.value:.1%} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]".replace("%", " %", 1)
+TERMINAL_ROWS = 10
+REPORT_ROWS = 500
+TERMINAL_CHARACTERS, REPORT_CHARACTERS = 34, 90
+"""Length of the beginning of each text in the tables."""
 
 
-def findings(case: Case) -> list[str]:
-    """The answer in sentences, the most important first."""
-    calibration, texts = case.calibration, len(case.documents)
-    called = case.count(MEMBER)
+def deliver(
+    verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, config: "DetectConfig", run: Run
+) -> None:
+    """Write the output files, and log verdicts, report, figure and metrics to the run."""
+    table = verdicts.frame()
+    page = html.render(content(verdicts, classifier, adapter, config.files))
+    if config.out:
+        write_table(table, Path(config.out))
+    if config.report:
+        write_text(page, Path(config.report))
+    texts = (document.text for document in verdicts.documents)
+    run.log_dataset("suspect", texts, source=", ".join(config.files), context="detect")
+    run.log_table("verdicts.parquet", table)
+    run.log_text("report.html", page)
+    run.log_bytes("verdicts.png", figure(verdicts))
+    run.log_metrics(verdicts.metrics())
+
+
+def show(verdicts: Verdicts) -> None:
+    """Print the rows with the lowest p-values, and the conclusions."""
+    rest = max(0, len(verdicts.documents) - TERMINAL_ROWS)
+    title = f"{_count(len(verdicts.documents), 'text')}, lowest p-values first" + (f" ({rest:,} more)" if rest else "")
+    rows = _rows(verdicts, TERMINAL_ROWS, TERMINAL_CHARACTERS)
+    console.table(["from", "text", "score", "p", "verdict"], rows, conclusions(verdicts), title=title, left=2)
+
+
+def conclusions(verdicts: Verdicts) -> list[str]:
+    """The results in sentences, most important first."""
+    calibration, called, outside = verdicts.calibration, verdicts.count(MEMBER), verdicts.count(OUT_OF_DOMAIN)
+    rate = calibration.rate(verdicts.fpr)
     lines = [
-        f"{called} of {_counted(texts, 'text')} {_are(called)} called members of the training data, at a "
-        f"false-positive rate of {case.fpr:.1%}; for {case.count(NOT_SHOWN)} membership is not shown, and "
-        f"{case.count(OUTSIDE)} {_are(case.count(OUTSIDE))} outside the calibrated domain, where nothing can be said"
+        f"{called} of {_count(len(verdicts.documents), 'text')} {_are(called)} called members of the training data, at "
+        f"a false-positive rate of {verdicts.fpr:.1%}; membership is not shown for {verdicts.count(NOT_SHOWN)}; "
+        f"{outside} {_are(outside)} outside the calibrated domain and cannot be judged",
+        *([_chance(verdicts, called)] if verdicts.in_domain > 1 else []),
+        f"the false-positive rate of {verdicts.fpr:.1%} holds on average over calibration sets: this calibration rests "
+        f"on {calibration.groups} held-out non-members, and the rate of its threshold is between {rate.low:.1%} and "
+        f"{rate.high:.1%} with 95 % confidence",
+        *(_measurement(measured, verdicts.fpr) for measured in verdicts.measured),
     ]
-    if case.inside > 1:
-        lines.append(_by_chance(case, called))
-    rate = calibration.rate(case.fpr)
-    lines.append(
-        f"the error rate of {case.fpr:.1%} is a promise kept on average: it rests on {calibration.groups} held-out "
-        f"non-members, and the rate of this one threshold lies between {rate.low:.1%} and {rate.high:.1%} with 95 % "
-        "confidence"
-    )
-    lines += [_measured(measured, case.fpr) for measured in case.measured]
-    if not case.measured:
-        lines.append("how many members this detector finds is not known here: no labelled texts are at hand")
-    return lines + (_together(case.corpus) if case.corpus else [])
+    if not verdicts.measured:
+        lines.append("the share of members that this detector finds is unknown: there are no labelled texts")
+    return lines + (_dataset(verdicts.dataset) if verdicts.dataset else [])
 
 
-def _counted(number: int, noun: str) -> str:
+def _percent(estimate: Estimate) -> str:
+    """A share with its interval, e.g. 5.7 % [2.1, 12.0]."""
+    return f"{100 * estimate.value:.1f} % [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+
+
+def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
@@ -60,226 +82,209 @@ def _are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def _by_chance(case: Case, called: int) -> str:
-    expected, most = case.fpr * case.inside, case.calibration.false_alarms(case.fpr, case.inside)
+def _chance(verdicts: Verdicts, called: int) -> str:
+    """The number of members called, compared with that among texts none of which is a member."""
+    judged = verdicts.in_domain
+    expected, most = verdicts.fpr * judged, verdicts.calibration.false_alarms(verdicts.fpr, judged)
     start = (
-        f"if none of the {case.inside:,} texts judged had been in the training data, about "
-        f"{expected:.{0 if expected >= 3 else 1}f} would be called members all the same, and in 95 of 100 cases at "
-        f"most {most}"
+        f"if none of the {judged:,} texts judged had been in the training data, about "
+        f"{expected:.{0 if expected >= 3 else 1}f} would still be called members, and in 95 of 100 cases at most {most}"
     )
     if called > most:
         return f"{start}: {called} are more than chance explains for texts like the calibration texts"
-    return (
-        f"{start}: {called} such {'call is' if called == 1 else 'calls are'} no sign of membership taken together"
-        if called
-        else start
-    )
+    if not called:
+        return start
+    calls = "call is" if called == 1 else "calls together are"
+    return f"{start}: {called} such {calls} no evidence of membership"
 
 
-def _measured(measured: Measured, fpr: float) -> str:
+def _measurement(measured: Measured, fpr: float) -> str:
     parts = []
-    if measured.wrong:
-        parts.append(f"of {measured.others} known non-members {percent(measured.wrong)} were called members wrongly")
-    if measured.found:
-        parts.append(f"of {measured.members} known members {percent(measured.found)} were found")
+    if measured.fpr:
+        parts.append(f"{_percent(measured.fpr)} of {measured.nonmembers} known non-members were wrongly called members")
+    if measured.tpr:
+        parts.append(f"{_percent(measured.tpr)} of {measured.members} known members were found")
     line = f"measured on {measured.name}: {', '.join(parts)}"
-    if measured.wrong and measured.wrong.low > fpr:
-        line = f"WARNING: {line}; that is surely above the promised {fpr:.1%}"
+    if measured.fpr and measured.fpr.low > fpr:
+        line = f"WARNING: {line}; that is significantly above the nominal rate of {fpr:.1%}"
     return line
 
 
-def _together(corpus: Corpus) -> list[str]:
-    verdict = corpus.verdict
-    start = f"as a whole, {verdict.suspect_groups} independent texts against {verdict.known_groups} known non-members: "
-    blind = f"; a blind classifier that never sees the model tells the two apart with AUC {verdict.blind}"
-    controls = [
-        f"the {name} alone tells the corpus from the known non-members with AUC {control.auc}: the two are not matched"
-        for name, control in (("date", corpus.date), ("length", corpus.length))
-        if control.auc is not None and control.auc.low > 0.5
-    ]
-    if corpus.left_out:
-        controls.append(
-            f"{_counted(corpus.left_out, 'text')} {_are(corpus.left_out)} left out of that comparison: outside the "
+def _dataset(dataset: DatasetComparison) -> list[str]:
+    verdict = dataset.verdict
+    start = (
+        f"all texts together, {verdict.suspect_groups} independent texts against {verdict.known_groups} known "
+        "non-members: "
+    )
+    if verdict.p is None:
+        result = f"{start}no verdict, since {verdict.reason}"
+    else:
+        if verdict.p <= 0.01:
+            meaning = "the scores are higher than chance explains, as those of texts from the training data are"
+        elif verdict.p <= 0.05:
+            meaning = "weak evidence that some of the texts were in the training data"
+        else:
+            meaning = "membership is not shown"
+        shown = html.p_shown(verdict.p)
+        result = f"{start}p {shown if shown.startswith('<') else f'= {shown}'}, {meaning}"
+        if verdict.blind:
+            result += f"; a bag-of-words classifier separates the two sets without the model with AUC {verdict.blind}"
+    lines = [result]
+    for name, control in (("date", dataset.date), ("length", dataset.length)):
+        if control.auc is not None and control.auc.low > 0.5:
+            lines.append(
+                f"the {name} alone separates the texts from the known non-members with AUC {control.auc}: the two sets "
+                "are not matched"
+            )
+    if dataset.left_out:
+        lines.append(
+            f"{_count(dataset.left_out, 'text')} {_are(dataset.left_out)} left out of that comparison: outside the "
             "calibrated domain, or trained on by the adapter itself"
         )
-    if verdict.p is None:
-        return [f"{start}no verdict, since {verdict.reason}", *controls]
-    shown = report.p_shown(verdict.p)
-    if verdict.p <= 0.01:
-        meaning = "the corpus scores higher than chance explains, as texts from the training data do"
-    elif verdict.p <= 0.05:
-        meaning = "a hint that part of the corpus was in the training data, and no more"
-    else:
-        meaning = "membership of the corpus is not shown"
-    return [f"{start}p = {shown.lstrip('= ')}, {meaning}{blind if verdict.blind else ''}", *controls]
+    return lines
 
 
-def striking(case: Case) -> list[int]:
-    """Rows in the order in which a reader wants them: judged ones by p-value, then those outside."""
-    table = case.verdicts
+def _order(verdicts: Verdicts) -> list[int]:
+    """Row numbers: judged texts by p-value, then those out of domain."""
+    table = verdicts.table
     return sorted(
         range(len(table)), key=lambda at: (bool(table["warning"][at]), table["p_value"][at], -table["score"][at], at)
     )
 
 
-def show(case: Case) -> None:
-    """Counts, the most striking rows and the findings on the terminal."""
-    order = striking(case)[:SHOWN]
-    rest = len(case.documents) - len(order)
-    title = f"{_counted(len(case.documents), 'text')}, lowest p-values first" + (f" ({rest:,} more)" if rest else "")
-    table = Table(title=title, title_style="")
-    for heading, side in (("from", "left"), ("text", "left"), ("score", "right"), ("p", "right"), ("verdict", "left")):
-        table.add_column(heading, justify="right" if side == "right" else "left", no_wrap=heading != "verdict")
-    for at in order:
-        document, row = case.documents[at], case.verdicts.iloc[at]
+def _rows(verdicts: Verdicts, number: int, characters: int) -> list[list[str]]:
+    """File and line, beginning of the text, score, p-value and verdict of the first texts."""
+    rows = []
+    for at in _order(verdicts)[:number]:
+        document, row = verdicts.documents[at], verdicts.table.iloc[at]
+        text = " ".join(document.text.split())
+        beginning = text if len(text) <= characters else text[: characters - 1].rstrip() + "…"
         verdict = f"{row.verdict}: {row.warning}" if row.warning else str(row.verdict)
-        table.add_row(
-            _place(document.source),
-            _opening(document.text, 34),
-            f"{row.score:.4g}",
-            report.p_shown(row.p_value),
-            verdict,
+        rows.append([Path(document.source).name, beginning, f"{row.score:.4g}", html.p_shown(row.p_value), verdict])
+    return rows
+
+
+def figure(verdicts: Verdicts) -> bytes:
+    """PNG of the scores and p-values of the judged texts against the calibration."""
+    judged = verdicts.table[verdicts.table["warning"] == ""]
+    table = judged if len(judged) else verdicts.table
+    return figures.png(
+        figures.verdicts(
+            verdicts.calibration.scores,
+            table["score"].to_numpy(),
+            table["p_value"].to_numpy(),
+            threshold=verdicts.calibration.threshold_at(verdicts.fpr),
+            fpr=verdicts.fpr,
         )
-    console = Console(width=max(110, Console().width))
-    console.print(table, markup=False)
-    for line in findings(case):
-        console.print(f"• {line}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _opening(text: str, length: int) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= length else flat[: length - 1].rstrip() + "…"
-
-
-def _place(source: str) -> str:
-    """File and line without the folders."""
-    return Path(source).name
-
-
-def picture(case: Case) -> bytes:
-    """The figure of scores and p-values of the judged texts against the calibration, as PNG."""
-    judged = case.verdicts[case.verdicts["warning"] == ""]
-    table = judged if len(judged) else case.verdicts
-    figure = plots.verdicts(
-        case.calibration.scores,
-        table["score"].to_numpy(),
-        table["p_value"].to_numpy(),
-        threshold=case.calibration.threshold_at(case.fpr),
-        fpr=case.fpr,
     )
-    return plots.png(figure)
 
 
-def content(case: Case, detective: Detective, adapter: str, files: Sequence[str | Path]) -> report.ReportContent:
-    """The report for a reader who knows neither the software nor the field."""
-    identity = detective.language_model.identity
+def content(
+    verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, files: Sequence[str]
+) -> html.ReportContent:
+    """The report, for a reader who knows neither the software nor the field."""
+    model = classifier.language_model.identity.id
     names = ", ".join(Path(file).name for file in files)
     caption = (
-        "Left: scores of the texts asked about and of texts known not to be in the training data; what lies to the "
-        "right of the black line is called a member. Right: the share of texts with a p-value up to each level; "
-        "texts that were not in the training data follow the grey line, members rise above it on the left."
+        "Left: scores of the texts to be judged and of texts known not to be in the training data; texts to the right "
+        "of the black line are called members. Right: share of texts with a p-value up to each level; texts that were "
+        "not in the training data follow the grey line, members rise above it on the left."
     )
-    return report.ReportContent(
+    return html.ReportContent(
         title="Were these texts in the training data?",
-        question=f"Was any of the {_counted(len(case.documents), 'text')} in {names} part of the texts that the model "
-        f"{identity.id} was trained on?",
-        findings=findings(case),
+        question=f"Was any of the {_count(len(verdicts.documents), 'text')} in {names} part of the texts on which the "
+        f"model {model} was trained?",
+        findings=conclusions(verdicts),
         sections=[
-            report.Section("What was done", paragraphs=done(case, detective)),
-            report.Section("How often the answer is wrong", tables=[_rates(case)]),
-            report.Section("Scores and p-values", pictures=[report.Picture(picture(case), caption)]),
-            report.Section("The texts", tables=[_texts(case)]),
-            report.limits(case.fpr),
+            html.Section("What was done", paragraphs=_method(verdicts, classifier)),
+            html.Section("How often the answer is wrong", tables=[_rates(verdicts)]),
+            html.Section("Scores and p-values", pictures=[html.Picture(figure(verdicts), caption)]),
+            html.Section("The texts", tables=[_texts(verdicts)]),
+            html.limits(verdicts.fpr),
         ],
-        facts=facts(case, detective, adapter, files),
+        facts=_facts(verdicts, classifier, adapter, files),
     )
 
 
-def done(case: Case, detective: Detective) -> list[str]:
-    """The method in plain words."""
-    calibration = case.calibration
-    lines = [
-        f"The model {detective.language_model.identity.id} was trained further, very briefly, on "
-        f"{len(detective.unseen)} texts that it cannot have seen before. Texts that it knew already change little by "
-        "that, texts that are new to it change more. Each text was scored before and after; the difference is its "
-        f"score (fine-tuned score deviation, by the detector {calibration.detector}). A higher score speaks for "
-        "membership in the training data.",
-        f"Scores alone mean little, so each was compared with those of {len(calibration.scores)} texts that are known "
-        "not to be in the training data, and that nothing was trained on. The p-value of a text is the share of those "
-        f"that score at least as high. A text is called a member where its p-value is at most {case.fpr:g}; otherwise "
-        "its membership is “not shown”, which does not mean that it was not in the training data.",
-        "A text in another language, of another length or about other things than the comparison texts gets no "
-        "verdict, because the error rate says nothing about it; nor does a text that the model was trained further on.",
+def _method(verdicts: Verdicts, classifier: MembershipClassifier) -> list[str]:
+    calibration = verdicts.calibration
+    paragraphs = [
+        f"The model {classifier.language_model.identity.id} was fine-tuned very briefly on {len(classifier.unseen)} "
+        "texts that it cannot have seen before. Fine-tuning changes the scores of texts that the model already knew "
+        "only a little, and those of texts that are new to it more. Each text was scored before and after; the "
+        f"difference is its score (fine-tuned score deviation, by the detector {calibration.detector}). A higher score "
+        "is evidence of membership in the training data.",
+        "Scores have no meaning by themselves, so each was compared with those of "
+        f"{len(calibration.scores)} texts that are known not to be in the training data and that nothing was trained "
+        "on. The p-value of a text is the share of those texts that score at least as high. A text is called a member "
+        f"if its p-value is at most {verdicts.fpr:g}; otherwise its membership is “not shown”, which does not mean "
+        "that it was not in the training data.",
+        "A text that differs from the comparison texts in language, length or subject gets no verdict, because the "
+        "error rate does not apply to it; nor does a text on which the model was fine-tuned.",
     ]
-    if case.corpus:
-        lines.append(
-            "For the texts as a whole, the scores by several detectors were compared with those of the known "
-            "non-members given for that purpose. The p-value is how often the same difference arises when the two "
-            "sides are mixed at random. A classifier that sees only the words checks whether the two sides differ "
-            "without the model; where they clearly do, no verdict is given."
+    if verdicts.dataset:
+        paragraphs.append(
+            "For the texts as a whole, the scores by several detectors were compared with those of further texts known "
+            "not to be in the training data. The p-value is the probability of a difference at least as large if the "
+            "texts of the two sets are exchanged at random. A classifier that uses only the words of the texts checks "
+            "whether the two sets differ without the model; if they clearly do, no verdict is given."
         )
-    return lines
+    return paragraphs
 
 
-def _rates(case: Case) -> report.Table:
-    def cells(measured: Measured) -> list[str]:
-        wrong = percent(measured.wrong) if measured.wrong else "–"
-        found = percent(measured.found) if measured.found else "–"
-        return [measured.name, str(measured.others), wrong, str(measured.members), found]
-
-    rate = case.calibration.rate(case.fpr)
-    rows = [["promised", str(case.calibration.groups), percent(Estimate(case.fpr, rate.low, rate.high)), "–", "–"]]
-    return report.Table(
+def _rates(verdicts: Verdicts) -> html.Table:
+    rate = verdicts.calibration.rate(verdicts.fpr)
+    nominal = _percent(Estimate(verdicts.fpr, rate.low, rate.high))
+    rows = [["nominal", str(verdicts.calibration.groups), nominal, "–", "–"]]
+    for measured in verdicts.measured:
+        fpr, tpr = (_percent(share) if share else "–" for share in (measured.fpr, measured.tpr))
+        rows.append([measured.name, str(measured.nonmembers), fpr, str(measured.members), tpr])
+    return html.Table(
         caption="Wrongly called members: share of texts known not to be in the training data that were called "
-        "members. Found: share of texts known to be in it that were called members. In brackets the 95 % interval.",
+        "members. Found: share of texts known to be in it that were called members. Brackets: 95 % intervals.",
         head=["", "Known non-members", "Wrongly called members", "Known members", "Found"],
-        rows=[*rows, *map(cells, case.measured)],
+        rows=rows,
         numeric=frozenset({1, 2, 3, 4}),
     )
 
 
-def _texts(case: Case) -> report.Table:
-    order = striking(case)[:LISTED]
-    rest = len(case.documents) - len(order)
-    rows = []
-    for at in order:
-        document, row = case.documents[at], case.verdicts.iloc[at]
-        verdict = f"{row.verdict}: {row.warning}" if row.warning else str(row.verdict)
-        opening = _opening(document.text, BEGINNING)
-        rows.append([_place(document.source), opening, f"{row.score:.4g}", report.p_shown(row.p_value), verdict])
-    members = frozenset(place for place, at in enumerate(order) if case.verdicts["verdict"][at] == MEMBER)
-    return report.Table(
+def _texts(verdicts: Verdicts) -> html.Table:
+    rest = max(0, len(verdicts.documents) - REPORT_ROWS)
+    members = (at for at, row in enumerate(_order(verdicts)[:REPORT_ROWS]) if verdicts.table["verdict"][row] == MEMBER)
+    return html.Table(
         caption="Lowest p-values first; texts without a verdict last. Texts called members are highlighted."
         + (f" {rest:,} more are in the file of verdicts." if rest else ""),
-        head=["From", "Text begins", "Score", "p", "Verdict"],
-        rows=rows,
+        head=["From", "Beginning of the text", "Score", "p", "Verdict"],
+        rows=_rows(verdicts, REPORT_ROWS, REPORT_CHARACTERS),
         numeric=frozenset({2, 3}),
-        marked=members,
+        marked=frozenset(members),
     )
 
 
-def facts(case: Case, detective: Detective, adapter: str, files: Sequence[str | Path]) -> list[tuple[str, str]]:
-    """What is needed to do it again."""
-    identity, calibration = detective.language_model.identity, case.calibration
+def _facts(
+    verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, files: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Label and value of everything needed to reproduce the verdicts."""
+    identity, calibration = classifier.language_model.identity, verdicts.calibration
     settings = ", ".join(f"{key} {value}" for key, value in calibration.settings.items())
     return [
         ("Model", f"{identity.id}, revision {identity.revision or 'local'}, weights {identity.fingerprint}"),
         ("Adapter", adapter),
         ("Detector", calibration.detector + (f" ({settings})" if settings else "")),
         ("Calibration", f"{len(calibration.scores)} non-members in {calibration.groups} groups"),
-        ("False-positive rate", f"{case.fpr:g}; the smallest possible here is {calibration.finest:.4g}"),
-        *((f"File {Path(file).name}", digest(Path(file))) for file in files),
+        ("False-positive rate", f"{verdicts.fpr:g}; the smallest possible here is {calibration.finest:.4g}"),
+        *((f"File {Path(file).name}", f"SHA-256 {_sha256(Path(file))}") for file in files),
         ("Program", f"fsd {version('fsd')}, python -m pipelines.detect"),
         ("Date", date.today().isoformat()),
     ]
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file, or of the .txt files in a folder, in order."""
-    total = hashlib.sha256()
+def _sha256(path: Path) -> str:
+    """SHA-256 of a file, or of the .txt files in a folder in sorted order."""
+    digest = hashlib.sha256()
     for file in sorted(path.rglob("*.txt")) if path.is_dir() else [path]:
         try:
-            total.update(file.read_bytes())
+            digest.update(file.read_bytes())
         except OSError as error:
             raise UsageError(f"{file} must be readable; {error.strerror}") from error
-    return f"SHA-256 {total.hexdigest()}"
+    return digest.hexdigest()

@@ -1,6 +1,5 @@
-"""A user's texts and what was found about them: verdicts, the error rates behind them, the corpus as a whole."""
+"""Verdicts on a set of texts, with measured error rates and the test of the set as a whole."""
 
-import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,39 +17,38 @@ from fsd.evaluation.audit import Control, alone, blind
 from fsd.evaluation.calibration import Calibration, observed_rate
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.evaluation.intervals import BoolArray, Estimate
-from pipelines.detect.classifier import MEMBER, OUTSIDE, Detective
-
-ENDINGS = (".parquet", ".csv", ".jsonl")
-"""Of the file of verdicts."""
+from pipelines.detect.classifier import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, MembershipClassifier
 
 
 class Measured(NamedTuple):
-    """How often labelled texts were called members.
+    """Error rates measured on labelled texts.
 
     Attributes:
-        name: which texts, in words.
-        others: number of non-members; `wrong` is the share of them called members, None without any.
-        wrong: see above.
-        members: number of members; `found` is the share of them called members, None without any.
-        found: see above.
+        key: `test` for the test texts of the adapter's run, `labelled` for the user's texts; part of metric names.
+        name: description of the texts.
+        nonmembers: number of non-members.
+        fpr: false-positive rate; None without non-members.
+        members: number of members.
+        tpr: true-positive rate; None without members.
     """
 
+    key: str
     name: str
-    others: int
-    wrong: Estimate | None
+    nonmembers: int
+    fpr: Estimate | None
     members: int
-    found: Estimate | None
+    tpr: Estimate | None
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """The verdict on all texts together.
+class DatasetComparison:
+    """Comparison of all texts together with known non-members.
 
     Attributes:
-        verdict: p-value or refusal.
+        verdict: result of dataset inference.
         date: AUC of the date alone between the texts and the known non-members.
         length: AUC of the length alone.
-        left_out: texts of either side that no verdict can be given on, and that were therefore left out.
+        left_out: number of texts on either side that were left out because no verdict can be given on them.
     """
 
     verdict: DatasetVerdict
@@ -60,66 +58,83 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Case:
-    """All that a user is told.
+class Verdicts:
+    """Results of one call of pipelines.detect.
 
     Attributes:
-        documents: the texts asked about.
-        verdicts: a row a text: score, p_value, verdict, warning.
-        fpr: the chosen false-positive rate.
-        calibration: of the detector.
-        measured: error rates on labelled texts, the adapter's own test texts first.
-        corpus: None where no known non-members were given.
+        documents: the N texts.
+        table: N rows with score, p_value, verdict and warning.
+        fpr: false-positive rate chosen by the user.
+        calibration: calibration of the detector.
+        measured: error rates on labelled texts.
+        dataset: comparison of all texts with known non-members; None if there are none.
     """
 
     documents: Sequence[Document]
-    verdicts: pd.DataFrame
+    table: pd.DataFrame
     fpr: float
     calibration: Calibration
     measured: Sequence[Measured]
-    corpus: Corpus | None
+    dataset: DatasetComparison | None
 
     def count(self, verdict: str) -> int:
-        """Number of texts of that verdict."""
-        return int((self.verdicts["verdict"] == verdict).sum())
+        """Number of texts with that verdict."""
+        return int((self.table["verdict"] == verdict).sum())
 
     @property
-    def inside(self) -> int:
-        """Number of texts that a verdict is given on."""
-        return len(self.documents) - self.count(OUTSIDE)
+    def in_domain(self) -> int:
+        """Number of texts on which a verdict is given."""
+        return len(self.documents) - self.count(OUT_OF_DOMAIN)
 
     def frame(self) -> pd.DataFrame:
-        """The table that is written: where each text is from, the text, its label if it has one, and the verdict."""
-        table = pd.DataFrame({"source": [d.source for d in self.documents], "text": [d.text for d in self.documents]})
+        """The table as written to files: source, text, label if there are labels, and the verdict."""
+        columns = pd.DataFrame({"source": [d.source for d in self.documents], "text": [d.text for d in self.documents]})
         if any(document.member is not None for document in self.documents):
             labels = [None if d.member is None else int(d.member) for d in self.documents]
-            table["label"] = pd.array(labels, dtype="Int64")
-        return pd.concat([table, self.verdicts], axis=1)
+            columns["label"] = pd.array(labels, dtype="Int64")
+        return pd.concat([columns, self.table], axis=1)
+
+    def metrics(self) -> dict[str, float]:
+        """Counts and rates under the names by which they are tracked."""
+        values = {
+            "detect/members": float(self.count(MEMBER)),
+            "detect/not_shown": float(self.count(NOT_SHOWN)),
+            "detect/outside": float(self.count(OUT_OF_DOMAIN)),
+            "detect/texts": float(len(self.documents)),
+        }
+        for measured in self.measured:
+            if measured.fpr:
+                values[f"detect/{measured.key}_fpr"] = measured.fpr.value
+            if measured.tpr:
+                values[f"detect/{measured.key}_found"] = measured.tpr.value
+        if self.dataset and self.dataset.verdict.p is not None:
+            values["detect/corpus_p"] = self.dataset.verdict.p
+        return values
 
 
-def read(paths: Sequence[str | Path], columns: Mapping[str, str]) -> list[Document]:
-    """The texts of all files: rows of data files, a .txt file as one text, a folder as the .txt files in it.
+def read_texts(paths: Sequence[str | Path], columns: Mapping[str, str]) -> list[Document]:
+    """Read texts: rows of data files, .txt files as one text each, and the .txt files in folders.
 
     Raises:
-        UsageError: for a folder without .txt files, a blank or undecodable text, and as `fsd.data.readers.read_files`.
+        UsageError: for a folder without .txt files, a blank or undecodable text, and as for `read_files`.
     """
-    found: list[Document] = []
+    documents: list[Document] = []
     for path in map(Path, paths):
         if path.is_dir():
             files = sorted(p for p in path.rglob("*.txt") if p.is_file())
             if not files:
                 raise UsageError(f"a folder must hold .txt files, one text each; {path} has none")
-            found += [_whole(file) for file in files]
+            documents += [_read_text(file) for file in files]
         elif path.suffix.lower() == ".txt":
-            found.append(_whole(path))
+            documents.append(_read_text(path))
         else:
-            found += read_files([path], columns)
-    if not found:
+            documents += read_files([path], columns)
+    if not documents:
         raise UsageError("at least one file must be given; got none")
-    return found
+    return documents
 
 
-def _whole(path: Path) -> Document:
+def _read_text(path: Path) -> Document:
     try:
         text = path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -130,82 +145,82 @@ def _whole(path: Path) -> Document:
     return Document(text, source=str(path))
 
 
-def consider(
-    detective: Detective,
+def judge(
+    classifier: MembershipClassifier,
     documents: Sequence[Document],
     *,
     fpr: float,
-    tests: pd.DataFrame | None = None,
+    test_scores: pd.DataFrame | None = None,
     known: Sequence[Document] = (),
     seed: int = 0,
-) -> Case:
-    """Verdicts on the texts, with every error rate that can be measured.
+) -> Verdicts:
+    """Classify the texts and measure every error rate that can be measured.
 
     Args:
-        detective: the adapter at work.
-        documents: the texts.
+        classifier: the classifier.
+        documents: N ≥ 1 texts; error rates are measured on those with labels.
         fpr: chosen false-positive rate.
-        tests: scores.parquet of the adapter's run, if it is at hand.
-        known: texts known not to be members and like the others: adds the verdict on the corpus.
-        seed: of the corpus test.
+        test_scores: scores.parquet of the adapter's run, if available.
+        known: matched texts known to be non-members, for dataset inference; none for verdicts on single texts alone.
+        seed: random seed for dataset inference.
 
     Raises:
-        UsageError: for a rate that the calibration cannot support, and as `together`.
+        UsageError: if the calibration does not support the rate, and as for `compare_dataset`.
     """
-    calibration = detective.calibration
+    calibration = classifier.calibration
     threshold = calibration.threshold_at(fpr)
-    corpus = together(detective, documents, known, seed=seed) if known else None
-    verdicts = detective.verdicts([document.text for document in documents], fpr=fpr)
-    measured = [] if tests is None else [_on_tests(tests, calibration, threshold)]
-    labelled = [at for at, d in enumerate(documents) if d.member is not None and not verdicts["warning"][at]]
+    dataset = compare_dataset(classifier, documents, known, seed=seed) if known else None
+    table = classifier.verdicts([document.text for document in documents], fpr=fpr)
+    measured = []
+    if test_scores is not None:
+        test = test_scores[test_scores["split"] == "test"]
+        called = (test[f"{calibration.detector}.{calibration.state}"] >= threshold).to_numpy()
+        member = (test["label"] == 1).to_numpy()
+        measured.append(_measure("test", "the adapter's own test texts", member, called, test["group"].tolist()))
+    labelled = [at for at, d in enumerate(documents) if d.member is not None and not table["warning"][at]]
     if labelled:
-        called = (verdicts["verdict"] == MEMBER).to_numpy()[labelled]
+        called = (table["verdict"] == MEMBER).to_numpy()[labelled]
         member = np.array([bool(documents[at].member) for at in labelled])
         groups = families([documents[at] for at in labelled])
-        measured.append(_measure("the labelled texts given", member, called, groups))
-    return Case(documents, verdicts, fpr, calibration, measured, corpus)
+        measured.append(_measure("labelled", "the labelled texts given", member, called, groups))
+    return Verdicts(documents, table, fpr, calibration, measured, dataset)
 
 
-def _on_tests(tests: pd.DataFrame, calibration: Calibration, threshold: float) -> Measured:
-    held = tests[tests["split"] == "test"]
-    called = (held[f"{calibration.detector}.{calibration.state}"] >= threshold).to_numpy()
-    member = (held["label"] == 1).to_numpy()
-    return _measure("the adapter's own test texts", member, called, held["group"].tolist())
-
-
-def _measure(name: str, member: BoolArray, called: BoolArray, groups: Sequence[Hashable]) -> Measured:
+def _measure(key: str, name: str, member: BoolArray, called: BoolArray, groups: Sequence[Hashable]) -> Measured:
     group = np.array(groups)
-    shares = [observed_rate(called[s], group[s].tolist()) if s.any() else None for s in (~member, member)]
-    return Measured(name, int((~member).sum()), shares[0], int(member.sum()), shares[1])
+    fpr, tpr = (observed_rate(called[side], group[side].tolist()) if side.any() else None for side in (~member, member))
+    return Measured(key, name, int((~member).sum()), fpr, int(member.sum()), tpr)
 
 
-def together(detective: Detective, suspect: Sequence[Document], known: Sequence[Document], *, seed: int = 0) -> Corpus:
-    """Was the corpus as a whole in the training data, by comparison with texts known not to be?
+def compare_dataset(
+    classifier: MembershipClassifier, suspect: Sequence[Document], known: Sequence[Document], *, seed: int = 0
+) -> DatasetComparison:
+    """Test whether the texts as a whole were in the training data, by comparison with known non-members.
 
-    Texts on which no verdict can be given are left out on both sides. The scores of those that the adapter was trained
-    on measure the fine-tuning, and a few texts in another language are enough to raise the mean of their side.
+    Texts on which no verdict can be given are left out on both sides: the scores of those that the adapter was trained
+    on reflect fine-tuning, and a few texts in another language can shift the mean of their side.
 
     Raises:
-        UsageError: if a known text is labelled a member, or is (nearly) one of the suspect texts, and as
-            `fsd.evaluation.dataset_inference.dataset_verdict`.
+        UsageError: if a known text is labelled a member, shares a group with a suspect text or is a near-duplicate of
+            one, and as for `fsd.evaluation.dataset_inference.dataset_verdict`.
     """
-    wrong = next((d for d in known if d.member), None)
-    if wrong:
-        raise UsageError(f"known must hold texts that are no members; {wrong.source} is labelled a member")
-    sides = [[d for d in side if not detective.warning(d.text)] for side in (suspect, known)]
+    labelled_member = next((d for d in known if d.member), None)
+    if labelled_member:
+        raise UsageError(f"known must hold texts that are non-members; {labelled_member.source} is labelled a member")
+    sides = [[d for d in side if not classifier.warning(d.text)] for side in (suspect, known)]
     shared = ({d.group for d in sides[0]} & {d.group for d in sides[1]}) - {""}
     if shared:
-        raise UsageError(f"known must hold other groups than the texts asked about; both have {min(shared)!r}")
+        raise UsageError(f"known must hold other groups than the texts to be judged; both have {min(shared)!r}")
     documents = [document for side in sides for document in side]
     texts = [document.text for document in documents]
     split = len(sides[0])
     for link in near_duplicates(texts):
         if link.i < split <= link.j:
             pair = f"{documents[link.i].source} and {documents[link.j].source}"
-            raise UsageError(f"known must hold other texts than those asked about; {pair} are alike ({link.reason})")
+            raise UsageError(f"known must hold other texts than those to be judged; {pair} are alike ({link.reason})")
     groups = [*families(sides[0]), *(split + family for family in families(sides[1]))]
     labels = [at < split for at in range(len(texts))]
-    scores = detective.every_score(texts)
+    scores = classifier.fsd_scores(texts)
     verdict = dataset_verdict(
         {name: column[:split] for name, column in scores.items()},
         {name: column[split:] for name, column in scores.items()},
@@ -215,62 +230,19 @@ def together(detective: Detective, suspect: Sequence[Document], known: Sequence[
         seed=seed,
     )
     dates = [document.date.toordinal() if document.date else None for document in documents]
-    return Corpus(
+    return DatasetComparison(
         verdict,
-        alone(dates, labels, groups, seed=seed),
-        alone([len(words(text)) for text in texts], labels, groups, seed=seed),
-        len(suspect) + len(known) - len(texts),
+        date=alone(dates, labels, groups, seed=seed),
+        length=alone([len(words(text)) for text in texts], labels, groups, seed=seed),
+        left_out=len(suspect) + len(known) - len(texts),
     )
 
 
-def tests_of(uri: str) -> pd.DataFrame | None:
-    """The scores of the run that made the adapter; None where they are not to be had."""
+def fetch_test_scores(uri: str) -> pd.DataFrame | None:
+    """scores.parquet of the run that made the adapter; None if it does not exist."""
     version = tracking.version_info(uri)
     try:
         path = tracking.fetch_model_file(f"runs:/{version.run_id}" if version else uri, "scores.parquet")
-    except UsageError:  # the run was deleted for good; its model lives on
+    except UsageError:  # the run was deleted; its registered model remains
         return None
     return pd.read_parquet(path) if path else None
-
-
-def check_out(path: Path) -> None:
-    """Refuse a file of verdicts that could not be written.
-
-    Raises:
-        UsageError: for another ending or a folder that does not exist.
-    """
-    if path.suffix.lower() not in ENDINGS:
-        raise UsageError(f"out must end in {', '.join(ENDINGS)}; got {path}")
-    check_folder(path)
-
-
-def check_folder(path: Path) -> None:
-    """Refuse a file in a folder that does not exist.
-
-    Raises:
-        UsageError: see above.
-    """
-    if not path.resolve().parent.is_dir() or path.is_dir():
-        raise UsageError(f"a file to write must lie in a folder that exists, and be none itself; got {path}")
-
-
-def write(table: pd.DataFrame, path: Path) -> None:
-    """Write the table as the ending says; the file appears whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        if path.suffix.lower() == ".parquet":
-            table.to_parquet(draft, index=False)
-        elif path.suffix.lower() == ".csv":
-            table.to_csv(draft, index=False)
-        else:
-            table.to_json(draft, orient="records", lines=True, force_ascii=False, double_precision=15)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def write_text(text: str, path: Path) -> None:
-    """Write a text file; it appears whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)

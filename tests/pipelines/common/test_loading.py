@@ -16,7 +16,7 @@ from fsd.models import language_model
 from fsd.scoring import scorers
 from pipelines import fsd, score
 from pipelines.common import datasets, detection, experiment, run_log
-from pipelines.detect.classifier import Detective
+from pipelines.detect.classifier import MembershipClassifier
 from pipelines.study.grid import StudyConfig
 from pipelines.study.model_pool import ModelPool
 from pipelines.tune import __main__ as tune
@@ -105,12 +105,12 @@ def test_the_reference_model(job: FSDConfig, tiny: Path, loaded: list[dict[str, 
     assert loaded == [{"model": str(tiny), **ASKED}]
 
 
-def test_a_detective_is_as_the_run_but_for_the_device(
+def test_the_classifier_runs_as_the_run_did_except_for_the_device(
     finished_run: Any, tiny: Path, loaded: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(finished_run.folder)
     with pytest.raises(Loaded):
-        Detective.fetch("models:/fsd-arxiv@champion", device="spread", bits=8)
+        MembershipClassifier("models:/fsd-arxiv@champion", device="spread", bits=8)
     assert loaded == [{"model": str(tiny), "device": "spread", "dtype": "float32", "bits": 8}]
 
 

@@ -1,4 +1,4 @@
-"""Verdicts on new texts, end to end on a tiny random model that knows no text from another."""
+"""Verdicts on new texts, end to end on a tiny random model, which cannot tell members from non-members."""
 
 import json
 import re
@@ -14,27 +14,28 @@ import pytest
 
 from fsd import tracking
 from fsd.errors import UsageError
+from pipelines.common.adapter_files import CALIBRATION
 from pipelines.detect.__main__ import DetectConfig, main
-from pipelines.detect.classifier import FILES, MEMBER, OUTSIDE, Detective
+from pipelines.detect.classifier import MEMBER, OUT_OF_DOMAIN, MembershipClassifier
 
 CHAMPION = "models:/fsd-arxiv@champion"
 RUSSIAN = "Измерения были проведены на двенадцати образцах и сравнены с расчётами. " * 2
 
 
 @pytest.fixture(scope="module", autouse=True)
-def here(finished_run):
+def working_folder(finished_run):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(finished_run.folder)
         yield finished_run.folder
 
 
 @pytest.fixture(scope="module")
-def detective(here):
-    return Detective.fetch(CHAMPION)
+def classifier(working_folder):
+    return MembershipClassifier(CHAMPION)
 
 
 @pytest.fixture(scope="module")
-def unlabelled(here, make_rows, tmp_path_factory):
+def unlabelled(working_folder, make_rows, tmp_path_factory):
     unseen = json.loads(tracking.fetch_model_file(CHAMPION, "unseen.jsonl").read_text().splitlines()[0])["text"]
     texts = [row["text"] for row in make_rows(40, 1)] + [RUSSIAN, unseen]
     return jsonl(tmp_path_factory.mktemp("texts") / "new.jsonl", [{"text": text} for text in texts])
@@ -58,7 +59,7 @@ def test_unlabelled_texts_get_verdicts_a_report_and_a_run(unlabelled, tmp_path, 
     assert len(table) == 42
     judged = table[table["warning"] == ""]
     np.testing.assert_array_equal(judged["verdict"] == MEMBER, judged["p_value"] <= 0.1 + 1e-9)
-    assert list(table["verdict"][-2:]) == [OUTSIDE, OUTSIDE]
+    assert list(table["verdict"][-2:]) == [OUT_OF_DOMAIN, OUT_OF_DOMAIN]
     assert "written in Cyrillic" in table["warning"].iloc[-2]
     assert "adapter itself was trained" in table["warning"].iloc[-1]
     assert not list(tmp_path.glob(".*"))
@@ -71,16 +72,16 @@ def test_unlabelled_texts_get_verdicts_a_report_and_a_run(unlabelled, tmp_path, 
 
     run = tracking.find_runs("fsd-arxiv", {"task": "detect"})[0]
     assert run.tags["adapter"] == "models:/fsd-arxiv/1"
-    assert run.metrics["detect/outside"] == (table["verdict"] == OUTSIDE).sum()
+    assert run.metrics["detect/outside"] == (table["verdict"] == OUT_OF_DOMAIN).sum()
     assert run.metrics["detect/texts"] == 42
     kept = pd.read_parquet(tracking.fetch_artifact(run.id, "verdicts.parquet"))
     pd.testing.assert_frame_equal(kept, table)
     assert tracking.fetch_artifact(run.id, "report.html").read_text() == html
 
 
-def test_pyfunc_gives_what_detect_gives(here, unlabelled, tmp_path, monkeypatch):
+def test_pyfunc_and_the_pipeline_agree(working_folder, unlabelled, tmp_path, monkeypatch):
     table = detect(tmp_path / "v.jsonl", unlabelled)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{here}/mlruns/mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{working_folder}/mlruns/mlflow.db")
     served = mlflow.pyfunc.load_model(CHAMPION).predict(table[["text"]], params={"fpr": 0.1})
 
     assert list(served["verdict"]) == list(table["verdict"])
@@ -89,12 +90,12 @@ def test_pyfunc_gives_what_detect_gives(here, unlabelled, tmp_path, monkeypatch)
     np.testing.assert_allclose(served["p_value"], table["p_value"], rtol=1e-12)
 
 
-def test_the_served_model_has_a_signature_and_refuses_mistakes(here, tmp_path, tiny, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{here}/mlruns/mlflow.db")
+def test_the_served_model_has_a_signature_and_refuses_invalid_input(working_folder, tmp_path, tiny, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{working_folder}/mlruns/mlflow.db")
     moved = shutil.copytree(tiny, tmp_path / "moved")
     model = mlflow.pyfunc.load_model(CHAMPION, model_config={"serving_model": str(moved)})
 
-    assert model.unwrap_python_model().detective.config.model == str(moved)
+    assert model.unwrap_python_model().classifier.config.model == str(moved)
     assert model.metadata.signature.outputs.input_names() == ["score", "p_value", "verdict", "warning"]
     assert model.metadata.get_params_schema().params[0].default == 0.05
     for texts, fpr, message in (([" "], 0.1, "not blank"), ([None], 0.1, "not blank"), (["a b"], 0.001, "at least")):
@@ -102,30 +103,30 @@ def test_the_served_model_has_a_signature_and_refuses_mistakes(here, tmp_path, t
             model.predict(pd.DataFrame({"text": texts}), params={"fpr": fpr})
 
 
-def test_a_run_a_version_and_a_folder_judge_alike(detective, here, make_rows, tmp_path):
+def test_a_run_a_version_and_a_folder_give_the_same_scores(classifier, working_folder, make_rows, tmp_path):
     texts = [row["text"] for row in make_rows(6, 2)]
     run_id = tracking.version_info(CHAMPION).run_id
-    folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "taken along")
+    folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "copy")
 
-    expected = detective.scores(texts)
+    expected = classifier.scores(texts)
     for uri in (f"runs:/{run_id}", str(folder), str(folder / "adapter")):
-        np.testing.assert_allclose(Detective.fetch(uri).scores(texts), expected, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(MembershipClassifier(uri).scores(texts), expected, rtol=1e-6, atol=1e-9)
 
 
-def test_p_values_of_texts_that_are_no_members_are_uniform(detective, make_rows):
-    table = detective.verdicts([row["text"] for row in make_rows(300, 3)], fpr=0.1)
+def test_p_values_of_non_members_are_uniform(classifier, make_rows):
+    table = classifier.verdicts([row["text"] for row in make_rows(300, 3)], fpr=0.1)
 
-    calibration = detective.calibration
+    calibration = classifier.calibration
     for fpr in (0.1, 0.25, 0.5):
         low, high = calibration.rate(fpr, 0.999)[1:]
         spread = 3.3 * np.sqrt(0.25 / 300)
         assert low - spread <= (table["p_value"] <= fpr).mean() <= high + spread
 
 
-def test_the_verdict_on_a_text_does_not_hang_on_the_others(detective, make_rows):
+def test_the_verdict_on_a_text_is_independent_of_the_others(classifier, make_rows):
     texts = [row["text"] for row in make_rows(8, 4)]
-    together = detective.verdicts(texts, fpr=0.1)
-    alone = pd.concat([detective.verdicts([text], fpr=0.1) for text in texts], ignore_index=True)
+    together = classifier.verdicts(texts, fpr=0.1)
+    alone = pd.concat([classifier.verdicts([text], fpr=0.1) for text in texts], ignore_index=True)
 
     assert list(together["verdict"]) == list(alone["verdict"])
     np.testing.assert_allclose(together["score"], alone["score"], rtol=1e-5, atol=1e-7)
@@ -139,10 +140,19 @@ def test_labels_give_measured_error_rates(make_rows, tmp_path, capsys):
     others = judged[judged["label"] == 0]
     run = tracking.find_runs("fsd-arxiv", {"task": "detect"})[0]
     assert run.metrics["detect/labelled_fpr"] == pytest.approx((others["verdict"] == MEMBER).mean())
-    assert f"measured on the labelled texts given: of {len(others)} known non-members" in capsys.readouterr().out
+    assert f"of {len(others)} known non-members were wrongly called members" in capsys.readouterr().out
 
 
-def test_known_non_members_add_a_verdict_on_the_corpus(make_rows, tmp_path, capsys):
+def test_labels_are_measured_as_such_without_the_test_texts_of_the_run(make_rows, tmp_path):
+    folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "adapter only")
+    detect(tmp_path / "v.parquet", jsonl(tmp_path / "labelled.jsonl", make_rows(20, 11)), adapter=str(folder))
+
+    metrics = tracking.find_runs("fsd-arxiv", {"task": "detect"})[0].metrics
+    assert "detect/labelled_fpr" in metrics
+    assert "detect/test_fpr" not in metrics
+
+
+def test_known_non_members_add_a_verdict_on_the_data_set(make_rows, tmp_path, capsys):
     suspect = jsonl(tmp_path / "s.jsonl", [{"text": row["text"]} for row in make_rows(20, 6)])
     known = jsonl(tmp_path / "k.jsonl", [{"text": row["text"]} for row in make_rows(20, 7)])
     detect(tmp_path / "v.parquet", suspect, known=(known,))
@@ -156,7 +166,7 @@ def test_known_non_members_add_a_verdict_on_the_corpus(make_rows, tmp_path, caps
     with pytest.raises(UsageError, match="at least 5 groups of texts"):
         detect(tmp_path / "v.parquet", suspect, known=(few,))
     member = jsonl(tmp_path / "member.jsonl", [row for row in make_rows(12, 9) if row["label"]])
-    with pytest.raises(UsageError, match=r"no members; .* is labelled a member"):
+    with pytest.raises(UsageError, match=r"non-members; .* is labelled a member"):
         detect(tmp_path / "v.parquet", suspect, known=(member,))
 
 
@@ -189,10 +199,10 @@ def test_plain_text_files_and_folders(make_rows, tmp_path):
         ({"model": "no/such/folder/at/all"}, "there is no folder"),
     ],
 )
-def test_a_mistake_is_one_line(here, unlabelled, changes, message):
-    (here / "empty").mkdir(exist_ok=True)
-    (here / "blank.txt").write_text("\n")
-    (here / "latin.txt").write_bytes(b"caf\xe9")
+def test_invalid_input_is_a_one_line_error(working_folder, unlabelled, changes, message):
+    (working_folder / "empty").mkdir(exist_ok=True)
+    (working_folder / "blank.txt").write_text("\n")
+    (working_folder / "latin.txt").write_bytes(b"caf\xe9")
     before = len(tracking.find_runs("fsd-arxiv", {"task": "detect"}))
     with pytest.raises(UsageError, match=message) as caught:
         main(DetectConfig(**{"files": (unlabelled,), "adapter": CHAMPION, "fpr": 0.1, "device": "cpu", **changes}))
@@ -201,32 +211,32 @@ def test_a_mistake_is_one_line(here, unlabelled, changes, message):
     assert len(tracking.find_runs("fsd-arxiv", {"task": "detect"})) == before
 
 
-def test_an_adapter_without_calibration_is_refused(here, unlabelled, tmp_path):
+def test_an_adapter_without_calibration_is_refused(working_folder, unlabelled, tmp_path):
     folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "bare")
-    (folder / FILES[0]).unlink()
+    (folder / CALIBRATION).unlink()
     with pytest.raises(UsageError, match=r"must come with a calibration .* has no calibration\.json"):
         detect(tmp_path / "v.parquet", unlabelled, adapter=str(folder))
 
 
-def test_the_base_model_is_found_or_asked_for(here, unlabelled, tiny, other, tmp_path, monkeypatch):
+def test_a_base_model_that_has_moved_must_be_located(working_folder, unlabelled, tiny, other, tmp_path, monkeypatch):
     folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "relative")
     setup = json.loads((folder / "setup.json").read_text())
     setup["model"]["model"] = "models/tiny"
     (folder / "setup.json").write_text(json.dumps(setup))
-    with pytest.raises(UsageError, match=r"must lie in the folder 'models/tiny'.*--model FOLDER"):
-        Detective.fetch(str(folder))
+    with pytest.raises(UsageError, match=r"must be in the folder 'models/tiny'.*--model FOLDER"):
+        MembershipClassifier(str(folder))
     with pytest.raises(UsageError, match="must be used on its own base model"):
-        Detective.fetch(str(folder), model=str(other))
+        MembershipClassifier(str(folder), model=str(other))
     shutil.copytree(tiny, tmp_path / "models" / "tiny")
     monkeypatch.chdir(tmp_path)
-    assert Detective.fetch(str(folder)).config.model == "models/tiny"
+    assert MembershipClassifier(str(folder)).config.model == "models/tiny"
 
 
-def test_the_command_line(here, root, unlabelled):
+def test_the_command_line(working_folder, root, unlabelled):
     command = [sys.executable, "-m", "pipelines.detect"]
     shown = subprocess.run([*command, "--help"], cwd=root, capture_output=True, text=True, check=True).stdout
     assert "FILE [FILE ...]" in shown
     arguments = [unlabelled, "--adapter", CHAMPION, "--fpr", "0.001"]
-    failed = subprocess.run([*command, *arguments], cwd=here, capture_output=True, text=True, check=False)
+    failed = subprocess.run([*command, *arguments], cwd=working_folder, capture_output=True, text=True, check=False)
     assert failed.returncode == 2
     assert re.fullmatch(r"error: fpr must be at least .*\n", failed.stderr)

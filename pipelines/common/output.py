@@ -1,0 +1,60 @@
+"""Files that pipelines write at a path of the user's choice; each appears complete or not at all."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsd.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLE_SUFFIXES = (".parquet", ".csv", ".jsonl")
+
+
+def check_table_path(path: Path) -> None:
+    """Check that a table can be written to the path.
+
+    Raises:
+        UsageError: for another suffix than those in `TABLE_SUFFIXES`, and as for `check_path`.
+    """
+    if path.suffix.lower() not in TABLE_SUFFIXES:
+        raise UsageError(f"out must end in {', '.join(TABLE_SUFFIXES)}; got {path}")
+    check_path(path)
+
+
+def check_path(path: Path) -> None:
+    """Check that a file can be written to the path.
+
+    Raises:
+        UsageError: if its folder does not exist, or the path is a folder.
+    """
+    if not path.resolve().parent.is_dir() or path.is_dir():
+        raise UsageError(f"an output file must be in a folder that exists, and not be a folder; got {path}")
+
+
+def write_table(table: "pd.DataFrame", path: Path) -> None:
+    """Write a table, without its index, in the format of the suffix."""
+    writers: dict[str, Callable[[Path], object]] = {
+        ".parquet": lambda draft: table.to_parquet(draft, index=False),
+        ".csv": lambda draft: table.to_csv(draft, index=False),
+        ".jsonl": lambda draft: table.to_json(
+            draft, orient="records", lines=True, force_ascii=False, double_precision=15
+        ),
+    }
+    _write(path, writers[path.suffix.lower()])
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a UTF-8 text file."""
+    _write(path, lambda draft: draft.write_text(text, encoding="utf-8"))
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
