@@ -1,8 +1,8 @@
-"""Trials a minute of detector tuning: python -m benchmarks.tuning --help.
+"""Trials per minute of detector tuning: python -m benchmarks.tuning --help.
 
-Invented token statistics of 60 to 200 tokens a text stand in for those of a model: a trial scores every text under the
-base and the tuned model, measures 20 folds and is written to the storage. CPU time is given beside wall time, because
-only it says what the job costs where other work shares the cores.
+Synthetic token statistics of 60 to 200 tokens per text replace those of a model. A trial scores every text under the
+base and the tuned model, measures 20 folds and is written to the storage. CPU time is printed beside wall time, because
+wall time depends on other work on the same cores.
 """
 
 import tempfile
@@ -22,21 +22,21 @@ from fsd.views import View
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Tune detectors on invented readings."""
+    """Tune detectors on synthetic token statistics."""
 
     texts: int = 1000
     """Validation texts."""
     trials: int = 300
-    """Of each study; surp has 200 combinations, all of which are tried."""
+    """Trials per study; surp has 200 combinations, which are all evaluated."""
     workers: tuple[int, ...] = (1, 2)
-    """Processes, one row each."""
+    """Numbers of worker processes, one row each."""
     detectors: tuple[str, ...] = ("surp", "dc_pdd", "min_k_pp")
-    """Which; each for its FSD, the dearer state."""
+    """Detectors, each tuned for its FSD, the more expensive state."""
     storages: tuple[str, ...] = ("sqlite:///{folder}/trials.db", "journal:{folder}/trials.log")
-    """Where trials are kept."""
+    """Storages of the trials."""
 
 
-def invented(texts: int, seed: int = 0) -> ValidationSet:
+def synthetic(texts: int, seed: int = 0) -> ValidationSet:
     rng = np.random.default_rng(seed)
     member = rng.random(texts) < 0.5
     base, tuned, unigram = [], [], []
@@ -47,13 +47,15 @@ def invented(texts: int, seed: int = 0) -> ValidationSet:
         tuned.append(TokenStats("", token, 0.9 * logp, mean, np.ones(size)))
         unigram.append(TokenStats("", token, -rng.gamma(2, 4, size), mean, np.ones(size)))
     columns = {("base", "plain"): base, ("tuned", "plain"): tuned, ("unigram", "plain"): unigram}
-    readings = ViewStatistics({View(*view): column for view, column in columns.items()})
-    return ValidationSet(readings, member, grouped_folds(member, None))
+    statistics = ViewStatistics({View(*view): column for view, column in columns.items()})
+    return ValidationSet(statistics, member, grouped_folds(member, None))
 
 
 def main(config: Benchmark) -> None:
-    validation_set = invented(config.texts)
-    print(f"{config.texts} texts; {'storage':24} {'detector':9} workers  trials  a minute  CPU ms a trial (1 worker)")
+    validation_set = synthetic(config.texts)
+    print(
+        f"{config.texts} texts; {'storage':24} {'detector':9} workers  trials  per minute  CPU ms per trial (1 worker)"
+    )
     for name in config.detectors:
         task = DetectorTask(detectors.load(name), "fsd", validation_set)
         for url in config.storages:
@@ -62,11 +64,11 @@ def main(config: Benchmark) -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     plan = Plan(url.format(folder=folder), trials=config.trials, workers=workers)
                     wall, cpu = time.perf_counter(), time.process_time()
-                    tried = search(task, name, {}, plan)
+                    records = search(task, name, {}, plan)
                     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-                spent = f"{cpu / len(tried) * 1e3:.1f}" if workers == 1 else ""
-                rate = len(tried) / wall * 60
-                print(f"{'':14}{url.partition(':')[0]:24} {name:9} {workers:7} {len(tried):7} {rate:9.0f}  {spent}")
+                spent = f"{cpu / len(records) * 1e3:.1f}" if workers == 1 else ""
+                rate = len(records) / wall * 60
+                print(f"{'':14}{url.partition(':')[0]:24} {name:9} {workers:7} {len(records):7} {rate:9.0f}  {spent}")
 
 
 if __name__ == "__main__":

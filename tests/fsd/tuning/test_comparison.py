@@ -1,0 +1,48 @@
+import math
+
+import numpy as np
+import pytest
+
+from fsd.evaluation.metrics import auc, tpr_at_fpr
+from fsd.tuning.comparison import HEADINGS, compare_on_test, frame, metrics, remarks, rows
+from fsd.tuning.objective import Winner
+
+MEMBER = np.arange(60) % 2 == 0
+NOISE = np.random.default_rng(0).normal(size=60)
+DEFAULT = {"a.fsd": NOISE, "b.base": NOISE + MEMBER}
+TUNED = {"a.fsd": NOISE + 2 * MEMBER, "b.base": NOISE + MEMBER}
+WINNERS = [
+    Winner("a.fsd", {"k": 0.2, "first": False}, {"k": 0.05, "first": True}, 0.6, 0.8, 0.7, 20),
+    Winner("b.base", {"cap": 0.01}, {"cap": 0.01}, 0.7, 0.7, math.nan, 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("objective", "measure"), [("auc", auc), ("tpr_at_5fpr", lambda labels, scores: tpr_at_fpr(labels, scores, 0.05))]
+)
+def test_gains_are_paired_differences_of_the_objective(objective, measure):
+    gains = compare_on_test(WINNERS, list(MEMBER), range(60), DEFAULT, TUNED, objective=objective)
+    values = [(measure(MEMBER, DEFAULT[w.label]), measure(MEMBER, TUNED[w.label])) for w in WINNERS]
+    for gain, (default, tuned) in zip(gains, values, strict=True):
+        assert (gain.default.value, gain.tuned.value) == pytest.approx((default, tuned))
+        assert gain.gain.value == pytest.approx(tuned - default)
+    assert gains[0].gain.low > 0
+    assert gains[1].gain == (0, 0, 0)
+    assert gains[0].p < 0.05 < gains[1].p
+    assert gains[0].p_holm == pytest.approx(2 * gains[0].p)
+    assert gains[0].gap == pytest.approx(0.8 - values[0][1])
+
+
+def test_the_table_the_metrics_and_the_terminal_agree():
+    gains = compare_on_test(WINNERS, list(MEMBER), range(60), DEFAULT, TUNED)
+    table = frame(gains).set_index("task")
+    values = metrics(gains)
+    assert values["tuning_test_gain/a.fsd"] == table.loc["a.fsd", "test_gain"] == gains[0].gain.value
+    assert values["tuning_validation_chosen_elsewhere/a.fsd"] == 0.7
+    assert len(values) == 16
+    first, second = rows(gains)
+    assert len(first) == len(second) == len(HEADINGS)
+    assert first[:4] == ["a.fsd", "k=0.05 first=True", "0.600 → 0.800", "0.700"]
+    assert second[1:4] == ["default", "0.700 → 0.700", "–"]
+    assert remarks(gains)[0] == "gain on test texts with an interval above 0: a.fsd"
+    assert remarks(gains)[2] == "optimism of the selection: +0.100 compared with the cross-validated choice"
