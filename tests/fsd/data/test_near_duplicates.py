@@ -192,3 +192,13 @@ def test_time_grows_linearly_with_boilerplate_in_every_text() -> None:
     seconds(200)
     small = seconds(2_000)
     assert seconds(20_000) < 30 * max(small, 0.1)
+
+
+@pytest.mark.parametrize(("changed", "reason"), [(1, "copy"), (3, "overlap")])
+def test_a_copy_shares_four_fifths_of_its_ngrams(changed: int, reason: str) -> None:
+    original = passage(0, 60)
+    places = [20 + 8 * i for i in range(changed)]  # each changed word is in 7 of the 54 n-grams
+    copy = [f"x{i}" if i in places else word for i, word in enumerate(original)]
+    link = near_duplicates([text(["a"], original), text(["b"], copy)])[0]
+    assert link.reason == reason
+    assert link.overlap == pytest.approx(1 - (7 * changed + 1) / 55)

@@ -152,6 +152,24 @@ def test_the_models_own_forward_is_put_back(model: LanguageModel) -> None:
     assert model.tokenizer.pad_token == "<|endoftext|>"
 
 
+@pytest.mark.parametrize(("steps", "warmup"), [(10, 4), (10, 10)])
+def test_the_learning_rate_warms_up_and_follows_a_cosine(model: LanguageModel, steps: int, warmup: int) -> None:
+    rates = [numbers["learning_rate"] for _, numbers in train(model, settings(warmup_steps=warmup))]
+    rise = min(warmup, steps // 2)
+    expected = [
+        t / rise if t < rise else (1 + math.cos(math.pi * (t - rise) / (steps - rise))) / 2 for t in range(steps)
+    ]
+    assert rates == pytest.approx([0.02 * share for share in expected])
+
+
+def test_weight_decay_shrinks_the_adapter(model: LanguageModel) -> None:
+    norms = []
+    for decay in (0.0, 10.0):
+        train(model, settings(weight_decay=decay))
+        norms.append(sum(float(p.detach().norm()) for n, p in model.model.named_parameters() if "lora_A" in n))
+    assert norms[1] < 0.5 * norms[0]
+
+
 # AdaLoRA
 
 

@@ -1,0 +1,173 @@
+"""Quantized weights: scores, training, adapters."""
+
+import json
+import shutil
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fsd.config import AdapterConfig
+from fsd.errors import UsageError
+from fsd.models import quantization
+from fsd.models.adapters import attach, detach, save_adapter
+from fsd.models.finetuning import finetune, plan
+from fsd.models.language_model import LanguageModel, load
+from fsd.scoring.model_scorer import ModelScorer
+from fsd.token_stats import Prompt
+
+TEXTS = ["the score of an unseen text", "a member moves more", "more or less text", "an unseen score"]
+Method = Any
+
+
+def train(model: LanguageModel, method: Method = "lora", **settings: Any) -> None:
+    config = AdapterConfig(method=method, epochs=4, batch_size=2, rank=4, **settings)
+    finetune(model, TEXTS, config, seed=0, shown=False)
+
+
+def numbers(model: LanguageModel, *, tuned: bool) -> np.ndarray:
+    stats = ModelScorer(model, tuned=tuned)([Prompt(text) for text in TEXTS])
+    return np.concatenate([[s.logp, s.mean, s.std] for s in stats], axis=1)
+
+
+def changed(adapter: Path, folder: Path, **config: Any) -> Path:
+    shutil.copytree(adapter, folder)
+    file = folder / "adapter_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **config}))
+    return folder
+
+
+quantized = pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
+
+
+@pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
+@pytest.mark.parametrize("bits", [8, 4])
+def test_quantization_needs_bitsandbytes(tiny: Path, bits: int) -> None:
+    with pytest.raises(UsageError, match=f"{bits}-bit weights must have the package bitsandbytes; it is not installed"):
+        load(str(tiny), bits=bits)
+
+
+def test_options_of_the_quantization(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantization, "find_spec", lambda _: True)
+    assert quantization.options(None, torch.float32) == {}
+    eight, four = (quantization.options(bits, torch.bfloat16)["quantization_config"] for bits in (8, 4))
+    assert eight == {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    assert four["bnb_4bit_quant_type"] == "nf4"
+    assert four["bnb_4bit_compute_dtype"] == torch.bfloat16
+
+
+def test_the_precision_names_bits_and_dtype(tiny: Path) -> None:
+    model = load(str(tiny), device="cpu", dtype="bfloat16")
+    assert model.bits is None
+    model.base.is_loaded_in_4bit = True
+    assert (model.bits, model.dtype, model.precision) == (4, "bfloat16", "4bit-bfloat16")
+
+
+@pytest.mark.parametrize("method", ["ia3", "adalora"])
+def test_only_lora_works_on_quantized_weights_in_half_precision(
+    tiny: Path, adapter: Path, tmp_path: Path, method: Method
+) -> None:
+    model = load(str(tiny), device="cpu", dtype="bfloat16")
+    model.base.is_loaded_in_4bit = True
+    message = f"{method} on 4-bit weights must be computed in float32; got dtype bfloat16: take lora or dtype float32"
+    with pytest.raises(UsageError, match=message):
+        plan(model, TEXTS, AdapterConfig(method=method))
+    with pytest.raises(UsageError, match=message):
+        attach(model, changed(adapter, tmp_path / "changed", peft_type=method.upper()))
+    plan(model, TEXTS, AdapterConfig())
+
+
+@quantized
+@pytest.mark.parametrize("bits", [8, 4])
+def test_lora_on_quantized_weights_in_bfloat16_is_loaded_again(tiny: Path, tmp_path: Path, bits: int) -> None:
+    model, fresh = (load(str(tiny), device="cpu", dtype="bfloat16", bits=bits) for _ in range(2))
+    base = numbers(model, tuned=False)
+    train(model, learning_rate=0.05)
+    save_adapter(model, tmp_path / "adapter")
+    attach(fresh, tmp_path / "adapter")
+    assert np.array_equal(numbers(fresh, tuned=True), numbers(model, tuned=True))
+    assert np.array_equal(numbers(fresh, tuned=False), base)
+    assert np.array_equal(numbers(model, tuned=False), base)
+
+
+@quantized
+@pytest.mark.parametrize("architecture", ["gpt_neox", "llama", "gpt2", "gemma2"])
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("method", ["lora", "ia3", "adalora"])
+def test_a_quantized_model_is_scored_and_trained_and_its_adapter_loaded_again(
+    make_model: Callable[..., Path], tmp_path: Path, architecture: str, bits: int, method: Method
+) -> None:
+    folder = str(make_model(architecture))
+    model = load(folder, device="cpu", bits=bits)
+    weights = {name: weight.clone() for name, weight in model.base.state_dict().items()}
+    base, plain = numbers(model, tuned=False), numbers(load(folder, device="cpu"), tuned=False)
+    assert model.precision == f"{bits}bit-float32"
+    assert model.split_head == (architecture != "gemma2")
+    assert 0 < abs(base - plain).max() < (0.2 if bits == 8 else 4)
+
+    train(model, method, learning_rate=0.05)
+    tuned = numbers(model, tuned=True)
+    assert abs(tuned - base).max() > 0.1
+    assert np.array_equal(numbers(model, tuned=False), base)
+    save_adapter(model, tmp_path / "adapter")
+    fresh = load(folder, device="cpu", bits=bits)
+    attach(fresh, tmp_path / "adapter")
+    np.testing.assert_allclose(numbers(fresh, tuned=True), tuned, rtol=0, atol=2e-6 if method == "adalora" else 0)
+    detach(model)
+    assert np.array_equal(numbers(model, tuned=False), base)
+    assert all(torch.equal(weight, weights[name]) for name, weight in model.base.state_dict().items())
+
+
+@quantized
+@pytest.mark.parametrize("bits", [8, 4])
+def test_scores_of_a_quantized_model_are_those_of_its_logits(tiny: Path, bits: int) -> None:
+    model = load(str(tiny), device="cpu", bits=bits)
+    for text in TEXTS:
+        row = [model.start, *model.tokens([text])[0]]
+        with model.state(tuned=False) as network:
+            log = network(input_ids=torch.tensor([row]), use_cache=False).logits[0, :-1].double().log_softmax(-1)
+        stats = next(ModelScorer(model)([Prompt(text)]))
+        np.testing.assert_allclose(stats.logp, log.gather(-1, torch.tensor(row)[1:, None])[:, 0], rtol=0, atol=5e-6)
+
+
+@quantized
+@pytest.mark.parametrize("bits", [8, 4])
+def test_training_on_quantized_weights_equals_training_on_their_dequantized_values(tiny: Path, bits: int) -> None:
+    import bitsandbytes as bnb
+
+    model, plain = load(str(tiny), device="cpu", bits=bits), load(str(tiny), device="cpu")
+    for name, module in model.base.named_modules():
+        weight = getattr(module, "weight", None)
+        if isinstance(module, bnb.nn.Linear4bit):
+            weight = bnb.functional.dequantize_4bit(weight.data, weight.quant_state)
+        elif isinstance(module, bnb.nn.Linear8bitLt):
+            scale = module.state.SCB if weight.SCB is None else weight.SCB
+            weight = weight.data.float() * scale[:, None] / 127
+        else:
+            continue
+        plain.base.get_submodule(name).weight.data.copy_(weight)
+    for each in (model, plain):
+        train(each, "ia3", learning_rate=0.05)
+    weights = dict(plain.model.named_parameters())
+    trained = [(name, p) for name, p in model.model.named_parameters() if p.requires_grad or "ia3" in name]
+    assert len(trained) >= 4
+    for name, weight in trained:
+        assert weight.dtype == torch.float32
+        assert torch.allclose(weight, weights[name], rtol=0, atol=2e-6), name
+
+
+@quantized
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_quantized_model_can_be_spread(tiny: Path, bits: int) -> None:
+    spread, plain = load(str(tiny), device="spread", bits=bits), load(str(tiny), bits=bits)
+    assert np.array_equal(numbers(spread, tuned=False), numbers(plain, tuned=False))
+
+
+@quantized
+def test_quantization_prints_nothing(tiny: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    train(load(str(tiny), device="cpu", bits=8))
+    assert capfd.readouterr() == ("", "")
