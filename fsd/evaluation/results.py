@@ -13,16 +13,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from fsd.data.documents import Document, content_hash
+from fsd.data.documents import content_hash
 from fsd.data.near_duplicates import families
 from fsd.data.splitting import Split
 from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.calibration import Calibration, calibrate
 from fsd.evaluation.conclusions import conclusions
-from fsd.evaluation.intervals import BoolArray, Bootstrap
+from fsd.evaluation.intervals import Bootstrap
 from fsd.evaluation.metrics import METRICS, Row, auc, best_threshold, by_key, compare, estimates
 from fsd.scoring.deviation import Deviation
-from fsd.token_stats import FloatArray, Scores
+from fsd.token_stats import Scores
 
 STATES = ("base", "tuned", "fsd")
 
@@ -197,38 +197,46 @@ def judge(
         remarks: detectors that were left out and why, and other remarks.
         never_saw: whether the model is known to have been trained on none of these texts.
     """
-    documents = [*parts.validation, *parts.test]
-    family = families(documents)
+    family = families([*parts.validation, *parts.test])
     scores = score_table(parts, deviation, family)
-    member = scores["label"].to_numpy(bool)
-    held = (scores["split"] == "validation").to_numpy()
-    chosen_on = held if held.any() else ~held
+    member, held = scores["label"].to_numpy(bool), len(parts.validation)
+    chosen_on = slice(held) if held else slice(None)
     measured = [column for column in map(str, scores) if column.endswith((".base", ".fsd"))]
     table = evaluate(
-        scores[~held],
-        member[~held],
-        [number for number, is_held in zip(family, held, strict=True) if not is_held],
+        scores[held:],
+        member[held:],
+        family[held:],
         states=("base", "fsd"),
         thresholds={name: best_threshold(member[chosen_on], scores[name][chosen_on]) for name in measured},
-        placebo={name: column[~held] for name, column in placebo[1].fsd.items()} if placebo else None,
+        placebo={name: column[held:] for name, column in placebo[1].fsd.items()} if placebo else None,
         seed=seed,
     )
-    validation = {n: auc(member[held], c[held]) for n, c in deviation.fsd.items()} if held.any() else {}
-    on_test = {name: by_key(table)[name, "fsd", "auc"].value for name in deviation.fsd}
-    best = max(validation or on_test, key=lambda name: (validation or on_test)[name])
-    table = _table([*by_key(table).values(), *(Row(n, "fsd", "validation_auc", auc) for n, auc in validation.items())])
-    report = audit(parts, seed=seed)
-    settings = {detector.name: detector.settings for detector in detectors}
+    chosen_by = {name: auc(member[chosen_on], column[chosen_on]) for name, column in deviation.fsd.items()}
+    best = max(chosen_by, key=lambda name: chosen_by[name])
+    if held:
+        validation = (Row(name, "fsd", "validation_auc", value) for name, value in chosen_by.items())
+        table = _table([*by_key(table).values(), *validation])
+    audited = audit(parts, seed=seed)
+    calibration = None
+    if held:
+        calibration = calibrate(
+            member[:held].tolist(),
+            deviation.fsd[best][:held],
+            [document.text for document in parts.validation],
+            family[:held],
+            detector=best,
+            settings=next(detector.settings for detector in detectors if detector.name == best),
+        )
     return Results(
-        parts,
-        scores,
-        table,
-        report,
-        conclusions(report, table, best, on_validation=bool(validation), never_saw=never_saw),
-        [*remarks, *_fallbacks(deviation, len(documents))],
-        placebo[0] if placebo else None,
-        best,
-        _calibration(best, documents, family, deviation.fsd[best], settings[best], held) if held.any() else None,
+        parts=parts,
+        scores=scores,
+        table=table,
+        audit=audited,
+        conclusions=conclusions(audited, table, best, on_validation=bool(held), never_saw=never_saw),
+        remarks=[*remarks, *_fallbacks(deviation, len(scores))],
+        placebo=placebo[0] if placebo else None,
+        best=best,
+        calibration=calibration,
     )
 
 
@@ -249,25 +257,6 @@ def score_table(parts: Split, deviation: Deviation, family: Sequence[int]) -> pd
         "split": ["validation"] * len(parts.validation) + ["test"] * len(parts.test),
     }
     return pd.concat([pd.DataFrame(columns), deviation.frame()], axis=1)
-
-
-def _calibration(
-    name: str,
-    documents: Sequence[Document],
-    family: Sequence[int],
-    column: FloatArray,
-    settings: Mapping[str, Any],
-    held: BoolArray,
-) -> Calibration:
-    texts = [document for document, is_held in zip(documents, held, strict=True) if is_held]
-    return calibrate(
-        [bool(document.member) for document in texts],
-        column[held],
-        [document.text for document in texts],
-        [number for number, is_held in zip(family, held, strict=True) if is_held],
-        detector=name,
-        settings=settings,
-    )
 
 
 def _fallbacks(deviation: Deviation, texts: int) -> list[str]:

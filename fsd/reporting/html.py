@@ -107,7 +107,7 @@ def results_table(table: pd.DataFrame, best: str) -> Table:
             "guessing, 1.00 is perfect. The 95 % interval, by groups of related texts, is in brackets. The columns to "
             "the right of p describe the FSD: TPR@5%FPR is the share of training texts found when 5 of 100 other texts "
             "are wrongly called training texts. p (Holm) is how often chance alone shows such a gain or a larger one, "
-            "corrected for the number of detectors."
+            "corrected for the number of detectors. The highlighted row is the detector of the findings."
         ),
         head=head,
         rows=cells,
