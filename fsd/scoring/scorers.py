@@ -32,7 +32,7 @@ def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[
         "base": _scorer("base", language_model, config, store),
         "tuned": _scorer("tuned", language_model, config, store),
     }
-    reference = _reference(config)
+    reference = reference_name(config)
     if reference:
         found["reference"] = reference_scorer(reference, config, store)
     table = frequency_file(config)
@@ -46,11 +46,12 @@ def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[
 
 def reader_names(config: ModelConfig) -> list[str]:
     """The names of the scorers that `build_scorers` makes for a model, without loading it."""
-    optional = {"reference": _reference(config), "unigram": frequency_file(config)}
+    optional = {"reference": reference_name(config), "unigram": frequency_file(config)}
     return ["base", "tuned", *(name for name, value in optional.items() if value)]
 
 
-def _reference(config: ModelConfig) -> str | None:
+def reference_name(config: ModelConfig) -> str | None:
+    """The reference model: the one given, else the twin for the embedded target."""
     return config.reference_model or ("embedded-twin" if config.model == "embedded" else None)
 
 

@@ -13,7 +13,7 @@ from fsd import tracking
 from fsd.data.documents import content_hash
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
-from fsd.scoring.scorers import frequency_file
+from fsd.scoring.scorers import frequency_file, reference_name
 from pipelines.common import experiment
 from pipelines.study.code_version import code_version
 from pipelines.study.grid import Cell
@@ -107,7 +107,7 @@ def _key(cell: Cell, loaded: Sequence[Detector], parts: Split, trained: bool, po
 
     model = cell.config.model
     device, dtype = resolve_precision(model)
-    reference = model.reference_model or ("embedded-twin" if model.model == "embedded" else None)
+    reference = reference_name(model)
     views = {view for detector in loaded for view in detector.views}
     table = frequency_file(model) if "unigram" in views else None
     content = {
