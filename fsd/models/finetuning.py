@@ -192,7 +192,7 @@ def _trainer(
 
 
 def _blank(language_model: LanguageModel) -> list[list[int]]:
-    """Where several processes share the batches, a row that predicts nothing and so weighs nothing."""
+    """With several processes, a row that predicts nothing and so weighs nothing, to fill up the last batch."""
     return [[language_model.start]] if num_processes() > 1 else []
 
 
@@ -236,18 +236,18 @@ def _arguments(device: torch.device, config: AdapterConfig, seed: int, folder: s
 
 
 class _Filled(torch.utils.data.Sampler[int]):
-    """The order of one process, whose last batch is filled up with the blank row, so that all get a share of it.
+    """The order of a single process, with the last batch filled up so that every process gets a share of it.
 
-    accelerate would fill it up with texts that come again.
+    It is filled up with the blank row; accelerate would repeat texts.
 
     Args:
-        rows: of the data, the blank one included, which stands last.
+        rows: number of rows, of which the last is the blank one.
         batch: rows of a step, over all processes.
-        seed: of the order.
+        seed: seed of the order.
     """
 
     def __init__(self, rows: int, batch: int, seed: int) -> None:
-        from accelerate.data_loader import SeedableRandomSampler  # accelerate's own order in one process
+        from accelerate.data_loader import SeedableRandomSampler  # the order of a single process
 
         texts = rows - 1
         self.order = SeedableRandomSampler(range(texts), data_seed=seed)
@@ -265,7 +265,7 @@ class _Filled(torch.utils.data.Sampler[int]):
 
 
 def _trainer_class() -> Any:
-    """SFTTrainer with AdaLoRA's penalty, and with each step's batch shared among all processes."""
+    """SFTTrainer with AdaLoRA's penalty, and with each batch shared among all processes."""
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     from trl import SFTTrainer
 

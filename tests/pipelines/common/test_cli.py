@@ -17,7 +17,10 @@ from fsd.errors import UsageError
 from pipelines.common.cli import command
 from pipelines.fsd import main
 
-PIPELINES = sorted(path.stem for path in (Path(__file__).parents[3] / "pipelines").glob("[a-z]*.py"))
+FOLDER = Path(__file__).parents[3] / "pipelines"
+PIPELINES = sorted(
+    [*(path.stem for path in FOLDER.glob("[a-z]*.py")), *(path.parent.name for path in FOLDER.glob("*/__main__.py"))]
+)
 
 
 def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -33,14 +36,14 @@ def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedP
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_help_is_there(name: str, root: Path) -> None:
+def test_every_pipeline_has_a_help(name: str, root: Path) -> None:
     answer = run(f"pipelines.{name}", "--help", cwd=root)
 
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("usage:")
 
 
-def test_help_comes_in_half_a_second(root: Path) -> None:
+def test_help_takes_less_than_half_a_second(root: Path) -> None:
     seconds = []
     for _ in range(5):
         begun = time.process_time()
@@ -54,7 +57,7 @@ def test_help_comes_in_half_a_second(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (["--domain", "poems"], "domain must be one of"),
         (["--detectors", "loss,magic"], "detector must be one of"),
@@ -73,21 +76,21 @@ def test_help_comes_in_half_a_second(root: Path) -> None:
     ],
 )
 def test_a_mistake_ends_with_one_line_and_exit_2(
-    flags: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    flags: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert told in refused(flags, tmp_path, monkeypatch, capsys)
+    assert message in refused(flags, tmp_path, monkeypatch, capsys)
 
 
 def refused(flags: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that pipelines.fsd answers these flags with."""
+    """The error line of pipelines.fsd for these flags."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["pipelines.fsd", *flags, "--placebo", "none"])
     with pytest.raises(SystemExit) as ended:
         command(FSDConfig, main, "")
-    told = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert ended.value.code == 2
-    assert told.count("\n") == 1
-    return told
+    assert message.count("\n") == 1
+    return message
 
 
 def test_a_mistake_on_the_shell_shows_no_traceback(tmp_path: Path) -> None:
@@ -99,7 +102,7 @@ def test_a_mistake_on_the_shell_shows_no_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         (['{"text": "a b", "label": 1}', '{"text": "a b", '], "data.jsonl:2"),
         (['{"text": "a b", "label": 2}'], "label"),
@@ -110,14 +113,14 @@ def test_a_mistake_on_the_shell_shows_no_traceback(tmp_path: Path) -> None:
 )
 def test_a_bad_file_is_named_with_its_line(
     lines: list[str],
-    told: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "data.jsonl").write_text("\n".join(lines) + "\n")
 
-    assert told in refused(["--data", "data.jsonl"], tmp_path, monkeypatch, capsys)
+    assert message in refused(["--data", "data.jsonl"], tmp_path, monkeypatch, capsys)
     assert not (tmp_path / "mlruns").exists()
 
 
@@ -151,7 +154,7 @@ def test_an_interruption_is_exit_130(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_a_reader_that_has_had_enough_is_no_fault(root: Path) -> None:
+def test_a_closed_pipe_is_no_error(root: Path) -> None:
     shell = f"{sys.executable} -m pipelines.tune --help | head -1"
 
     answer = subprocess.run(shell, shell=True, capture_output=True, text=True, cwd=root, timeout=60, check=False)
@@ -161,7 +164,7 @@ def test_a_reader_that_has_had_enough_is_no_fault(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (
             ["--method", "magic"],
@@ -172,9 +175,9 @@ def test_a_reader_that_has_had_enough_is_no_fault(root: Path) -> None:
         (["--epoch", "3"], "Unrecognized options: --epoch, 3 Perhaps you meant: --epochs INT"),
     ],
 )
-def test_a_wrong_flag_is_told_in_one_line(
+def test_a_wrong_flag_is_reported_in_one_line(
     flags: list[str],
-    told: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -182,7 +185,7 @@ def test_a_wrong_flag_is_told_in_one_line(
     line = refused(flags, tmp_path, monkeypatch, capsys)
 
     assert line.startswith("error: ")
-    assert told in line
+    assert message in line
     assert line.endswith("; --help lists all flags\n")
 
 
