@@ -8,36 +8,41 @@ from dataclasses import asdict, dataclass
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import arg
 
 if TYPE_CHECKING:
     from fsd.collection import Card, Collection, CollectionSpec
     from fsd.data.documents import Document
 
 
+Day = Annotated[str, arg(metavar="DAY", help_behavior_hint="")]
+
+
 @dataclass(frozen=True)
 class Collect:
     """Collect dated texts of a domain."""
 
-    domain: str
+    domain: Annotated[str, arg(metavar="NAME")]
     """arxiv, wikipedia, books, patents, stackexchange, local, or any other file in fsd/collection/domains."""
     limit: int
     """Most texts; of a benchmark, on each side."""
-    after: str = ""
+    after: Day = ""
     """Collect non-members: first published after this day (YYYY-MM-DD, exclusive)."""
-    model: str = ""
+    model: Annotated[str, arg(metavar="MODEL", help_behavior_hint="")] = ""
     """Take the day for --after from the table of known cutoffs: a hub id, or embedded."""
-    before: str = ""
+    before: Day = ""
     """Collect members: first published before this day (exclusive)."""
-    out: Path | None = None
+    out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None
     """The .jsonl file to write; by default named after the domain and the dates."""
-    options: tuple[str, ...] = ()
+    options: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
     """Options of the domain, e.g. categories=cs.CL,cs.LG or path=dump.jsonl; an unknown one lists them all."""
-    language: str = ""
+    language: Annotated[str, arg(metavar="CODE", help_behavior_hint="")] = ""
     """Language code that each text must match; by default the domain's own, `any` for no check."""
     min_words: int = 32
     """Drop shorter texts."""
-    benchmark_of: tuple[str, ...] = ()
+    benchmark_of: Annotated[tuple[str, ...], arg(metavar="FILE ...", help_behavior_hint="")] = ()
     """Benchmark files; their texts and near-duplicates of them are dropped."""
     drop_shared: bool = False
     """Leave out what members and non-members share, instead of refusing the benchmark."""

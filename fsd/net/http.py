@@ -211,7 +211,8 @@ class HTTPClient:
         Args:
             method: of HTTP.
             url: address.
-            read: makes the result of a reply; it may raise `TransientError`, and UsageError for what is final.
+            read: makes the result of a reply, whose body is read from the connection then; it may raise
+                `TransientError`, and UsageError for what is final.
             retried: statuses that lead to another attempt; replies of all others go to `read`.
             options: of `requests.Session.request`.
 
@@ -241,15 +242,13 @@ class HTTPClient:
                 raise UsageError(f"a request to {url} must be possible; {type(error).__name__}") from None
             retry = cast(PacedRetry, reply.raw.retries)
             try:
-                body = reply.content
-                if body is not None and reply.status_code not in retried:
-                    return read(reply)
-            except requests.RequestException as error:
+                if reply.status_code in retried:
+                    raise self._rejected(url, reply, retry)
+                return read(reply)
+            except requests.RequestException as error:  # the body ended early
                 fault = f"no whole reply ({_cause(error)})"
             except TransientError as error:
                 fault = first_line(error)
-            else:
-                raise self._rejected(url, reply, retry)
             try:
                 retry = retry.increment(method, url)
             except MaxRetryError:

@@ -109,7 +109,8 @@ class Client(HTTPClient):
         """
 
         def read(reply: Reply) -> dict[str, Any]:
-            return (_json_object(reply) or {}) if reply.status_code == 200 else {}
+            answer = _json_object(reply)
+            return answer if answer and reply.status_code == 200 else {}
 
         return self.request("GET", url, read, retried=BUSY, auth=self._authorise, allow_redirects=False)
 
