@@ -1,8 +1,8 @@
-"""Score texts by a model as it is, without fine-tuning: the base detectors, also through a completions API.
+"""Base scores of texts, without fine-tuning, by a local model or through a completions API.
 
 `python -m pipelines.score --model api:NAME --base-url http://localhost:8000/v1 --data FILE --out scores.parquet`. An
-API gives log-probabilities of the text's own tokens and no more; detectors that need more are left out, with a line.
-Without `api:` it scores a model whose weights are at hand. Where texts are labelled, AUCs follow.
+API returns log-probabilities of the text's own tokens only; detectors that need more are left out, with a remark.
+Without `api:`, --model is a local model or a hub id. AUCs are computed if there are labels.
 """
 
 import sys
@@ -28,104 +28,101 @@ API = "api:"
 
 
 def main(config: ScoreConfig) -> None:
-    """Read, estimate, score, write, judge what is labelled, and keep everything."""
+    """Read the texts, announce the requests to an API, score, write, evaluate labelled texts, track and print."""
     from fsd import tracking
     from fsd.data.readers import parse_columns, read_files
     from fsd.errors import UsageError
     from fsd.scoring.cache import SQLiteStore
     from fsd.scoring.deviation import evaluate, usable
     from fsd.scoring.scorers import view_inputs
-    from pipelines.common import detection
+    from pipelines.common.detection import load_detectors
     from pipelines.common.output import check_table_path, write_table
 
     out = Path(config.out)
     check_table_path(out)
     documents = read_files(config.data, parse_columns(config.columns))
-    unseen = read_files([config.unseen]) if config.unseen else []
+    unseen = [document.text for document in read_files([config.unseen])] if config.unseen else []
     texts = [document.text for document in documents]
-    chosen = detection.load_detectors(config.detection)
-    answers = None
-    if config.model.model.startswith(API):
-        answers = SQLiteStore(Path(f"{out}.partial"), limit=None, required=True)
-    scorers = readers(config, answers)
-    material = view_inputs(config.model, [d.text for d in unseen], shots=config.detection.shots, seed=config.seed)
-    detectors, left_out = usable(chosen, texts, scorers, material)
-    left_out |= without_ids([d.name for d in chosen if "token" in d.needs and d.name in left_out], config)
+    requested = load_detectors(config.detection)
+    is_api = config.model.model.startswith(API)
+    answers = SQLiteStore(Path(f"{out}.partial"), limit=None, required=True) if is_api else None
+    scorers = build_scorers(config, answers)
+    inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
+    detectors, left_out = usable(requested, texts, scorers, inputs)
+    left_out |= without_ids([d.name for d in requested if "token" in d.needs and d.name in left_out], config)
     if left_out and (config.detection.detectors != "all" or not detectors):
         name, reason = next(iter(left_out.items()))
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
-    announce(texts, detectors, scorers["base"], material, price=config.api.price)
-    scores = evaluate(texts, detectors, scorers, material, shown=True).base
+    announce(texts, detectors, scorers["base"], inputs, price=config.api.price)
+    scores = evaluate(texts, detectors, scorers, inputs, shown=True).base
     table = frame(documents, scores)
     write_table(table, out)
     if answers:
         answers.delete()
-    metrics, blind = judge(documents, scores, seed=config.seed)
-    # What was paid for is safe before a run is opened, and a key that is refused leaves no failed run.
+    results, blind = judge(documents, scores, seed=config.seed)
+    # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
     with tracking.run(f"fsd-{config.domain}", "score", params=params(config), tags={"task": "score"}) as run:
         run.log_dataset("scored", texts, source=", ".join(config.data), context="score")
         run.log_table("scores.parquet", table)
-        run.log_metrics(numbers(metrics, blind))
-    show(metrics, blind, [f"{name} left out: {reason}" for name, reason in left_out.items()])
+        run.log_metrics(numbers(results, blind))
+    show(results, blind, [f"{name} left out: {reason}" for name, reason in left_out.items()])
     print(f"wrote {out}: {len(texts)} texts, {len(detectors)} detectors")
 
 
-def readers(config: ScoreConfig, answers: "SQLiteStore | None") -> "dict[str, Scorer]":
-    """What can read a text: the model as it is, or an API whose results are stored in `answers`.
+def build_scorers(config: ScoreConfig, answers: "SQLiteStore | None") -> "dict[str, Scorer]":
+    """Scorers of the local model without its adapter, or of an API whose answers are kept in `answers`.
 
     Raises:
-        UsageError: if the model cannot be loaded, or an API's settings are wrong.
+        UsageError: if the model cannot be loaded, or an API's settings are invalid.
     """
-    from fsd.scoring.scorers import build_scorers, reference_scorer
+    from fsd.scoring import scorers
 
-    asked = config.model
-    if not asked.model.startswith(API):
+    if answers is None:
         from fsd.models import language_model
 
-        model = language_model.load(asked)
-        found = build_scorers(model, asked)
-        return {name: scorer for name, scorer in found.items() if name != "tuned"}
-    answer = by_api(asked.model.removeprefix(API), config, answers)
-    if asked.reference_model:
-        answer["reference"] = reference_scorer(asked.reference_model, asked, None)
-    return answer
+        built = scorers.build_scorers(language_model.load(config.model), config.model)
+        return {name: scorer for name, scorer in built.items() if name != "tuned"}
+    built = api_scorers(config.model.model.removeprefix(API), config, answers)
+    if config.model.reference_model:
+        built["reference"] = scorers.reference_scorer(config.model.reference_model, config.model, None)
+    return built
 
 
-def by_api(name: str, config: ScoreConfig, answers: "SQLiteStore | None") -> "dict[str, Scorer]":
-    """An API's model whose results are stored in `answers`, and token frequencies where its tokenizer is at hand.
+def api_scorers(name: str, config: ScoreConfig, answers: "SQLiteStore") -> "dict[str, Scorer]":
+    """The scorer of an API, and one of token frequencies if its tokenizer and a table are given.
 
     Raises:
-        UsageError: if there is no address, a setting is wrong, or the tokenizer or its table cannot be loaded.
+        UsageError: if there is no address, a setting is invalid, or the tokenizer or its table cannot be loaded.
     """
     from fsd.errors import UsageError
     from fsd.scoring.api import Client, CompletionsScorer, PromptTokens, key_for
     from fsd.scoring.cache import MemoizedScorer
     from fsd.scoring.scorers import frequency_file
 
-    api, asked = config.api, config.model
+    api, model = config.api, config.model
     if api.base_url is None:
-        raise UsageError(f"model {asked.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none")
+        raise UsageError(f"model {model.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none")
     client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
-    answer: dict[str, Scorer] = {}
+    scorers: dict[str, Scorer] = {}
     tokens = None
     if api.tokenizer is not None:
         from fsd.models.language_model import load_tokenizer
         from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
 
-        tokenizer, vocabulary = load_tokenizer(api.tokenizer, revision=asked.revision)
+        tokenizer, vocabulary = load_tokenizer(api.tokenizer, revision=model.revision)
         tokens = PromptTokens(tokenizer, api.tokenizer)
-        table = frequency_file(replace(asked, model=api.tokenizer))
+        table = frequency_file(replace(model, model=api.tokenizer))
         if table:
             frequencies = FrequencyTable.load(table).matching(tokenizer, vocabulary, api.tokenizer)
-            answer["unigram"] = unigram_scorer(frequencies, tokens.tokens)
+            scorers["unigram"] = unigram_scorer(frequencies, tokens.tokens)
     scorer = CompletionsScorer(
         client, name, start=api.start_token, tokens=tokens, concurrency=api.concurrency, description="API"
     )
-    return answer | {"base": MemoizedScorer(scorer, answers, scorer.key)}
+    return scorers | {"base": MemoizedScorer(scorer, answers, scorer.key)}
 
 
 def without_ids(names: Sequence[str], config: ScoreConfig) -> dict[str, str]:
-    """The reason for detectors that read token ids, where an API does not tell these and a tokenizer would."""
+    """The reason for detectors that read token ids, which an API does not return but its tokenizer gives."""
     if not config.model.model.startswith(API) or config.api.tokenizer is not None:
         return {}
     return dict.fromkeys(names, "it reads token ids, which --tokenizer MODEL gives")
@@ -134,29 +131,29 @@ def without_ids(names: Sequence[str], config: ScoreConfig) -> dict[str, str]:
 def announce(
     texts: Sequence[str],
     detectors: "Sequence[Detector]",
-    target: "Scorer",
-    material: "ViewInputs",
+    scorer: "Scorer",
+    inputs: "ViewInputs",
     *,
     price: float | None,
 ) -> None:
-    """Say on stderr what an API will be asked for, before it is; nothing for a model at hand."""
+    """Print to stderr how many requests an API will get, before the first one; nothing for a local model."""
     from fsd.scoring.api import CompletionsScorer
     from fsd.scoring.cache import MemoizedScorer
     from fsd.views import FORMS, VIEWS
 
-    if not (isinstance(target, MemoizedScorer) and isinstance(target.scorer, CompletionsScorer)):
+    if not (isinstance(scorer, MemoizedScorer) and isinstance(scorer.scorer, CompletionsScorer)):
         return
     views = [VIEWS[view] for detector in detectors for view in detector.views]
     forms = {view.form for view in views if view.reader == "base"}
-    prompts = {prompt: None for text in texts for form in sorted(forms) for prompt in FORMS[form](text, material)}
-    unknown = target.unknown(list(prompts))
+    prompts = {prompt: None for text in texts for form in sorted(forms) for prompt in FORMS[form](text, inputs)}
+    unknown = scorer.unknown(list(prompts))
     kept = len(prompts) - len(unknown)
     before = f"; {kept:,} are kept from before" if kept else ""
-    print(f"{len(texts):,} texts: {target.scorer.estimate(unknown, price)}{before}", file=sys.stderr)
+    print(f"{len(texts):,} texts: {scorer.scorer.estimate(unknown, price)}{before}", file=sys.stderr)
 
 
 def frame(documents: "Sequence[Document]", scores: "Scores") -> "pd.DataFrame":
-    """A row a text: where it is from, the text, its label, its group, and `<detector>.base`."""
+    """One row per text: source, text, label, group, and `<detector>.base` for every detector."""
     import pandas as pd
 
     table = pd.DataFrame({"source": [d.source for d in documents], "text": [d.text for d in documents]})
@@ -169,9 +166,9 @@ def frame(documents: "Sequence[Document]", scores: "Scores") -> "pd.DataFrame":
 def judge(
     documents: "Sequence[Document]", scores: "Scores", *, seed: int
 ) -> "tuple[pd.DataFrame | None, Control | None]":
-    """The metrics on the labelled texts, and what a classifier of words reaches without the model.
+    """Metrics on the labelled texts, and the AUC of a bag-of-words classifier without the model.
 
-    Nothing without two groups of members and two of non-members: one group has no interval.
+    None without two groups of members and two of non-members, since one group has no interval.
     """
     import numpy as np
 
@@ -199,7 +196,7 @@ def numbers(table: "pd.DataFrame | None", blind: "Control | None") -> dict[str, 
 
 
 def params(config: ScoreConfig) -> dict[str, object]:
-    """Every setting under its flag's name."""
+    """Every setting under the name of its flag."""
     values = asdict(config)
     groups = [values.pop(group) for group in ("model", "api", "detection")]
     return {key: value for group in (*groups, values) for key, value in group.items()}

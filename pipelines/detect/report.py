@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fsd.errors import UsageError
 from fsd.evaluation.intervals import Estimate
@@ -15,9 +14,6 @@ from pipelines.common.output import write_table, write_text
 from pipelines.detect.classifier import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, MembershipClassifier
 from pipelines.detect.verdicts import DatasetComparison, Measured, Verdicts
 
-if TYPE_CHECKING:
-    from pipelines.detect.__main__ import DetectConfig
-
 TERMINAL_ROWS = 10
 REPORT_ROWS = 500
 TERMINAL_CHARACTERS, REPORT_CHARACTERS = 34, 90
@@ -25,17 +21,25 @@ TERMINAL_CHARACTERS, REPORT_CHARACTERS = 34, 90
 
 
 def deliver(
-    verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, config: "DetectConfig", run: Run
+    verdicts: Verdicts, page: str, run: Run, *, source: str, out: str | None = None, report: str | None = None
 ) -> None:
-    """Write the output files, and log verdicts, report, figure and metrics to the run."""
+    """Write the output files, and log verdicts, report, figure and metrics to the run.
+
+    Args:
+        verdicts: the verdicts.
+        page: the report in HTML.
+        run: the open run.
+        source: where the texts came from.
+        out: output file for the verdicts, if any.
+        report: output file for the report, if any.
+    """
     table = verdicts.frame()
-    page = html.render(content(verdicts, classifier, adapter, config.files))
-    if config.out:
-        write_table(table, Path(config.out))
-    if config.report:
-        write_text(page, Path(config.report))
+    if out:
+        write_table(table, Path(out))
+    if report:
+        write_text(page, Path(report))
     texts = (document.text for document in verdicts.documents)
-    run.log_dataset("suspect", texts, source=", ".join(config.files), context="detect")
+    run.log_dataset("suspect", texts, source=source, context="detect")
     run.log_table("verdicts.parquet", table)
     run.log_text("report.html", page)
     run.log_bytes("verdicts.png", figure(verdicts))
