@@ -35,10 +35,15 @@ def table(
             words = at in (range(left) if isinstance(left, int) else left)
             grid.add_column(heading, justify="left" if words else "right", no_wrap=not words)
         for row in rows:
-            grid.add_row(*map(Text, row))
+            grid.add_row(*(Text(_printable(cell)) for cell in row))
         console.print(grid)
     for note in notes:
-        console.print(f"• {note}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"• {_printable(note)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _printable(text: str) -> str:
+    """The text without control characters, which could command the terminal or reverse its text."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def show(results: Results) -> None:

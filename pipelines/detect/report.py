@@ -51,7 +51,7 @@ def show(verdicts: Verdicts) -> None:
     rest = max(0, len(verdicts.documents) - TERMINAL_ROWS)
     title = f"{_count(len(verdicts.documents), 'text')}, lowest p-values first" + (f" ({rest:,} more)" if rest else "")
     rows = _rows(verdicts, TERMINAL_ROWS, TERMINAL_CHARACTERS)
-    console.table(["from", "text", "score", "p", "verdict"], rows, conclusions(verdicts), title=title, left=2)
+    console.table(["from", "text", "score", "p", "verdict"], rows, conclusions(verdicts), title=title, left=(0, 1, 4))
 
 
 def conclusions(verdicts: Verdicts) -> list[str]:
