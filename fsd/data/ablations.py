@@ -87,8 +87,8 @@ def truncate(documents: Sequence[Document], size: int, *, words: Words = "charac
     if size < 1:
         raise UsageError(f"size must be at least 1 word; got {size}")
     cuts = [(d, next((end for end, total in _ends(d.text, words) if total >= size), None)) for d in documents]
-    kept = [(d, replace(d, text=d.text[:end].lstrip())) for d, end in cuts if end is not None]
-    return _ablated(kept, documents)
+    pairs = [(d, replace(d, text=d.text[:end].lstrip())) for d, end in cuts if end is not None]
+    return _ablated(pairs, documents)
 
 
 def retime(documents: Sequence[Document], stamps: Stamps) -> Ablated:
@@ -105,8 +105,7 @@ def retime(documents: Sequence[Document], stamps: Stamps) -> Ablated:
     changes: dict[str, Callable[[str], str]] = {"delete": date_masking.delete, "replace": date_masking.replace}
     change = changes.get(stamps, str)
     pairs = [(d, replace(d, text=change(d.text))) for d in documents]
-    kept = [(old, new) for old, new in pairs if new.text.strip()]
-    return _ablated(kept, documents)
+    return _ablated([(old, new) for old, new in pairs if new.text.strip()], documents)
 
 
 def fine_tuning_set(

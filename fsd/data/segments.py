@@ -21,5 +21,5 @@ def segments(text: str, words: int, places: tuple[str, ...]) -> list[str]:
 def cut(text: str, words: int) -> str:
     """The first `words` words of a text with their original spacing; the whole text for 0 words."""
     text = text.strip()
-    kept = text.split(maxsplit=words) if words else []
-    return text[: len(text) - len(kept[-1])].rstrip() if len(kept) > words > 0 else text
+    pieces = text.split(maxsplit=words) if words else []  # the last piece is the rest
+    return text[: len(text) - len(pieces[-1])].rstrip() if len(pieces) > words > 0 else text

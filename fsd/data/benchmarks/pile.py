@@ -28,5 +28,5 @@ def load(part: str) -> Benchmark:
         UsageError: without a subset, or if it is not available.
     """
     if not part:
-        raise UsageError(f"pile must be asked for one subset, as in pile:wikipedia; known are {', '.join(PARTS)}")
+        raise UsageError(f"pile must be followed by one subset, as in pile:wikipedia; known are {', '.join(PARTS)}")
     return hub_dataset.load(DATASET, COLUMNS, config=part, splits=SPLITS, revision=REVISION)
