@@ -91,8 +91,12 @@ def search(task: Task, name: str, setup: Mapping[str, Any], plan: Plan) -> list[
         records = [_record(task, trial) for trial in study.get_trials(deepcopy=False, states=FINISHED)]
         if not any(record.state == "complete" for record in records):
             failed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
-            reason = failed[-1].user_attrs.get("error", "it was killed") if failed else "the time was up before"
-            raise UsageError(f"study {name} must finish at least one trial; none did, and the last says: {reason}")
+            reason = (
+                f"the last one failed: {failed[-1].user_attrs.get('error', 'its process was killed')}"
+                if failed
+                else "the time was up before"
+            )
+            raise UsageError(f"study {name} must finish at least one trial; none did ({reason})")
         return records
 
 

@@ -72,7 +72,7 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     # the main job takes the settings over, and its test scores are those that were compared here
     detection = replace(config.job.detection, settings_from="models:/fsd-arxiv/1")
     used = {d.name: dict(d.settings) for d in load_detectors(detection)}
-    assert used == {name: found["fsd"] for name, found in settings.items()}
+    assert used == {name: states["fsd"] for name, states in settings.items()}
     by_hand = load_detectors(replace(detection, settings=("min_k.k=0.15",)))
     assert by_hand[0].settings["k"] == 0.15
     scores = pd.read_parquet(folder / "scores.parquet").query("split == 'test'")

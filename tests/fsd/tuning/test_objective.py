@@ -87,8 +87,8 @@ def test_values_are_the_objective_on_each_fold():
         b = validation_set(objective=objective)
         detector = detectors.load("min_k", k=0.3)
         scores = np.array([detector({"text": text}) for text in b.statistics.columns["base", "plain"]])
-        found = DetectorTask(detectors.load("min_k"), "base", b).evaluate({"k": 0.3})
-        assert found == pytest.approx([measure(b.member[rows], scores[rows]) for rows in b.folds])
+        values = DetectorTask(detectors.load("min_k"), "base", b).evaluate({"k": 0.3})
+        assert values == pytest.approx([measure(b.member[rows], scores[rows]) for rows in b.folds])
     assert set(OBJECTIVES) == {"auc", "tpr_at_1fpr", "tpr_at_5fpr", "tpr_at_10fpr"}
 
 
@@ -122,16 +122,16 @@ def test_every_division_holds_every_text_once_and_no_family_twice():
     groups = [f"g{n}" for n in rng.integers(0, 60, 200)]
     label_of = {group: bool(rng.random() < 0.5) for group in sorted(set(groups))}
     member = np.array([label_of[group] for group in groups])
-    found = grouped_folds(member, groups, folds=4, repeats=3, seed=1)
-    assert len(found) == 12
+    folds = grouped_folds(member, groups, folds=4, repeats=3, seed=1)
+    assert len(folds) == 12
     for start in range(0, 12, 4):
-        division = found[start : start + 4]
+        division = folds[start : start + 4]
         assert sorted(np.concatenate(division)) == list(range(200))
         places = [{groups[row] for row in part} for part in division]
         assert sum(len(p) for p in places) == len(set(groups))
         shares = [member[part].mean() for part in division]
         assert max(shares) - min(shares) < 0.15
-    assert any(not np.array_equal(a, b) for a, b in zip(found[:4], found[4:8], strict=True))
+    assert any(not np.array_equal(a, b) for a, b in zip(folds[:4], folds[4:8], strict=True))
 
 
 def test_folds_depend_on_nothing_but_the_seed():
