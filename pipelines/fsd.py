@@ -20,14 +20,13 @@ def main(config: FSDConfig) -> None:
     stages = run_log.Stages()
     with stages("data"):
         detectors = detection.load_detectors(config.detection)
-        labelled = datasets.gather(config.data, config.model)
-        split, remarks = datasets.divide(labelled.documents, config.data, config.seed)
+        labelled = datasets.load_texts(config.data, config.model)
+        split, remarks = datasets.split_texts(labelled.documents, config.data, config.seed)
     with stages("model"):
         adapter = experiment.fetch_adapter(config)
         model = experiment.load_model(config, adapter)
         config = replace(config, model=replace(config.model, dtype=cast("Dtype", model.dtype)))
-        if config.adapter:
-            split = datasets.trained_on(split, config.adapter)
+        split = datasets.with_adapter_texts(split, config.adapter)
         job = experiment.prepare(model, split, detectors, config)
         placebo, placebo_remarks = experiment.plan_placebo(config, split, job.detectors)
     with run_log.start(config, model.identity, labelled.sources, detectors) as run:

@@ -20,28 +20,32 @@ if TYPE_CHECKING:
 TABLE = "frequencies.npz"
 """Name of the token-frequency table in a model's folder."""
 WORD_SWAPS = 5
-"""Neighbours by word swaps, which need no model and cost a forward pass each."""
+"""Neighbours of a text by word swaps, each of which costs a forward pass."""
 
 
 def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
-    """What can read a text: the model with its adapter off and on, and what is given beside it."""
+    """Scorers by reader name: the model with its adapter off and on, the reference model, and token frequencies.
+
+    Raises:
+        UsageError: if the reference model cannot be located, or the frequencies are of another tokenizer.
+    """
     from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
 
     store = _disk_store(config)
-    found: dict[str, Scorer] = {
+    scorers: dict[str, Scorer] = {
         "base": _scorer("base", language_model, config, store),
         "tuned": _scorer("tuned", language_model, config, store),
     }
     reference = reference_name(config)
     if reference:
-        found["reference"] = reference_scorer(reference, config, store)
+        scorers["reference"] = reference_scorer(reference, config, store)
     table = frequency_file(config)
     if table:
         frequencies = FrequencyTable.load(table).matching(
             language_model.tokenizer, language_model.base.config.get_text_config().vocab_size, config.model
         )
-        found["unigram"] = unigram_scorer(frequencies, language_model.tokens)
-    return found
+        scorers["unigram"] = unigram_scorer(frequencies, language_model.tokens)
+    return scorers
 
 
 def reader_names(config: ModelConfig) -> list[str]:
@@ -79,7 +83,7 @@ def _scorer(name: str, model: "LanguageModel", config: ModelConfig, store: "SQLi
     )
     scorer: Scorer = model_scorer
     if store is not None and model.identity.fingerprint:
-        # The weights of the base stay what they are; the adapter may be trained between two calls.
+        # The base weights never change; the adapter may be trained between two calls.
         key = partial(model_key, model, tuned=tuned)
         scorer = MemoizedScorer(scorer, store, key if tuned else cache(key))
     return collective(scorer, model_scorer) if isinstance(model_scorer, DistributedScorer) else scorer
@@ -95,7 +99,7 @@ def reference_scorer(name: str, config: ModelConfig, store: "SQLiteStore | None"
 
 
 def frequency_file(config: ModelConfig) -> Path | None:
-    """The token-frequency table that is given, or lies in the model's folder."""
+    """The token-frequency table of the configuration, or else of the model's folder; None if there is none."""
     if config.frequencies:
         return Path(config.frequencies)
     beside = EMBEDDED.get(config.model, Path(config.model)) / TABLE
@@ -103,14 +107,20 @@ def frequency_file(config: ModelConfig) -> Path | None:
 
 
 def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: int) -> ViewInputs:
-    """The prefix of unseen texts for recall, and what makes neighbours.
+    """The prefix of unseen texts for `recall`, and the source of neighbours for `neighbour`.
+
+    Args:
+        config: which model makes neighbours, and how many.
+        texts: unseen texts; without any there is no prefix and no neighbour.
+        shots: texts in the prefix.
+        seed: random seed for the choice of texts and of swaps.
 
     Raises:
         UsageError: for fewer shots than one.
     """
     if shots < 1:
         raise UsageError(f"shots must be at least 1; got {shots}")
-    if not texts:  # a study of base scores sets none aside
+    if not texts:
         return ViewInputs()
     prefix = "\n\n".join(random.Random(seed).sample(texts, min(shots, len(texts))))
     kind = config.neighbour_model or ("words" if config.model == "embedded" else None)
@@ -120,7 +130,7 @@ def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: 
 
 
 def _neighbours(kind: str, config: ModelConfig, texts: Sequence[str], seed: int) -> Callable[[str], Sequence[str]]:
-    """Word swaps out of the unseen texts, or a masked model; each text's neighbours are made once for both states."""
+    """Neighbours by word swaps or by a masked language model."""
     count = config.neighbours
     if count is not None and count < 1:
         raise UsageError(f"neighbours must be at least 1; got {count}")

@@ -13,48 +13,49 @@ from pipelines.common.adapter_files import SETUP
 
 
 def load_detectors(config: DetectorConfig) -> list[Detector]:
-    """The detectors asked for, with their settings: those given, else those found by tuning, else the papers'.
+    """The requested detectors; `--settings` go before tuned settings, and these before the defaults.
 
     Raises:
         UsageError: for an unknown detector or setting, or settings that cannot be fetched.
     """
-    settings = _settings(config.settings)
-    found = _found(config.settings_from) if config.settings_from else {}
-    names = detectors.names() if config.detectors == "all" else _names(config.detectors)
-    idle = sorted(set(settings) - set(names))
-    if idle:
-        raise UsageError(f"settings must be of a detector in use, one of {', '.join(names)}; got {idle[0]!r}")
-    return [detectors.load(name, **{**found.get(name, {}), **settings.get(name, {})}) for name in names]
+    settings = _parse_settings(config.settings)
+    tuned = _tuned_settings(config.settings_from) if config.settings_from else {}
+    names = detectors.names() if config.detectors == "all" else _parse_names(config.detectors)
+    unused = sorted(set(settings) - set(names))
+    if unused:
+        raise UsageError(f"settings must be of a detector in use, one of {', '.join(names)}; got {unused[0]!r}")
+    return [detectors.load(name, **{**tuned.get(name, {}), **settings.get(name, {})}) for name in names]
 
 
-def _found(uri: str) -> dict[str, dict[str, Any]]:
-    """The settings that the detectors of a run had, which travel with its adapter."""
+def _tuned_settings(uri: str) -> dict[str, dict[str, Any]]:
+    """Detector → settings of the run that registered the adapter."""
     from fsd import tracking
 
     file = distributed.from_main(lambda: tracking.fetch_model_file(uri, SETUP))
     if file is None:
         raise UsageError(f"settings-from must be a model, run or folder with {SETUP}; {uri} has none")
-    known: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["detectors"]
-    return known
+    settings: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["detectors"]
+    return settings
 
 
-def _names(text: str) -> list[str]:
+def _parse_names(text: str) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise UsageError(f"detectors must be all, or names out of {', '.join(detectors.names())}; got {text!r}")
     return names
 
 
-def _settings(entries: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _parse_settings(entries: Sequence[str]) -> dict[str, dict[str, Any]]:
     """`surp.k=30` → {"surp": {"k": 30}}."""
-    found: dict[str, dict[str, Any]] = {}
+    settings: dict[str, dict[str, Any]] = {}
     for entry in entries:
-        key, equals, value = entry.partition("=")
-        name, dot, setting = key.partition(".")
-        if not (equals and dot and name and setting):
+        key, equals, text = entry.partition("=")
+        detector, dot, name = key.partition(".")
+        if not (equals and dot and detector and name):
             raise UsageError(f"settings must look like surp.k=30; got {entry!r}")
         try:
-            found.setdefault(name, {})[setting] = json.loads(value.lower() if value in ("True", "False") else value)
+            value = json.loads(text.lower() if text in ("True", "False") else text)
         except json.JSONDecodeError:
-            found.setdefault(name, {})[setting] = value
-    return found
+            value = text
+        settings.setdefault(detector, {})[name] = value
+    return settings

@@ -27,7 +27,7 @@ def load_documents(entries: tuple[str, ...], columns: str = "") -> tuple[Documen
         raise UsageError("a study must have texts: give --data FILE or the name of a benchmark")
     own = [entry for entry in entries if entry.partition(":")[0] == "embedded"]
     others = tuple(entry for entry in entries if entry not in own)
-    loaded = datasets.gather(DataConfig(data=others, columns=columns), ModelConfig()).documents if others else []
+    loaded = datasets.load_texts(DataConfig(data=others, columns=columns), ModelConfig()).documents if others else []
     return (*loaded, *(document for entry in own for document in _embedded(entry.partition(":")[2])))
 
 

@@ -30,12 +30,12 @@ def main(config: TuneConfig) -> None:
         detectors.tunable(config)
     elif job.adapter:
         raise UsageError(f"adapter must not be given where it is to be tuned; got {job.adapter!r}")
-    labelled = datasets.gather(job.data, job.model)
-    split, remarks = datasets.divide(labelled.documents, job.data, job.seed)
+    labelled = datasets.load_texts(job.data, job.model)
+    split, remarks = datasets.split_texts(labelled.documents, job.data, job.seed)
     tuning_data(config, split, "")  # too few families are refused before a model is loaded
     open_storage(config.storage)
     model = experiment.load_model(job, experiment.fetch_adapter(job))
-    split = datasets.trained_on(split, job.adapter)
+    split = datasets.with_adapter_texts(split, job.adapter)
     data = tuning_data(config, split, model.identity.fingerprint)
     experiment.plan_placebo(job, split, detection.load_detectors(job.detection))  # refuses a missing control model
     tags = {

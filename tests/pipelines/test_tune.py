@@ -87,8 +87,8 @@ def studies(config: TuneConfig) -> dict[str, list[object]]:
     from pipelines.tune import detectors
 
     job = config.job
-    documents = datasets.gather(job.data, job.model).documents
-    parts, _ = datasets.divide(documents, job.data, job.seed)
+    documents = datasets.load_texts(job.data, job.model).documents
+    parts, _ = datasets.split_texts(documents, job.data, job.seed)
     labels = np.random.default_rng(0).permutation([bool(d.member) for d in parts.test])
     if config.study == "shuffled":
         parts = parts._replace(test=tuple(replace(d, member=bool(m)) for d, m in zip(parts.test, labels, strict=True)))

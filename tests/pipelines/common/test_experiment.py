@@ -54,8 +54,8 @@ def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.Mon
 
 
 def plan(job: FSDConfig) -> tuple[experiment.Placebo | None, list[str]]:
-    documents = datasets.gather(job.data, job.model).documents
-    split, _ = datasets.divide(documents, job.data, job.seed)
+    documents = datasets.load_texts(job.data, job.model).documents
+    split, _ = datasets.split_texts(documents, job.data, job.seed)
     return experiment.plan_placebo(job, split, detection.load_detectors(job.detection))
 
 

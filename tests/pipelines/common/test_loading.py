@@ -66,8 +66,8 @@ def test_the_main_job_and_its_placebo(job: FSDConfig, tiny: Path, loaded: list[d
 
 
 def _parts(job: FSDConfig) -> tuple[Any, Any]:
-    documents = datasets.gather(job.data, job.model).documents
-    return datasets.divide(documents, job.data, job.seed)[0], detection.load_detectors(job.detection)
+    documents = datasets.load_texts(job.data, job.model).documents
+    return datasets.split_texts(documents, job.data, job.seed)[0], detection.load_detectors(job.detection)
 
 
 @pytest.mark.parametrize("what", ["detectors", "adapter"])
