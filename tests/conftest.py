@@ -25,6 +25,7 @@ os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ.pop("MLFLOW_TRACKING_URI", None)
 os.environ["FSD_CACHE"] = tempfile.mkdtemp(prefix="fsd-cache-")
 
+import numpy as np
 import pytest
 
 from fsd.net.http import Clock
@@ -262,3 +263,26 @@ def prose() -> Callable[..., str]:
         )
 
     return make
+
+
+SENTENCE = "The score of an unseen Text moves more than that of a member when models Read it again"
+
+
+@pytest.fixture(scope="session")
+def make_rows() -> Callable[..., list[dict[str, object]]]:
+    """Gives labelled texts of 14 words, members and non-members alike: `make_rows(number, seed)`."""
+
+    def rows(texts: int, seed: int) -> list[dict[str, object]]:
+        """Labelled texts of 14 words; members and non-members are alike."""
+        rng = np.random.default_rng(seed)
+        return [
+            {
+                "text": " ".join(rng.choice(SENTENCE.split(), 14)) + f" {seed}{i}.",
+                "label": i % 2,
+                "date": f"20{20 + i % 2}-01-01",
+                "group": f"g{seed}-{i}",
+            }
+            for i in range(texts)
+        ]
+
+    return rows

@@ -1,15 +1,13 @@
 """One finished run of the main job on a tiny random model, shared by all tests that read it."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
-
-SENTENCE = "The score of an unseen Text moves more than that of a member when models Read it again"
 
 
 class FinishedRun(NamedTuple):
@@ -19,38 +17,18 @@ class FinishedRun(NamedTuple):
     config: FSDConfig
 
 
-def rows(texts: int, seed: int) -> list[dict[str, object]]:
-    """Labelled texts of 14 words; members and non-members are alike."""
-    rng = np.random.default_rng(seed)
-    return [
-        {
-            "text": " ".join(rng.choice(SENTENCE.split(), 14)) + f" {seed}{i}.",
-            "label": i % 2,
-            "date": f"20{20 + i % 2}-01-01",
-            "group": f"g{seed}-{i}",
-        }
-        for i in range(texts)
-    ]
-
-
 def write_rows(path: Path, values: list[dict[str, object]]) -> Path:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in values), encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="session")
-def make_rows():
-    """Gives labelled texts: `make_rows(number, seed)`."""
-    return rows
-
-
-@pytest.fixture(scope="session")
-def finished_run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+def finished_run(tiny: Path, make_rows: Callable, tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """A store with one run and its registered adapter; change into its folder to use it, and leave the run be."""
     from pipelines.fsd import main
 
     folder = tmp_path_factory.mktemp("finished")
-    write_rows(folder / "data.jsonl", rows(200, seed=0))
+    write_rows(folder / "data.jsonl", make_rows(200, seed=0))
     config = FSDConfig(
         data=DataConfig(data=("data.jsonl",), validation=0.4),
         model=ModelConfig(model=str(tiny), device="cpu"),
