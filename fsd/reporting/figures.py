@@ -6,7 +6,8 @@ Ito's palette, which is safe for colour-blind readers; base and FSD also differ 
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,13 +16,15 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
 from fsd.evaluation import metrics
-from fsd.evaluation.intervals import BoolArray, Estimate
+from fsd.evaluation.intervals import Estimate
 from fsd.token_stats import FloatArray, Scores
 
 BASE, FSD, MEMBER, NONMEMBER, GREY = "#0072B2", "#D55E00", "#D55E00", "#0072B2", "#777777"
 CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", "-.", ":")
 COLUMNS = 4
+ALPHA = np.linspace(0, 1, 201)
+"""False-positive rates at which the share of small p-values is drawn."""
 LOWEST_FPR = 1e-3
 """Left end of logarithmic axes; with fewer than 1,000 non-members, the smallest rate that they can show."""
 LOOKS = {"base": (BASE, "o"), "FSD": (FSD, "D")}
@@ -40,25 +43,23 @@ def png(figure: Figure, dpi: int = 110) -> bytes:
     return target.getvalue()
 
 
-def _panels(names: Sequence[str], rows_each: int = 1, height: float = 2.6) -> tuple[Figure, list[list[Axes]]]:
-    """A figure with `rows_each` panels, one above the other, for each name; at most `COLUMNS` side by side."""
+def _panels(names: Collection[str], height: float) -> tuple[Figure, Sequence[tuple[Axes, Axes]]]:
+    """A figure with two panels, one above the other, for each name; at most `COLUMNS` pairs side by side."""
     columns = max(1, min(COLUMNS, len(names)))
-    lines = math.ceil(len(names) / columns) * rows_each
+    lines = 2 * math.ceil(len(names) / columns)
     figure = Figure(figsize=(max(4.8, 3.0 * columns), height * lines + 0.9), layout="constrained")
     axes = figure.subplots(lines, columns, squeeze=False)
-    own: list[list[Axes]] = []
-    for at in range(columns * (lines // rows_each)):
-        line, column = divmod(at, columns)
-        stack = [axes[line * rows_each + k, column] for k in range(rows_each)]
-        if at < len(names):
-            own.append(stack)
-        else:
-            for axis in stack:
-                axis.set_axis_off()
-    return figure, own
+    pairs = [pair for line in range(0, lines, 2) for pair in zip(axes[line], axes[line + 1], strict=True)]
+    for axis in chain(*pairs[len(names) :]):
+        axis.set_axis_off()
+    return figure, pairs[: len(names)]
 
 
-def _plain(axis: Axes) -> None:
+def _finish(axis: Axes, x_name: str, y_name: str = "", title: str = "", *, size: int = 10) -> None:
+    """Label the axes, and draw them with a light grid and without a frame."""
+    axis.set_xlabel(x_name, fontsize=size)
+    axis.set_ylabel(y_name, fontsize=size)
+    axis.set_title(title, fontsize=size + 2)
     axis.tick_params(labelsize=8)
     axis.grid(color="#e5e5e5", linewidth=0.6)
     axis.set_axisbelow(True)
@@ -73,7 +74,7 @@ def roc(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
         base: detector → (N,) scores; a detector without base scores has an FSD curve only.
         fsd: detector → (N,).
     """
-    figure, panels = _panels(list(fsd), rows_each=2, height=2.5)
+    figure, panels = _panels(fsd, height=2.5)
     lowest = max(LOWEST_FPR, 1 / int((~np.asarray(labels, dtype=bool)).sum()))
     chance = np.geomspace(lowest, 1, 50)
     for (name, scores), (linear, log) in zip(fsd.items(), panels, strict=True):
@@ -89,26 +90,27 @@ def roc(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
         linear.legend(fontsize=8, loc="lower right", frameon=True, framealpha=0.9, handlelength=1.8)
         log.set(xscale="log", xlim=(lowest, 1), ylim=(-0.02, 1.02))
         linear.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+        _finish(linear, "false-positive rate", "true-positive rate", size=8)
+        _finish(log, "false-positive rate, log scale", "true-positive rate", size=8)
         linear.set_title(name, fontsize=11, fontweight="bold")
-        for axis in (linear, log):
-            axis.set_xlabel("false-positive rate" + (", log scale" if axis is log else ""), fontsize=8)
-            axis.set_ylabel("true-positive rate", fontsize=8)
-            _plain(axis)
     figure.suptitle("ROC curves of base score and FSD (grey: chance)", fontsize=12)
     return figure
 
 
 def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
     """Histograms of members and non-members, two panels per detector: base above, FSD below."""
-    figure, panels = _panels(list(fsd), rows_each=2, height=2.0)
+    figure, panels = _panels(fsd, height=2.0)
     member = np.asarray(labels, dtype=bool)
     for (name, scores), (above, below) in zip(fsd.items(), panels, strict=True):
-        if name in base:
-            _histogram(above, base[name], member, "base score")
-        else:
-            above.text(0.5, 0.5, "reads both models,\nno base score", ha="center", va="center", fontsize=9)
-            above.set_axis_off()
-        _histogram(below, scores, member, "FSD")
+        for axis, label, values in ((above, "base score", base.get(name)), (below, "FSD", scores)):
+            if values is None:
+                axis.text(0.5, 0.5, "reads both models,\nno base score", ha="center", va="center", fontsize=9)
+                axis.set_axis_off()
+                continue
+            sides = {"non-members": (values[~member], NONMEMBER, "-"), "members": (values[member], MEMBER, "--")}
+            _histograms(axis, sides, tail=0.01)
+            _finish(axis, label, "share of texts", size=8)
+            axis.locator_params(nbins=4)
         above.set_title(name, fontsize=11, fontweight="bold")
     handles, names = panels[0][1].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize=10, frameon=False)
@@ -116,45 +118,41 @@ def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
     return figure
 
 
-def _histogram(axis: Axes, scores: FloatArray, member: BoolArray, label: str) -> None:
-    """Share of texts per bin; the outermost 1 % on either side are counted in the outermost bins."""
-    low, high = np.quantile(scores, [0.01, 0.99])
+def _histograms(axis: Axes, sides: Mapping[str, tuple[FloatArray, str, str]], *, tail: float) -> FloatArray:
+    """Share of texts per bin, for each side with its colour and line style; returns the edges of the bins.
+
+    The share `tail` of the texts on either end is counted in the outermost bins.
+    """
+    low, high = np.quantile(np.concatenate([values for values, _, _ in sides.values()]), [tail, 1 - tail])
     edges = np.linspace(low, high if high > low else low + 1, 25)
-    sides = (("non-members", ~member, NONMEMBER, "-"), ("members", member, MEMBER, "--"))
-    for name, side, colour, style in sides:
-        share = np.histogram(np.clip(scores[side], edges[0], edges[-1]), edges)[0] / max(1, side.sum())
+    for name, (values, colour, style) in sides.items():
+        share = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / max(1, values.size)
         axis.stairs(share, edges, color=colour, fill=True, alpha=0.25)
-        axis.stairs(share, edges, color=colour, linewidth=1.4, linestyle=style, label=name)
-    axis.set_xlabel(label, fontsize=8)
-    axis.set_ylabel("share of texts", fontsize=8)
-    axis.locator_params(axis="x", nbins=4)
-    axis.locator_params(axis="y", nbins=4)
-    _plain(axis)
+        axis.stairs(share, edges, color=colour, linewidth=1.5, linestyle=style, label=name)
+    return edges
 
 
-def reliability(p_values: Mapping[str, FloatArray]) -> Figure:
+def _share_up_to(p_values: ArrayLike) -> FloatArray:
+    """Share of the p-values (n,) that are at most each of `ALPHA`."""
+    return np.asarray((np.asarray(p_values)[None, :] <= ALPHA[:, None] + 1e-9).mean(axis=1))
+
+
+def reliability(name: str, p_values: FloatArray) -> Figure:
     """Share of held-out non-members with p at most α, against α; the error rate holds on or below the diagonal.
 
     Args:
-        p_values: detector → (n,) p-values of known non-members. The grey band contains 95 % of the sampling variation
-            around the diagonal, for the smallest n.
+        name: name of the detector.
+        p_values: (n,) p-values of known non-members. The grey band contains 95 % of the sampling variation around the
+            diagonal.
     """
     figure = Figure(figsize=(5.6, 5.2), layout="constrained")
     axis = figure.subplots()
-    alpha = np.linspace(0, 1, 201)
-    fewest = min(values.size for values in p_values.values())
-    half = 1.96 * np.sqrt(alpha * (1 - alpha) / fewest)
-    axis.fill_between(alpha, alpha - half, alpha + half, color="#dddddd", label=f"chance, n = {fewest}")
+    half = 1.96 * np.sqrt(ALPHA * (1 - ALPHA) / p_values.size)
+    axis.fill_between(ALPHA, ALPHA - half, ALPHA + half, color="#dddddd", label=f"chance, n = {p_values.size}")
     axis.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
-    for at, (name, values) in enumerate(p_values.items()):
-        reached = (values[None, :] <= alpha[:, None] + 1e-9).mean(axis=1)
-        colour, style = _look(at)
-        axis.plot(alpha, reached, color=colour, linestyle=style, label=name, linewidth=1.7)
+    axis.plot(ALPHA, _share_up_to(p_values), color=CYCLE[0], label=name, linewidth=1.7)
     axis.set(xlim=(0, 1), ylim=(0, 1))
-    axis.set_xlabel("chosen false-positive rate α", fontsize=10)
-    axis.set_ylabel("held-out non-members called members", fontsize=10)
-    axis.set_title("Are the p-values right?", fontsize=12)
-    _plain(axis)
+    _finish(axis, "chosen false-positive rate α", "held-out non-members called members", "Are the p-values right?")
     axis.legend(fontsize=9, loc="upper left", frameon=False)
     return figure
 
@@ -172,35 +170,22 @@ def verdicts(calibration: ArrayLike, scores: ArrayLike, p_values: ArrayLike, *, 
     figure = Figure(figsize=(10.0, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     known, new = np.asarray(calibration, dtype=np.float64), np.asarray(scores, dtype=np.float64)
-    low, high = np.quantile(np.concatenate([known, new]), [0.005, 0.995])
-    edges = np.linspace(low, high if high > low else low + 1, 25)
-    for name, values, colour, style in (("known non-members", known, NONMEMBER, "-"), ("these texts", new, FSD, "--")):
-        share = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / values.size
-        left.stairs(share, edges, color=colour, fill=True, alpha=0.25)
-        left.stairs(share, edges, color=colour, linewidth=1.5, linestyle=style, label=f"{name} ({values.size})")
+    sides = {
+        f"known non-members ({known.size})": (known, NONMEMBER, "-"),
+        f"these texts ({new.size})": (new, FSD, "--"),
+    }
+    edges = _histograms(left, sides, tail=0.005)
     if edges[0] <= threshold <= edges[-1]:
         left.axvline(threshold, color="black", linewidth=1.2, label=f"threshold for {fpr:.1%}")
-    left.set_xlabel("score (higher = more likely a member)", fontsize=10)
-    left.set_ylabel("share of texts", fontsize=10)
-    left.set_title("Scores", fontsize=12)
-    alpha = np.linspace(0, 1, 201)
-    reached = (np.asarray(p_values)[None, :] <= alpha[:, None] + 1e-9).mean(axis=1)
-    right.plot(alpha, reached, color=FSD, linewidth=1.7, label="these texts")
+    right.plot(ALPHA, _share_up_to(p_values), color=FSD, linewidth=1.7, label="these texts")
     right.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, label="non-members only")
     right.axvline(fpr, color="black", linewidth=1.2, label=f"chosen error rate {fpr:.1%}")
     right.set(xlim=(0, 1), ylim=(0, 1.02))
-    right.set_xlabel("p-value α", fontsize=10)
-    right.set_ylabel("share of texts with p at most α", fontsize=10)
-    right.set_title("p-values", fontsize=12)
+    _finish(left, "score (higher = more likely a member)", "share of texts", "Scores")
+    _finish(right, "p-value α", "share of texts with p at most α", "p-values")
     for axis in (left, right):
-        _plain(axis)
         axis.legend(fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     return figure
-
-
-def _look(at: int) -> tuple[str, str]:
-    """Colour and line style of line number `at`; 28 lines differ."""
-    return CYCLE[at % len(CYCLE)], STYLES[at // len(CYCLE) % len(STYLES)]
 
 
 def heat_map(
@@ -237,14 +222,11 @@ def heat_map(
             colour = "white" if value <= middle else "black"
             axis.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=8, color=colour)
     row, column = np.unravel_index(np.nanargmax(values), values.shape)
-    axis.add_patch(_frame(float(column), float(row)))
+    frame = Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, fill=False, edgecolor=FSD, linewidth=2.4)
+    axis.add_patch(frame)
     figure.colorbar(image, ax=axis, label=name)
     axis.set_title(title, fontsize=12)
     return figure
-
-
-def _frame(column: float, row: float) -> Rectangle:
-    return Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, fill=False, edgecolor=FSD, linewidth=2.4)
 
 
 def curve(
@@ -273,7 +255,8 @@ def curve(
     marks = "osD^vPX*"
     for at, (name, points) in enumerate(lines.items()):
         rows = np.array([p if isinstance(p, Estimate) else (p, p, p) for p in points], dtype=np.float64)
-        colour, style = _look(at)
+        # 28 lines differ in colour or style
+        colour, style = CYCLE[at % len(CYCLE)], STYLES[at // len(CYCLE) % len(STYLES)]
         axis.plot(x, rows[:, 0], color=colour, linestyle=style, label=name, marker=marks[at % 8], linewidth=1.7)
         if (rows[:, 1] < rows[:, 2]).any():
             axis.fill_between(x, rows[:, 1], rows[:, 2], color=colour, alpha=0.13, linewidth=0)
@@ -283,10 +266,7 @@ def curve(
         axis.set_xscale("log")
         axis.set_xticks(list(x), [f"{value:g}" for value in x])
         axis.minorticks_off()
-    axis.set_xlabel(x_name, fontsize=10)
-    axis.set_ylabel(y_name, fontsize=10)
-    axis.set_title(title, fontsize=12)
-    _plain(axis)
+    _finish(axis, x_name, y_name, title)
     axis.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
@@ -320,9 +300,7 @@ def dots(panels: Panels, *, x_name: str, title: str = "", chance: float | None =
                 )
         if chance is not None:
             axis.axvline(chance, color=GREY, linewidth=0.9)
-        axis.set_title(panel, fontsize=10)
-        axis.set_xlabel(x_name, fontsize=9)
-        _plain(axis)
+        _finish(axis, x_name, title=panel, size=9)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
     axes[0].set_yticks(range(len(rows)), rows, fontsize=9)

@@ -171,7 +171,7 @@ def draw(results: Results) -> dict[str, bytes]:
     drawn = {"roc.png": figures.roc(member, base, fsd), "scores.png": figures.score_distributions(member, base, fsd)}
     if results.calibration:
         p_values = results.calibration.p_values(fsd[results.best][~member])
-        drawn["reliability.png"] = figures.reliability({results.best: p_values})
+        drawn["reliability.png"] = figures.reliability(results.best, p_values)
     return {name: figures.png(figure) for name, figure in drawn.items()}
 
 
