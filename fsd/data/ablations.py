@@ -4,94 +4,58 @@ Text length (DC-PDD, arXiv 2409.14781, Fig. 3); dates in the texts, choice and n
 texts of other domains (FSD, arXiv 2410.10880, Tables 4, 5 and 15, Figures 4 and 6).
 """
 
-import importlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from fsd.data import date_masking
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import _UNSPACED as UNSPACED
-from fsd.data.near_duplicates import families
-from fsd.data.splitting import Scheme, Split, reserve
+from fsd.data.near_duplicates import IS_UNSPACED, UNSPACED, families
+from fsd.data.splitting import Scheme, Split, split
 from fsd.errors import UsageError
 
-Words = Literal["characters", "jieba"]
 Kind = Literal["non", "mem", "all"]
 Stamps = Literal["keep", "delete", "replace"]
-
-
-class Ablated(NamedTuple):
-    """Documents after an ablation, in order, with the numbers of changed and of omitted texts."""
-
-    documents: tuple[Document, ...]
-    changed: int
-    left_out: int
-
-
-def _ablated(pairs: Sequence[tuple[Document, Document]], documents: Sequence[Document]) -> Ablated:
-    changed = sum(old.text != new.text for old, new in pairs)
-    return Ablated(tuple(new for _, new in pairs), changed, len(documents) - len(pairs))
-
-
 _PIECE = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
-_ONE = re.compile(f"[{UNSPACED}]")
 
 
-def _ends(text: str, words: Words) -> Iterator[tuple[int, float]]:
-    """End position of each piece of a text, with the number of words up to it."""
-    total, end = 0.0, 0
-    if words == "jieba":
-        for piece in _jieba(text):
-            end += len(piece)
-            if piece.strip():
-                total += 1
-                yield end, total
-        return
+def _end(text: str, size: int) -> int | None:
+    """Position after the first `size` words of a text; None if it is shorter."""
+    total = 0.0
     for match in _PIECE.finditer(text):
         begin = match.start()
-        if _ONE.match(match[0]):
+        if IS_UNSPACED.match(match[0]):
             total += 0.5
         elif begin == 0 or text[begin - 1].isspace() or re.search(r"\w", match[0]):
             total += 1
-        yield match.end(), total
+        if total >= size:
+            return match.end()
+    return None
 
 
-def _jieba(text: str) -> list[str]:
-    try:
-        jieba = importlib.import_module("jieba")
-    except ImportError as error:
-        raise UsageError("words=jieba must have the package jieba installed; or count by characters") from error
-    pieces: list[str] = jieba.lcut(text)
-    return pieces
-
-
-def truncate(documents: Sequence[Document], size: int, *, words: Words = "characters") -> Ablated:
+def truncate(documents: Sequence[Document], size: int) -> tuple[Document, ...]:
     """The first `size` words of each text; shorter texts are omitted, so that all texts have one length.
 
-    Words are separated by white space, which is preserved. In scripts without spaces, "characters" counts each
-    character as half a word, like `fsd.data.near_duplicates`, and "jieba" segments Chinese text into words as in
-    PatentMIA (needs the package jieba).
+    Words are separated by white space, which is preserved. In scripts without spaces, each character counts as half a
+    word, like in `fsd.data.near_duplicates`.
 
     Args:
         documents: texts.
         size: number of words, at least 1; the papers use 32 to 512.
-        words: how words are counted in scripts without spaces.
 
     Raises:
-        UsageError: for a size below 1, or "jieba" without the package.
+        UsageError: for a size below 1.
     """
     if size < 1:
         raise UsageError(f"size must be at least 1 word; got {size}")
-    cuts = [(d, next((end for end, total in _ends(d.text, words) if total >= size), None)) for d in documents]
-    pairs = [(d, replace(d, text=d.text[:end].lstrip())) for d, end in cuts if end is not None]
-    return _ablated(pairs, documents)
+    ends = ((d, _end(d.text, size)) for d in documents)
+    return tuple(replace(d, text=d.text[:end].lstrip()) for d, end in ends if end is not None)
 
 
-def retime(documents: Sequence[Document], stamps: Stamps) -> Ablated:
+def retime(documents: Sequence[Document], stamps: Stamps) -> tuple[Document, ...]:
     """Texts with their dates kept, deleted, or with all years replaced by 2023 (see `fsd.data.date_masking`).
 
     Without dates, a detector cannot separate old from new texts by the dates that they mention. Texts that consist
@@ -104,8 +68,8 @@ def retime(documents: Sequence[Document], stamps: Stamps) -> Ablated:
         raise UsageError(f"timestamps must be keep, delete or replace; got {stamps!r}")
     changes: dict[str, Callable[[str], str]] = {"delete": date_masking.delete, "replace": date_masking.replace}
     change = changes.get(stamps, str)
-    pairs = [(d, replace(d, text=change(d.text))) for d in documents]
-    return _ablated([(old, new) for old, new in pairs if new.text.strip()], documents)
+    changed = (replace(d, text=change(d.text)) for d in documents)
+    return tuple(d for d in changed if d.text.strip())
 
 
 def fine_tuning_set(
@@ -136,7 +100,7 @@ def fine_tuning_set(
     """
     if kind not in ("non", "mem", "all"):
         raise UsageError(f"fine-tuning set must be non, mem or all; got {kind!r}")
-    parts = reserve(documents, share=share, validation=validation, scheme=scheme, seed=seed)
+    parts = split(documents, unseen=share, validation=validation, scheme=scheme, seed=seed, members_too=True)
     wanted = {"non": (False,), "mem": (True,), "all": (False, True)}[kind]
     chosen = tuple(d for d in parts.unseen if d.member in wanted)
     if not chosen:

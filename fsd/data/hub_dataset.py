@@ -38,47 +38,30 @@ def load(
         UsageError: if the dataset is not available, lacks a split, column or value, or a row is invalid.
     """
     tables = _tables(name, config, revision)
-    chosen = _chosen(name, tables, tuple(splits))
-    labels = splits if isinstance(splits, Mapping) else {}
-    documents = list(_rows(name, tables, chosen, columns, labels=labels, only=only, config=config))
+    chosen, there = tuple(splits or tables), ", ".join(tables)
+    if not splits and len(tables) != 1:
+        raise UsageError(f"dataset {name} must have one split; it has {there}")
+    title = f"{name}/{config}" if config else name
+    documents: list[Document] = []
+    for split in chosen:
+        if split not in tables:
+            raise UsageError(f"dataset {name} must have split {split}; it has {there}")
+        names = tables[split].column_names
+        missing = sorted({*columns.values(), *(only or ())[:1]} - set(names))
+        if missing:
+            raise UsageError(f"{title}/{split} must have column {', '.join(missing)}; it has {', '.join(names)}")
+        label = {"label": splits[split]} if isinstance(splits, Mapping) else {}
+        documents += (
+            document({**row, **label}, columns, f"{title}/{split}:{number}", labelled=True)
+            for number, row in enumerate(tables[split], 1)
+            if only is None or str(row[only[0]]) == only[1]
+        )
     if not documents and only:
-        there = sorted({str(value) for split in chosen for value in tables[split].unique(only[0])})
-        raise UsageError(f"dataset {name} must have rows with {only[0]} {only[1]}; it has {', '.join(there)}")
+        values = sorted({str(value) for split in chosen for value in tables[split].unique(only[0])})
+        raise UsageError(f"dataset {name} must have rows with {only[0]} {only[1]}; it has {', '.join(values)}")
     if not documents:
         raise UsageError(f"dataset {name} must have rows; split {', '.join(chosen)} has none")
-    return Benchmark(documents, f"{name}/{config}" if config else name, ", ".join(sorted(_commits(tables))))
-
-
-def _chosen(name: str, tables: Mapping[str, Any], splits: Sequence[str]) -> tuple[str, ...]:
-    if not splits and len(tables) != 1:
-        raise UsageError(f"dataset {name} must have one split; it has {', '.join(tables)}")
-    missing = [split for split in splits if split not in tables]
-    if missing:
-        raise UsageError(f"dataset {name} must have split {missing[0]}; it has {', '.join(tables)}")
-    return tuple(splits or tables)
-
-
-def _rows(
-    name: str,
-    tables: Mapping[str, Any],
-    chosen: Sequence[str],
-    columns: Mapping[str, str],
-    *,
-    labels: Mapping[str, bool] | None = None,
-    only: tuple[str, str] | None = None,
-    config: str | None = None,
-) -> Iterator[Document]:
-    wanted = {*columns.values(), *(only or ())[:1]}
-    for split in chosen:
-        where = f"{name}/{config}/{split}" if config else f"{name}/{split}"
-        missing = sorted(wanted - set(tables[split].column_names))
-        if missing:
-            there = ", ".join(tables[split].column_names)
-            raise UsageError(f"{where} must have column {', '.join(missing)}; it has {there}")
-        for number, row in enumerate(tables[split], 1):
-            if only is None or str(row[only[0]]) == only[1]:
-                label = {"label": labels[split]} if labels else {}
-                yield document({**row, **label}, columns, f"{where}:{number}", labelled=True)
+    return Benchmark(documents, title, ", ".join(sorted(_commits(tables))))
 
 
 def files(name: str, paths: Sequence[str], *, revision: str | None = None) -> tuple[list[Path], str]:
@@ -128,8 +111,9 @@ def _tables(name: str, config: str | None, revision: str | None) -> Mapping[str,
             loaded = loaded or datasets.load_dataset(name, config, revision=revision)
     except Exception as error:  # the errors of the libraries have no common base class
         raise _unavailable(name, online, error) from error
-    if revision is not None:
-        _check_revision(name, loaded, revision)
+    others = sorted(_commits(loaded) - {revision}) if revision else []
+    if others:  # the library takes another commit from the cache if the given one is missing
+        raise UsageError(f"dataset {name} must be at commit {revision}; the cache holds {', '.join(others)}")
     return loaded
 
 
@@ -161,13 +145,6 @@ def _unavailable(name: str, online: bool, error: Exception) -> UsageError:
 def _commits(tables: Mapping[str, Any]) -> set[str]:
     """Commits of the tables: the name of their folder in the cache."""
     return {Path(file["filename"]).parent.name for table in tables.values() for file in table.cache_files}
-
-
-def _check_revision(name: str, tables: Mapping[str, Any], revision: str) -> None:
-    """Refuse another commit, which the library takes from the cache if the given one is missing."""
-    others = sorted(_commits(tables) - {revision})
-    if others:
-        raise UsageError(f"dataset {name} must be at commit {revision}; the cache holds {', '.join(others)}")
 
 
 @contextmanager

@@ -32,7 +32,5 @@ def digest(files: Iterable[Path]) -> str:
     """SHA-256 of the concatenated files: the version of a benchmark without a commit."""
     sha = hashlib.sha256()
     for file in files:
-        with file.open("rb") as stream:
-            while block := stream.read(2**20):
-                sha.update(block)
+        sha.update(file.read_bytes())
     return f"sha256:{sha.hexdigest()}"

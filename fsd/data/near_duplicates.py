@@ -39,15 +39,15 @@ OVERLAP = 0.2
 COPY = 0.8
 COMMON = 10
 
-_UNSPACED = (
+UNSPACED = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan; Burmese; Khmer
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # kana
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
 )
 # combining vowel signs and accents are part of the word (Indic scripts, Arabic, Hebrew)
 _MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
-_WORD = re.compile(rf"(?=\w)[{_UNSPACED}]|(?:[^\W{_UNSPACED}]|[{_MARKS}])+")
-_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_WORD = re.compile(rf"(?=\w)[{UNSPACED}]|(?:[^\W{UNSPACED}]|[{_MARKS}])+")
+IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 Hashes = NDArray[np.uint64]
 Pairs = NDArray[np.int64]
@@ -103,7 +103,7 @@ def _read(texts: Iterable[str]) -> list[_Text]:
     read = []
     for text in texts:
         tokens = words(text) or [text]
-        unspaced = 0 if text.isascii() else sum(1 for token in tokens if _IS_UNSPACED.match(token))
+        unspaced = 0 if text.isascii() else sum(1 for token in tokens if IS_UNSPACED.match(token))
         unit = 1 + (2 * unspaced > len(tokens))
         ids = np.array([numbers.setdefault(token, len(numbers)) for token in tokens], np.int64)
         read.append(_Text(ids, _ngrams(ids, NGRAM * unit), _ngrams(ids, RUN * unit), unit))
@@ -222,18 +222,14 @@ def families(documents: Sequence[Document], links: Iterable[Link] | None = None)
     Returns:
         A number for each text; families are numbered from 0 in the order of their first texts.
     """
-    parent = list(range(len(documents)))
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    same_group = (pair for group in _same_key(d.group or None for d in documents) for pair in pairwise(group))
     links = near_duplicates([d.text for d in documents]) if links is None else links
-    for i, j in (*same_group, *((link.i, link.j) for link in links)):
-        a, b = sorted((root(i), root(j)))
-        parent[b] = a
+    same_group = (pair for group in _same_key(d.group or None for d in documents) for pair in pairwise(group))
+    pairs = np.array([*same_group, *((link.i, link.j) for link in links)], np.int64).reshape(-1, 2)
+    if not len(pairs):
+        return list(range(len(documents)))
+    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(documents),) * 2)
     numbers: dict[int, int] = {}
-    return [numbers.setdefault(root(i), len(numbers)) for i in range(len(documents))]
+    return [numbers.setdefault(label, len(numbers)) for label in connected_components(graph)[1].tolist()]

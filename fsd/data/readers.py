@@ -184,25 +184,19 @@ def _reader(path: Path) -> Callable[[Path], Iterator[tuple[int, Row]]]:
     return reader
 
 
-def _content(path: Path) -> bytes:
-    packed = endings(path.name)[1]
-    if not packed:
-        return path.read_bytes()
-    import pyarrow as pa
-
-    try:
-        with pa.CompressedInputStream(pa.OSFile(str(path)), COMPRESSIONS[packed]) as stream:
-            content: bytes = stream.read()
-    except OSError as error:
-        raise UsageError(f"{path} must be a whole {COMPRESSIONS[packed]} file; {first_line(error)}") from error
-    return content
-
-
 def _decoded(path: Path) -> str:
+    packed = endings(path.name)[1]
     try:
-        content = _content(path)
+        if packed:
+            import pyarrow as pa
+
+            with pa.CompressedInputStream(pa.OSFile(str(path)), COMPRESSIONS[packed]) as stream:
+                content: bytes = stream.read()
+        else:
+            content = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path} must be readable; {error.strerror}") from error
+        form = f"a whole {COMPRESSIONS[packed]} file" if packed else "readable"
+        raise UsageError(f"{path} must be {form}; {first_line(error) if packed else error.strerror}") from error
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -31,13 +31,6 @@ class Split(NamedTuple):
     test: tuple[Document, ...]
 
 
-class GivenSplit(NamedTuple):
-    """A split with given unseen texts, and the texts of the benchmark related to them, which are left out."""
-
-    parts: Split
-    left_out: tuple[Document, ...]
-
-
 def split(
     documents: Sequence[Document],
     *,
@@ -45,6 +38,7 @@ def split(
     validation: float | None = None,
     scheme: Scheme = "grouped",
     seed: int = 42,
+    members_too: bool = False,
 ) -> Split:
     """Split a labelled benchmark into non-members for training, validation texts and test texts.
 
@@ -65,6 +59,9 @@ def split(
             None is 0.2 for "grouped" and 0 for "paper".
         scheme: how to split.
         seed: random seed.
+        members_too: the unseen part holds a share of both classes, in families with or without members, so that
+            models trained on its members, its non-members or all of it can be compared on the same test texts. Under
+            "paper" validation and test do not change.
 
     Returns:
         The parts, each in the order of `documents`.
@@ -72,38 +69,6 @@ def split(
     Raises:
         UsageError: for shares out of range, missing labels, a single class, or too few texts or families.
     """
-    return _split(documents, unseen, validation, scheme, seed, members_too=False)
-
-
-def reserve(
-    documents: Sequence[Document],
-    *,
-    share: float = 0.3,
-    validation: float | None = None,
-    scheme: Scheme = "grouped",
-    seed: int = 42,
-) -> Split:
-    """Split a labelled benchmark like `split`, but with members in the first part too.
-
-    The first part holds a share of both classes, so that models trained on its members, its non-members or all of
-    it can be compared on the same test texts. "grouped" draws whole families, with or without members; under "paper"
-    validation and test are those of `split`.
-
-    Raises:
-        UsageError: as `split`.
-    """
-    return _split(documents, share, validation, scheme, seed, members_too=True)
-
-
-def _split(
-    documents: Sequence[Document],
-    unseen: float,
-    validation: float | None,
-    scheme: Scheme,
-    seed: int,
-    *,
-    members_too: bool,
-) -> Split:
     if validation is None:
         validation = VALIDATION if scheme == "grouped" else 0.0
     _check_shares(unseen, validation, scheme)
@@ -111,7 +76,9 @@ def _split(
     rng = np.random.default_rng(seed)
     member = _members(documents)
     if scheme == "paper":
-        part = _paper(member, unseen, validation, rng, members_too=members_too)
+        part = _paper(len(member), unseen, validation, rng)
+        if not members_too:
+            part[member & (part == "unseen")] = "dropped"
     else:
         assign = _reserved if members_too else _grouped
         part = assign(member, np.array(families(documents)), unseen, validation, rng)
@@ -122,7 +89,7 @@ def _split(
 
 def split_with(
     unseen: Sequence[Document], documents: Sequence[Document], *, validation: float | None = None, seed: int = 42
-) -> GivenSplit:
+) -> tuple[Split, tuple[Document, ...]]:
     """Split a labelled benchmark into validation and test texts, with given unseen texts for training.
 
     Texts of the benchmark in one family with an unseen text are left out, because the model would be tested on its
@@ -157,7 +124,7 @@ def split_with(
     held = _hold_out(_members(remaining), family[~related], validation, rng)
     parts = Split(tuple(replace(d, member=False) for d in unseen), _where(remaining, held), _where(remaining, ~held))
     _check_parts(parts, remaining, validation, "grouped")
-    return GivenSplit(parts, _where(documents, related))
+    return parts, _where(documents, related)
 
 
 def _members(documents: Sequence[Document]) -> BoolArray:
@@ -224,17 +191,13 @@ def _reserved(
     return part
 
 
-def _paper(
-    member: BoolArray, unseen: float, validation: float, rng: np.random.Generator, *, members_too: bool
-) -> NDArray[np.str_]:
-    """(N,) part of each row, drawn at random; members among the unseen rows are "dropped" unless `members_too`."""
-    order = rng.permutation(len(member))
-    first = round(unseen * len(member))
-    part = np.full(len(member), "test", dtype="<U10")
+def _paper(count: int, unseen: float, validation: float, rng: np.random.Generator) -> NDArray[np.str_]:
+    """(N,) part of each of `count` rows, drawn at random."""
+    order = rng.permutation(count)
+    first = round(unseen * count)
+    part = np.full(count, "test", dtype="<U10")
     part[order[:first]] = "unseen"
-    part[order[first : first + round(validation * len(member))]] = "validation"
-    if not members_too:
-        part[member & (part == "unseen")] = "dropped"
+    part[order[first : first + round(validation * count)]] = "validation"
     return part
 
 
@@ -263,27 +226,28 @@ def _check_labels(documents: Sequence[Document]) -> None:
             f"every text to be split must be labelled 1 (member) or 0 (non-member); "
             f"{unlabelled} of {len(documents)} are not"
         )
-    members = sum(d.member is True for d in documents)
-    if members in (0, len(documents)):
-        raise UsageError(
-            f"texts to be split must be of both classes; "
-            f"got {members} members and {len(documents) - members} non-members"
-        )
+    both, sizes = _classes(documents)
+    if not both:
+        raise UsageError(f"texts to be split must be of both classes; got {sizes}")
 
 
 def _check_parts(parts: Split, documents: Sequence[Document], validation: float, scheme: str) -> None:
     unit = "families (texts of one group, and near-duplicates)" if scheme == "grouped" else "texts"
     if not parts.unseen:
-        members = sum(d.member is True for d in documents)
         raise UsageError(
             f"some non-members must be left to train on, in {unit} without a member; "
-            f"got {members} members and {len(documents) - members} non-members and none to take"
+            f"got {_classes(documents)[1]} and none to take"
         )
-    for name, part in {"test": parts.test, **({"validation": parts.validation} if validation else {})}.items():
-        members = sum(d.member is True for d in part)
-        if members in (0, len(part)):
+    for name in ("test", "validation") if validation else ("test",):
+        both, sizes = _classes(getattr(parts, name))
+        if not both:
             raise UsageError(
                 f"too few {unit} for the {name} part, which must have members and non-members: from "
-                f"{len(documents)} texts it got {members} members and {len(part) - members} non-members; "
-                f"give more texts or other shares"
+                f"{len(documents)} texts it got {sizes}; give more texts or other shares"
             )
+
+
+def _classes(documents: Sequence[Document]) -> tuple[bool, str]:
+    """Whether there are texts of both classes, and the size of each class for messages."""
+    members = sum(d.member is True for d in documents)
+    return 0 < members < len(documents), f"{members} members and {len(documents) - members} non-members"

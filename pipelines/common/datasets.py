@@ -89,10 +89,9 @@ def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> t
         return split(documents, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed), []
     if data.split == "paper":
         raise UsageError("split must be grouped where unseen is a file; got paper")
-    result = split_with(read_files([data.unseen]), documents, validation=data.validation, seed=seed)
-    dropped = len(result.left_out)
-    remarks = [f"{dropped} texts of the benchmark left out: related to a text in {data.unseen}"] if dropped else []
-    return result.parts, remarks
+    parts, related = split_with(read_files([data.unseen]), documents, validation=data.validation, seed=seed)
+    remark = f"{len(related)} texts of the benchmark left out: related to a text in {data.unseen}"
+    return parts, [remark] if related else []
 
 
 def with_adapter_texts(parts: Split, adapter: str | None) -> Split:

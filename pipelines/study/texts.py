@@ -55,11 +55,11 @@ def _ablated(
 
     documents: Sequence[Document] = load_documents(entries, columns)
     if timestamps != "keep":
-        documents = retime(documents, timestamps).documents  # type: ignore[arg-type]  # see TextOptions.timestamps
+        documents = retime(documents, timestamps)  # type: ignore[arg-type]  # see TextOptions.timestamps
     if words is not None and where:
         documents = [replace(d, text=text) for d in documents for text in segments(d.text, words, (where,))]
     elif words is not None:
-        documents = truncate(documents, words).documents
+        documents = truncate(documents, words)
     if not documents:
         raise UsageError(f"texts must have at least {words} words; none of {', '.join(entries)} has")
     return tuple(documents)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fsd.data import splitting
 from fsd.data.documents import Document
-from fsd.data.splitting import Split, reserve, split, split_with
+from fsd.data.splitting import Split, split, split_with
 from fsd.errors import UsageError
 
 
@@ -161,7 +161,7 @@ def test_split_with_given_unseen_texts_by_hand() -> None:
     assert [classes(part) for part in parts[1:]] == [(4, 2), (16, 8)]
     assert left_out == ()
     assert set(parts.validation) | set(parts.test) == set(benchmark)
-    whole = split_with(given, benchmark, validation=0).parts
+    whole, _ = split_with(given, benchmark, validation=0)
     assert (whole.validation, whole.test) == ((), tuple(benchmark))
 
 
@@ -193,9 +193,9 @@ def test_split_with_mistakes(given: list[Document], benchmark: list[Document], v
         split_with(given, benchmark, validation=validation)
 
 
-def test_reserve_under_paper_has_the_test_texts_of_split() -> None:
+def test_members_in_the_unseen_part_do_not_change_the_test_texts_under_paper() -> None:
     documents = singles(50, 50)
-    reserved, usual = (draw(documents, scheme="paper", seed=5) for draw in (reserve, split))
+    reserved, usual = (split(documents, scheme="paper", seed=5, members_too=members) for members in (True, False))
     assert reserved[1:] == usual[1:]
     assert tuple(d for d in reserved.unseen if not d.member) == usual.unseen
     assert len(reserved.unseen) == 30
@@ -222,6 +222,6 @@ def test_hold_out_keeps_families_whole_and_the_class_balance() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_reserved_parts_are_disjoint_by_group(seed: int) -> None:
     documents = [replace(d, member=i % 3 == 0, group=str(i // 5)) for i, d in enumerate(singles(30, 30))]
-    parts = reserve(documents, share=0.25, validation=0.25, seed=seed)
+    parts = split(documents, unseen=0.25, validation=0.25, seed=seed, members_too=True)
     assert sum(len({d.group for d in part}) for part in parts) == 12
     assert all(parts)
