@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import arg
 
 if TYPE_CHECKING:
-    from fsd.collection import Card, Collection, CollectionSpec
+    from fsd.collection.benchmark_card import Card
+    from fsd.collection.engine import Collection, CollectionSpec
     from fsd.data.documents import Document
 
 
@@ -51,7 +52,7 @@ class Collect:
 def main(config: Collect) -> None:
     """Collect one side or both, each into its own file, and log the manifests."""
     from fsd import tracking
-    from fsd.collection import collect, log_manifest
+    from fsd.collection.engine import collect, log_manifest
 
     sides = specs(config)
     out = config.out or Path(f"{config.domain}{_dates(sides)}.jsonl")
@@ -71,7 +72,8 @@ def specs(config: Collect) -> "list[CollectionSpec]":
     Raises:
         UsageError: for no date, dates that contradict each other, or options that the domain does not have.
     """
-    from fsd.collection import CollectionSpec, domains
+    from fsd.collection import domains
+    from fsd.collection.engine import CollectionSpec
     from fsd.collection.knowledge_cutoffs import cutoff
     from fsd.collection.source import Window
     from fsd.errors import UsageError
@@ -104,7 +106,8 @@ def specs(config: Collect) -> "list[CollectionSpec]":
 def benchmark(config: Collect, sides: "list[CollectionSpec]", out: Path) -> None:
     """Collect both sides into files of their own, so that neither is collected twice, and build the benchmark."""
     from fsd import tracking
-    from fsd.collection import build, collect, log_manifest, markdown, reusable, write_benchmark
+    from fsd.collection.benchmark_card import build, markdown, write_benchmark
+    from fsd.collection.engine import collect, log_manifest, reusable
     from fsd.errors import UsageError
 
     if out.exists():

@@ -12,15 +12,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
+
+import filelock
 
 from fsd.collection.source import Journal
 from fsd.data.documents import Document, content_hash
 from fsd.errors import UsageError
 from fsd.net.http import Clock
-
-if TYPE_CHECKING:
-    from filelock import FileLock
 
 
 def json_line(document: Document) -> bytes:
@@ -84,13 +83,20 @@ class PartialCollection(Journal):
 
     def __init__(self, out: Path, spec: Mapping[str, Any], clock: Clock) -> None:
         super().__init__(clock=clock)
-        self.documents: list[Document] = []
         self.found = 0
-        self._spec = json.loads(json.dumps(spec))
+        self._spec = spec
         self._rows, self._state = (out.with_name(out.name + ending) for ending in (".partial", ".journal"))
         if out.exists() and not self._state.exists():
             raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
-        self._lock = _acquire_lock(out)
+        self._lock = filelock.FileLock(out.with_name(f".{out.name}.lock"))
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=0)
+        except filelock.Timeout as error:
+            message = f"{out} must be collected by one process at a time; another one is collecting it"
+            raise UsageError(message) from error
+        except OSError as error:
+            raise UsageError(f"out must be in a folder that can be written to; {out}: {error.strerror}") from error
         try:
             size = self._restore()
             self._file: BinaryIO = self._rows.open("r+b" if self._rows.exists() else "w+b")
@@ -98,7 +104,7 @@ class PartialCollection(Journal):
             self._file.seek(0)
             self.documents = [from_json(line) for line in self._file]
         except BaseException:
-            _release(self._lock)
+            self._release()
             raise
         if not self._state.exists():
             self.save(None)
@@ -131,17 +137,18 @@ class PartialCollection(Journal):
         """Close the files; they stay for another run if there is a cursor to resume from."""
         self._file.close()
         if self.cursor is None:
-            self._unlink()
-        _release(self._lock)
+            self._rows.unlink(missing_ok=True)
+            self._state.unlink(missing_ok=True)
+        self._release()
 
     def remove(self) -> None:
         """Delete both files: the collection is finished."""
+        self.cursor = None
         self.close()
-        self._unlink()
 
-    def _unlink(self) -> None:
-        self._rows.unlink(missing_ok=True)
-        self._state.unlink(missing_ok=True)
+    def _release(self) -> None:
+        self._lock.release()
+        Path(self._lock.lock_file).unlink(missing_ok=True)
 
     def _restore(self) -> int:
         """Read the journal; the number of bytes of the rows that it covers."""
@@ -162,23 +169,3 @@ class PartialCollection(Journal):
         if not self._rows.exists() or self._rows.stat().st_size < size:
             raise UsageError(f"{self._rows} must hold the {size} bytes in its journal; delete both to start over")
         return size
-
-
-def _acquire_lock(out: Path) -> "FileLock":
-    """A lock that the operating system releases when the process ends."""
-    import filelock
-
-    lock = filelock.FileLock(out.with_name(f".{out.name}.lock"))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-    except filelock.Timeout as error:
-        raise UsageError(f"{out} must be collected by one process at a time; another one is collecting it") from error
-    except OSError as error:
-        raise UsageError(f"out must be in a folder that can be written to; {out}: {error.strerror}") from error
-    return lock
-
-
-def _release(lock: "FileLock") -> None:
-    lock.release()
-    Path(lock.lock_file).unlink(missing_ok=True)

@@ -24,14 +24,10 @@ class RefusedError(UsageError):
         self.status = status
 
 
-def user_agent() -> str:
-    """User-Agent header: project, version, and the contact in FSD_CONTACT, which some services require."""
-    contact = os.environ.get("FSD_CONTACT", "").strip()
-    return f"fsd/{metadata.version('fsd')} (collects dated texts for research{f'; {contact}' if contact else ''})"
-
-
 class Service(HTTPClient):
     """A public service that is queried by GET, one request at a time.
+
+    The User-Agent header has the project, its version, and the contact in FSD_CONTACT, which some services require.
 
     Args:
         name: in messages, and in FSD_<NAME>_URL, the environment variable for another address.
@@ -45,8 +41,14 @@ class Service(HTTPClient):
 
     def __init__(self, name: str, url: str, *, interval: float, clock: Clock, mirror: str = "") -> None:
         variable = f"FSD_{name.upper()}_URL"
-        address = mirror or os.environ.get(variable) or url
-        super().__init__(address, interval=interval, clock=clock, user_agent=user_agent())
+        contact = os.environ.get("FSD_CONTACT", "").strip()
+        purpose = f"collects dated texts for research{f'; {contact}' if contact else ''}"
+        super().__init__(
+            mirror or os.environ.get(variable) or url,
+            interval=interval,
+            clock=clock,
+            user_agent=f"fsd/{metadata.version('fsd')} ({purpose})",
+        )
         self.name = name
         self.offline_hint = f": go online, or name a mirror by {variable}"
 

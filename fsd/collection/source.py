@@ -2,17 +2,16 @@
 
 The file of a domain defines `texts(window, journal, *, options)`, a generator of documents first published within the
 window, the day nearest to the cutoff first: the closer the members and non-members of a benchmark lie in time, the less
-they differ in anything but membership. CONTRIBUTING.md has an example.
+they differ in anything but membership. Documents have the source's own dates and no label; the collector drops and
+counts those without a date or outside the window. CONTRIBUTING.md has an example.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from datetime import timedelta
 from typing import Any
 
-from fsd.data.documents import Document
 from fsd.net.http import Clock
 
 
@@ -64,10 +63,3 @@ class Journal:
     def drop(self, reason: str) -> None:
         """Count a text that the source leaves out."""
         self.dropped[reason] += 1
-
-
-Texts = Callable[..., Iterator[Document]]
-"""`texts(window, journal, *, options)` of a domain: documents with the source's own dates and without a label.
-
-Documents without a date or outside the window may be among them; the collector drops and counts them.
-"""

@@ -50,11 +50,11 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
             f"domain {data.domain} must come with --data FILE, or with --model for its published benchmark; "
             f"the embedded model has texts of {EMBEDDED_DOMAIN} only"
         )
-    elif not hasattr(domain.module, "BENCHMARK"):
+    elif not domain.benchmark:
         raise UsageError(f"domain {data.domain} must come with --data FILE; it has no published benchmark of its own")
     else:
         locate(model.model, model.revision)  # a missing model is reported before its benchmark is downloaded
-        labelled = _published([domain.module.BENCHMARK])
+        labelled = _published([domain.benchmark])
     refuse_shared(labelled.documents)
     return labelled
 

@@ -12,71 +12,90 @@ A domain's file defines
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from types import ModuleType
 from typing import Any
 
-from fsd.collection.options import REQUIRED, options, parse
-from fsd.collection.source import Texts
+from fsd.data.documents import Document
 from fsd.errors import UsageError
 
-CONTRACT = "texts(window, journal, *, options)"
+REQUIRED = inspect.Parameter.empty
 
 
-@dataclass(frozen=True)
 class Domain:
     """A domain's file under its name, checked against the contract.
+
+    Attributes:
+        name: of the domain.
+        texts: generator of dated texts.
+        options: name -> default of each option of `texts`; `REQUIRED` where there is none.
+        first: first day of the source.
+        language: default language of the texts; "" for any.
+        benchmark: name of the published benchmark; "" if there is none.
 
     Raises:
         UsageError: if the file does not keep the contract.
     """
 
-    name: str
-    module: ModuleType
+    first: date
+    language: str
+    benchmark: str
 
-    def __post_init__(self) -> None:
-        must = f"domain {self.name} must define"
-        if not callable(getattr(self.module, "texts", None)):
-            raise UsageError(f"{must} {CONTRACT}; it defines no texts")
+    def __init__(self, name: str, module: ModuleType) -> None:
+        self.name = name
+        must = f"domain {name} must define"
+        contract = f"{must} texts(window, journal, *, options); it defines"
+        if not callable(getattr(module, "texts", None)):
+            raise UsageError(f"{contract} no texts")
+        self.texts: Callable[..., Iterator[Document]] = module.texts
         signature = inspect.signature(self.texts)
-        kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-        parameters = [p for p in signature.parameters.values() if p.kind is not kinds[1]]
-        if [p.name for p in parameters if p.kind is kinds[0]] != ["window", "journal"] or len(parameters) != 2:
-            raise UsageError(f"{must} {CONTRACT}; it defines texts{signature}")
-        for name, default in options(self.texts).items():
+        parameters = signature.parameters.values()
+        if [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY] != ["window", "journal"]:
+            raise UsageError(f"{contract} texts{signature}")
+        self.options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        for option, default in self.options.items():
             if default is not REQUIRED and not isinstance(default, str | int | tuple):
-                raise UsageError(f"{must} options whose defaults are str, int or tuple; got {name}={default!r}")
-        for name, kind in (("FIRST", date), ("LANGUAGE", str), ("BENCHMARK", str)):
-            value = getattr(self.module, name, None)
-            if value is not None and not isinstance(value, kind):
-                raise UsageError(f"{must} {name} as a {kind.__name__}; got {value!r}")
-
-    @property
-    def texts(self) -> Texts:
-        """The generator of dated texts."""
-        texts: Texts = self.module.texts
-        return texts
-
-    @property
-    def first(self) -> date:
-        """The first day of the source."""
-        return getattr(self.module, "FIRST", date.min)
-
-    @property
-    def language(self) -> str:
-        """Default language of the texts; "" for any."""
-        return getattr(self.module, "LANGUAGE", "")
+                raise UsageError(f"{must} options whose defaults are str, int or tuple; got {option}={default!r}")
+        for constant, default in (("FIRST", date.min), ("LANGUAGE", ""), ("BENCHMARK", "")):
+            value = getattr(module, constant, default)
+            if not isinstance(value, type(default)):
+                raise UsageError(f"{must} {constant} as a {type(default).__name__}; got {value!r}")
+            setattr(self, constant.lower(), value)
 
     def parse_options(self, entries: Sequence[str], language: str = "") -> dict[str, Any]:
-        """Values of the options `name=value`, and of the option `language` where the domain has one.
+        """Parse `["categories=cs.CL,cs.LG", "words=512"]` into values of the defaults' types.
+
+        Args:
+            entries: `name=value`, each option once.
+            language: value of the option `language`, where the domain has one; `entries` must not set it again.
 
         Raises:
-            UsageError: for an unknown option, a missing one, or a value of the wrong type.
+            UsageError: for another syntax, an unknown option, a missing one, or a value of the wrong type.
         """
-        default = [f"language={language}"] if language and "language" in options(self.texts) else []
-        return parse(self.name, self.texts, [*default, *entries])
+        shown = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in self.options.items()}
+        listed = ", ".join(f"{name}={'VALUE (required)' if v is REQUIRED else v}" for name, v in shown.items())
+        values: dict[str, Any] = {}
+        default = [f"language={language}"] if language and "language" in self.options else []
+        for entry in [*default, *entries]:
+            name, equals, value = entry.partition("=")
+            if not equals or name not in self.options or name in values:
+                raise UsageError(f"options of {self.name} must be {listed or 'none'}, each once; got {entry!r}")
+            values[name] = _parse_value(name, value.strip(), self.options[name])
+        missing = [name for name, default in self.options.items() if default is REQUIRED and name not in values]
+        if missing:
+            raise UsageError(f"options of {self.name} must have {missing[0]}=VALUE; all are {listed}")
+        return values
+
+
+def _parse_value(name: str, value: str, default: object) -> Any:
+    if isinstance(default, tuple):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if isinstance(default, int):
+        if not value.isascii() or not value.isdigit():
+            raise UsageError(f"option {name} must be a whole number, 0 or more; got {value!r}")
+        return int(value)
+    return value
 
 
 def names() -> tuple[str, ...]:

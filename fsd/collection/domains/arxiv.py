@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree
 
 from fsd.collection.service import Service, format_changed, iso_day
@@ -45,50 +45,38 @@ def texts(
     service = Service("arxiv", URL, interval=3.0, clock=journal.clock, mirror=mirror)
     first, last = window.first(FIRST), window.last(journal.clock.today)
     at: dict[str, Any] = journal.cursor or {"from": f"{first:%Y%m%d}0000", "to": f"{last:%Y%m%d}2359", "start": 0}
+    any_category = " OR ".join(f"cat:{category}" for category in categories)
+    conditions = [f"({condition})" for condition in (any_category, query) if condition]
     while True:
         params = {
-            "search_query": _query(categories, query, at),
+            "search_query": " AND ".join([*conditions, f"submittedDate:[{at['from']} TO {at['to']}]"]),
             "start": at["start"],
             "max_results": PAGE,
             "sortBy": "submittedDate",
             "sortOrder": "descending" if window.newest_first else "ascending",
         }
-        page = service.get("/api/query", partial(_page, start=at["start"]), params)
-        for paper in page.papers:
-            if window.before and paper.revised and paper.revised >= window.before:
+        papers, total = service.get("/api/query", partial(_page, start=at["start"]), params)
+        for document, revised in papers:
+            if window.before and revised and revised >= window.before:
                 journal.drop("revised after the window")
-            elif "paper has been withdrawn" in paper.document.text:
+            elif "paper has been withdrawn" in document.text:
                 journal.drop("withdrawn")
             else:
-                yield paper.document
-        at = {**at, "start": at["start"] + len(page.papers)}
-        if at["start"] >= page.total:
+                yield document
+        at = at | {"start": at["start"] + len(papers)}
+        if at["start"] >= total:
             return
-        edge = page.papers[-1].document.date
+        edge = papers[-1][0].date
         if at["start"] >= DEEPEST and edge:
-            at = {**at, "start": 0} | (
-                {"to": f"{edge:%Y%m%d}2359"} if window.newest_first else {"from": f"{edge:%Y%m%d}0000"}
-            )
+            at |= {
+                "start": 0,
+                **({"to": f"{edge:%Y%m%d}2359"} if window.newest_first else {"from": f"{edge:%Y%m%d}0000"}),
+            }
         journal.save(at)
 
 
-class _Paper(NamedTuple):
-    document: Document
-    revised: Date | None
-
-
-class _Page(NamedTuple):
-    papers: list[_Paper]
-    total: int
-
-
-def _query(categories: tuple[str, ...], query: str, at: dict[str, Any]) -> str:
-    any_category = " OR ".join(f"cat:{category}" for category in categories)
-    parts = [f"({part})" for part in (any_category, query) if part]
-    return " AND ".join([*parts, f"submittedDate:[{at['from']} TO {at['to']}]"])
-
-
-def _page(body: bytes, start: int) -> _Page:
+def _page(body: bytes, start: int) -> tuple[list[tuple[Document, Date | None]], int]:
+    """Each paper of a page with the day of its newest version, and the number of papers of all pages."""
     feed = ElementTree.fromstring(body)
     total = _need(feed, f"{SEARCH}totalResults", "feed").strip()
     if not total.isdecimal():
@@ -96,17 +84,17 @@ def _page(body: bytes, start: int) -> _Page:
     papers = [_paper(entry) for entry in feed.iter(f"{ATOM}entry")]
     if not papers and start < int(total):  # the API sometimes sends an empty page in the middle of a result
         raise ValueError(f"no papers at {start} of {total}")
-    return _Page(papers, int(total))
+    return papers, int(total)
 
 
-def _paper(entry: ElementTree.Element) -> _Paper:
+def _paper(entry: ElementTree.Element) -> tuple[Document, Date | None]:
     link = _need(entry, f"{ATOM}id", "entry")
     title, abstract = (" ".join(_need(entry, f"{ATOM}{name}", "entry").split()) for name in ("title", "summary"))
     if "/api/errors" in link:
         raise UsageError(f"arxiv must understand the query; it says: {abstract}")
     number = re.sub(r"v\d+$", "", link.rpartition("/abs/")[2])
     published, updated = (_day(entry, name) for name in ("published", "updated"))
-    return _Paper(Document(f"{title}\n{abstract}", None, published, f"arxiv:{number}", link), updated)
+    return Document(f"{title}\n{abstract}", None, published, f"arxiv:{number}", link), updated
 
 
 def _need(element: ElementTree.Element, path: str, where: str) -> str:

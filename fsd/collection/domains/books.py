@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from io import StringIO
-from typing import NamedTuple
 
 from fsd.collection.service import RefusedError, Service, field
 from fsd.collection.source import Journal, Window
@@ -27,12 +26,6 @@ END = re.compile(
     r"^(?:\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG EBOOK|End of (?:the )?Project Gutenberg)", re.M | re.I
 )
 CREDITS = re.compile(r"(?:\[?Transcriber|E-text prepared|(?:This e(?:text|book) was )?Produced by|Credits:)", re.I)
-
-
-class _Book(NamedTuple):
-    issued: Date
-    number: int
-    title: str
 
 
 def texts(
@@ -62,13 +55,12 @@ def texts(
         )
     service = Service("gutenberg", URL, interval=2.0, clock=journal.clock, mirror=mirror)
     last = tuple(journal.cursor or ())
-    for book in _books(service, window, journal, language):
-        key = (book.issued.isoformat(), book.number)
+    for issued, number in _books(service, window, journal, language):
+        key = (issued.isoformat(), number)
         if last and (key >= last if window.newest_first else key <= last):
             continue
-        path = f"/cache/epub/{book.number}/pg{book.number}.txt"
         try:
-            body, problem = _body(service.get(path, _decoded))
+            body, problem = service.get(f"/cache/epub/{number}/pg{number}.txt", _body)
         except RefusedError as refusal:
             if refusal.status not in (403, 404, 410):
                 raise
@@ -76,13 +68,12 @@ def texts(
         if problem:
             journal.drop(problem)
         for text in segments(body, words, places):
-            yield Document(
-                text, None, book.issued, f"gutenberg:{book.number}", f"{service.base_url}/ebooks/{book.number}"
-            )
+            yield Document(text, None, issued, f"gutenberg:{number}", f"{service.base_url}/ebooks/{number}")
         journal.save(list(key))
 
 
-def _books(service: Service, window: Window, journal: Journal, language: str) -> list[_Book]:
+def _books(service: Service, window: Window, journal: Journal, language: str) -> list[tuple[Date, int]]:
+    """Day of release and number of each book in the window, in the order of collection."""
     books = []
     for row in service.get(CATALOGUE, _catalogue):
         if row["Type"] != "Text" or language not in re.split(r"[;,\s]+", row["Language"].strip()):
@@ -92,10 +83,10 @@ def _books(service: Service, window: Window, journal: Journal, language: str) ->
                 journal.drop("no date")
             continue
         try:
-            book = _Book(Date.fromisoformat(row["Issued"].strip()), int(row["Text#"]), row["Title"])
+            book = Date.fromisoformat(row["Issued"].strip()), int(row["Text#"])
         except ValueError as error:
             raise UsageError(f"gutenberg must give 'Issued' as a date and 'Text#' as a number; {error}") from error
-        if book.issued in window:
+        if book[0] in window:
             books.append(book)
     return sorted(books, reverse=window.newest_first)
 
@@ -109,18 +100,12 @@ def _catalogue(body: bytes) -> list[dict[str, str]]:
     return rows
 
 
-def _decoded(body: bytes) -> str:
-    try:
-        return body.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return ""
-
-
-def _body(text: str) -> tuple[str, str]:
+def _body(content: bytes) -> tuple[str, str]:
     """The text between the markers and ""; or "" and the problem."""
-    if not text:
+    try:
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError:
         return "", "not UTF-8"
-    text = text.replace("\r\n", "\n")
     start, end = START.search(text), END.search(text)
     if not start or not end or end.start() < start.end():
         return "", "no Gutenberg markers"

@@ -88,22 +88,17 @@ def plain(html: str) -> str:
     reader = _Reader()
     reader.feed(html)
     reader.close()
-    lines = ("".join(reader.parts)).split("\n")
-    return "\n".join(line.rstrip() for line in lines if line.strip())
+    return "\n".join(line.rstrip() for line in reader.text.split("\n") if line.strip())
 
 
 class _Reader(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts: list[str] = []
+    text = ""
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag: str, attrs: object = None) -> None:
         if tag in BLOCKS:
-            self.parts.append("\n")
+            self.text += "\n"
 
-    def handle_endtag(self, tag: str) -> None:
-        if tag in BLOCKS:
-            self.parts.append("\n")
+    handle_endtag = handle_starttag
 
     def handle_data(self, data: str) -> None:
-        self.parts.append(data)
+        self.text += data

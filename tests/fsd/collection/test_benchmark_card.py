@@ -7,8 +7,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from fsd.collection import build, markdown, write_benchmark
-from fsd.collection.benchmark_card import ngram_overlap, shared
+from fsd.collection.benchmark_card import build, markdown, ngram_overlap, shared, write_benchmark
 from fsd.data.documents import Document
 from fsd.data.readers import read_files
 from fsd.errors import UsageError

@@ -8,7 +8,8 @@ from datetime import date
 
 import pytest
 
-from fsd.collection import CollectionSpec, collect, domains
+from fsd.collection import domains
+from fsd.collection.engine import CollectionSpec, collect
 from fsd.collection.source import Window
 
 

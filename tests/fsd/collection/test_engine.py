@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from fsd.collection import CollectionSpec, collect, domains, log_manifest, reusable
+from fsd.collection import domains
 from fsd.collection.domains import Domain
-from fsd.collection.engine import distinct
+from fsd.collection.engine import CollectionSpec, collect, distinct, log_manifest, reusable
 from fsd.collection.resume import PartialCollection
 from fsd.collection.source import Window
 from fsd.data.documents import Document
