@@ -1,19 +1,16 @@
 """A benchmark of members before one day and non-members after another, and the card that shows how fair it is."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fsd.collection.resume import json_line, pretty_json, write_atomically
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families, near_duplicates, words
 from fsd.errors import UsageError
-
-if TYPE_CHECKING:
-    from fsd.evaluation.audit import Control
 
 NGRAMS = (7, 13)
 """Lengths of the n-grams compared: 7 as in fsd.data.near_duplicates, 13 as in MIMIR."""
@@ -91,7 +88,15 @@ def build(
     left_out = Counter[str]()
     pairs = shared(members, nonmembers)
     if pairs and not drop_shared:
-        raise UsageError(_refusal(pairs, members, nonmembers))
+        listed = [
+            f"{members[i].source} ({members[i].date}) = {nonmembers[j].source} ({nonmembers[j].date}), {reason}"
+            for i, j, reason in pairs[:LISTED]
+        ]
+        more = f"; and {len(pairs) - LISTED} more" if len(pairs) > LISTED else ""
+        raise UsageError(
+            f"the two sides must share no text; {len(pairs)} pairs do: {'; '.join(listed)}{more}; "
+            "remove them at the source, or leave them out of both sides with --drop-shared"
+        )
     if pairs:
         old, new = {i for i, _, _ in pairs}, {j for _, j, _ in pairs}
         members = [document for i, document in enumerate(members) if i not in old]
@@ -123,18 +128,6 @@ def shared(members: Sequence[Document], nonmembers: Sequence[Document]) -> list[
     return [(i, j, reason) for (i, j), reason in sorted(pairs.items())]
 
 
-def _refusal(pairs: Sequence[tuple[int, int, str]], members: Sequence[Document], nonmembers: Sequence[Document]) -> str:
-    listed = [
-        f"{members[i].source} ({members[i].date}) = {nonmembers[j].source} ({nonmembers[j].date}), {reason}"
-        for i, j, reason in pairs[:LISTED]
-    ]
-    more = f"; and {len(pairs) - LISTED} more" if len(pairs) > LISTED else ""
-    return (
-        f"the two sides must share no text; {len(pairs)} pairs do: {'; '.join(listed)}{more}; "
-        "remove them at the source, or leave them out of both sides with --drop-shared"
-    )
-
-
 def ngram_overlap(members: Sequence[str], nonmembers: Sequence[str], n: int) -> float:
     """Mean share of a non-member's distinct n-grams of words that some member has.
 
@@ -142,13 +135,12 @@ def ngram_overlap(members: Sequence[str], nonmembers: Sequence[str], n: int) -> 
     Non-members of fewer than n words count as 0.
     """
     in_members = {gram for text in members for gram in _ngrams(text, n)}
-    own = [set(_ngrams(text, n)) for text in nonmembers]
-    return mean(len(grams & in_members) / len(grams) if grams else 0.0 for grams in own)
+    return mean(len(g & in_members) / len(g) if g else 0.0 for g in (_ngrams(text, n) for text in nonmembers))
 
 
-def _ngrams(text: str, n: int) -> Iterator[tuple[str, ...]]:
+def _ngrams(text: str, n: int) -> set[tuple[str, ...]]:
     tokens = words(text)
-    return zip(*(tokens[start:] for start in range(n)), strict=False)
+    return set(zip(*(tokens[start:] for start in range(n)), strict=False))
 
 
 def _card(domain: str, documents: Sequence[Document], left_out: Mapping[str, int], seed: int) -> Card:
@@ -166,15 +158,29 @@ def _card(domain: str, documents: Sequence[Document], left_out: Mapping[str, int
         "length": alone(lengths, labels, groups, seed=seed),
         "date": alone(days, labels, groups, seed=seed),
     }
+    shifted = [
+        f"{description} reaches AUC {auc}"
+        for name, description in (("blind", "a classifier of words"), ("length", "the length alone"))
+        if (auc := controls[name].auc) is not None and auc.low > 0.5
+    ]
+    warning = (
+        f"SHIFTED: without any model, {' and '.join(shifted)}; "
+        "a detector's AUC up to that value is no evidence of membership"
+    )
     return Card(
         domain=domain,
         members=_side(documents[:half]),
         nonmembers=_side(documents[half:]),
         left_out=dict(left_out),
         ngram_overlap={n: ngram_overlap(texts[:half], texts[half:], n) for n in NGRAMS},
-        aucs={name: _auc(control) for name, control in controls.items()},
+        aucs={
+            name: {"value": None, "reason": control.reason}
+            if control.auc is None
+            else {"value": control.auc.value, "low": control.auc.low, "high": control.auc.high}
+            for name, control in controls.items()
+        },
         overlaps={name: asdict(overlap) for name, overlap in overlaps(documents, seed=seed).items()},
-        warning=_warning(controls["blind"], controls["length"]),
+        warning=warning if shifted else "",
     )
 
 
@@ -186,26 +192,6 @@ def _side(documents: Sequence[Document]) -> Side:
         groups=len({document.group for document in documents}),
         dates=(days[0], days[(len(days) - 1) // 2], days[-1]),
         words=(min(counts), median(counts), max(counts)),
-    )
-
-
-def _auc(control: "Control") -> dict[str, Any]:
-    if control.auc is None:
-        return {"value": None, "reason": control.reason}
-    return {"value": control.auc.value, "low": control.auc.low, "high": control.auc.high}
-
-
-def _warning(blind: "Control", length: "Control") -> str:
-    shifted = [
-        f"{name} reaches AUC {control.auc}"
-        for name, control in (("a classifier of words", blind), ("the length alone", length))
-        if control.auc is not None and control.auc.low > 0.5
-    ]
-    if not shifted:
-        return ""
-    return (
-        f"SHIFTED: without any model, {' and '.join(shifted)}; "
-        "a detector's AUC up to that value is no evidence of membership"
     )
 
 

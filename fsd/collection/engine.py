@@ -106,7 +106,13 @@ def collect(
         documents = documents[:limit]
         if not documents:
             partial.remove()
-            raise _nothing_left(spec, partial.found, dropped)
+            bounds = {"after": spec.window.after, "before": spec.window.before}
+            dates = " and ".join(f"{name} {day}" for name, day in bounds.items() if day)
+            reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "nothing"
+            raise UsageError(
+                f"{spec.domain} must have suitable texts published {dates}; "
+                f"of {partial.found} found none is left: {reasons}"
+            )
         content = b"".join(map(json_line, documents))
         manifest = _manifest(spec, limit, documents, content, clock) | {
             "found": partial.found,
@@ -212,18 +218,15 @@ def _suitable(
     seen = {content_hash(document.text) for document in partial.documents}
     for document in domain.texts(spec.window, partial, **spec.options):
         partial.found += 1
-        reason = _unsuitable(spec, document)
-        if not reason:
-            digest = content_hash(document.text)
-            reason = "in the benchmark" if digest in in_benchmark else "duplicate" if digest in seen else ""
+        reason = _unsuitable(spec, document, in_benchmark, seen)
         if reason:
             partial.dropped[reason] += 1
         else:
-            seen.add(digest)
+            seen.add(content_hash(document.text))
             yield replace(document, member=spec.member)
 
 
-def _unsuitable(spec: CollectionSpec, document: Document) -> str:
+def _unsuitable(spec: CollectionSpec, document: Document, in_benchmark: set[str], seen: set[str]) -> str:
     """Why a text is dropped; "" if it is not."""
     if document.date is None:
         return "no date"
@@ -237,15 +240,8 @@ def _unsuitable(spec: CollectionSpec, document: Document) -> str:
         return "too short"
     if spec.language and not language_check.is_in(document.text, spec.language):
         return f"not in {spec.language}"
-    return ""
-
-
-def _nothing_left(spec: CollectionSpec, found: int, dropped: Counter[str]) -> UsageError:
-    dates = " and ".join(f"{n} {d}" for n, d in (("after", spec.window.after), ("before", spec.window.before)) if d)
-    reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "nothing"
-    return UsageError(
-        f"{spec.domain} must have suitable texts published {dates}; of {found} found none is left: {reasons}"
-    )
+    digest = content_hash(document.text)
+    return "in the benchmark" if digest in in_benchmark else "duplicate" if digest in seen else ""
 
 
 def _manifest(

@@ -118,22 +118,16 @@ class PacedRetry(Retry):
         """A copy with some attributes changed."""
         return super().new(limiter=self.limiter, **changes)
 
-    def increment(
-        self,
-        method: str | None = None,
-        url: str | None = None,
-        response: BaseHTTPResponse | None = None,
-        *args: Any,
-        **options: Any,
-    ) -> Self:
+    def increment(self, *args: Any, **options: Any) -> Self:
         """The state after one more failure.
 
         Raises:
             MaxRetryError: if no retry is left, or the pause demanded is too long.
         """
+        response = options.get("response")
         if response is not None and (self.get_retry_after(response) or 0.0) > LONGEST_WAIT:
-            raise MaxRetryError(options["_pool"], url or "")
-        return super().increment(method, url, response, *args, **options)
+            raise MaxRetryError(options["_pool"], args[1])
+        return super().increment(*args, **options)
 
     def get_backoff_time(self) -> float:
         """Seconds before the next attempt; urllib3 itself does not wait before the first retry."""
@@ -222,7 +216,8 @@ class HTTPClient:
         if not self._reached and not reachable(url):
             raise UsageError(f"{self.name} must be within reach; {self.base_url} does not answer{self.offline_hint}")
         self._reached = True
-        session, adapter = self._session()
+        session = self._session()
+        adapter = cast(HTTPAdapter, session.get_adapter(url))
         retry = PacedRetry(
             self.attempts - 1,
             status_forcelist=retried,
@@ -242,9 +237,17 @@ class HTTPClient:
                 raise UsageError(f"a request to {url} must be possible; {type(error).__name__}") from None
             retry = cast(PacedRetry, reply.raw.retries)
             try:
-                if reply.status_code in retried:
-                    raise self._rejected(url, reply, retry)
-                return read(reply)
+                if reply.status_code not in retried:
+                    return read(reply)
+                message = self.server_message(reply)
+                fault = f"HTTP {reply.status_code}{f': {message}' if message else ''}"
+                pause = retry.get_retry_after(reply.raw) or 0.0
+                if pause > LONGEST_WAIT:
+                    raise UsageError(
+                        f"{self.name} must accept a request within {LONGEST_WAIT:.0f} s; it demands a pause of "
+                        f"{pause:.0f} s ({fault}); {self.resume_hint}"
+                    )
+                raise self._failed(url, fault)
             except requests.RequestException as error:  # the body ended early
                 fault = f"no whole reply ({_cause(error)})"
             except TransientError as error:
@@ -269,28 +272,13 @@ class HTTPClient:
         """The text with the secret replaced."""
         return text.replace(self._secret, "[key]") if self._secret else text
 
-    def _session(self) -> tuple[requests.Session, HTTPAdapter]:
+    def _session(self) -> requests.Session:
         """The session of this thread: requests promises no thread safety."""
         if not hasattr(self._local, "session"):
-            session, adapter = requests.Session(), HTTPAdapter()
-            for scheme in ("http://", "https://"):
-                session.mount(scheme, adapter)
+            self._local.session = requests.Session()
             if self._user_agent is not None:
-                session.headers["User-Agent"] = self._user_agent
-            self._local.session = session, adapter
-        pair: tuple[requests.Session, HTTPAdapter] = self._local.session
-        return pair
-
-    def _rejected(self, url: str, reply: Reply, retry: PacedRetry) -> UsageError:
-        words = self.server_message(reply)
-        fault = f"HTTP {reply.status_code}{f': {words}' if words else ''}"
-        pause = retry.get_retry_after(reply.raw) or 0.0
-        if pause > LONGEST_WAIT:
-            return UsageError(
-                f"{self.name} must accept a request within {LONGEST_WAIT:.0f} s; it demands a pause of {pause:.0f} s "
-                f"({fault}); {self.resume_hint}"
-            )
-        return self._failed(url, fault)
+                self._local.session.headers["User-Agent"] = self._user_agent
+        return cast(requests.Session, self._local.session)
 
     def _failed(self, url: str, fault: str) -> UsageError:
         return UsageError(
