@@ -1,7 +1,7 @@
 """Settings of the pipelines: frozen dataclasses, with the help text of `--help` below each field."""
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, Literal
 
 from tyro.conf import arg
 
@@ -215,3 +215,12 @@ class Recipe:
     """Weight decay of the AdamW optimiser."""
     seed: int = 0
     """Random seed for initialisation, the order of the texts and the choice of background."""
+
+
+def flags(config: Any) -> dict[str, Any]:
+    """Every setting of a configuration under the name of its flag, those of its groups included."""
+    values: dict[str, Any] = {}
+    for setting in fields(config):
+        value = getattr(config, setting.name)
+        values |= flags(value) if is_dataclass(value) else {setting.name: value}
+    return values

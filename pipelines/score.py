@@ -7,24 +7,21 @@ Without `api:`, --model is a local model or a hub id. AUCs are computed if there
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsd.config import ScoreConfig
+from fsd.config import ScoreConfig, flags
 from pipelines.common.cli import command
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fsd.data.documents import Document
-    from fsd.evaluation.audit import Control
+    from fsd.evaluation.intervals import Estimate
     from fsd.scoring.cache import SQLiteStore
-    from fsd.scoring.deviation import Detector
-    from fsd.token_stats import Scorer, Scores
+    from fsd.scoring.deviation import Detector, Deviation
+    from fsd.token_stats import Scorer
     from fsd.views import ViewInputs
-
-API = "api:"
 
 
 def main(config: ScoreConfig) -> None:
@@ -32,6 +29,8 @@ def main(config: ScoreConfig) -> None:
     from fsd import tracking
     from fsd.data.readers import parse_columns, read_files
     from fsd.errors import UsageError
+    from fsd.evaluation.results import tracked
+    from fsd.scoring.api.scorer import API
     from fsd.scoring.cache import SQLiteStore
     from fsd.scoring.deviation import evaluate, usable
     from fsd.scoring.scorers import view_inputs
@@ -49,22 +48,23 @@ def main(config: ScoreConfig) -> None:
     scorers = build_scorers(config, answers)
     inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
     detectors, left_out = usable(requested, texts, scorers, inputs)
-    left_out |= without_ids([d.name for d in requested if "token" in d.needs and d.name in left_out], config)
+    if is_api and config.api.tokenizer is None:
+        need_ids = [d.name for d in requested if "token" in d.needs and d.name in left_out]
+        left_out |= dict.fromkeys(need_ids, "it reads token ids, which --tokenizer MODEL gives")
     if left_out and (config.detection.detectors != "all" or not detectors):
         name, reason = next(iter(left_out.items()))
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
     announce(texts, detectors, scorers["base"], inputs, price=config.api.price)
-    scores = evaluate(texts, detectors, scorers, inputs, shown=True).base
-    table = frame(documents, scores)
+    table = frame(documents, evaluate(texts, detectors, scorers, inputs, shown=True))
     write_table(table, out)
     if answers:
         answers.delete()
-    results, blind = judge(documents, scores, seed=config.seed)
+    results, blind = judge(documents, table, seed=config.seed)
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
-    with tracking.run(f"fsd-{config.domain}", "score", params=params(config), tags={"task": "score"}) as run:
+    with tracking.run(f"fsd-{config.domain}", "score", params=flags(config), tags={"task": "score"}) as run:
         run.log_dataset("scored", texts, source=", ".join(config.data), context="score")
         run.log_table("scores.parquet", table)
-        run.log_metrics(numbers(results, blind))
+        run.log_metrics(tracked(results) | ({"audit/blind_auc": blind.value} if blind else {}))
     show(results, blind, [f"{name} left out: {reason}" for name, reason in left_out.items()])
     print(f"wrote {out}: {len(texts)} texts, {len(detectors)} detectors")
 
@@ -75,57 +75,14 @@ def build_scorers(config: ScoreConfig, answers: "SQLiteStore | None") -> "dict[s
     Raises:
         UsageError: if the model cannot be loaded, or an API's settings are invalid.
     """
+    from fsd.models import language_model
     from fsd.scoring import scorers
+    from fsd.scoring.api.scorer import api_scorers
 
-    if answers is None:
-        from fsd.models import language_model
-
-        built = scorers.build_scorers(language_model.load(config.model), config.model)
-        return {name: scorer for name, scorer in built.items() if name != "tuned"}
-    built = api_scorers(config.model.model.removeprefix(API), config, answers)
-    if config.model.reference_model:
-        built["reference"] = scorers.reference_scorer(config.model.reference_model, config.model, None)
-    return built
-
-
-def api_scorers(name: str, config: ScoreConfig, answers: "SQLiteStore") -> "dict[str, Scorer]":
-    """The scorer of an API, and one of token frequencies if its tokenizer and a table are given.
-
-    Raises:
-        UsageError: if there is no address, a setting is invalid, or the tokenizer or its table cannot be loaded.
-    """
-    from fsd.errors import UsageError
-    from fsd.scoring.api import Client, CompletionsScorer, PromptTokens, key_for
-    from fsd.scoring.cache import MemoizedScorer
-    from fsd.scoring.scorers import frequency_file
-
-    api, model = config.api, config.model
-    if api.base_url is None:
-        raise UsageError(f"model {model.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none")
-    client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
-    scorers: dict[str, Scorer] = {}
-    tokens = None
-    if api.tokenizer is not None:
-        from fsd.models.language_model import load_tokenizer
-        from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
-
-        tokenizer, vocabulary = load_tokenizer(api.tokenizer, revision=model.revision)
-        tokens = PromptTokens(tokenizer, api.tokenizer)
-        table = frequency_file(replace(model, model=api.tokenizer))
-        if table:
-            frequencies = FrequencyTable.load(table).matching(tokenizer, vocabulary, api.tokenizer)
-            scorers["unigram"] = unigram_scorer(frequencies, tokens.tokens)
-    scorer = CompletionsScorer(
-        client, name, start=api.start_token, tokens=tokens, concurrency=api.concurrency, description="API"
-    )
-    return scorers | {"base": MemoizedScorer(scorer, answers, scorer.key)}
-
-
-def without_ids(names: Sequence[str], config: ScoreConfig) -> dict[str, str]:
-    """The reason for detectors that read token ids, which an API does not return but its tokenizer gives."""
-    if not config.model.model.startswith(API) or config.api.tokenizer is not None:
-        return {}
-    return dict.fromkeys(names, "it reads token ids, which --tokenizer MODEL gives")
+    if answers is not None:
+        return api_scorers(config.model, config.api, answers)
+    built = scorers.build_scorers(language_model.load(config.model), config.model)
+    return {name: scorer for name, scorer in built.items() if name != "tuned"}
 
 
 def announce(
@@ -152,7 +109,7 @@ def announce(
     print(f"{len(texts):,} texts: {scorer.scorer.estimate(unknown, price)}{before}", file=sys.stderr)
 
 
-def frame(documents: "Sequence[Document]", scores: "Scores") -> "pd.DataFrame":
+def frame(documents: "Sequence[Document]", deviation: "Deviation") -> "pd.DataFrame":
     """One row per text: source, text, label, group, and `<detector>.base` for every detector."""
     import pandas as pd
 
@@ -160,62 +117,43 @@ def frame(documents: "Sequence[Document]", scores: "Scores") -> "pd.DataFrame":
     labels = [None if d.member is None else int(d.member) for d in documents]
     table["label"] = pd.array(labels, dtype="Int64")
     table["group"] = [d.group for d in documents]
-    return table.assign(**{f"{name}.base": column for name, column in scores.items()})
+    return table.join(deviation.frame())
 
 
 def judge(
-    documents: "Sequence[Document]", scores: "Scores", *, seed: int
-) -> "tuple[pd.DataFrame | None, Control | None]":
+    documents: "Sequence[Document]", table: "pd.DataFrame", *, seed: int
+) -> "tuple[pd.DataFrame, Estimate | None]":
     """Metrics on the labelled texts, and the AUC of a bag-of-words classifier without the model.
 
-    None without two groups of members and two of non-members, since one group has no interval.
+    Empty without two groups of members and two of non-members, since one group has no interval.
     """
-    import numpy as np
-
     from fsd.data.near_duplicates import families
     from fsd.evaluation.audit import blind
     from fsd.evaluation.results import evaluate
 
-    labelled = np.array([document.member is not None for document in documents])
-    known = [document for document in documents if document.member is not None]
-    member = [bool(document.member) for document in known]
-    texts = [document.text for document in known]
-    groups = families(known)
+    labelled = [document for document in documents if document.member is not None]
+    member = [bool(document.member) for document in labelled]
+    groups = families(labelled)
     if min(len({g for g, m in zip(groups, member, strict=True) if m is side}) for side in (True, False)) < 2:
-        return None, None
-    table = evaluate(frame(documents, scores)[labelled], member, groups, seed=seed)
-    return table, blind(texts, member, groups, seed=seed)
+        return table.iloc[:0, :0], None
+    results = evaluate(table[table["label"].notna()], member, groups, seed=seed)
+    return results, blind([document.text for document in labelled], member, groups, seed=seed).auc
 
 
-def numbers(table: "pd.DataFrame | None", blind: "Control | None") -> dict[str, float]:
-    """The metrics under the names that all runs share."""
-    from fsd.evaluation.results import tracked
-
-    metrics = {} if table is None else tracked(table)
-    return metrics | ({"audit/blind_auc": blind.auc.value} if blind and blind.auc else {})
-
-
-def params(config: ScoreConfig) -> dict[str, object]:
-    """Every setting under the name of its flag."""
-    values = asdict(config)
-    groups = [values.pop(group) for group in ("model", "api", "detection")]
-    return {key: value for group in (*groups, values) for key, value in group.items()}
-
-
-def show(table: "pd.DataFrame | None", blind: "Control | None", remarks: Sequence[str]) -> None:
+def show(table: "pd.DataFrame", blind: "Estimate | None", remarks: Sequence[str]) -> None:
     """A table of the metrics if there are labels, and the remarks."""
     from fsd.evaluation.metrics import METRICS, by_key
     from fsd.reporting import console
 
-    rows = {} if table is None else by_key(table)
+    rows = by_key(table)
     others = [name for name, metric in METRICS.items() if name != "auc" and not metric.needs_threshold]
     lines = [
         [name, str(row.estimate), *(f"{rows[name, 'base', other].value:.2f}" for other in others)]
         for (name, _, metric), row in rows.items()
         if metric == "auc"
     ]
-    if blind and blind.auc:
-        remarks = [f"blind: a classifier of words that never asks the model reaches AUC {blind.auc}", *remarks]
+    if blind:
+        remarks = [f"blind: a classifier of words that never asks the model reaches AUC {blind}", *remarks]
     console.table(["detector", "base AUC [95 % CI]", *(METRICS[name].label for name in others)], lines, remarks)
 
 

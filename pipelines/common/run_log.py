@@ -5,13 +5,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
 from detectors import Detector
 from fsd import distributed, tracking
-from fsd.config import FSDConfig
+from fsd.config import FSDConfig, flags
 from fsd.data.documents import Document, content_hash
 from fsd.data.splitting import Split
 from fsd.evaluation.audit import Leak
@@ -68,12 +68,9 @@ def named(sources: Mapping[str, str]) -> str:
 
 def params(config: FSDConfig, detectors: Sequence[Detector]) -> dict[str, object]:
     """Every setting under its flag's name, and every detector's own settings."""
-    values = asdict(config)
-    flat = {
-        key: value for group in ("data", "model", "training", "detection") for key, value in values.pop(group).items()
-    }
-    flat.pop("settings")
-    return {**flat, **values, "detector": {detector.name: dict(detector.settings) for detector in detectors}}
+    values = flags(config)
+    values.pop("settings")
+    return {**values, "detector": {detector.name: dict(detector.settings) for detector in detectors}}
 
 
 def track(

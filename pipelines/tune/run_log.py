@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fsd.config import TuneConfig
+from fsd.config import TuneConfig, flags
 from fsd.reporting import figures
 from fsd.search_space import Range
 from fsd.tracking import Run
@@ -25,11 +24,7 @@ POINTS = 40
 
 def params(config: TuneConfig) -> dict[str, object]:
     """Every setting under its flag's name, without the password of the storage."""
-    settings = asdict(config)
-    job = settings.pop("job")
-    for group in ("data", "model", "training", "detection"):
-        settings |= job.pop(group)
-    return {**settings, **job, "storage": without_password(config.storage)}
+    return {**flags(config), "storage": without_password(config.storage)}
 
 
 def track(run: Run, result: TuningResult, gains: Sequence[Gain], study: str) -> None:

@@ -2,19 +2,26 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from functools import cached_property
 
 import xxhash
 
+from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.progress import progress
-from fsd.scoring.api.client import Client
+from fsd.scoring.api.client import Client, key_for
 from fsd.scoring.api.cost import Estimate, estimate
 from fsd.scoring.api.echo import Echo
 from fsd.scoring.api.llamacpp import LlamaServer, is_llama_server
 from fsd.scoring.api.prompt_ids import PromptTokens
-from fsd.token_stats import Prompt, TokenStats
+from fsd.scoring.cache import MemoizedScorer, SQLiteStore
+from fsd.scoring.scorers import frequency_file, reference_scorer
+from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
+from fsd.token_stats import Prompt, Scorer, TokenStats
 
+API = "api:"
+"""Prefix of the name of a model behind an API."""
 FORMAT = 2
 """Version of the numbers, part of the key of stored results."""
 
@@ -126,3 +133,39 @@ class CompletionsScorer:
                 pool.shutdown(wait=True, cancel_futures=True)
         if failure:
             raise failure
+
+
+def api_scorers(model: ModelConfig, api: APIConfig, answers: SQLiteStore) -> dict[str, Scorer]:
+    """Scorers of a model behind an API, as far as they are configured: base, token frequencies, reference model.
+
+    Args:
+        model: with the name `api:NAME`.
+        api: access to it; token frequencies need its tokenizer and a table.
+        answers: where the answers of the API are kept.
+
+    Raises:
+        UsageError: if there is no address, a setting is invalid, or the tokenizer, its table or the reference model
+            cannot be loaded.
+    """
+    if api.base_url is None:
+        raise UsageError(f"model {model.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none")
+    client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
+    scorers: dict[str, Scorer] = {}
+    tokens = None
+    if api.tokenizer is not None:
+        from fsd.models.language_model import load_tokenizer  # imports torch
+
+        tokenizer, vocabulary = load_tokenizer(api.tokenizer, revision=model.revision)
+        tokens = PromptTokens(tokenizer, api.tokenizer)
+        table = frequency_file(replace(model, model=api.tokenizer))
+        if table:
+            frequencies = FrequencyTable.load(table).matching(tokenizer, vocabulary, api.tokenizer)
+            scorers["unigram"] = unigram_scorer(frequencies, tokens.tokens)
+    name = model.model.removeprefix(API)
+    scorer = CompletionsScorer(
+        client, name, start=api.start_token, tokens=tokens, concurrency=api.concurrency, description="API"
+    )
+    scorers["base"] = MemoizedScorer(scorer, answers, scorer.key)
+    if model.reference_model:
+        scorers["reference"] = reference_scorer(model.reference_model, model, None)
+    return scorers
