@@ -5,6 +5,7 @@ by content: an interrupted study resumes, and cells shared by several studies ru
 """
 
 import hashlib
+import json
 import os
 import socket
 import sys
@@ -99,7 +100,7 @@ def run_cells(
     """
     from fsd.progress import progress
     from fsd.tracking import Run, find_runs
-    from pipelines.study.cells import recall, run
+    from pipelines.study.cells import CellResult, run
 
     records = {r.tags.get("cell", ""): r for r in reversed(find_runs(experiment, {"kind": "cell"}))}
     by_key: dict[str, CellResult] = {}
@@ -111,7 +112,8 @@ def run_cells(
             if cell.key in by_key:
                 result = replace(by_key[cell.key], cell=cell.cell, reused=True)
             elif record is not None:
-                result = recall(cell, record)
+                left_out = json.loads(record.tags.get("left_out", "{}"))
+                result = CellResult(cell.cell, record.id, record.metrics, left_out, reused=True)
                 if record.parent in abandoned:
                     Run(parent.store, record.id).set_tags({"mlflow.parentRunId": parent.id})
             else:
@@ -128,14 +130,13 @@ def publish(run: "Run", study: "Study", results: "Sequence[CellResult]") -> str:
     from fsd.reporting.figures import png
     from pipelines.study import figures, tables
 
-    measurements = tables.measurements(study, results)
-    shown = [*measurements, *tables.paired_tests(study, results)]
-    table = tables.layout(study, shown)
+    measured = tables.measurements(study, results)
+    table = tables.arrange(study, measured)
     page = tables.page(study, results, table)
     run.log_table("table.csv", tables.frame(study, table))
-    run.log_table("cells.csv", tables.long(results, shown))
+    run.log_table("cells.csv", measured)
     run.log_text("table.md", page)
-    run.log_bytes("figure.png", png(figures.figure(study, results, measurements)))
+    run.log_bytes("figure.png", png(figures.figure(study, results, measured)))
     run.log_metrics({"cells/run": sum(not r.reused for r in results), "cells/reused": sum(r.reused for r in results)})
     return page
 

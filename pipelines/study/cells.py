@@ -2,10 +2,10 @@
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import detectors
 from detectors import Detector
@@ -21,11 +21,6 @@ from pipelines.study.model_pool import ModelPool
 from pipelines.study.spec import DetectorSpec, Study
 from pipelines.study.texts import split_texts
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from fsd.scoring.deviation import Deviation
-
 SCORES = "scores.parquet"
 CHEAP_VIEWS = {"text", "tuned", "unigram"}
 """Views that need no forward pass besides one of the base and one of the tuned model."""
@@ -38,15 +33,13 @@ class PreparedCell:
     Attributes:
         cell: the cell.
         detectors: named by `DetectorSpec.key`.
-        parts: the split of its texts.
-        trained: whether an adapter is trained.
+        parts: the split of its texts; an adapter is trained on the unseen ones, if there are any.
         key: content hash.
     """
 
     cell: Cell
     detectors: tuple[Detector, ...]
     parts: Split
-    trained: bool
     key: str
 
 
@@ -96,12 +89,11 @@ def prepare_cell(cell: Cell, study: Study, pool: ModelPool) -> PreparedCell:
         parts = split_texts(cell, trained=study.trained)
     except UsageError as error:
         raise UsageError(f"cell {cell.name}: {error}") from error
-    trained = study.trained and bool(parts.unseen)
     loaded = load_detectors(study.detectors)
-    return PreparedCell(cell, loaded, parts, trained, _key(cell, loaded, parts, trained, pool))
+    return PreparedCell(cell, loaded, parts, _key(cell, loaded, parts, pool))
 
 
-def _key(cell: Cell, loaded: Sequence[Detector], parts: Split, trained: bool, pool: ModelPool) -> str:
+def _key(cell: Cell, loaded: Sequence[Detector], parts: Split, pool: ModelPool) -> str:
     """SHA-256 of everything that the numbers of a cell depend on."""
     from fsd.models.language_model import resolve_precision
 
@@ -116,7 +108,7 @@ def _key(cell: Cell, loaded: Sequence[Detector], parts: Split, trained: bool, po
         "reference": pool.fingerprint(reference) if reference and "reference" in views else None,
         "frequencies": _digest(table) if table else None,
         "neighbours": model.neighbour_model,
-        "training": asdict(cell.config.training) if trained else None,
+        "training": asdict(cell.config.training) if parts.unseen else None,
         "detectors": {d.name: dict(d.settings) for d in loaded},
         "shots": cell.config.detection.shots,
         "seed": cell.config.seed,
@@ -131,12 +123,6 @@ def _digest(file: Path) -> str:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
         raise UsageError(f"frequency table must be a file; there is no file {file}") from error
-
-
-def recall(prepared: PreparedCell, record: tracking.RunRecord) -> CellResult:
-    """The result of a cell from the finished run of an earlier study."""
-    left_out = json.loads(record.tags.get("left_out", "{}"))
-    return CellResult(prepared.cell, record.id, record.metrics, left_out, reused=True)
 
 
 def run(name: str, prepared: PreparedCell, pool: ModelPool, parent: tracking.Run, experiment_name: str) -> CellResult:
@@ -162,44 +148,34 @@ def compute(prepared: PreparedCell, pool: ModelPool, run: tracking.Run) -> tuple
     Returns:
         Metric → value, and detector → reason why it is left out.
     """
-    config = prepared.cell.config
-    model = pool.model(config.model)
-    if prepared.trained:
-        experiment.train_adapter(model, prepared.parts.unseen, config, run)
-    scorers = pool.scorers(config.model, trained=prepared.trained)
-    job = experiment.prepare(model, prepared.parts, prepared.detectors, config, scorers)
-    metrics, scores = evaluate(prepared, job.score())
-    run.log_metrics(metrics)
-    run.log_table(SCORES, scores)
-    run.set_tags({"left_out": json.dumps(job.left_out)})
-    return metrics, job.left_out
-
-
-def evaluate(prepared: PreparedCell, deviation: "Deviation") -> "tuple[dict[str, float], pd.DataFrame]":
-    """Metrics of a cell, named as in all runs, and its scores, one row per text."""
     from fsd.data.near_duplicates import families
     from fsd.evaluation import results
 
-    parts, seed = prepared.parts, prepared.cell.config.seed
-    if prepared.trained:
-        judged = results.judge(parts, deviation, None, prepared.detectors, seed=seed)
+    parts, config, trained = prepared.parts, prepared.cell.config, bool(prepared.parts.unseen)
+    model = pool.model(config.model)
+    if trained:
+        experiment.train_adapter(model, parts.unseen, config, run)
+    scorers = pool.scorers(config.model, trained=trained)
+    job = experiment.prepare(model, parts, prepared.detectors, config, scorers)
+    deviation = job.score()
+    if trained:
+        judged = results.judge(parts, deviation, None, prepared.detectors, seed=config.seed)
         metrics, scores = judged.metrics(), judged.scores
     else:  # base scores only: no threshold is chosen, so there is no accuracy
         family = families([*parts.validation, *parts.test])
         scores = results.score_table(parts, deviation, family).drop(columns="text")
         test = scores["split"] == "test"
-        table = results.evaluate(scores[test], scores["label"][test], family[len(parts.validation) :], seed=seed)
-        metrics = results.tracked(table)
-    return {**_sizes(parts), **_fallbacks(deviation, len(scores)), **metrics}, scores
-
-
-def _fallbacks(deviation: "Deviation", texts: int) -> dict[str, float]:
-    """Share of the texts on which a detector's base score is a fallback."""
-    shares: dict[str, float] = {}
+        tested = family[len(parts.validation) :]
+        metrics = results.tracked(results.evaluate(scores[test], scores["label"][test], tested, seed=config.seed))
+    fallbacks: defaultdict[str, float] = defaultdict(float)
     for (name, state, _), count in deviation.fallbacks.items():
         if state == "base":
-            shares[f"fallback/{name}.base"] = shares.get(f"fallback/{name}.base", 0.0) + count / texts
-    return shares
+            fallbacks[f"fallback/{name}.base"] += count / len(scores)
+    metrics = {**_sizes(parts), **fallbacks, **metrics}
+    run.log_metrics(metrics)
+    run.log_table(SCORES, scores)
+    run.set_tags({"left_out": json.dumps(job.left_out)})
+    return metrics, job.left_out
 
 
 def _sizes(parts: Split) -> dict[str, float]:

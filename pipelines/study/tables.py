@@ -1,16 +1,17 @@
-"""Tables of a study: measurements with labels, the paper's layout, and the page in Markdown."""
+"""Tables of a study: its numbers in one long frame, the paper's layout, and the page in Markdown."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
 
-from fsd.evaluation.intervals import Estimate
+import pandas as pd
+
+from fsd.evaluation.intervals import Bootstrap, Estimate
+from fsd.evaluation.metrics import compare
 from pipelines.study.cells import SCORES, CellResult
 from pipelines.study.grid import label
-from pipelines.study.spec import DATA, MODEL, DetectorSpec, State, Study
-
-if TYPE_CHECKING:
-    import pandas as pd
+from pipelines.study.spec import DATA, MODEL, Study
 
 METRICS = {"auc": "AUC", "tpr_at_5fpr": "TPR@5%FPR", "accuracy": "accuracy"}
 STATES = {"base": "base", "fsd": "FSD"}
@@ -22,50 +23,35 @@ MAX_LISTED = 5
 """Maximum number of detectors listed in a note."""
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """A number and its labels by axis, detector, state, metric and detector setting."""
+def measurements(study: Study, results: Sequence[CellResult]) -> pd.DataFrame:
+    """All numbers that the study shows, cell by cell, then the p-values of its paired tests.
 
-    labels: Mapping[str, str]
-    estimate: Estimate
-
-
-def measurements(study: Study, results: Sequence[CellResult]) -> list[Measurement]:
-    """All metrics that the study shows, cell by cell."""
-    measured = []
-    for result in results:
-        for spec in study.detectors:
-            for state in study.states:
-                labels = {
-                    **result.cell.labels,
-                    **{name: f"{value:g}" for name, value in spec.settings.items()},
-                    "detector": spec.shown,
-                    "state": STATES[state],
-                }
-                measured += list(_metrics(study, result, spec, state, labels))
-    return measured
-
-
-def _metrics(
-    study: Study, result: CellResult, spec: DetectorSpec, state: State, labels: dict[str, str]
-) -> Iterator[Measurement]:
-    # A cell without training has no FSD; its base score takes the place.
-    name = f"{spec.key}.{state}"
-    if f"auc/{name}" not in result.metrics:
-        name = f"{spec.key}.base"
-    for metric in study.metrics:
-        value = result.metrics.get(f"{metric}/{name}")
-        if value is not None:
-            low, high = (result.metrics.get(f"{metric}_{end}/{name}", value) for end in ("low", "high"))
-            yield Measurement({**labels, "metric": METRICS[metric]}, Estimate(value, low, high))
+    Returns:
+        One row per number. Columns: its labels by axis, detector setting, detector, state and metric; `value`, `low`
+        and `high`, the number with its interval; `run`, the id of the MLflow run.
+    """
+    rows = []
+    for result, spec, state in itertools.product(results, study.detectors, study.states):
+        labels = {
+            **result.cell.labels,
+            **{name: f"{value:g}" for name, value in spec.settings.items()},
+            "detector": spec.shown,
+            "state": STATES[state],
+        }
+        # A cell without training has no FSD; its base score takes the place.
+        name = f"{spec.key}.{state if f'auc/{spec.key}.{state}' in result.metrics else 'base'}"
+        for metric in study.metrics:
+            value = result.metrics.get(f"{metric}/{name}")
+            if value is not None:
+                low, high = (result.metrics.get(f"{metric}_{end}/{name}", value) for end in ("low", "high"))
+                interval = {"value": value, "low": low, "high": high}
+                rows.append({**labels, "metric": METRICS[metric], **interval, "run": result.run_id})
+    return pd.DataFrame([*rows, *_paired_tests(study, results)])
 
 
-def paired_tests(study: Study, results: Sequence[CellResult]) -> list[Measurement]:
+def _paired_tests(study: Study, results: Sequence[CellResult]) -> list[dict[str, Any]]:
     """p-values of `study.against` against every other detector, Holm-corrected within each cell."""
-    from fsd.evaluation.intervals import Bootstrap
-    from fsd.evaluation.metrics import compare
-
-    measured = []
+    rows = []
     shown = {spec.key: spec.shown for spec in study.detectors}
     for result in results if study.against else ():
         frame = read_scores(result)
@@ -74,141 +60,79 @@ def paired_tests(study: Study, results: Sequence[CellResult]) -> list[Measuremen
             continue
         against = scores.pop(study.against)
         bootstrap = Bootstrap.draw(frame["label"] == 1, list(frame["group"]))
-        tests = compare(bootstrap, scores, dict.fromkeys(scores, against))
-        for name, test in tests.items():
+        for name, test in compare(bootstrap, scores, dict.fromkeys(scores, against)).items():
             labels = {"detector": shown[name], "state": "base", "metric": f"p against {shown[study.against]}"}
-            p = Estimate(test.p_holm, test.p_holm, test.p_holm)
-            measured.append(Measurement({**result.cell.labels, **labels}, p))
-    return measured
+            interval = dict.fromkeys(("value", "low", "high"), test.p_holm)
+            rows.append({**result.cell.labels, **labels, **interval, "run": result.run_id})
+    return rows
 
 
-def read_scores(result: CellResult) -> "pd.DataFrame":
+def read_scores(result: CellResult) -> pd.DataFrame:
     """Scores of a cell's test texts: label, group, and one column per detector and state."""
-    import pandas as pd
-
     from fsd import tracking
 
     frame = pd.read_parquet(tracking.fetch_artifact(result.run_id, SCORES))
     return frame[frame["split"] == "test"].reset_index(drop=True)
 
 
-Position = tuple[tuple[str, ...], tuple[str, ...]]
-"""Headings of a row and of a column."""
+def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
+    """The measurements with their labels ordered as in the table, and the paper's number, or NaN, as `paper`.
+
+    Equal base scores are merged into one column, as where only the training of the adapter is varied.
+    """
+    places = measured.reindex(columns=[MODEL, DATA, "detector", "state", "metric"], fill_value="")
+    table = measured.assign(paper=[study.paper.get(place, math.nan) for place in places.itertuples(False, None)])
+    headings = [*study.rows, *study.columns]
+    varied = [axis.name for axis in study.axes if axis.name in study.columns and table[axis.name].nunique() > 1]
+    base = table["state"] == STATES["base"]
+    merged = table.copy()
+    merged.loc[base, varied] = ""
+    if study.trained and merged[base].groupby(headings)[["value", "low", "high"]].nunique().le(1).all(axis=None):
+        table = merged
+    ordered = table.assign(**{axis: pd.Categorical(table[axis], table[axis].unique()) for axis in headings})
+    return ordered.drop_duplicates(headings, keep="last")
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The paper's table: headings of the row headings, of rows and columns, and measurements by position."""
-
-    corner: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    columns: list[tuple[str, ...]]
-    values: Mapping[Position, Measurement]
+def _pivot(study: Study, table: pd.DataFrame, column: str) -> pd.DataFrame:
+    """One column of the arranged measurements in the paper's layout, with nested headings in one line."""
+    pivot = table.pivot_table(column, list(study.rows), list(study.columns), "first", observed=True)
+    pivot.columns = pd.Index([" · ".join(filter(None, labels)) for labels in pivot.columns.to_frame().to_numpy()])
+    return pivot
 
 
-def layout(study: Study, measured: Sequence[Measurement]) -> Layout:
-    """Arrange measurements in the rows and columns of the study."""
-    values: dict[Position, Measurement] = {}
-    for measurement in measured:
-        row, column = (tuple(measurement.labels[axis] for axis in axes) for axes in (study.rows, study.columns))
-        values[row, column] = measurement
-    values = _merge_base(study, values)
-    rows, columns = ([*dict.fromkeys(position[side] for position in values)] for side in (0, 1))
-    return Layout(study.rows, rows, _grouped(columns), values)
-
-
-def _merge_base(study: Study, values: Mapping[Position, Measurement]) -> dict[Position, Measurement]:
-    """Merge the columns of base scores if they are equal, as where only the training of the adapter is varied."""
-    varied = {axis.name for axis in study.axes if len({m.labels.get(axis.name) for m in values.values()}) > 1}
-
-    def merged(position: Position) -> Position:
-        row, column = position
-        if values[position].labels["state"] != STATES["base"]:
-            return position
-        return row, tuple("" if axis in varied else name for axis, name in zip(study.columns, column, strict=True))
-
-    estimates: dict[Position, set[Estimate]] = {}
-    for position, measurement in values.items():
-        estimates.setdefault(merged(position), set()).add(measurement.estimate)
-    if not study.trained or any(len(different) > 1 for different in estimates.values()):
-        return dict(values)
-    return {merged(position): measurement for position, measurement in values.items()}
-
-
-def _grouped(columns: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Columns grouped by their first headings, otherwise in order of appearance."""
-    for level in reversed(range(len(columns[0]) if columns else 0)):
-        order = [*dict.fromkeys(column[level] for column in columns)]
-        columns = sorted(columns, key=lambda column: order.index(column[level]))
-    return columns
-
-
-def frame(study: Study, table: Layout) -> "pd.DataFrame":
+def frame(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """The table with plain numbers, next to them the paper's where they are known."""
-    import pandas as pd
-
-    lines = []
-    for row in table.rows:
-        line: dict[str, object] = dict(zip(table.corner, row, strict=True))
-        for column in table.columns:
-            measurement = table.values.get((row, column))
-            line[heading(column)] = None if measurement is None else round(measurement.estimate.value, 4)
-            if measurement is not None and printed(study, measurement) is not None:
-                line[f"{heading(column)} (paper)"] = printed(study, measurement)
-        lines.append(line)
-    return pd.DataFrame(lines)
+    values, paper = (_pivot(study, table, column) for column in ("value", "paper"))
+    columns = {}
+    for heading in values:
+        columns[heading] = values[heading].map(lambda value: round(value, 4))
+        if heading in paper:
+            columns[f"{heading} (paper)"] = paper[heading]
+    return pd.DataFrame(columns).reset_index()
 
 
-def printed(study: Study, measurement: Measurement) -> float | None:
-    """The paper's number for the same model, data, detector, state and metric, if known."""
-    axes = (MODEL, DATA, "detector", "state", "metric")
-    return study.paper.get(tuple(measurement.labels.get(axis, "") for axis in axes))
-
-
-def heading(labels: Sequence[str]) -> str:
-    """Nested headings in one line."""
-    return " · ".join(filter(None, labels))
-
-
-def markdown(study: Study, table: Layout) -> str:
+def markdown(study: Study, table: pd.DataFrame) -> str:
     """The table in Markdown, with intervals of AUCs unless it is wide."""
-    lines = [[*table.corner, *map(heading, table.columns)]]
-    lines.append(["---"] * len(table.corner) + ["---:"] * len(table.columns))
-    wide = len(table.columns) > WIDE
-    for row in table.rows:
-        cells = [_text(study, table.values.get((row, column)), wide=wide) for column in table.columns]
-        lines.append([*row, *cells])
+    wide = len(table[list(study.columns)].drop_duplicates()) > WIDE
+    texts = table.assign(text=[_text(number, wide=wide) for number in table.itertuples()])
+    layout = _pivot(study, texts, "text").fillna("–").reset_index()
+    rule = ["---"] * len(study.rows) + ["---:"] * (layout.shape[1] - len(study.rows))
+    lines: list[list[str]] = [[*map(str, layout)], rule, *layout.to_numpy().tolist()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _text(study: Study, measurement: Measurement | None, *, wide: bool) -> str:
-    if measurement is None:
-        return "–"
-    value, low, high = measurement.estimate
-    if measurement.labels["metric"].startswith("p "):
-        text = "<.001" if value < 5e-4 else f"{value:.3f}".replace("0.", ".", 1)
-    elif wide or low == high:
-        text = f"{value:.2f}".replace("0.", ".", 1)
+def _text(number: Any, *, wide: bool) -> str:
+    """A row of the arranged measurements as text."""
+    if number.metric.startswith("p "):
+        text = "<.001" if number.value < 5e-4 else f"{number.value:.3f}".replace("0.", ".", 1)
+    elif wide or number.low == number.high:
+        text = f"{number.value:.2f}".replace("0.", ".", 1)
     else:
-        text = str(measurement.estimate)
-    paper = printed(study, measurement)
-    return text if paper is None else f"{text} (paper {paper:.2f})".replace(" 0.", " .")
+        text = str(Estimate(number.value, number.low, number.high))
+    return text if math.isnan(number.paper) else f"{text} (paper {number.paper:.2f})".replace(" 0.", " .")
 
 
-def long(results: Sequence[CellResult], measured: Sequence[Measurement]) -> "pd.DataFrame":
-    """One row per number, with its interval and the id of its run."""
-    import pandas as pd
-
-    runs = {tuple(result.cell.labels.items()): result.run_id for result in results}
-    axes = results[0].cell.labels
-    rows = []
-    for measurement in measured:
-        run_id = runs[tuple((axis, measurement.labels[axis]) for axis in axes)]
-        rows.append({**measurement.labels, **measurement.estimate._asdict(), "run": run_id})
-    return pd.DataFrame(rows)
-
-
-def page(study: Study, results: Sequence[CellResult], table: Layout) -> str:
+def page(study: Study, results: Sequence[CellResult], table: pd.DataFrame) -> str:
     """The Markdown page: title, table and notes."""
     text = markdown(study, table)
     return "\n".join([f"# {study.place}", "", study.title, "", text, *_notes(study, results, "[" in text), ""])
@@ -226,7 +150,15 @@ def _notes(study: Study, results: Sequence[CellResult], has_intervals: bool) -> 
     if blind:
         notes.append(f"A bag-of-words classifier without the model reaches AUC {_range(blind)} on the same texts.")
     notes += [study.note] if study.note else []
-    notes += _fallbacks(study, results)
+    often = [
+        spec.shown
+        for spec in study.detectors
+        if max(result.metrics.get(f"fallback/{spec.key}.base", 0.0) for result in results) > FALLBACK_SHARE
+    ]
+    if often:
+        names = ", ".join(often) if len(often) <= MAX_LISTED else f"{len(often)} of {len(study.detectors)} settings"
+        share = f"{FALLBACK_SHARE:.0%}"
+        notes.append(f"On more than {share} of the texts no token met the condition; fallback used by: {names}.")
     for name, reason in dict.fromkeys(pair for result in results for pair in result.left_out.items()):
         notes.append(f"{name} is missing where it cannot be computed: {reason}.")
     if not study.paper:
@@ -236,19 +168,6 @@ def _notes(study: Study, results: Sequence[CellResult], has_intervals: bool) -> 
     else:
         notes.append("The paper's own numbers are for other models.")
     return [f"- {note}" for note in notes]
-
-
-def _fallbacks(study: Study, results: Sequence[CellResult]) -> list[str]:
-    """A note that names the detectors that often score by their fallback."""
-    often = [
-        spec.shown
-        for spec in study.detectors
-        if max(result.metrics.get(f"fallback/{spec.key}.base", 0.0) for result in results) > FALLBACK_SHARE
-    ]
-    if not often:
-        return []
-    names = ", ".join(often) if len(often) <= MAX_LISTED else f"{len(often)} of {len(study.detectors)} settings"
-    return [f"On more than {FALLBACK_SHARE:.0%} of the texts no token met the condition; fallback used by: {names}."]
 
 
 def _range(values: Sequence[float]) -> str:

@@ -1,7 +1,6 @@
 import pytest
 
 from fsd.config import FSDConfig
-from fsd.evaluation.intervals import Estimate
 from pipelines.study import tables
 from pipelines.study.cells import CellResult
 from pipelines.study.grid import Cell
@@ -29,8 +28,12 @@ def results(base=(0.7, 0.7)):
     ]
 
 
+def arranged(study, results):
+    return tables.arrange(study, tables.measurements(study, results))
+
+
 def test_the_papers_layout():
-    table = tables.layout(study(), tables.measurements(study(), results()))
+    table = arranged(study(), results())
     assert tables.markdown(study(), table) == (
         "| detector | base | FSD · LoRA | FSD · IA3 |\n"
         "| --- | ---: | ---: | ---: |\n"
@@ -42,38 +45,29 @@ def test_the_papers_layout():
 
 
 def test_base_scores_that_differ_stay_apart():
-    table = tables.layout(study(), tables.measurements(study(), results(base=(0.7, 0.6))))
-    assert [tables.heading(column) for column in table.columns] == [
-        "base · LoRA",
-        "base · IA3",
-        "FSD · LoRA",
-        "FSD · IA3",
-    ]
+    table = tables.frame(study(), arranged(study(), results(base=(0.7, 0.6))))
+    assert list(table) == ["detector", "base · LoRA", "base · IA3", "FSD · LoRA", "FSD · IA3"]
 
 
 def test_a_missing_number_is_a_dash():
-    grid = study(detectors=with_defaults("loss", "zlib"))
-    measured = results()
-    measured[0] = result({"method": "LoRA"}, auc__loss_of_base=0.7, auc__loss_of_fsd=0.9, auc__zlib_of_base=0.6)
-    del measured[0].metrics["auc/loss.fsd"]
-    line = tables.markdown(study(), tables.layout(study(), tables.measurements(grid, measured)[:1])).splitlines()[-1]
-    assert line == "| loss | .70 |"
-    text = tables._text(grid, None, wide=False)
-    assert text == "–"
+    grid = study(detectors=with_defaults("loss", "zlib"), columns=("state",), axes=())
+    cell = result({}, auc__loss_of_base=0.7, auc__loss_of_fsd=0.9, auc__zlib_of_base=0.6)
+    cell.metrics["auc/zlib.fsd"] = None
+    assert tables.markdown(grid, arranged(grid, [cell])).splitlines()[-1] == "| zlib | .60 | – |"
 
 
 def test_cells_without_training_show_the_base_score():
     grid = study(states=("fsd",))
-    (measurement,) = tables.measurements(grid, [result({"method": "none"}, auc__loss_of_base=0.7)])
-    assert measurement.estimate.value == 0.7
+    measured = tables.measurements(grid, [result({"method": "none"}, auc__loss_of_base=0.7)])
+    assert measured["value"].tolist() == [0.7]
 
 
 def test_numbers_of_the_paper_are_shown_for_the_same_model():
     place = ("a/b", "", "loss", "FSD", "AUC")
     grid = study(axes=(model_axis("a/b", "a/c"),), columns=("model",), states=("fsd",), paper={place: 0.91})
-    measured = tables.measurements(grid, [result({"model": m}, auc__loss_of_fsd=0.88) for m in ("a/b", "a/c")])
-    table = tables.layout(grid, measured)
+    table = arranged(grid, [result({"model": m}, auc__loss_of_fsd=0.88) for m in ("a/b", "a/c")])
     assert tables.markdown(grid, table).splitlines()[-1] == "| loss | .88 (paper .91) | .88 |"
+    assert list(tables.frame(grid, table)) == ["detector", "a/b", "a/b (paper)", "a/c"]
     assert tables.frame(grid, table).loc[0, "a/b (paper)"] == 0.91
 
 
@@ -83,19 +77,20 @@ def test_settings_of_one_detector_are_rows_and_columns():
     grid = study(axes=(), detectors=variants, rows=("entropy",), columns=("k",), states=("base",))
     cell = result({})
     cell.metrics.update({f"auc/{d.key}.base": 0.5 + n / 10 for n, d in enumerate(variants)})
-    frame = tables.frame(grid, tables.layout(grid, tables.measurements(grid, [cell])))
+    frame = tables.frame(grid, arranged(grid, [cell]))
     assert frame.to_dict("list") == {"entropy": ["1", "2"], "10": [0.5, 0.7], "20": [0.6, 0.8]}
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.0001, "<.001"), (0.0314, ".031"), (1.0, "1.000")])
-def test_p_values(value, text):
-    measurement = tables.Measurement({"metric": "p against dc_pdd"}, Estimate(value, value, value))
-    assert tables._text(study(), measurement, wide=False) == text
+def test_p_values(value, text, monkeypatch):
+    grid = study(columns=("metric",), axes=(), states=("base",))
+    row = {"detector": "loss", "state": "base", "metric": "p against dc_pdd", "run": "run"}
+    monkeypatch.setattr(tables, "_paired_tests", lambda *_: [{**row, "value": value, "low": value, "high": value}])
+    assert tables.markdown(grid, arranged(grid, [result({})])).splitlines()[-1] == f"| loss | {text} |"
 
 
 def test_one_row_a_number_with_its_run():
-    measured = tables.measurements(study(), results())
-    frame = tables.long(results(), measured)
+    frame = tables.measurements(study(), results())
     assert len(frame) == 4
     assert frame.iloc[0].to_dict() == {
         "method": "LoRA", "detector": "loss", "state": "base", "metric": "AUC",
