@@ -23,14 +23,13 @@ def main(config: FSDConfig) -> None:
         labelled = datasets.load_texts(config.data, config.model)
         split, remarks = datasets.split_texts(labelled.documents, config.data, config.seed)
     with stages("model"):
-        adapter = experiment.fetch_adapter(config)
-        model = experiment.load_model(config, adapter)
+        model = experiment.load_model(config)
         config = replace(config, model=replace(config.model, dtype=cast("Dtype", model.dtype)))
         split = datasets.with_adapter_texts(split, config.adapter)
         job = experiment.prepare(model, split, detectors, config)
         placebo, placebo_remarks = experiment.plan_placebo(config, split, job.detectors)
     with run_log.start(config, model.identity, labelled.sources, detectors) as run:
-        if not adapter:
+        if not config.adapter:
             with stages("finetuning"):
                 experiment.train_adapter(model, split.unseen, config, run)
         with stages("scoring"):

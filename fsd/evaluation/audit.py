@@ -8,6 +8,7 @@ https://arxiv.org/abs/2402.07841; Das et al. 2024, https://arxiv.org/abs/2406.16
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,23 +29,22 @@ from fsd.token_stats import FloatArray
 FOLDS = 5
 
 
-@dataclass(frozen=True)
-class Leak:
-    """Two related texts in different parts of the split.
+class Leak(NamedTuple):
+    """Two related texts in different parts of the split; a row of leaks.json.
 
     Attributes:
         part: of the first text: unseen or validation.
         other_part: of the second: validation or test.
-        first: the text in `part`.
-        second: the text in `other_part`.
         reason: group (same article, paper or book), or the rule of `fsd.data.near_duplicates` that links them.
+        text: the text in `part`.
+        other_text: the text in `other_part`.
     """
 
     part: str
     other_part: str
-    first: Document
-    second: Document
     reason: str
+    text: str
+    other_text: str
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def leaks(split: Split, links: Sequence[Link] | None = None) -> Leaks:
     names = Split._fields
     return Leaks(
         pairs=tuple(
-            Leak(names[part[i]], names[part[j]], documents[i], documents[j], reason)
+            Leak(names[part[i]], names[part[j]], reason, texts[i], texts[j])
             for (i, j), reason in sorted(reasons.items())
         ),
         groups=int((holds.sum(axis=0) > 1).sum()),

@@ -16,7 +16,7 @@ def table(
     notes: Sequence[str],
     *,
     title: str = "",
-    left: int | Collection[int] = 1,
+    left: Collection[int] = (0,),
 ) -> None:
     """Print a table and, under it, one line per note.
 
@@ -25,15 +25,13 @@ def table(
         rows: plain text of the cells; without rows there is no table.
         notes: lines under the table.
         title: above the table.
-        left: columns of words, by their number from the left or by index; the others are aligned to the right and never
-            wrapped.
+        left: indices of the columns of words; the others are aligned to the right and never wrapped.
     """
     console = Console(width=max(110, Console().width))
     if rows:
         grid = Table(title=title, title_style="")
         for at, heading in enumerate(headings):
-            words = at in (range(left) if isinstance(left, int) else left)
-            grid.add_column(heading, justify="left" if words else "right", no_wrap=not words)
+            grid.add_column(heading, justify="left" if at in left else "right", no_wrap=at not in left)
         for row in rows:
             grid.add_row(*(Text(_printable(cell)) for cell in row))
         console.print(grid)

@@ -1,7 +1,7 @@
 """report.html: one self-contained page for readers who know neither the software nor the field."""
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -18,15 +18,15 @@ class Table:
         caption: what it shows, in one or two sentences.
         head: names of the columns.
         rows: text of the cells.
-        numeric: indices of the columns that hold numbers.
+        left: indices of the columns of words; the others hold numbers and are aligned to the right.
         marked: indices of the highlighted rows.
     """
 
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    numeric: frozenset[int] = frozenset()
-    marked: frozenset[int] = frozenset()
+    left: Collection[int] = (0,)
+    marked: Collection[int] = ()
 
 
 @dataclass(frozen=True)
@@ -51,25 +51,6 @@ class Section:
     points: Sequence[str] = ()
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
-
-
-@dataclass(frozen=True)
-class ReportContent:
-    """Content of a report, in plain text that the page escapes.
-
-    Attributes:
-        title: of the page.
-        question: one sentence.
-        findings: the answer, the most important first; one that starts with LEAK or WARNING is set in bold.
-        sections: in order; `limits` makes the one about what is not proved.
-        facts: label and value of what is needed to repeat the run: model, data, settings, versions, date.
-    """
-
-    title: str
-    question: str
-    findings: Sequence[str]
-    sections: Sequence[Section]
-    facts: Sequence[tuple[str, str]]
 
 
 def shown(row: Row | None) -> str:
@@ -111,8 +92,7 @@ def results_table(table: pd.DataFrame, best: str) -> Table:
         ),
         head=head,
         rows=cells,
-        numeric=frozenset(range(1, len(head))),
-        marked=frozenset({detectors.index(best)} if best in detectors else ()),
+        marked=[detectors.index(best)] if best in detectors else (),
     )
 
 
@@ -139,7 +119,6 @@ def placebo_table(table: pd.DataFrame) -> Table:
         ),
         head=head,
         rows=cells,
-        numeric=frozenset(range(1, len(head))),
     )
 
 
@@ -170,7 +149,18 @@ def limits(fpr: float | None = None) -> Section:
     return Section("What this does not prove", points=points)
 
 
-def render(content: ReportContent) -> str:
-    """The report as one HTML page: figures inside, no external resources, no script."""
+def render(
+    *, title: str, question: str, findings: Sequence[str], sections: Sequence[Section], facts: Sequence[tuple[str, str]]
+) -> str:
+    """The report as one HTML page: figures inside, no external resources, no script; all text is escaped.
+
+    Args:
+        title: of the page.
+        question: one sentence.
+        findings: the answer, the most important first; one that starts with LEAK or WARNING is set in bold.
+        sections: in order; `limits` makes the one about what is not proved.
+        facts: label and value of what is needed to repeat the run: model, data, settings, versions, date.
+    """
     pages = Environment(loader=PackageLoader("fsd.reporting"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return pages.get_template("report.html").render(report=content)
+    content = {"title": title, "question": question, "findings": findings, "sections": sections, "facts": facts}
+    return pages.get_template("report.html").render(content)

@@ -52,8 +52,13 @@ def setup(
     return json.dumps(known, indent=2) + "\n"
 
 
+def read_setup(uri: str) -> dict[str, Any] | None:
+    """The settings that `setup` wrote with an adapter; None where there are none."""
+    file = distributed.from_main(lambda: tracking.fetch_model_file(uri, SETUP))
+    return json.loads(file.read_text(encoding="utf-8")) if file else None
+
+
 def recorded_training(uri: str) -> AdapterConfig | None:
     """How a registered adapter was trained; None where it is not recorded."""
-    file = distributed.from_main(lambda: tracking.fetch_model_file(uri, SETUP))
-    recorded = json.loads(file.read_text(encoding="utf-8")).get("training") if file else None
+    recorded = (read_setup(uri) or {}).get("training")
     return AdapterConfig(**recorded) if recorded else None

@@ -1,15 +1,15 @@
 """The detectors of a run, with their settings."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import detectors
 from detectors import Detector
-from fsd import distributed
 from fsd.config import DetectorConfig
 from fsd.errors import UsageError
-from pipelines.common.adapter_files import SETUP
+from fsd.scoring.deviation import Detector as ScoringDetector
+from pipelines.common.adapter_files import SETUP, read_setup
 
 
 def load_detectors(config: DetectorConfig) -> list[Detector]:
@@ -27,15 +27,17 @@ def load_detectors(config: DetectorConfig) -> list[Detector]:
     return [detectors.load(name, **{**tuned.get(name, {}), **settings.get(name, {})}) for name in names]
 
 
+def cheap(detectors: Iterable[ScoringDetector]) -> list[ScoringDetector]:
+    """The detectors that need no forward pass over other texts, such as neighbours or a prefix."""
+    return [detector for detector in detectors if not {"neighbours", "primed"} & set(detector.views)]
+
+
 def _tuned_settings(uri: str) -> dict[str, dict[str, Any]]:
     """Detector → settings of the run that registered the adapter."""
-    from fsd import tracking
-
-    file = distributed.from_main(lambda: tracking.fetch_model_file(uri, SETUP))
-    if file is None:
+    setup = read_setup(uri)
+    if setup is None:
         raise UsageError(f"settings-from must be a model, run or folder with {SETUP}; {uri} has none")
-    settings: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["detectors"]
-    return settings
+    return dict(setup["detectors"])
 
 
 def _parse_names(text: str) -> list[str]:

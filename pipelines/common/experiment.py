@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from fsd import distributed, tracking
 from fsd.config import FSDConfig
@@ -22,6 +21,7 @@ from fsd.token_stats import Scorer
 from fsd.tracking import Run
 from fsd.views import ViewInputs, unavailable
 from pipelines.common.adapter_files import recorded_training
+from pipelines.common.detection import cheap
 
 EMBEDDED_TARGET, EMBEDDED_TWIN = "embedded", "embedded-twin"
 
@@ -59,12 +59,14 @@ def prepare(
     )
 
 
-def load_model(config: FSDConfig, adapter: Path | None) -> LanguageModel:
+def load_model(config: FSDConfig) -> LanguageModel:
     """The base model, with the adapter attached if one is reused.
 
     Raises:
-        UsageError: if the model cannot be loaded, or the adapter does not fit it.
+        UsageError: if there is no such adapter, the model cannot be loaded, or the adapter does not fit it.
     """
+    uri = config.adapter
+    adapter = distributed.from_main(lambda: tracking.fetch_adapter(uri)) if uri else None
     model = language_model.load(config.model)
     if adapter:
         attach(model, adapter)
@@ -80,16 +82,6 @@ def train_adapter(model: LanguageModel, unseen: Sequence[Document], config: FSDC
 
     texts = [document.text for document in unseen]
     finetune(model, texts, config.training, seed=config.seed, log=log, shown=distributed.is_main_process())
-
-
-def fetch_adapter(config: FSDConfig) -> Path | None:
-    """The folder of the adapter to reuse; None if a fresh one is to be trained.
-
-    Raises:
-        UsageError: if there is no such adapter.
-    """
-    uri = config.adapter
-    return distributed.from_main(lambda: tracking.fetch_adapter(uri)) if uri else None
 
 
 # The placebo: the same procedure on a model that was trained on none of the texts
@@ -109,7 +101,7 @@ class Placebo:
 
     def deviation(self, split: Split) -> tuple[str, Deviation]:
         """Name of the control model, and the scores of the validation and test texts before and after fine-tuning."""
-        model = load_model(self.config, None)
+        model = load_model(self.config)
         work = prepare(model, split, self.detectors, self.config)
         train_adapter(model, split.unseen, self.config, None)
         return self.config.model.model, work.score()
@@ -143,10 +135,11 @@ def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector])
         adapter=None,
         detection=replace(config.detection, detectors="all"),
     )
-    cheap = [detector for detector in detectors if not {"neighbours", "primed"} & set(detector.views)]
     texts = [document.text for document in (*split.validation, *split.test)]
     readers = reader_names(model)
-    computable = [d for d in cheap if not any(unavailable(view, texts, readers, ViewInputs()) for view in d.views)]
+    computable = [
+        d for d in cheap(detectors) if not any(unavailable(view, texts, readers, ViewInputs()) for view in d.views)
+    ]
     if not computable:
         return None, ["no placebo: the control model can compute none of these detectors"]
     return Placebo(control, computable), remarks

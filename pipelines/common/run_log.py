@@ -14,7 +14,6 @@ from fsd import distributed, tracking
 from fsd.config import FSDConfig, flags
 from fsd.data.documents import Document, content_hash
 from fsd.data.splitting import Split
-from fsd.evaluation.audit import Leak
 from fsd.evaluation.results import Results, summary
 from fsd.models.adapters import save_adapter
 from fsd.models.language_model import BaseIdentity, LanguageModel
@@ -50,15 +49,24 @@ def start(
         yield None
         return
     name = f"{Path(config.model.model).name} {'reused adapter' if config.adapter else config.training.method}"
-    tags = {
-        "texts": named(sources),
+    tags = {"texts": named(sources), **_model_tags(config, identity)}
+    with tracking.run(f"fsd-{config.data.domain}", name, params=params(config, detectors), tags=tags) as run:
+        yield run
+
+
+def _model_tags(config: FSDConfig, identity: BaseIdentity) -> dict[str, object]:
+    """Tags of a run and of a registered version."""
+    return {
         "base_model": identity.id,
         "base_revision": identity.revision or "local",
         "base_fingerprint": identity.fingerprint,
         "method": "reused" if config.adapter else config.training.method,
     }
-    with tracking.run(f"fsd-{config.data.domain}", name, params=params(config, detectors), tags=tags) as run:
-        yield run
+
+
+def identity_text(identity: BaseIdentity) -> str:
+    """The model with its revision and the hash of its weights, for reports."""
+    return f"{identity.id}, revision {identity.revision or 'local'}, weights {identity.fingerprint}"
 
 
 def named(sources: Mapping[str, str]) -> str:
@@ -98,11 +106,11 @@ def track(
             run.log_dataset(config.data.domain, [d.text for d in documents], source=source, context=part)
     run.log_table("scores.parquet", results.scores)
     run.log_table("summary.csv", summary(results.table))
-    run.log_json("leaks.json", [leak_row(leak) for leak in results.audit.leaks.pairs])
+    run.log_json("leaks.json", [leak._asdict() for leak in results.audit.leaks.pairs])
     pictures = draw(results)
     for name, content in pictures.items():
         run.log_bytes(name, content)
-    run.log_text("report.html", html.render(report(results, config, model.identity, pictures, sources)))
+    run.log_text("report.html", report(results, config, model.identity, pictures, sources))
     run.log_metrics({**results.metrics(), **seconds})
     files = model_files(results, config)
     for name, file in files.items():
@@ -144,13 +152,11 @@ def model_files(results: Results, config: FSDConfig) -> dict[str, str | Path]:
 
 
 def version_tags(results: Results, config: FSDConfig, identity: BaseIdentity) -> dict[str, object]:
-    """Tags of the registered version."""
+    """Tags of the registered version; the cutoff is the latest date of a member, empty if no member is dated."""
+    dates = (d.date.isoformat() for part in results.parts for d in part if d.member and d.date)
     return {
-        "base_model": identity.id,
-        "base_revision": identity.revision or "local",
-        "base_fingerprint": identity.fingerprint,
-        "method": "reused" if config.adapter else config.training.method,
-        "cutoff": cutoff(results.parts),
+        **_model_tags(config, identity),
+        "cutoff": max(dates, default=""),
         "detector": results.best,
         "detector_settings": json.dumps(results.calibration.settings) if results.calibration else "{}",
         "unseen_texts": len(results.parts.unseen),
@@ -178,8 +184,8 @@ def report(
     identity: BaseIdentity,
     pictures: Mapping[str, bytes],
     sources: Mapping[str, str],
-) -> html.ReportContent:
-    """The report: the question, the method, the results, and what they do not prove."""
+) -> str:
+    """The report in HTML: the question, the method, the results, and what they do not prove."""
     tables = [html.results_table(results.table, results.best)]
     if results.placebo is not None:
         tables.append(html.placebo_table(results.table))
@@ -190,7 +196,7 @@ def report(
         "reliability.png": f"Chosen and observed error rates of {results.best}, on the non-members among the test "
         "texts.",
     }
-    return html.ReportContent(
+    return html.render(
         title=f"Was it in the pretraining data? {config.data.domain}",
         question=f"Can texts that {identity.id} was pretrained on be distinguished from texts that it never saw?",
         findings=results.notes(),
@@ -235,7 +241,7 @@ def facts(
     """What is needed to repeat the run."""
     training = config.training
     return [
-        ("Model", f"{identity.id}, revision {identity.revision or 'local'}, weights {identity.fingerprint}"),
+        ("Model", identity_text(identity)),
         ("Texts", named(sources)),
         ("Split", f"{config.data.split}: " + ", ".join(f"{len(p)} {n}" for n, p in results.parts._asdict().items())),
         (
@@ -263,17 +269,6 @@ def _calibrated(results: Results) -> str:
     return f"{results.best}, on {groups} groups of held-out non-members{note if many > 1 else ''}"
 
 
-def leak_row(leak: Leak) -> dict[str, str]:
-    """A pair of related texts in two parts of the split."""
-    return {
-        "part": leak.part,
-        "other_part": leak.other_part,
-        "reason": leak.reason,
-        "text": leak.first.text,
-        "other_text": leak.second.text,
-    }
-
-
 def unseen_lines(documents: Sequence[Document]) -> str:
     """The manifest of the texts used for fine-tuning, one JSON object per line."""
     rows = (
@@ -287,9 +282,3 @@ def unseen_lines(documents: Sequence[Document]) -> str:
         for document in documents
     )
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-def cutoff(parts: Split) -> str:
-    """The latest publication date of a member, which unseen texts must come after; empty if no member is dated."""
-    dates: list[date] = [d.date for part in parts for d in part if d.member and d.date]
-    return max(dates).isoformat() if dates else ""

@@ -45,7 +45,6 @@ def main(config: DetectConfig) -> None:
     """Read the texts, load the classifier, judge, write, track and print."""
     from fsd import tracking
     from fsd.data.readers import parse_columns
-    from fsd.reporting import html
     from pipelines.detect import report, verdicts
     from pipelines.detect.classifier import MembershipClassifier
 
@@ -63,7 +62,7 @@ def main(config: DetectConfig) -> None:
         result = verdicts.judge(
             classifier, documents, fpr=config.fpr, test_scores=test_scores, known=known, seed=config.seed
         )
-        page = html.render(report.content(result, classifier, adapter, config.files))
+        page = report.page(result, classifier, adapter, config.files)
         report.deliver(result, page, run, source=", ".join(config.files), out=config.out, report=config.report)
     report.show(result)
     for path in (config.out, config.report):

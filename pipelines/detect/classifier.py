@@ -21,6 +21,7 @@ from fsd.scoring.deviation import evaluate, usable
 from fsd.scoring.scorers import TABLE, build_scorers, view_inputs
 from fsd.token_stats import FloatArray, Scores
 from pipelines.common.adapter_files import CALIBRATION, FILES, SETUP, UNSEEN
+from pipelines.common.detection import cheap
 
 MEMBER, NOT_SHOWN, OUT_OF_DOMAIN = "member", "not shown", "outside the calibrated domain"
 TRAINED_OVERLAP = 0.2
@@ -73,8 +74,7 @@ class MembershipClassifier:
     def fsd_scores(self, texts: Sequence[str]) -> Scores:
         """Detector → (N,) FSD of each text, by the detectors of the run that need one or two forward passes."""
         run_detectors = [detectors.load(name, **settings) for name, settings in self.setup["detectors"].items()]
-        cheap = [detector for detector in run_detectors if not {"neighbours", "primed"} & set(detector.views)]
-        computable, _ = usable(cheap, texts, self.scorers, self.inputs)
+        computable, _ = usable(cheap(run_detectors), texts, self.scorers, self.inputs)
         return evaluate(texts, computable or [self.detector], self.scorers, self.inputs).fsd
 
     def trained_on(self, text: str) -> bool:

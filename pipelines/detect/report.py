@@ -11,6 +11,7 @@ from fsd.evaluation.intervals import Estimate
 from fsd.reporting import console, figures, html
 from fsd.tracking import Run
 from pipelines.common.output import write_table, write_text
+from pipelines.common.run_log import identity_text
 from pipelines.detect.classifier import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, MembershipClassifier
 from pipelines.detect.verdicts import DatasetComparison, Measured, Verdicts
 
@@ -183,10 +184,8 @@ def figure(verdicts: Verdicts) -> bytes:
     )
 
 
-def content(
-    verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, files: Sequence[str]
-) -> html.ReportContent:
-    """The report, for a reader who knows neither the software nor the field."""
+def page(verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, files: Sequence[str]) -> str:
+    """The report in HTML, for a reader who knows neither the software nor the field."""
     model = classifier.language_model.identity.id
     names = ", ".join(Path(file).name for file in files)
     caption = (
@@ -194,7 +193,7 @@ def content(
         "of the black line are called members. Right: share of texts with a p-value up to each level; texts that were "
         "not in the training data follow the grey line, members rise above it on the left."
     )
-    return html.ReportContent(
+    return html.render(
         title="Were these texts in the training data?",
         question=f"Was any of the {_count(len(verdicts.documents), 'text')} in {names} part of the texts on which the "
         f"model {model} was trained?",
@@ -248,20 +247,19 @@ def _rates(verdicts: Verdicts) -> html.Table:
         "members. Found: share of texts known to be in it that were called members. Brackets: 95 % intervals.",
         head=["", "Known non-members", "Wrongly called members", "Known members", "Found"],
         rows=rows,
-        numeric=frozenset({1, 2, 3, 4}),
     )
 
 
 def _texts(verdicts: Verdicts) -> html.Table:
     rest = max(0, len(verdicts.documents) - REPORT_ROWS)
-    members = (at for at, row in enumerate(_order(verdicts)[:REPORT_ROWS]) if verdicts.table["verdict"][row] == MEMBER)
+    rows = _rows(verdicts, REPORT_ROWS, REPORT_CHARACTERS)
     return html.Table(
         caption="Lowest p-values first; texts without a verdict last. Texts called members are highlighted."
         + (f" {rest:,} more are in the file of verdicts." if rest else ""),
         head=["From", "Beginning of the text", "Score", "p", "Verdict"],
-        rows=_rows(verdicts, REPORT_ROWS, REPORT_CHARACTERS),
-        numeric=frozenset({2, 3}),
-        marked=frozenset(members),
+        rows=rows,
+        left=(0, 1, 4),
+        marked=[at for at, row in enumerate(rows) if row[4] == MEMBER],
     )
 
 
@@ -272,7 +270,7 @@ def _facts(
     identity, calibration = classifier.language_model.identity, verdicts.calibration
     settings = ", ".join(f"{key} {value}" for key, value in calibration.settings.items())
     return [
-        ("Model", f"{identity.id}, revision {identity.revision or 'local'}, weights {identity.fingerprint}"),
+        ("Model", identity_text(identity)),
         ("Adapter", adapter),
         ("Detector", calibration.detector + (f" ({settings})" if settings else "")),
         ("Calibration", f"{len(calibration.scores)} non-members in {calibration.groups} groups"),

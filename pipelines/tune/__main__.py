@@ -34,7 +34,7 @@ def main(config: TuneConfig) -> None:
     split, remarks = datasets.split_texts(labelled.documents, job.data, job.seed)
     tuning_data(config, split, "")  # too few families are refused before a model is loaded
     open_storage(config.storage)
-    model = experiment.load_model(job, experiment.fetch_adapter(job))
+    model = experiment.load_model(job)
     split = datasets.with_adapter_texts(split, job.adapter)
     data = tuning_data(config, split, model.identity.fingerprint)
     experiment.plan_placebo(job, split, detection.load_detectors(job.detection))  # refuses a missing control model
@@ -86,7 +86,7 @@ def main(config: TuneConfig) -> None:
         f"registered as {version.uri}; to use it: pipelines.fsd {use}",
     ]
     title = f"Tuned for {config.objective} on validation; the test texts were opened once"
-    console.table(comparison.HEADINGS, comparison.rows(gains), notes, title=title, left=2)
+    console.table(comparison.HEADINGS, comparison.rows(gains), notes, title=title, left=(0, 1))
 
 
 if __name__ == "__main__":

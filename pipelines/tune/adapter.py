@@ -143,7 +143,7 @@ class AdapterTask:
     def model(self) -> "tuple[LanguageModel, Mapping[str, Scorer]]":
         """The model and its scorers, loaded once in each process."""
         if self._loaded is None:
-            model = experiment.load_model(self.config, None)
+            model = experiment.load_model(self.config)
             self._loaded = model, memoized(model, self.config)
         return self._loaded
 

@@ -62,7 +62,7 @@ def test_planted_leaks_are_found_with_both_texts(kind):
     found = leaks(Split(*map(tuple, parts)))
     assert (found.groups, found.tested, found.calibrated, found.test) == (1, 1, 0, 41)
     (leak,) = found.pairs
-    assert (leak.part, leak.other_part, leak.first, leak.second) == ("unseen", "test", origin, planted)
+    assert (leak.part, leak.other_part, leak.text, leak.other_text) == ("unseen", "test", origin.text, planted.text)
     assert (leak.reason == "group") == (kind == "group")
 
 

@@ -10,7 +10,6 @@ from fsd.evaluation.metrics import Row
 from fsd.evaluation.results import evaluate
 from fsd.reporting.html import (
     Picture,
-    ReportContent,
     Section,
     Table,
     limits,
@@ -43,7 +42,7 @@ class _Balanced(HTMLParser):
         self.texts.append(data)
 
 
-def _content(**more):
+def _page(**more):
     values = {
         "title": "Report",
         "question": "Was it in the training data?",
@@ -53,14 +52,14 @@ def _content(**more):
                 "Results",
                 paragraphs=["First."],
                 points=["A point."],
-                tables=[Table("Caption.", ["name", "n"], [["a", "1"], ["b", "2"]], frozenset({1}), frozenset({1}))],
+                tables=[Table("Caption.", ["name", "n"], [["a", "1"], ["b", "2"]], marked=[1])],
                 pictures=[Picture(PNG, "A figure.")],
             ),
             limits(0.05),
         ],
         "facts": [("Model", "tiny"), ("Seed", "42")],
     }
-    return ReportContent(**{**values, **more})
+    return render(**{**values, **more})
 
 
 def _read(page):
@@ -71,7 +70,7 @@ def _read(page):
 
 
 def test_everything_is_on_the_page():
-    text = _read(render(_content()))
+    text = _read(_page())
     for said in ("Was it in the training data?", "LEAK: 3 groups", "A point.", "Caption.", "A figure.", "Seed", "42"):
         assert said in text
     assert "By design, about 5.0% of the texts" in text
@@ -79,7 +78,7 @@ def test_everything_is_on_the_page():
 
 
 def test_the_page_stands_alone():
-    page = render(_content())
+    page = _page()
     assert not re.search(r"(src|href)=\"(?!data:)", page)
     assert "http" not in page
     assert "<script" not in page
@@ -89,7 +88,7 @@ def test_the_page_stands_alone():
 
 def test_texts_are_escaped():
     nasty = '<script>alert("x")</script> & "quotes"'
-    content = _content(
+    page = _page(
         title=nasty,
         question=nasty,
         findings=[nasty],
@@ -98,13 +97,12 @@ def test_texts_are_escaped():
             Section(nasty, [nasty], [nasty], [Table(nasty, [nasty], [[nasty]])], [Picture(PNG, nasty)]),
         ],
     )
-    page = render(content)
     assert "<script" not in page
     assert _read(page).count(nasty) >= 9
 
 
 def test_warnings_numbers_and_the_best_row_are_set_off():
-    page = render(_content())
+    page = _page()
     assert '<li class="warning">LEAK: 3 groups</li>' in page
     assert '<tr class="best"><th scope="row">b</th><td class="number">2</td></tr>' in page
 
@@ -125,7 +123,7 @@ def test_table_of_results(table):
     assert shown_table.rows[1][:2] == ["pair", "–"]
     assert shown_table.rows[1][3:5] == ["–", "–"]
     assert shown_table.rows[0][-1] == "–"
-    assert shown_table.marked == {1}
+    assert shown_table.marked == [1]
     assert "[" in shown_table.rows[0][1]
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.data import embedded
-from fsd.data.documents import Document, Split
+from fsd.data.documents import Document
+from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from pipelines.common import datasets, detection, experiment
 from pipelines.fsd import main

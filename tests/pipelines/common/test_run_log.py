@@ -11,7 +11,6 @@ from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.evaluation.results import judge
 from fsd.models.language_model import BaseIdentity
-from fsd.reporting import html
 from fsd.scoring.deviation import Deviation
 from pipelines.common import run_log
 
@@ -89,7 +88,7 @@ def test_choices_on_the_test_texts_are_admitted():
 
 def test_the_report_has_every_figure_and_table(results):
     pictures = run_log.draw(results)
-    page = html.render(run_log.report(results, CONFIG, IDENTITY, pictures, SOURCES))
+    page = run_log.report(results, CONFIG, IDENTITY, pictures, SOURCES)
 
     assert set(pictures) == {"roc.png", "scores.png", "reliability.png"}
     assert page.count("<figure>") == 3
