@@ -96,7 +96,7 @@ def verdicts(
         yield dataset_verdict(
             {name: column[suspect] for name, column in scores.items()},
             {name: column[known] for name, column in scores.items()},
-            blind=blind(texts, sides, seed=i, resamples=200) if controlled else None,
+            blind=blind(texts, sides, seed=i) if controlled else None,
             permutations=settings.permutations,
             seed=i,
         )

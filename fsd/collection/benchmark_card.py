@@ -144,24 +144,17 @@ def _ngrams(text: str, n: int) -> set[tuple[str, ...]]:
 
 
 def _card(domain: str, documents: Sequence[Document], left_out: Mapping[str, int], seed: int) -> Card:
-    from fsd.evaluation.audit import alone, blind
+    from fsd.evaluation.audit import controls
     from fsd.evaluation.distribution_shift import overlaps
 
     texts = [document.text for document in documents]
     labels = [bool(document.member) for document in documents]
-    groups = families(documents)
-    lengths = [float(len(words(text))) for text in texts]
-    days = [float(document.date.toordinal()) if document.date else None for document in documents]
     half = len(documents) // 2
-    controls = {
-        "blind": blind(texts, labels, groups, seed=seed),
-        "length": alone(lengths, labels, groups, seed=seed),
-        "date": alone(days, labels, groups, seed=seed),
-    }
+    without_model = controls(documents, labels, families(documents), seed=seed)
     shifted = [
         f"{description} reaches AUC {auc}"
         for name, description in (("blind", "a classifier of words"), ("length", "the length alone"))
-        if (auc := controls[name].auc) is not None and auc.low > 0.5
+        if (auc := without_model[name].auc) is not None and auc.low > 0.5
     ]
     warning = (
         f"SHIFTED: without any model, {' and '.join(shifted)}; "
@@ -177,7 +170,7 @@ def _card(domain: str, documents: Sequence[Document], left_out: Mapping[str, int
             name: {"value": None, "reason": control.reason}
             if control.auc is None
             else {"value": control.auc.value, "low": control.auc.low, "high": control.auc.high}
-            for name, control in controls.items()
+            for name, control in without_model.items()
         },
         overlaps={name: asdict(overlap) for name, overlap in overlaps(documents, seed=seed).items()},
         warning=warning if shifted else "",

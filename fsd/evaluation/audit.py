@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedGroupKFold
+from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
 
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import Link, families, near_duplicates, words
@@ -146,7 +146,6 @@ def blind(
     groups: Sequence[Hashable] | None = None,
     *,
     seed: int = 0,
-    resamples: int = 1000,
 ) -> Control:
     """AUC of a logistic regression on words and word pairs, cross-validated by whole groups.
 
@@ -157,7 +156,6 @@ def blind(
         labels: (N,) True for members, or for one of any two sets to compare.
         groups: (N,) or None.
         seed: of the folds and the bootstrap.
-        resamples: of the bootstrap.
 
     Returns:
         The AUC with `scores` (N,), higher = more like a member; no AUC if there are too few groups.
@@ -169,13 +167,16 @@ def blind(
     fewest = min(np.unique(group[side]).size for side in (member, ~member))
     folds = StratifiedGroupKFold(min(FOLDS, fewest), shuffle=True, random_state=seed)
     hashed = HashingVectorizer(analyzer=_words_and_pairs, n_features=2**18, norm=None, alternate_sign=False)
-    counts = sparse.csr_matrix(hashed.transform(texts))
-    scores = np.zeros(member.size)
-    for train, held in folds.split(counts, member, group):
-        if member[train].all() or not member[train].any():
-            return Control(None, "members and non-members share too few groups to hold some out")
-        scores[held] = _judge(counts[train], member[train], counts[held])
-    return _estimated(member, scores, groups, seed, resamples)
+    counts = hashed.transform(texts)
+    splits = list(folds.split(counts, member, group))
+    if any(np.unique(member[train]).size < 2 for train, _ in splits):
+        return Control(None, "members and non-members share too few groups to hold some out")
+    classifier = make_pipeline(
+        TfidfTransformer(sublinear_tf=True),
+        LogisticRegression(C=10.0, class_weight="balanced", solver="liblinear", max_iter=1000),
+    )
+    scores = cross_val_predict(classifier, counts, member, cv=splits, method="decision_function")
+    return _estimated(member, scores, groups, seed)
 
 
 def _words_and_pairs(text: str) -> list[str]:
@@ -183,17 +184,8 @@ def _words_and_pairs(text: str) -> list[str]:
     return tokens + [f"{first} {second}" for first, second in pairwise(tokens)]
 
 
-def _judge(counts: sparse.csr_matrix, member: BoolArray, held: sparse.csr_matrix) -> FloatArray:
-    weigh = TfidfTransformer(sublinear_tf=True)
-    model = LogisticRegression(C=10.0, class_weight="balanced", solver="liblinear", max_iter=1000)
-    model.fit(weigh.fit_transform(counts), member)
-    return np.asarray(model.decision_function(weigh.transform(held)), dtype=np.float64)
-
-
-def _estimated(
-    member: BoolArray, scores: FloatArray, groups: Sequence[Hashable] | None, seed: int, resamples: int
-) -> Control:
-    (values,) = Bootstrap.draw(member, groups, resamples=resamples, seed=seed).values(scores, [METRICS["auc"].of])
+def _estimated(member: BoolArray, scores: FloatArray, groups: Sequence[Hashable] | None, seed: int) -> Control:
+    (values,) = Bootstrap.draw(member, groups, seed=seed).values(scores, [METRICS["auc"].of])
     return Control(percentiles(values[0], values[1:]), scores=scores)
 
 
@@ -203,7 +195,6 @@ def alone(
     groups: Sequence[Hashable] | None = None,
     *,
     seed: int = 0,
-    resamples: int = 1000,
 ) -> Control:
     """AUC of one number per text, such as its date or length, in the direction that makes it at least .5.
 
@@ -220,10 +211,23 @@ def alone(
     except UsageError as error:
         return Control(None, str(error))
     turned = numbers if auc(member, numbers) >= 0.5 else -numbers
-    return _estimated(member, turned, names, seed, resamples)
+    return _estimated(member, turned, names, seed)
 
 
-def audit(split: Split, *, seed: int = 0, resamples: int = 1000) -> Audit:
+def controls(
+    documents: Sequence[Document], labels: Sequence[bool], groups: Sequence[Hashable], *, seed: int = 0
+) -> dict[str, Control]:
+    """What the words (`blind`), the length and the date alone reach, without the language model."""
+    texts = [document.text for document in documents]
+    dates = [document.date.toordinal() if document.date else None for document in documents]
+    return {
+        "blind": blind(texts, labels, groups, seed=seed),
+        "length": alone([len(words(text)) for text in texts], labels, groups, seed=seed),
+        "date": alone(dates, labels, groups, seed=seed),
+    }
+
+
+def audit(split: Split, *, seed: int = 0) -> Audit:
     """Everything that can be said about a benchmark without a model.
 
     The controls read all labelled texts of the three parts; near-duplicates count as one group.
@@ -233,14 +237,6 @@ def audit(split: Split, *, seed: int = 0, resamples: int = 1000) -> Audit:
     leaked = leaks(split, links)
     if any(document.member is None for document in documents):
         documents, links = [document for document in documents if document.member is not None], None
-    texts = [document.text for document in documents]
     labels = [bool(document.member) for document in documents]
-    groups = families(documents, links)
-    dates = [document.date.toordinal() if document.date else None for document in documents]
-    return Audit(
-        leaks=leaked,
-        blind=blind(texts, labels, groups, seed=seed, resamples=resamples),
-        date=alone(dates, labels, groups, seed=seed, resamples=resamples),
-        length=alone([len(words(text)) for text in texts], labels, groups, seed=seed, resamples=resamples),
-        overlaps=overlaps(documents, seed=seed),
-    )
+    without_model = controls(documents, labels, families(documents, links), seed=seed)
+    return Audit(leaks=leaked, **without_model, overlaps=overlaps(documents, seed=seed))

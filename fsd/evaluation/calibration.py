@@ -17,7 +17,7 @@ from scipy import stats
 
 from fsd.errors import UsageError
 from fsd.evaluation.domain_check import DomainCheck
-from fsd.evaluation.intervals import BoolArray, Estimate, group_index
+from fsd.evaluation.intervals import LEVEL, BoolArray, Estimate, group_index
 from fsd.token_stats import FloatArray
 
 TOLERANCE = 1e-9
@@ -94,7 +94,7 @@ class Calibration:
             return -math.inf
         return float(just_above[np.argmax(allowed)])
 
-    def rate(self, fpr: float, level: float = 0.95) -> Estimate:
+    def rate(self, fpr: float, level: float = LEVEL) -> Estimate:
         """Mean and prediction interval of the false-positive rate of the threshold for `fpr`.
 
         The rate `fpr` holds on average over calibration sets. The rate of the one threshold that G groups give is
@@ -108,12 +108,12 @@ class Calibration:
         spread = stats.beta(*self._beta_parameters(fpr))
         return Estimate(float(spread.mean()), *map(float, spread.ppf([(1 - level) / 2, (1 + level) / 2])))
 
-    def false_alarms(self, fpr: float, texts: int, level: float = 0.95) -> int:
-        """Upper `level` quantile of the number of false positives among `texts` non-members.
+    def false_alarms(self, fpr: float, texts: int) -> int:
+        """95 % quantile of the number of false positives among `texts` non-members.
 
         All texts share one threshold, so the number is beta-binomial, with a larger variance than a binomial one.
         """
-        return int(stats.betabinom(texts, *self._beta_parameters(fpr)).ppf(level))
+        return int(stats.betabinom(texts, *self._beta_parameters(fpr)).ppf(LEVEL))
 
     def _beta_parameters(self, fpr: float) -> tuple[int, int]:
         rank = math.floor((fpr + TOLERANCE) * (self.groups + 1))
@@ -192,7 +192,7 @@ def calibrate(
     )
 
 
-def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None, level: float = 0.95) -> Estimate:
+def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None) -> Estimate:
     """Share of texts for which `called` is true, with an exact interval that accounts for groups.
 
     The interval is Clopper and Pearson's at the effective sample size of Korn and Graubard (1998, Survey Methodology
@@ -202,7 +202,6 @@ def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None, l
     Args:
         called: (N,) booleans, N ≥ 1.
         groups: (N,) group of each text; None if all are independent.
-        level: confidence level.
     """
     group = group_index(groups, called.size)
     share, size = float(called.mean()), float(group.max() + 1)
@@ -211,6 +210,6 @@ def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None, l
         variance = size / (size - 1) * float(sums @ sums) / called.size**2
         size = min(called.size, max(1.0, share * (1 - share) / max(variance, 1e-12) + 1))
     hits, misses = share * size, (1 - share) * size
-    low = float(stats.beta.ppf((1 - level) / 2, hits, misses + 1)) if hits > 0 else 0.0
-    high = float(stats.beta.ppf((1 + level) / 2, hits + 1, misses)) if misses > 0 else 1.0
+    low = float(stats.beta.ppf((1 - LEVEL) / 2, hits, misses + 1)) if hits > 0 else 0.0
+    high = float(stats.beta.ppf((1 + LEVEL) / 2, hits + 1, misses)) if misses > 0 else 1.0
     return Estimate(share, low, high)

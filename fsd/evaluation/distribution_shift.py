@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
+from sklearn.feature_extraction import DictVectorizer
 
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import words
@@ -56,12 +56,7 @@ def _spread(numbers: FloatArray) -> Similarity:
 
 def _vocabulary(texts: Sequence[str]) -> Similarity:
     """One minus the Jensen-Shannon divergence (bits) of the two sides' word frequencies."""
-    numbers: dict[str, int] = {}
-    rows = [Counter(numbers.setdefault(word, len(numbers)) for word in words(text)) for text in texts]
-    columns = np.array([column for row in rows for column in row], dtype=np.int64)
-    at = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    counts = np.array([count for row in rows for count in row.values()], dtype=np.float64)
-    table = sparse.csr_matrix((counts, (at, columns)), shape=(len(rows), len(numbers)))
+    table = DictVectorizer(sort=False).fit_transform([Counter(words(text)) for text in texts])
 
     def compare(member: BoolArray) -> float:
         sides = [table.T @ side.astype(np.float64) for side in (member, ~member)]

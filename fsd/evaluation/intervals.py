@@ -7,7 +7,7 @@ True for members; scores are (N,), and higher means more likely a member.
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,9 @@ from fsd.errors import UsageError
 from fsd.token_stats import FloatArray, IntArray
 
 BoolArray = NDArray[np.bool_]
+
+LEVEL = 0.95
+"""Level of every interval."""
 
 BLOCK = 150_000
 """Numbers in one block of resamples: few enough to stay in the processor's cache."""
@@ -138,13 +141,13 @@ class Bootstrap:
         return np.concatenate(blocks, axis=1)
 
 
-def percentiles(value: float, resampled: FloatArray, level: float = 0.95) -> Estimate:
-    """The value with the interval of the middle `level` of the resampled values."""
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+def percentiles(value: float, resampled: FloatArray) -> Estimate:
+    """The value with the interval of the middle 95 % of the resampled values."""
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(float(value), float(low), float(high))
 
 
-def separated(members: int, others: int, level: float = 0.95) -> float:
+def separated(members: int, others: int) -> float:
     """Lower bound for an AUC of exactly 1, where no resample can show any spread.
 
     The θ that the normal approximation around Hanley and McNeil's variance still allows (Newcombe 2006,
@@ -153,9 +156,8 @@ def separated(members: int, others: int, level: float = 0.95) -> float:
     Args:
         members: number of groups with members, at least 1.
         others: number of groups with non-members, at least 1.
-        level: of the interval.
     """
-    z = float(stats.norm.ppf((1 + level) / 2))
+    z = float(stats.norm.ppf((1 + LEVEL) / 2))
     half = (members + others) / 2 - 1
 
     def excess(theta: float) -> float:
@@ -233,10 +235,7 @@ def bootstrap_p(differences: FloatArray) -> float:
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """p-values corrected for several tests, which bound the chance of any false discovery (Holm 1979)."""
-    corrected: dict[str, float] = {}
-    largest = 0.0
     ascending = sorted(p_values, key=lambda name: p_values[name])
-    for place, name in enumerate(ascending):
-        largest = max(largest, min(1.0, (len(ascending) - place) * p_values[name]))
-        corrected[name] = largest
+    scaled = (min(1.0, (len(ascending) - place) * p_values[name]) for place, name in enumerate(ascending))
+    corrected = dict(zip(ascending, accumulate(scaled, max), strict=True))
     return {name: corrected[name] for name in p_values}

@@ -6,8 +6,8 @@ metrics, summary.csv, the report and the terminal are all made from that table.
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from fsd.evaluation.calibration import Calibration, calibrate
 from fsd.evaluation.conclusions import conclusions
 from fsd.evaluation.intervals import Bootstrap
 from fsd.evaluation.metrics import METRICS, Row, auc, best_threshold, by_key, compare, estimates
-from fsd.scoring.deviation import Deviation
+from fsd.scoring.deviation import Detector, Deviation
 from fsd.token_stats import Scores
 
 STATES = ("base", "tuned", "fsd")
@@ -116,15 +116,6 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(list(lines.values()))
 
 
-class Detector(Protocol):
-    """A detector with its settings; `detectors.Detector` is one."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102 - see detectors.Detector
-    @property
-    def settings(self) -> Mapping[str, Any]: ...  # noqa: D102
-
-
 @dataclass(frozen=True)
 class Results:
     """Everything that a run measured.
@@ -157,13 +148,6 @@ class Results:
         row = by_key(self.table).get((self.best, "fsd", "validation_auc"))
         return row.value if row else math.nan
 
-    def with_validation_auc(self, values: Mapping[str, float]) -> "Results":
-        """The same results with other validation AUCs, such as cross-validated ones of tuned detectors."""
-        rows = by_key(self.table)
-        for detector, value in values.items():
-            rows[detector, "fsd", "validation_auc"] = Row(detector, "fsd", "validation_auc", value)
-        return replace(self, table=_table(list(rows.values())))
-
     def metrics(self) -> dict[str, float]:
         """Every number under the name that all runs share."""
         return self.audit.metrics() | tracked(self.table)
@@ -185,6 +169,7 @@ def judge(
     seed: int,
     remarks: Sequence[str] = (),
     never_saw: bool = False,
+    cross_validated: Mapping[str, float] | None = None,
 ) -> Results:
     """Metrics with intervals on the test texts, thresholds from validation, and every control beside them.
 
@@ -196,6 +181,7 @@ def judge(
         seed: of the bootstrap and the folds of the audit.
         remarks: detectors that were left out and why, and other remarks.
         never_saw: whether the model is known to have been trained on none of these texts.
+        cross_validated: detector → validation AUC to report in place of the one that its settings were chosen by.
     """
     family = families([*parts.validation, *parts.test])
     scores = score_table(parts, deviation, family)
@@ -214,7 +200,8 @@ def judge(
     chosen_by = {name: auc(member[chosen_on], column[chosen_on]) for name, column in deviation.fsd.items()}
     best = max(chosen_by, key=lambda name: chosen_by[name])
     if held:
-        validation = (Row(name, "fsd", "validation_auc", value) for name, value in chosen_by.items())
+        reported = chosen_by | dict(cross_validated or {})
+        validation = (Row(name, "fsd", "validation_auc", value) for name, value in reported.items())
         table = _table([*by_key(table).values(), *validation])
     audited = audit(parts, seed=seed)
     calibration = None
@@ -233,7 +220,13 @@ def judge(
         table=table,
         audit=audited,
         conclusions=conclusions(audited, table, best, on_validation=bool(held), never_saw=never_saw),
-        remarks=[*remarks, *_fallbacks(deviation, len(scores))],
+        remarks=[
+            *remarks,
+            *(
+                f"{name} fell back to {fallback} on {count} of {len(scores)} texts ({state} model)"
+                for (name, state, fallback), count in sorted(deviation.fallbacks.items())
+            ),
+        ],
         placebo=placebo[0] if placebo else None,
         best=best,
         calibration=calibration,
@@ -257,11 +250,3 @@ def score_table(parts: Split, deviation: Deviation, family: Sequence[int]) -> pd
         "split": ["validation"] * len(parts.validation) + ["test"] * len(parts.test),
     }
     return pd.concat([pd.DataFrame(columns), deviation.frame()], axis=1)
-
-
-def _fallbacks(deviation: Deviation, texts: int) -> list[str]:
-    """How often each detector used a fallback."""
-    return [
-        f"{name} fell back to {fallback} on {count} of {texts} texts ({state} model)"
-        for (name, state, fallback), count in sorted(deviation.fallbacks.items())
-    ]

@@ -27,7 +27,7 @@ CHUNK = 1024
 
 
 class Detector(Protocol):
-    """The part of `detectors.Detector` that scoring uses."""
+    """The part of `detectors.Detector` that scoring and evaluation use."""
 
     @property
     def name(self) -> str: ...  # noqa: D102 - see detectors.Detector
@@ -37,6 +37,8 @@ class Detector(Protocol):
     def needs(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
     def paired(self) -> bool: ...  # noqa: D102
+    @property
+    def settings(self) -> Mapping[str, Any]: ...  # noqa: D102
     def __call__(self, views: Mapping[str, Any], /) -> float: ...  # noqa: D102
     def fallback_of(self, views: Mapping[str, Any], /) -> str | None: ...  # noqa: D102
 

@@ -10,10 +10,10 @@ import pandas as pd
 
 from fsd import tracking
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import families, near_duplicates, words
+from fsd.data.near_duplicates import families, near_duplicates
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
-from fsd.evaluation.audit import Control, alone, blind
+from fsd.evaluation.audit import Control, controls
 from fsd.evaluation.calibration import Calibration, observed_rate
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.evaluation.intervals import BoolArray, Estimate
@@ -90,8 +90,7 @@ class Verdicts:
         """The table as written to files: source, text, label if there are labels, and the verdict."""
         columns = pd.DataFrame({"source": [d.source for d in self.documents], "text": [d.text for d in self.documents]})
         if any(document.member is not None for document in self.documents):
-            labels = [None if d.member is None else int(d.member) for d in self.documents]
-            columns["label"] = pd.array(labels, dtype="Int64")
+            columns["label"] = pd.array([d.member for d in self.documents], dtype="boolean").astype("Int64")
         return pd.concat([columns, self.table], axis=1)
 
     def metrics(self) -> dict[str, float]:
@@ -221,21 +220,17 @@ def compare_dataset(
     groups = [*families(sides[0]), *(split + family for family in families(sides[1]))]
     labels = [at < split for at in range(len(texts))]
     scores = classifier.fsd_scores(texts)
+    without_model = controls(documents, labels, groups, seed=seed)
     verdict = dataset_verdict(
         {name: column[:split] for name, column in scores.items()},
         {name: column[split:] for name, column in scores.items()},
         suspect_groups=groups[:split],
         known_groups=groups[split:],
-        blind=blind(texts, labels, groups, seed=seed),
+        blind=without_model["blind"],
         seed=seed,
     )
-    dates = [document.date.toordinal() if document.date else None for document in documents]
-    return DatasetComparison(
-        verdict,
-        date=alone(dates, labels, groups, seed=seed),
-        length=alone([len(words(text)) for text in texts], labels, groups, seed=seed),
-        left_out=len(suspect) + len(known) - len(texts),
-    )
+    left_out = len(suspect) + len(known) - len(texts)
+    return DatasetComparison(verdict, without_model["date"], without_model["length"], left_out)
 
 
 def fetch_test_scores(uri: str) -> pd.DataFrame | None:

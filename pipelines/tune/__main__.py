@@ -71,11 +71,12 @@ def main(config: TuneConfig) -> None:
             remarks=[*remarks, *tuned.remarks, *placebo_remarks],
             never_saw=experiment.never_saw(job, split.test),
             seed=job.seed,
+            cross_validated={  # by which versions are compared, without selection optimism
+                winner.label.removesuffix(".fsd"): winner.cross_validated
+                for winner in tuned.winners
+                if config.tune == "detectors" and config.objective == "auc" and winner.label.endswith(".fsd")
+            },
         )
-        if config.tune == "detectors" and config.objective == "auc":  # versions compare without selection optimism
-            results = results.with_validation_auc(
-                {w.label.removesuffix(".fsd"): w.cross_validated for w in tuned.winners if w.label.endswith(".fsd")}
-            )
         version = run_log.track(run, results, job, model, {}, labelled.sources)
     console.show(results)
     use = f"--settings-from {version.uri}" if config.tune == "detectors" else f"--adapter {version.uri}"

@@ -92,7 +92,7 @@ def test_no_p_value_if_a_blind_classifier_separates_the_sets():
     rng = np.random.default_rng(5)
     old = [" ".join(rng.choice(["alpha", "beta", "gamma", "delta"], 20)) for _ in range(30)]
     new = [" ".join(rng.choice(["alpha", "beta", "gamma", "covid"], 20)) for _ in range(30)]
-    control = blind(old + new, [True] * 30 + [False] * 30, resamples=100)
+    control = blind(old + new, [True] * 30 + [False] * 30)
     scores = {"loss": rng.normal(size=30) + 3}, {"loss": rng.normal(size=30)}
     verdict = dataset_verdict(*scores, blind=control, permutations=99)
     assert verdict.p is None

@@ -206,7 +206,7 @@ def test_scores_have_one_row_per_text(judged):
 
 
 def test_cross_validated_aucs_replace_those_of_validation(judged):
-    results = judged().with_validation_auc({"early": 0.75})
+    results = judged(cross_validated={"early": 0.75})
 
     assert results.validation_auc == results.metrics()["validation_auc/early.fsd"] == 0.75
     assert results.metrics()["validation_auc/late.fsd"] != 0.75
