@@ -18,6 +18,8 @@ from fsd.errors import UsageError
 from pipelines.__main__ import COMMANDS
 from pipelines.common import cli
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = {name: module for name, (module, _) in COMMANDS.items()}

@@ -69,8 +69,9 @@ def test_the_default_job_gives_the_recorded_scores(command: Path, hostile: Path)
     scores, golden = pd.read_parquet(file), pd.read_parquet(GOLDEN)
     assert [column for column in scores if column != "text"] == list(golden)
     pd.testing.assert_frame_equal(scores[["id", "label", "group", "split"]], golden[["id", "label", "group", "split"]])
-    numbers = [column for column in golden if "." in column]
-    np.testing.assert_allclose(scores[numbers], golden[numbers], rtol=0, atol=1e-6)
+    for column in [column for column in golden if "." in column]:
+        scale = max(1, golden[column].abs().max())  # perplexities run to 300; threads change rounding
+        np.testing.assert_allclose(scores[column], golden[column], rtol=0, atol=1e-6 * scale, err_msg=column)
 
 
 def test_a_wrong_command_and_a_wrong_flag_are_one_line_each(command: Path, hostile: Path) -> None:
