@@ -62,11 +62,10 @@ def finetune(
     padding = language_model.base.config.pad_token_id
     with _restored_randomness(), _quiet(), _current_device(language_model), tempfile.TemporaryDirectory() as folder:
         try:
-            trainer = _trainer(language_model, pieces, adapter, config, seed, folder)
+            arguments = _arguments(language_model.device, config, steps, seed, folder)
+            trainer = _trainer(language_model, pieces, adapter, config, arguments)
             with progress(steps, "fine-tuning", "step", shown=shown) as bar:
-                trainer.add_callback(_steps_callback(trainer, log, bar))
-                if after_epoch is not None:
-                    trainer.add_callback(_epochs_callback(trainer, language_model, forward, after_epoch))
+                trainer.add_callback(_callback(trainer, language_model, forward, bar, log, after_epoch))
                 trainer.train()
             language_model.model = trainer.accelerator.unwrap_model(trainer.model)
         except torch.OutOfMemoryError as error:
@@ -161,22 +160,19 @@ def _current_device(language_model: LanguageModel) -> contextlib.AbstractContext
 
 
 def _trainer(
-    language_model: LanguageModel,
-    pieces: list[list[int]],
-    adapter: Any,
-    config: AdapterConfig,
-    seed: int,
-    folder: str,
+    language_model: LanguageModel, pieces: list[list[int]], adapter: Any, config: AdapterConfig, arguments: Any
 ) -> Any:
     from datasets import Dataset
     from transformers import PrinterCallback, set_seed
 
-    set_seed(seed)  # some versions of the trainer initialise the adapter before they seed
+    # With several processes, a row that predicts nothing and so weighs nothing fills up the last batch.
+    blank = [[language_model.start]] if num_processes() > 1 else []
+    set_seed(arguments.seed)  # some versions of the trainer initialise the adapter before they seed
     try:
         trainer = _trainer_class()(
             model=language_model.model,
-            args=_arguments(language_model.device, config, seed, folder, pieces=len(pieces)),
-            train_dataset=Dataset.from_dict({"input_ids": [*pieces, *_blank(language_model)]}),
+            args=arguments,
+            train_dataset=Dataset.from_dict({"input_ids": [*pieces, *blank]}),
             peft_config=adapter,
             processing_class=copy.deepcopy(language_model.tokenizer),  # trl gives it a padding token
         )
@@ -191,18 +187,12 @@ def _trainer(
     return trainer
 
 
-def _blank(language_model: LanguageModel) -> list[list[int]]:
-    """With several processes, a row that predicts nothing and so weighs nothing, to fill up the last batch."""
-    return [[language_model.start]] if num_processes() > 1 else []
-
-
-def _arguments(device: torch.device, config: AdapterConfig, seed: int, folder: str, *, pieces: int) -> Any:
+def _arguments(device: torch.device, config: AdapterConfig, steps: int, seed: int, folder: str) -> Any:
     from trl import SFTConfig
 
     count = num_processes()
     if config.batch_size % count:
         raise UsageError(f"batch-size must be a multiple of the {count} processes; got {config.batch_size}")
-    steps = math.ceil(pieces / config.batch_size) * config.epochs
     newer = "activation_checkpointing" in SFTConfig.__dataclass_fields__  # transformers 5.17 has the older name only
     arguments = SFTConfig(
         output_dir=folder,
@@ -288,10 +278,17 @@ def _trainer_class() -> Any:
     return FSDTrainer
 
 
-def _steps_callback(trainer: Any, log: StepLog | None, bar: Any) -> Any:
+def _callback(
+    trainer: Any,
+    language_model: LanguageModel,
+    forward: Any,
+    bar: Any,
+    log: StepLog | None,
+    after_epoch: Callable[[int], None] | None,
+) -> Any:
     from transformers import TrainerCallback
 
-    class Steps(TrainerCallback):  # type: ignore[misc]
+    class Callback(TrainerCallback):  # type: ignore[misc]
         def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             base = trainer.accelerator.unwrap_model(trainer.model).base_model
             if hasattr(base, "update_and_allocate"):  # AdaLoRA's budget; the trainer does not call it
@@ -310,18 +307,10 @@ def _steps_callback(trainer: Any, log: StepLog | None, bar: Any) -> Any:
                 numbers = {k: float(logs[k]) for k in ("loss", "learning_rate", "grad_norm") if k in logs}
                 log({**numbers, "lm_loss": trainer.lm_loss}, state.global_step)
 
-    return Steps()
-
-
-def _epochs_callback(
-    trainer: Any, language_model: LanguageModel, forward: Any, after_epoch: Callable[[int], None]
-) -> Any:
-    from transformers import TrainerCallback
-
-    class Epochs(TrainerCallback):  # type: ignore[misc]
         def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            untuned = language_model.model
-            patched = vars(language_model.base).get("forward")
+            if after_epoch is None:
+                return
+            untuned, patched = language_model.model, vars(language_model.base).get("forward")
             language_model.model = trainer.accelerator.unwrap_model(trainer.model)
             _restore_forward(language_model.base, forward)
             try:
@@ -331,4 +320,4 @@ def _epochs_callback(
                 language_model.model = untuned
                 _restore_forward(language_model.base, patched)
 
-    return Epochs()
+    return Callback()

@@ -164,7 +164,7 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
         options["device_map"] = {"": torch.cuda.current_device() if current else device}
     folder, commit = locate(config.model, config.revision)
     identity = BaseIdentity(id=config.model, revision=commit, fingerprint=fingerprint(folder))
-    with _quiet_loading(), _usage_errors(config.model):
+    with _loading(config.model):
         network, report = AutoModelForCausalLM.from_pretrained(
             folder, output_loading_info=True, trust_remote_code=False, **options
         )
@@ -179,27 +179,19 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
 
 
 @contextlib.contextmanager
-def _quiet_loading() -> Iterator[None]:
-    """Silence the tables that transformers logs about weights; faulty weights raise an error here."""
+def _loading(model: str) -> Iterator[None]:
+    """Silence what transformers logs about weights, and turn its errors for other files into a `UsageError`."""
+    from safetensors import SafetensorError
     from transformers.utils import logging
 
     level = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
         yield
-    finally:
-        logging.set_verbosity(level)
-
-
-@contextlib.contextmanager
-def _usage_errors(model: str) -> Iterator[None]:
-    """Turn the errors of transformers for files that are not a causal language model into a `UsageError`."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError, pickle.UnpicklingError) as error:
         raise UsageError(f"model {model!r} must be a whole causal language model; {first_line(error)}") from error
+    finally:
+        logging.set_verbosity(level)
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -221,7 +213,7 @@ def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int
     from transformers import AutoConfig
 
     folder, _ = locate(model, revision, weights=False)
-    with _quiet_loading(), _usage_errors(model):
+    with _loading(model):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         tokenizer = _tokenizer(folder)
     return tokenizer, int(config.get_text_config().vocab_size)
@@ -302,12 +294,8 @@ def resolve_precision(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
         UsageError: for an unknown device or dtype.
     """
     device = torch_device("auto" if config.device == "spread" else config.device)
-    return device, _dtype(config.dtype, device)
-
-
-def _dtype(dtype: str, device: torch.device) -> torch.dtype:
-    if dtype == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
-    if dtype not in DTYPES:
-        raise UsageError(f"dtype must be one of auto, {', '.join(DTYPES)}; got {dtype!r}")
-    return DTYPES[dtype]
+    if config.dtype == "auto":
+        return device, torch.bfloat16 if device.type == "cuda" else torch.float32
+    if config.dtype not in DTYPES:
+        raise UsageError(f"dtype must be one of auto, {', '.join(DTYPES)}; got {config.dtype!r}")
+    return device, DTYPES[config.dtype]

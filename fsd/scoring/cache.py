@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import xxhash
@@ -124,16 +124,6 @@ def decode(key: str, prompt: bytes, text: str, data: bytes) -> TokenStats:
     return TokenStats(text, token, *values)
 
 
-class Store(Protocol):
-    """Token statistics by key and prompt."""
-
-    def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
-        """The stored statistics of those of the prompts that have any."""
-
-    def save(self, key: str, results: Sequence[tuple[Prompt, TokenStats]]) -> None:
-        """Store statistics."""
-
-
 class MemoryStore:
     """Token statistics in a dictionary."""
 
@@ -200,7 +190,8 @@ class SQLiteStore:
         now = int(time.time())
         old = [(now, key, prompt) for prompt, used, _ in rows if used < now - TOUCH_SECONDS]
         if old:
-            self._run(lambda db: _touch(db, old), writes=True)
+            update = "UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?"
+            self._run(lambda db: _write(db, update, old), writes=True)
         return known
 
     def save(self, key: str, results: Sequence[tuple[Prompt, TokenStats]]) -> None:
@@ -209,7 +200,8 @@ class SQLiteStore:
         rows = [(key, h, now, encode(key, h, stats)) for h, (_, stats) in zip(hashes, results, strict=True)]
         size = sum(len(data) for *_, data in rows)
         if rows and (self.limit is None or size <= self.limit):
-            self._run(lambda db: _insert(db, rows, None if self.limit is None else self.limit - size), writes=True)
+            insert, room = "INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)", self.limit and self.limit - size
+            self._run(lambda db: _write(db, insert, rows, room), writes=True)
 
     def delete(self) -> None:
         """Delete the file."""
@@ -293,19 +285,13 @@ def _select(db: sqlite3.Connection, key: str, prompts: Sequence[bytes]) -> list[
     return rows
 
 
-def _insert(db: sqlite3.Connection, rows: Sequence[tuple[str, bytes, int, bytes]], room: int | None) -> None:
-    """Insert rows, after deleting what exceeds `room` bytes."""
+def _write(db: sqlite3.Connection, query: str, rows: Sequence[tuple[Any, ...]], room: int | None = None) -> None:
+    """Write rows in one transaction, after deleting what exceeds `room` bytes."""
     db.execute("BEGIN IMMEDIATE")
     with db:
         if room is not None:
             _shrink(db, room)
-        db.executemany("INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)", rows)
-
-
-def _touch(db: sqlite3.Connection, rows: Sequence[tuple[int, str, bytes]]) -> None:
-    db.execute("BEGIN IMMEDIATE")
-    with db:
-        db.executemany("UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?", rows)
+        db.executemany(query, rows)
 
 
 def _shrink(db: sqlite3.Connection, limit: int) -> None:
@@ -320,13 +306,6 @@ def _shrink(db: sqlite3.Connection, limit: int) -> None:
         rows.append((row,))
         excess -= size
     db.executemany("DELETE FROM statistics WHERE rowid = ?", rows)
-
-
-@runtime_checkable
-class ProgressiveScorer(Protocol):
-    """A scorer that yields prompts as they become ready, as `fsd.scoring.model_scorer.ModelScorer` does."""
-
-    def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]: ...  # noqa: D102 - see above
 
 
 class MemoizedScorer:
@@ -347,13 +326,13 @@ class MemoizedScorer:
     def __init__(
         self,
         scorer: Scorer,
-        store: Store | None = None,
+        store: MemoryStore | SQLiteStore | None = None,
         key: str | Callable[[], str] = "",
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.scorer = scorer
-        self.store = MemoryStore() if store is None else store
+        self.store = store or MemoryStore()
         self.key = key
         self.clock = clock
 
@@ -396,6 +375,5 @@ class MemoizedScorer:
             self.store.save(key, fresh)
 
     def _results(self, prompts: Sequence[Prompt]) -> Iterable[tuple[Prompt, TokenStats]]:
-        if isinstance(self.scorer, ProgressiveScorer):
-            return self.scorer.as_read(prompts)
-        return zip(prompts, self.scorer(prompts), strict=True)
+        as_read = getattr(self.scorer, "as_read", None)
+        return as_read(prompts) if as_read else zip(prompts, self.scorer(prompts), strict=True)

@@ -5,14 +5,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fsd.errors import UsageError
 from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
 from fsd.scoring.batching import Plan, Window, windows
 from fsd.scoring.logit_statistics import Reduction
-from fsd.token_stats import Prompt, TokenStats
+from fsd.token_stats import FloatArray, Prompt, TokenStats
 
 T = TypeVar("T")
 
@@ -40,6 +39,16 @@ def fitting(order: Sequence[Window], begin: int, max_tokens: int) -> int:
             break
         end += 1
     return end
+
+
+def batched(order: Sequence[Window], max_tokens: int) -> list[Sequence[Window]]:
+    """The windows in batches; see `fitting`."""
+    batches, begin = [], 0
+    while begin < len(order):
+        end = fitting(order, begin, max_tokens)
+        batches.append(order[begin:end])
+        begin = end
+    return batches
 
 
 def one_ahead(items: Iterable[T]) -> Iterator[T]:
@@ -117,7 +126,7 @@ class ModelScorer:
         plan = self.plan(prompts)
         step = self.batches_per_round
         rounds = (plan.batches[i : i + step] for i in range(0, len(plan.batches), step))
-        with self.bar(plan) as bar:
+        with progress(plan.tokens, self.description, "tok", shown=bool(self.description)) as bar:
             yield from plan.finished(pair for some in rounds for pair in self.columns(plan, some, bar))
 
     def plan(self, prompts: Sequence[Prompt]) -> Plan:
@@ -133,22 +142,11 @@ class ModelScorer:
             raise UsageError(
                 f"max-batch-tokens must be at least {order[0].size}, the length of the longest text; got {self.limit}"
             )
-        batches, begin = [], 0
-        while begin < len(order):
-            end = fitting(order, begin, self.max_batch_tokens)
-            batches.append(order[begin:end])
-            begin = end
-        return Plan(prompts, ids, firsts, batches)
+        return Plan(prompts, ids, firsts, batched(order, self.max_batch_tokens))
 
-    def bar(self, plan: Plan) -> Any:
-        """Progress over the tokens of a plan."""
-        return progress(plan.tokens, self.description, "tok", shown=bool(self.description))
-
-    def columns(
-        self, plan: Plan, batches: Sequence[Sequence[Window]], bar: Any
-    ) -> list[tuple[Window, NDArray[np.float64]]]:
+    def columns(self, plan: Plan, batches: Sequence[Sequence[Window]], bar: Any) -> list[tuple[Window, FloatArray]]:
         """The windows of some of a plan's batches, each with (3, n) statistics of its scored positions."""
-        columns: list[tuple[Window, NDArray[np.float64]]] = []
+        columns: list[tuple[Window, FloatArray]] = []
         with self.language_model.state(tuned=self.tuned) as network:
             reduction = Reduction(network.get_output_embeddings() if self.language_model.split_head else None)
             started = (pair for batch in batches for pair in self._started(network, reduction, batch, plan.ids))
@@ -180,7 +178,7 @@ class ModelScorer:
             yield batch, values
             begin = end
 
-    def _fetched(self, batch: Sequence[Window], statistics: torch.Tensor) -> list[tuple[Window, NDArray[np.float64]]]:
+    def _fetched(self, batch: Sequence[Window], statistics: torch.Tensor) -> list[tuple[Window, FloatArray]]:
         """Windows with their (3, n) statistics as float64 arrays."""
         values = statistics.double().cpu().numpy()
         if not np.isfinite(values).all():

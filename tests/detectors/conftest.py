@@ -1,4 +1,4 @@
-"""Readings to score: made by hand, or random ones of any length."""
+"""Token statistics to score: made by hand, or random views of any length."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 from fsd.token_stats import TokenStats
 
 Make = Callable[..., TokenStats]
-Readings = Callable[..., dict[str, Any]]
+RandomViews = Callable[..., dict[str, Any]]
 
 
 def _make(
@@ -40,7 +40,7 @@ def _random(rng: np.random.Generator, size: int, token: Sequence[int] | None = N
     )
 
 
-def _readings(seed: int, size: int) -> dict[str, Any]:
+def _random_views(seed: int, size: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     text = _random(rng, size)
     return {
@@ -61,6 +61,6 @@ def make() -> Make:
 
 
 @pytest.fixture(scope="session")
-def readings() -> Readings:
+def random_views() -> RandomViews:
     """One random text of `size` tokens in every view, by `seed`; tokens repeat, log-probabilities are below −0.5."""
-    return _readings
+    return _random_views

@@ -20,14 +20,14 @@ from fsd.views import VIEWS
 
 FOLDER = Path(detectors.__file__).parent
 ALLOWED = {"numpy", "fsd.token_stats", "fsd.search_space", "fsd.errors"}
-RAISE = 0.25  # below the 0.5 nats that random readings keep from 0
+RAISE = 0.25  # below the 0.5 nats that random views keep from 0
 
 every_detector = pytest.mark.parametrize("name", detectors.names())
 
 
-def arrays(readings):
-    for reading in readings.values():
-        for stats in reading if isinstance(reading, list) else [reading]:
+def arrays(views):
+    for view in views.values():
+        for stats in view if isinstance(view, list) else [view]:
             yield from (stats.token, stats.logp, stats.mean, stats.std)
 
 
@@ -90,11 +90,11 @@ def test_search_ranges_are_of_settings_and_hold_their_defaults(name):
 
 
 @every_detector
-def test_the_ends_of_every_search_range_are_valid_settings(name, readings):
+def test_the_ends_of_every_search_range_are_valid_settings(name, random_views):
     detector = detectors.load(name)
     for key, search in detector.search.items():
         for value in search.values if isinstance(search, Choice) else (search.low, search.high):
-            assert math.isfinite(detector.with_settings(**{key: value})(readings(1, 20)))
+            assert math.isfinite(detector.with_settings(**{key: value})(random_views(1, 20)))
 
 
 @every_detector
@@ -110,59 +110,59 @@ def test_a_file_is_short_and_imports_little(name):
 
 @every_detector
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 10, 20, 50])
-def test_gives_the_same_finite_float_twice_and_leaves_its_readings_alone(name, size, readings):
-    detector, reads = detectors.load(name), readings(size, size)
-    before = [array.copy() for array in arrays(reads)]
-    for array in arrays(reads):
+def test_gives_the_same_finite_float_twice_and_leaves_its_views_alone(name, size, random_views):
+    detector, views = detectors.load(name), random_views(size, size)
+    before = [array.copy() for array in arrays(views)]
+    for array in arrays(views):
         array.flags.writeable = False
-    positional = [reads[view] for view in detector.views]
+    positional = [views[view] for view in detector.views]
     score = detector.function(*positional, **detector.settings)
     assert type(score) is float
     assert math.isfinite(score)
-    assert score == detector.function(*positional, **detector.settings) == detector(reads)
-    assert all((now == then).all() for now, then in zip(arrays(reads), before, strict=True))
-    assert detector.fallback_of(reads) is None or isinstance(detector.fallback_of(reads), str)
+    assert score == detector.function(*positional, **detector.settings) == detector(views)
+    assert all((now == then).all() for now, then in zip(arrays(views), before, strict=True))
+    assert detector.fallback_of(views) is None or isinstance(detector.fallback_of(views), str)
 
 
 @every_detector
 @pytest.mark.parametrize("size", [1, 2, 5, 40])
-def test_a_detector_reads_no_more_of_a_text_than_it_says(name, size, readings):
+def test_a_detector_uses_no_more_statistics_than_it_declares(name, size, random_views):
     detector = detectors.load(name)
     assert set(detector.needs) <= {"token", "mean", "std"}
     for seed in range(10):
-        reads = readings(seed, size)
+        views = random_views(seed, size)
         unknown = {"token": np.full(size, -1), "mean": np.full(size, math.nan), "std": np.full(size, math.nan)}
         hidden = {field: array for field, array in unknown.items() if field not in detector.needs}
-        views = {**reads, "text": replace(reads["text"], **hidden)}
-        assert detector(views) == detector(reads)
+        reduced = {**views, "text": replace(views["text"], **hidden)}
+        assert detector(reduced) == detector(views)
 
 
 @every_detector
 @pytest.mark.parametrize("size", [1, 2, 5, 40])
-def test_a_likelier_text_never_scores_lower(name, size, readings):
+def test_a_likelier_text_never_scores_lower(name, size, random_views):
     detector = detectors.load(name)
     for seed in range(10):
-        reads = readings(seed, size)
-        higher = {**reads, "text": raised(reads["text"])}
-        assert detector(higher) >= detector(reads) - 1e-12
+        views = random_views(seed, size)
+        higher = {**views, "text": raised(views["text"])}
+        assert detector(higher) >= detector(views) - 1e-12
 
 
-def test_a_text_that_only_the_tuned_model_finds_likelier_deviates_downwards(readings):
-    reads = readings(0, 30)
+def test_a_text_that_only_the_tuned_model_finds_likelier_deviates_downwards(random_views):
+    views = random_views(0, 30)
     for name in detectors.names():
         detector = detectors.load(name)
         if detector.paired:
-            after = detector({**reads, "tuned": raised(reads["tuned"])})
-            assert after < detector(reads)
+            after = detector({**views, "tuned": raised(views["tuned"])})
+            assert after < detector(views)
 
 
-def test_names_are_sorted_and_load_settings_changes_them(readings):
+def test_names_are_sorted_and_load_settings_changes_them(random_views):
     assert list(detectors.names()) == sorted(detectors.names())
     changed = detectors.load("min_k", k=1.0)
     assert changed.settings == {"k": 1.0}
     assert detectors.load("min_k").settings == {"k": 0.2}
-    reads = readings(0, 10)
-    assert changed(reads) == pytest.approx(detectors.load("loss")(reads))
+    views = random_views(0, 10)
+    assert changed(views) == pytest.approx(detectors.load("loss")(views))
 
 
 def test_unknown_detector_is_refused():

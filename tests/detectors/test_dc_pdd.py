@@ -68,31 +68,31 @@ def test_smoothed_token_counts_and_neither_raw_nor_document_counts(make):
 @pytest.mark.parametrize("cap", [0.01, 0.3])
 @pytest.mark.parametrize("limit", [True, False])
 @pytest.mark.parametrize("first", [True, False])
-def test_equals_a_loop(readings, size, cap, limit, first):
-    reads = readings(size, size)
-    expected = slow(reads["text"], reads["unigram"], cap, limit, first)
-    assert dc_pdd(reads["text"], reads["unigram"], cap=cap, limit=limit, first=first) == pytest.approx(
+def test_equals_a_loop(random_views, size, cap, limit, first):
+    views = random_views(size, size)
+    expected = slow(views["text"], views["unigram"], cap, limit, first)
+    assert dc_pdd(views["text"], views["unigram"], cap=cap, limit=limit, first=first) == pytest.approx(
         expected, rel=1e-12
     )
 
 
 @pytest.mark.parametrize("cap", [0.001, 0.01, 0.1])
-def test_score_and_deviation_are_bounded_by_the_cap(readings, cap):
+def test_score_and_deviation_are_bounded_by_the_cap(random_views, cap):
     for seed in range(20):
-        reads = readings(seed, 25)
-        base, tuned = (dc_pdd(reads[view], reads["unigram"], cap=cap) for view in ("text", "tuned"))
+        views = random_views(seed, 25)
+        base, tuned = (dc_pdd(views[view], views["unigram"], cap=cap) for view in ("text", "tuned"))
         assert 0 <= base <= cap * (1 + 1e-12)
         assert abs(base - tuned) <= cap * (1 + 1e-12)
 
 
-def test_a_cap_above_every_token_is_no_cap(readings):
-    reads = readings(3, 25)
-    pair = reads["text"], reads["unigram"]
+def test_a_cap_above_every_token_is_no_cap(random_views):
+    views = random_views(3, 25)
+    pair = views["text"], views["unigram"]
     assert dc_pdd(*pair, cap=math.inf) == dc_pdd(*pair, limit=False)
 
 
-def test_tokens_that_all_differ_are_all_first(readings, make):
-    logp, logf = readings(3, 25)["text"].logp, readings(4, 25)["text"].logp
+def test_tokens_that_all_differ_are_all_first(random_views, make):
+    logp, logf = random_views(3, 25)["text"].logp, random_views(4, 25)["text"].logp
     assert dc_pdd(make(logp), make(logf), cap=0.1) == dc_pdd(make(logp), make(logf), cap=0.1, first=False)
 
 
@@ -113,7 +113,7 @@ def test_one_token(make):
     assert dc_pdd(make([math.log(0.001)]), make([-2.0])) == pytest.approx(0.002, rel=1e-12)
 
 
-def test_readings_of_other_tokens_are_refused(make):
+def test_statistics_of_other_tokens_are_refused(make):
     with pytest.raises(ValueError, match="must have the same tokens, got 2 and 2 tokens for 'A text'"):
         dc_pdd(make([-1.0, -1.0], token=[1, 2]), make([-1.0, -1.0], token=[1, 3]))
     with pytest.raises(ValueError, match="got 2 and 1 tokens"):

@@ -8,8 +8,8 @@ def test_is_the_mean_by_hand(make):
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 50])
-def test_equals_a_loop(readings, size):
-    text = readings(size, size)["text"]
+def test_equals_a_loop(random_views, size):
+    text = random_views(size, size)["text"]
     total = 0.0
     for value in text.logp:
         total += float(value)

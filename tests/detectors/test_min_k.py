@@ -17,8 +17,8 @@ def test_by_hand(make):
 
 @pytest.mark.parametrize("size", range(1, 51))
 @pytest.mark.parametrize("k", [0.05, 0.2, 0.35, 1.0])
-def test_equals_taking_the_minimum_away_again_and_again(readings, size, k):
-    text = readings(size, size)["text"]
+def test_equals_taking_the_minimum_away_again_and_again(random_views, size, k):
+    text = random_views(size, size)["text"]
     left, total = [float(value) for value in text.logp], 0.0
     n = max(1, int(k * size))
     for _ in range(n):
@@ -28,25 +28,25 @@ def test_equals_taking_the_minimum_away_again_and_again(readings, size, k):
     assert min_k(text, k=k) == pytest.approx(total / n, rel=1e-12)
 
 
-def test_all_tokens_give_loss(readings):
-    text = readings(4, 33)["text"]
+def test_all_tokens_give_loss(random_views):
+    text = random_views(4, 33)["text"]
     assert min_k(text, k=1.0) == pytest.approx(loss(text), rel=1e-12)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_a_short_text_has_its_lowest_token(readings, size):
-    text = readings(size, size)["text"]
+def test_a_short_text_has_its_lowest_token(random_views, size):
+    text = random_views(size, size)["text"]
     assert min_k(text) == text.logp.min()
 
 
-def test_rises_with_k(readings):
-    text = readings(4, 40)["text"]
+def test_rises_with_k(random_views):
+    text = random_views(4, 40)["text"]
     scores = [min_k(text, k=k) for k in np.arange(1, 21) / 20]
     assert scores == sorted(scores)
 
 
-def test_the_order_of_tokens_does_not_show_in_the_last_bit(readings, make):
-    logp = readings(4, 40)["text"].logp
+def test_the_order_of_tokens_does_not_show_in_the_last_bit(random_views, make):
+    logp = random_views(4, 40)["text"].logp
     shuffled = np.random.default_rng(0).permutation(logp)
     assert min_k(make(logp), k=0.5) == min_k(make(shuffled), k=0.5)
 

@@ -16,25 +16,25 @@ def test_by_hand(make):
 
 @pytest.mark.parametrize("size", range(1, 51))
 @pytest.mark.parametrize("k", [0.1, 0.35, 1.0])
-def test_equals_a_loop(readings, size, k):
-    reads = readings(size, size)
+def test_equals_a_loop(random_views, size, k):
+    views = random_views(size, size)
     deviations = []
-    for base, tuned in zip(reads["text"].logp, reads["tuned"].logp, strict=True):
+    for base, tuned in zip(views["text"].logp, views["tuned"].logp, strict=True):
         deviations.append(float(base) - float(tuned))
     deviations.sort()
     n = max(1, int(k * size))
     expected = sum(deviations[:n]) / n
-    assert min_k_deviation(reads["text"], reads["tuned"], k=k) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert min_k_deviation(views["text"], views["tuned"], k=k) == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
 @pytest.mark.parametrize("size", [1, 9, 30])
-def test_an_identical_pair_scores_zero(readings, size):
-    text = readings(1, size)["text"]
+def test_an_identical_pair_scores_zero(random_views, size):
+    text = random_views(1, size)["text"]
     assert min_k_deviation(text, text) == 0
 
 
-def test_all_tokens_give_the_deviation_of_loss(readings):
-    base, tuned = (readings(1, 30)[view] for view in ("text", "tuned"))
+def test_all_tokens_give_the_deviation_of_loss(random_views):
+    base, tuned = (random_views(1, 30)[view] for view in ("text", "tuned"))
     assert min_k_deviation(base, tuned, k=1.0) == pytest.approx(loss(base) - loss(tuned), rel=1e-12)
 
 

@@ -16,8 +16,8 @@ def test_by_hand(make):
 
 @pytest.mark.parametrize("size", range(1, 51))
 @pytest.mark.parametrize("k", [0.05, 0.2, 0.35, 1.0])
-def test_equals_a_loop(readings, size, k):
-    text = readings(size, size)["text"]
+def test_equals_a_loop(random_views, size, k):
+    text = random_views(size, size)["text"]
     z = []
     for logp, mean, std in zip(text.logp, text.mean, text.std, strict=True):
         z.append((float(logp) - float(mean)) / float(std))
@@ -26,14 +26,14 @@ def test_equals_a_loop(readings, size, k):
     assert min_k_pp(text, k=k) == pytest.approx(sum(z[:n]) / n, rel=1e-12, abs=1e-12)
 
 
-def test_standard_moments_give_min_k(readings, make):
-    logp = readings(4, 33)["text"].logp
+def test_standard_moments_give_min_k(random_views, make):
+    logp = random_views(4, 33)["text"].logp
     plain = make(logp, mean=[0.0] * 33, std=[1.0] * 33)
     assert min_k_pp(plain, k=0.3) == min_k(plain, k=0.3)
 
 
-def test_does_not_change_when_every_token_is_rescaled(readings, make):
-    text = readings(4, 33)["text"]
+def test_does_not_change_when_every_token_is_rescaled(random_views, make):
+    text = random_views(4, 33)["text"]
     rescaled = make(3 * text.logp - 1, mean=3 * text.mean - 1, std=3 * text.std)
     assert min_k_pp(rescaled) == pytest.approx(min_k_pp(text), rel=1e-12)
 

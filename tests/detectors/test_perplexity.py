@@ -12,16 +12,16 @@ def test_by_hand(make):
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 50])
-def test_equals_the_inverse_geometric_mean(readings, size):
-    text = readings(size, size)["text"]
+def test_equals_the_inverse_geometric_mean(random_views, size):
+    text = random_views(size, size)["text"]
     product = 1.0
     for value in text.logp:
         product *= math.exp(value) ** (1 / size)
     assert perplexity(text) == pytest.approx(-1 / product, rel=1e-12)
 
 
-def test_is_minus_exp_of_minus_loss(readings):
-    text = readings(3, 20)["text"]
+def test_is_minus_exp_of_minus_loss(random_views):
+    text = random_views(3, 20)["text"]
     assert perplexity(text) == pytest.approx(-math.exp(-loss(text)), rel=1e-12)
 
 

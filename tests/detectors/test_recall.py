@@ -8,14 +8,14 @@ def test_by_hand(make):
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 50])
-def test_equals_a_loop(readings, size):
-    reads = readings(size, size)
-    plain, primed = (sum(map(float, reads[view].logp)) / size for view in ("text", "primed"))
-    assert recall(reads["text"], reads["primed"]) == pytest.approx(primed / plain, rel=1e-12)
+def test_equals_a_loop(random_views, size):
+    views = random_views(size, size)
+    plain, primed = (sum(map(float, views[view].logp)) / size for view in ("text", "primed"))
+    assert recall(views["text"], views["primed"]) == pytest.approx(primed / plain, rel=1e-12)
 
 
-def test_a_prefix_that_changes_nothing_scores_one(readings):
-    text = readings(0, 12)["text"]
+def test_a_prefix_that_changes_nothing_scores_one(random_views):
+    text = random_views(0, 12)["text"]
     assert recall(text, text) == 1
 
 

@@ -13,22 +13,22 @@ def test_difference_by_hand(make):
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 50])
-def test_equals_a_loop(readings, size):
-    reads = readings(size, size)
-    text, other = (sum(map(float, reads[view].logp)) / reads[view].logp.size for view in ("text", "reference"))
-    assert reference(reads["text"], reads["reference"]) == pytest.approx(-text / other, rel=1e-12)
-    assert reference(reads["text"], reads["reference"], difference=True) == pytest.approx(text - other, rel=1e-12)
+def test_equals_a_loop(random_views, size):
+    views = random_views(size, size)
+    text, other = (sum(map(float, views[view].logp)) / views[view].logp.size for view in ("text", "reference"))
+    assert reference(views["text"], views["reference"]) == pytest.approx(-text / other, rel=1e-12)
+    assert reference(views["text"], views["reference"], difference=True) == pytest.approx(text - other, rel=1e-12)
 
 
-def test_the_deviation_of_the_difference_is_that_of_loss(readings):
-    reads = readings(5, 20)
-    base, tuned, other = reads["text"], reads["tuned"], reads["reference"]
+def test_the_deviation_of_the_difference_is_that_of_loss(random_views):
+    views = random_views(5, 20)
+    base, tuned, other = views["text"], views["tuned"], views["reference"]
     deviation = reference(base, other, difference=True) - reference(tuned, other, difference=True)
     assert deviation == pytest.approx(loss(base) - loss(tuned), abs=1e-12)
 
 
-def test_a_model_beside_itself_scores_minus_one_or_zero(readings):
-    text = readings(5, 20)["text"]
+def test_a_model_beside_itself_scores_minus_one_or_zero(random_views):
+    text = random_views(5, 20)["text"]
     assert reference(text, text) == -1
     assert reference(text, text, difference=True) == 0
 

@@ -45,8 +45,8 @@ def test_both_limits_are_strict(text):
 
 
 @pytest.mark.parametrize("size", [*range(1, 21), 50, 101])
-def test_equals_a_loop_over_the_grid(readings, size):
-    text = readings(size, size)["text"]
+def test_equals_a_loop_over_the_grid(random_views, size):
+    text = random_views(size, size)["text"]
     for entropy in (0.5, 2.0, 4.5, 10.0):
         for k in (10.0, 40.0, 70.0, 100.0):
             score, name = slow(text, entropy, k)
@@ -67,9 +67,9 @@ def test_percentile_is_numpys_to_the_bit_at_every_size(k):
         assert _percentile(np.sort(values), float(k)) == np.percentile(values, k)
 
 
-def test_no_entropy_limit_and_all_percentiles_give_loss_without_the_best_token(readings):
-    logp = readings(8, 30)["text"].logp
-    text = readings(8, 30)["text"]
+def test_no_entropy_limit_and_all_percentiles_give_loss_without_the_best_token(random_views):
+    logp = random_views(8, 30)["text"].logp
+    text = random_views(8, 30)["text"]
     assert surp(text, entropy=1e9, k=100.0) == pytest.approx((logp.sum() - logp.max()) / 29, rel=1e-12)
 
 
@@ -87,8 +87,8 @@ def test_equal_tokens_have_no_one_below(make):
 
 @pytest.mark.parametrize("size", [1, 2, 5, 30])
 @pytest.mark.parametrize("entropy", [0.5, 2.0, 10.0])
-def test_a_fallback_stays_among_the_text_s_own_values(readings, size, entropy):
-    text = readings(size, size)["text"]
+def test_a_fallback_stays_among_the_text_s_own_values(random_views, size, entropy):
+    text = random_views(size, size)["text"]
     assert text.logp.min() <= surp(text, entropy=entropy, k=10.0) <= text.logp.mean()
 
 

@@ -29,8 +29,8 @@ def test_the_level_is_the_default_one(make):
     assert zlib(make([-1.0], text=letters)) == -1 / sizes[-1]
 
 
-def test_times_the_compressed_size_is_loss(readings):
-    text = readings(1, 30)["text"]
+def test_times_the_compressed_size_is_loss(random_views):
+    text = random_views(1, 30)["text"]
     size = len(stdlib.compress(text.text.encode()))
     assert zlib(text) * size == pytest.approx(loss(text), rel=1e-12)
 
