@@ -9,79 +9,13 @@ parameters that names the fallback used for the score of a text, or returns None
 
 import importlib
 import inspect
-import math
 import pkgutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from fsd.errors import UsageError
-from fsd.search_space import Search
-from fsd.views import VIEWS
+from fsd.views import VIEWS, Detector
 
-
-@dataclass(frozen=True)
-class Detector:
-    """A detector function with fixed settings.
-
-    Attributes:
-        name: name of the file and the function.
-        function: maps views to the score.
-        views: names of the views, in the order of the positional parameters.
-        settings: values of the keyword-only parameters.
-        search: search space of the settings that can be tuned.
-        fallback: returns the name of the fallback used for a text, or None.
-        needs: fields of `TokenStats` used besides text and logp, which an API may not provide.
-    """
-
-    name: str
-    function: Callable[..., float]
-    views: tuple[str, ...]
-    settings: Mapping[str, Any]
-    search: Mapping[str, Search]
-    fallback: Callable[..., str | None] | None = None
-    needs: tuple[str, ...] = ()
-
-    @property
-    def paired(self) -> bool:
-        """Whether the detector compares base and tuned model itself: its score is an FSD; it has no base score."""
-        return "tuned" in self.views
-
-    def __call__(self, statistics: Mapping[str, Any]) -> float:
-        """S(x) of one text from its token statistics by view name.
-
-        Raises:
-            ValueError: if the score is not finite.
-        """
-        score = float(self.function(*(statistics[view] for view in self.views), **self.settings))
-        if not math.isfinite(score):
-            raise ValueError(f"detector {self.name} must give a finite score, got {score}")
-        return score
-
-    def fallback_of(self, statistics: Mapping[str, Any]) -> str | None:
-        """Name of the fallback used for the score of a text, or None."""
-        if self.fallback is None:
-            return None
-        return self.fallback(*(statistics[view] for view in self.views), **self.settings)
-
-    def with_settings(self, **settings: Any) -> "Detector":
-        """The same detector with other values of some settings.
-
-        Raises:
-            UsageError: for an unknown setting, or a value of another type.
-        """
-        for key, value in settings.items():
-            if key not in self.settings:
-                allowed = ", ".join(self.settings) or "none"
-                raise UsageError(f"setting of {self.name} must be one of {allowed}; got {key!r}")
-            _check_type(f"{self.name}.{key}", value, self.settings[key])
-        return replace(self, settings={**self.settings, **settings})
-
-
-def _check_type(name: str, value: Any, default: Any) -> None:
-    allowed = (int, float) if isinstance(default, int | float) else type(default)
-    if not isinstance(value, allowed) or isinstance(value, bool) != isinstance(default, bool):
-        raise UsageError(f"{name} must be of the type of its default {default!r}; got {value!r}")
+__all__ = ["Detector", "load", "names"]
 
 
 def names() -> tuple[str, ...]:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from fsd.data.documents import Document
     from fsd.evaluation.intervals import Estimate
     from fsd.scoring.cache import SQLiteStore
-    from fsd.scoring.deviation import Detector, Deviation
+    from fsd.scoring.deviation import Deviation
     from fsd.token_stats import Scorer
-    from fsd.views import ViewInputs
+    from fsd.views import Detector, ViewInputs
 
 
 def main(config: ScoreConfig) -> None:

@@ -21,8 +21,9 @@ from fsd.evaluation.calibration import Calibration, calibrate
 from fsd.evaluation.conclusions import conclusions
 from fsd.evaluation.intervals import Bootstrap
 from fsd.evaluation.metrics import METRICS, Row, auc, best_threshold, by_key, compare, estimates
-from fsd.scoring.deviation import Detector, Deviation
+from fsd.scoring.deviation import Deviation
 from fsd.token_stats import Scores
+from fsd.views import Detector
 
 STATES = ("base", "tuned", "fsd")
 

@@ -10,37 +10,20 @@ difference.
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fsd.errors import UsageError
 from fsd.progress import progress
 from fsd.token_stats import FloatArray, Scorer, Scores, TokenStats
-from fsd.views import FORMS, LISTS, View, ViewInputs, unavailable, view_in
+from fsd.views import FORMS, LISTS, Detector, View, ViewInputs, unavailable, view_in
 
 if TYPE_CHECKING:
     import pandas as pd
 
 CHUNK = 1024
 """Texts whose token statistics are in memory at once."""
-
-
-class Detector(Protocol):
-    """The part of `detectors.Detector` that scoring and evaluation use."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102 - see detectors.Detector
-    @property
-    def views(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def needs(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def paired(self) -> bool: ...  # noqa: D102
-    @property
-    def settings(self) -> Mapping[str, Any]: ...  # noqa: D102
-    def __call__(self, views: Mapping[str, Any], /) -> float: ...  # noqa: D102
-    def fallback_of(self, views: Mapping[str, Any], /) -> str | None: ...  # noqa: D102
 
 
 @dataclass

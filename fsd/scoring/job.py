@@ -8,10 +8,10 @@ from fsd.config import AdapterConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.models.finetuning import plan
 from fsd.models.language_model import LanguageModel
-from fsd.scoring.deviation import Detector, Deviation, evaluate, usable
+from fsd.scoring.deviation import Deviation, evaluate, usable
 from fsd.scoring.scorers import build_scorers, view_inputs
 from fsd.token_stats import Scorer
-from fsd.views import ViewInputs
+from fsd.views import Detector, ViewInputs
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import detectors
 from detectors import Detector
 from fsd.config import DetectorConfig
 from fsd.errors import UsageError
-from fsd.scoring.deviation import Detector as ScoringDetector
 from pipelines.common.adapter_files import SETUP, read_setup
 
 
@@ -27,7 +26,7 @@ def load_detectors(config: DetectorConfig) -> list[Detector]:
     return [detectors.load(name, **{**tuned.get(name, {}), **settings.get(name, {})}) for name in names]
 
 
-def cheap(detectors: Iterable[ScoringDetector]) -> list[ScoringDetector]:
+def cheap(detectors: Iterable[Detector]) -> list[Detector]:
     """The detectors that need no forward pass over other texts, such as neighbours or a prefix."""
     return [detector for detector in detectors if not {"neighbours", "primed"} & set(detector.views)]
 

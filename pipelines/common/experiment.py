@@ -14,12 +14,12 @@ from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
 from fsd.net.hub import EMBEDDED, locate
 from fsd.scoring import job
-from fsd.scoring.deviation import Detector, Deviation
+from fsd.scoring.deviation import Deviation
 from fsd.scoring.job import ScoringJob
 from fsd.scoring.scorers import reader_names
 from fsd.token_stats import Scorer
 from fsd.tracking import Run
-from fsd.views import ViewInputs, unavailable
+from fsd.views import Detector, ViewInputs, unavailable
 from pipelines.common.adapter_files import recorded_training
 from pipelines.common.detection import cheap
 
