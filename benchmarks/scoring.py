@@ -28,7 +28,7 @@ import torch
 
 from fsd.models.language_model import DTYPES, BaseIdentity, LanguageModel, torch_device
 from fsd.scoring.logit_statistics import token_statistics
-from fsd.scoring.model_scorer import ModelScorer, fitting, windows
+from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt
 
 VOCABULARY = 50304
@@ -84,17 +84,11 @@ def random_model(shape: str, texts: int, *, device: torch.device, dtype: torch.d
 
 def inputs(model: RandomModel, budget: int) -> list[torch.Tensor]:
     """The padded batches that `ModelScorer` makes of all texts under a token budget."""
-    spans = [span for i, row in enumerate(model.rows) for span in windows(i, len(row), 0, model.context)]
-    order = sorted(spans, key=lambda span: (-span.size, span.prompt, span.begin))
-    batches, begin = [], 0
-    while begin < len(order):
-        end = fitting(order, begin, budget)
-        x = torch.zeros((end - begin, order[begin].size), dtype=torch.long)
-        for r, span in enumerate(order[begin:end]):
-            x[r, : span.size] = torch.tensor([0, *model.rows[span.prompt]][: span.size])
-        batches.append(x)
-        begin = end
-    return batches
+    scorer = ModelScorer(model)
+    scorer.max_batch_tokens = budget
+    plan = scorer.plan([Prompt(str(i)) for i in range(len(model.rows))])
+    rows = [[torch.tensor(plan.ids[w.prompt][w.begin : w.end]) for w in batch] for batch in plan.batches]
+    return [torch.nn.utils.rnn.pad_sequence(batch, batch_first=True) for batch in rows]
 
 
 @torch.inference_mode()

@@ -7,7 +7,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ class FrequencyTable:
         counts = np.zeros(vocabulary, dtype=np.int64)
         shared = min(vocabulary, self.vocabulary)
         counts[:shared] = self.counts[:shared]
-        return FrequencyTable(counts, self.fingerprint, model, self.corpus, self.documents)
+        return replace(self, counts=counts, model=model)
 
     def save(self, file: Path) -> None:
         """Write the table atomically: `.npz` without pickles, the same bytes for the same table.
@@ -85,20 +85,13 @@ class FrequencyTable:
         Raises:
             UsageError: if the file cannot be written.
         """
-        about = {
-            "format": FORMAT,
-            "fingerprint": self.fingerprint,
-            "model": self.model,
-            "corpus": self.corpus,
-            "documents": self.documents,
-            "tokens": self.tokens,
-        }
+        fields = {name: getattr(self, name) for name in ("fingerprint", "model", "corpus", "documents", "tokens")}
         temporary = None
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as out:
                 temporary = Path(out.name)
-                np.savez_compressed(out, counts=self.counts, about=np.array(json.dumps(about)))
+                np.savez_compressed(out, counts=self.counts, about=np.array(json.dumps({"format": FORMAT} | fields)))
             temporary.chmod(0o644)
             temporary.replace(file)
         except OSError as error:
