@@ -13,10 +13,11 @@ import numpy as np
 import tyro
 
 import detectors
+from fsd.config import TuneConfig
 from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import TokenStats
 from fsd.tuning.objective import DetectorTask, ValidationSet, grouped_folds
-from fsd.tuning.optuna_study import Plan, search
+from fsd.tuning.optuna_study import search
 from fsd.views import View
 
 
@@ -62,7 +63,7 @@ def main(config: Benchmark) -> None:
             for workers in config.workers:
                 task.known.clear()
                 with tempfile.TemporaryDirectory() as folder:
-                    plan = Plan(url.format(folder=folder), trials=config.trials, workers=workers)
+                    plan = TuneConfig(storage=url.format(folder=folder), trials=config.trials, workers=workers)
                     wall, cpu = time.perf_counter(), time.process_time()
                     records = search(task, name, {}, plan)
                     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

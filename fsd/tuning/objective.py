@@ -1,5 +1,6 @@
 """The objective of tuning: the value of settings on labelled texts by cross-validation, and grids over settings."""
 
+import functools
 import itertools
 import json
 import math
@@ -20,9 +21,7 @@ from fsd.token_stats import FloatArray, IntArray
 
 OBJECTIVES: dict[str, Callable[[BoolArray, FloatArray], float]] = {
     "auc": auc,
-    "tpr_at_1fpr": lambda labels, scores: tpr_at_fpr(labels, scores, 0.01),
-    "tpr_at_5fpr": lambda labels, scores: tpr_at_fpr(labels, scores, 0.05),
-    "tpr_at_10fpr": lambda labels, scores: tpr_at_fpr(labels, scores, 0.10),
+    **{f"tpr_at_{percent}fpr": functools.partial(tpr_at_fpr, fpr=percent / 100) for percent in (1, 5, 10)},
 }
 """Name → measure of labels and scores; the names are those of `fsd.evaluation.metrics.METRICS`."""
 PER_DECADE = 3

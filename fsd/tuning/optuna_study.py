@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from multiprocessing import get_context
 from typing import Any
@@ -17,6 +16,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
+from fsd.config import TuneConfig
 from fsd.errors import UsageError
 from fsd.progress import progress
 from fsd.search_space import Choice, Search
@@ -28,45 +28,32 @@ STALE_AFTER = timedelta(minutes=1)
 """Age from which a running detector trial counts as killed: those take seconds at most and send no heartbeats."""
 MAX_FAILURES = 10
 """Consecutive failed trials after which a process stops."""
+PRUNERS = {
+    "median": optuna.pruners.MedianPruner,
+    "hyperband": optuna.pruners.HyperbandPruner,
+    "none": optuna.pruners.NopPruner,
+}
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How trials are sampled and where they are stored.
-
-    Attributes:
-        storage: URL, see `fsd.tuning.optuna_storage`.
-        sampler: tpe, grid or random.
-        trials: finished trials wanted, over all processes; a grid is always completed.
-        timeout: seconds after which no new trial starts.
-        workers: number of processes.
-        seed: of the sampler.
-        pruner: median, hyperband or none.
-        long_trials: whether a trial takes minutes: it then sends heartbeats, and its failure does not end the study.
-    """
-
-    storage: str
-    sampler: str = "tpe"
-    trials: int = 200
-    timeout: float | None = None
-    workers: int = 1
-    seed: int = 0
-    pruner: str = "none"
-    long_trials: bool = False
-
-    def uses_grid(self, space: Mapping[str, Search]) -> bool:
-        """Whether the grid is searched: on request, or because it holds the whole space in at most `trials` cells."""
-        return self.sampler == "grid" or (finite(space) and len(whole_grid(space)) <= self.trials)
+def _uses_grid(space: Mapping[str, Search], config: TuneConfig) -> bool:
+    """Whether the grid is searched: on request, or because it holds the whole space in at most `trials` cells."""
+    return config.sampler == "grid" or (finite(space) and len(whole_grid(space)) <= config.trials)
 
 
-def search(task: Task, name: str, setup: Mapping[str, Any], plan: Plan) -> list[TrialRecord]:
+def _is_long(config: TuneConfig) -> bool:
+    """Whether a trial takes minutes."""
+    return config.tune == "adapter"
+
+
+def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) -> list[TrialRecord]:
     """Run or continue the study until it is complete; trials of other processes count as well.
 
     Args:
         task: what is tuned; it must pickle, because it is sent to the workers.
         name: of the study in the storage.
         setup: everything that a trial's value depends on, as JSON values; stored with the study.
-        plan: how trials are sampled.
+        config: sampler, number of trials, timeout, workers, pruner, storage and seed. Adapter trials take minutes:
+            they send heartbeats, and a failure does not end the study.
 
     Returns:
         All finished trials, in the order of their numbers.
@@ -75,19 +62,19 @@ def search(task: Task, name: str, setup: Mapping[str, Any], plan: Plan) -> list[
         UsageError: if the study was created with another setup, the storage cannot be reached, or no trial finished.
     """
     with _quiet_optuna():
-        create_study(name, setup, plan.storage)
-        deadline = None if plan.timeout is None else time.time() + plan.timeout
-        if plan.workers == 1:
-            run_trials(task, name, plan, deadline, show_progress=True)
+        create_study(name, setup, config.storage)
+        deadline = None if config.timeout is None else time.time() + config.timeout
+        if config.workers == 1:
+            run_trials(task, name, config, deadline, show_progress=True)
         else:
-            with ProcessPoolExecutor(plan.workers, mp_context=get_context("spawn")) as pool:
+            with ProcessPoolExecutor(config.workers, mp_context=get_context("spawn")) as pool:
                 jobs = [
-                    pool.submit(run_trials, task, name, plan, deadline, show_progress=worker == 0)
-                    for worker in range(plan.workers)
+                    pool.submit(run_trials, task, name, config, deadline, show_progress=worker == 0)
+                    for worker in range(config.workers)
                 ]
                 for job in as_completed(jobs):
                     job.result()
-        study = optuna.load_study(study_name=name, storage=open_storage(plan.storage))
+        study = optuna.load_study(study_name=name, storage=open_storage(config.storage))
         records = [_record(task, trial) for trial in study.get_trials(deepcopy=False, states=FINISHED)]
         if not any(record.state == "complete" for record in records):
             failed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
@@ -127,25 +114,25 @@ def _difference(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}: begun with {stored.get(key, missing)}, got {wanted.get(key, missing)}" for key in keys)
 
 
-def run_trials(task: Task, name: str, plan: Plan, deadline: float | None, *, show_progress: bool) -> None:
+def run_trials(task: Task, name: str, config: TuneConfig, deadline: float | None, *, show_progress: bool) -> None:
     """Run trials in this process until the study is complete or the deadline has passed."""
     with _quiet_optuna():
         study = optuna.load_study(
             study_name=name,
-            storage=open_storage(plan.storage, heartbeat=plan.long_trials),
-            sampler=_sampler(task.space, plan),
-            pruner=_pruner(plan.pruner),
+            storage=open_storage(config.storage, heartbeat=_is_long(config)),
+            sampler=_sampler(task.space, config),
+            pruner=PRUNERS[config.pruner if _is_long(config) else "none"](),
         )
         known: dict[str, Sequence[float]] = {
             key_of(record.settings): record.folds
             for record in (_record(task, trial) for trial in study.get_trials(states=(TrialState.COMPLETE,)))
         }
-        on_grid = plan.uses_grid(task.space)
-        wanted = len(whole_grid(task.space)) if on_grid else plan.trials
+        on_grid = _uses_grid(task.space, config)
+        wanted = len(whole_grid(task.space)) if on_grid else config.trials
         failures = 0
 
         def done() -> int:
-            return len(_claims(study, plan)) if on_grid else len(study.get_trials(deepcopy=False, states=FINISHED))
+            return len(_claims(study, config)) if on_grid else len(study.get_trials(deepcopy=False, states=FINISHED))
 
         def after_trial(study: optuna.Study, trial: FrozenTrial) -> None:
             nonlocal failures
@@ -159,9 +146,9 @@ def run_trials(task: Task, name: str, plan: Plan, deadline: float | None, *, sho
             return
         with progress(wanted - done(), name, "trial", shown=show_progress) as bar:
             study.optimize(
-                lambda trial: _run_trial(task, trial, known, plan),
+                lambda trial: _run_trial(task, trial, known, config),
                 timeout=left,
-                catch=(Exception,) if plan.long_trials else (_CellClaimedError,),
+                catch=(Exception,) if _is_long(config) else (_CellClaimedError,),
                 callbacks=[after_trial],
             )
 
@@ -170,7 +157,7 @@ class _CellClaimedError(Exception):
     """The grid cell of a trial has been evaluated, or is being evaluated, by another trial."""
 
 
-def _claims(study: optuna.Study, plan: Plan) -> dict[int, int]:
+def _claims(study: optuna.Study, config: TuneConfig) -> dict[int, int]:
     """Grid cell → number of the first trial that has evaluated it or is evaluating it.
 
     `GridSampler` gives the trial of number n the cell n. Once those are used up it may give a cell that another process
@@ -180,21 +167,27 @@ def _claims(study: optuna.Study, plan: Plan) -> dict[int, int]:
     claims: dict[int, int] = {}
     for trial in study.get_trials(deepcopy=False, states=(*FINISHED, TrialState.RUNNING)):
         running = trial.state == TrialState.RUNNING
-        stale = running and not plan.long_trials and trial.datetime_start <= oldest
+        stale = running and not _is_long(config) and trial.datetime_start <= oldest
         if "grid_id" in trial.system_attrs and not stale:
             claims.setdefault(trial.system_attrs["grid_id"], trial.number)
     return claims
 
 
-def _run_trial(task: Task, trial: optuna.Trial, known: dict[str, Sequence[float]], plan: Plan) -> float:
+def _run_trial(task: Task, trial: optuna.Trial, known: dict[str, Sequence[float]], config: TuneConfig) -> float:
     study = trial.study
-    if plan.uses_grid(task.space) and trial.number not in _claims(study, plan).values():
+    if _uses_grid(task.space, config) and trial.number not in _claims(study, config).values():
         raise _CellClaimedError
     settings = {name: _suggest(trial, name, space) for name, space in task.space.items()}
     key = key_of(settings)
     if key not in known:
+
+        def report(value: float, step: int) -> None:
+            trial.report(value, step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+
         try:
-            known[key] = task.evaluate(settings, lambda value, step: _report(trial, value, step)).tolist()
+            known[key] = task.evaluate(settings, report).tolist()
         except optuna.TrialPruned:
             raise
         except BaseException as error:  # interruptions too: a grid would not offer the cell of a failed trial again
@@ -205,12 +198,6 @@ def _run_trial(task: Task, trial: optuna.Trial, known: dict[str, Sequence[float]
             raise
     trial.set_user_attr("folds", known[key])
     return float(np.mean(known[key]))
-
-
-def _report(trial: optuna.Trial, value: float, step: int) -> None:
-    trial.report(value, step)
-    if trial.should_prune():
-        raise optuna.TrialPruned
 
 
 def _suggest(trial: optuna.Trial, name: str, space: Search) -> Any:
@@ -252,16 +239,11 @@ class _SeededByTrial(BaseSampler):  # type: ignore[misc]  # mypy does not follow
         return self.sampler.sample_independent(study, trial, param_name, param_distribution)
 
 
-def _sampler(space: Mapping[str, Search], plan: Plan) -> BaseSampler:
-    if plan.uses_grid(space):
-        return optuna.samplers.GridSampler({name: grid(s) for name, s in space.items()}, seed=plan.seed)
-    kinds = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
-    return _SeededByTrial(kinds[plan.sampler], plan.seed)
-
-
-def _pruner(name: str) -> optuna.pruners.BasePruner:
-    kinds = {"median": optuna.pruners.MedianPruner, "hyperband": optuna.pruners.HyperbandPruner}
-    return kinds.get(name, optuna.pruners.NopPruner)()
+def _sampler(space: Mapping[str, Search], config: TuneConfig) -> BaseSampler:
+    if _uses_grid(space, config):
+        return optuna.samplers.GridSampler({name: grid(s) for name, s in space.items()}, seed=config.job.seed)
+    kind = optuna.samplers.TPESampler if config.sampler == "tpe" else optuna.samplers.RandomSampler
+    return _SeededByTrial(kind, config.job.seed)
 
 
 def _record(task: Task, trial: FrozenTrial) -> TrialRecord:

@@ -22,17 +22,16 @@ def main(config: TuneConfig) -> None:
     from pipelines.common import datasets, detection, experiment, run_log
     from pipelines.tune import adapter, detectors
     from pipelines.tune import run_log as tuning_log
-    from pipelines.tune.job import plan_of, tuning_data
+    from pipelines.tune.job import tuning_data
 
     job = config.job
-    plan_of(config)
     if config.tune == "detectors":
         detectors.tunable(config)
     elif job.adapter:
         raise UsageError(f"adapter must not be given where it is to be tuned; got {job.adapter!r}")
     labelled = datasets.load_texts(job.data, job.model)
     split, remarks = datasets.split_texts(labelled.documents, job.data, job.seed)
-    tuning_data(config, split, "")  # too few families are refused before a model is loaded
+    tuning_data(config, split, "")  # impossible numbers are refused before a model is loaded
     open_storage(config.storage)
     model = experiment.load_model(job)
     split = datasets.with_adapter_texts(split, job.adapter)

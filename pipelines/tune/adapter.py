@@ -20,11 +20,11 @@ from fsd.scoring.scorers import build_scorers, view_inputs
 from fsd.search_space import Choice, Range, Search
 from fsd.token_stats import FloatArray, Scorer
 from fsd.tracking import Run
-from fsd.tuning.objective import Settings, ValidationSet, Winner, winner
+from fsd.tuning.objective import Settings, ValidationSet, winner
 from fsd.tuning.optuna_study import importance, search
 from pipelines.common import detection, experiment
 from pipelines.tune import run_log
-from pipelines.tune.job import TuningData, TuningResult, plan_of
+from pipelines.tune.job import TuningData, TuningResult
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -169,11 +169,10 @@ def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run)
     scoring = experiment.prepare(model, data.split, requested, job, scorers)
     detectors = [detector for detector in requested if detector.name not in scoring.left_out]
     base = ViewStatistics.compute(texts, detectors, scorers, scoring.inputs, states=("base",))
-    validation = data.validation(base)
+    validation = replace(data.validation, statistics=base)
     task = AdapterTask(job, data.split.unseen, texts, detectors, validation, run, _loaded=(model, scorers))
-    plan = plan_of(config)
     name, setup = data.study_of(task)
-    trials = {task.label: search(task, name, setup, plan)}
+    trials = {task.label: search(task, name, setup, config)}
     task.parent = None
     best = winner(task, task.evaluate(task.default), trials[task.label], folds=config.folds)
     scores, means = [], []
@@ -182,26 +181,20 @@ def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run)
         means.append({name: float(values.mean()) for name, values in task.values().items()})
         statistics = task.statistics([document.text for document in data.split.test])
         scores.append({f"{d.name}.fsd": statistics.scores(d, "fsd") for d in detectors})
+    # The cross-validated choice maximises the mean over all detectors, so it holds for a detector only if it is alone.
+    cross_validated = best.cross_validated if len(detectors) == 1 else math.nan
+    winners = [
+        replace(best, label=f"{name}.fsd", default_value=mean, value=means[1][name], cross_validated=cross_validated)
+        for name, mean in means[0].items()
+    ]
     return TuningResult(
         job=replace(job, training=task.training(best.settings)),
         split=data.split._replace(unseen=tuple(task.unseen_share(best.settings))),
-        winners=_by_detector(best, *means),
+        winners=winners,
         trials=trials,
-        figures=run_log.draw(trials, {task.label: importance(name, plan.storage)}, config.objective),
+        figures=run_log.draw(trials, {task.label: importance(name, config.storage)}, config.objective),
         default=scores[0],
         tuned=scores[1],
         scorers=scorers,
         remarks=scoring.remarks,
     )
-
-
-def _by_detector(best: Winner, default: Mapping[str, float], tuned: Mapping[str, float]) -> list[Winner]:
-    """The winner once for each detector, with the detector's own validation means.
-
-    The cross-validated choice maximises the mean over all detectors, so it holds for a detector only if it is alone.
-    """
-    cross_validated = best.cross_validated if len(default) == 1 else math.nan
-    return [
-        replace(best, label=f"{name}.fsd", default_value=mean, value=tuned[name], cross_validated=cross_validated)
-        for name, mean in default.items()
-    ]

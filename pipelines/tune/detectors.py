@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,11 @@ from fsd.scoring.cache import MemoizedScorer
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.scorers import build_scorers
 from fsd.tracking import Run
-from fsd.tuning.objective import DetectorTask, TrialRecord, Winner, key_of, winner
-from fsd.tuning.optuna_study import Plan, create_study, importance, search
+from fsd.tuning.objective import DetectorTask, Winner, key_of, winner
+from fsd.tuning.optuna_study import create_study, importance, search
 from pipelines.common import detection, experiment
 from pipelines.tune import run_log
-from pipelines.tune.job import TuningData, TuningResult, plan_of
+from pipelines.tune.job import TuningData, TuningResult
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -56,8 +56,7 @@ def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run 
     scoring = experiment.prepare(model, data.split, detectors, config.job, scorers)
     detectors = [detector for detector in detectors if detector.name not in scoring.left_out]
     states = {detector.name: ("fsd",) if detector.paired else ("base", "fsd") for detector in detectors}
-    empty = data.validation(ViewStatistics({}))
-    tasks = [DetectorTask(d, state, empty) for d in detectors for state in states[d.name]]
+    tasks = [DetectorTask(d, state, data.validation) for d in detectors for state in states[d.name]]
     for task in tasks:  # a study with another setup is refused before the training
         create_study(*data.study_of(task), config.storage)
     if not model.adapted:
@@ -66,16 +65,21 @@ def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run 
     def statistics(texts: Sequence[str]) -> ViewStatistics:
         return ViewStatistics.compute(texts, detectors, scorers, scoring.inputs)
 
-    validation = data.validation(statistics([document.text for document in data.split.validation]))
+    known = statistics([document.text for document in data.split.validation])
+    validation = replace(data.validation, statistics=known)
     tasks = [replace(task, validation=validation) for task in tasks]
-    plan = plan_of(config)
-    trials = _search_all(tasks, data, plan)
-    for task in tasks:  # the values of the trials need not be computed again for the figures
+    started, trials = time.monotonic(), {}
+    for at, task in enumerate(tasks):
+        share = config.timeout  # the time is shared equally, and what one task leaves goes to the next
+        if share is not None:
+            share = max(0.0, share - (time.monotonic() - started)) / (len(tasks) - at)
+        trials[task.label] = search(task, *data.study_of(task), replace(config, timeout=share))
+        # The values of the trials need not be computed again for the figures.
         complete = (trial for trial in trials[task.label] if trial.state == "complete")
         task.known.update({key_of(trial.settings): np.array(trial.folds) for trial in complete})
     winners = [winner(t, t.evaluate(t.default), trials[t.label], folds=config.folds) for t in tasks]
     test = statistics([document.text for document in data.split.test])
-    importances = {task.label: importance(data.study_of(task)[0], plan.storage) for task in tasks}
+    importances = {task.label: importance(data.study_of(task)[0], config.storage) for task in tasks}
     return TuningResult(
         job=_with_settings(config.job, winners),
         split=data.split,
@@ -90,17 +94,6 @@ def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run 
         scorers=scorers,
         remarks=[*remarks, *scoring.remarks],
     )
-
-
-def _search_all(tasks: Sequence[DetectorTask], data: TuningData, plan: Plan) -> Mapping[str, list[TrialRecord]]:
-    """The finished trials of every task; the time is shared equally, and what one task leaves goes to the next."""
-    started, trials = time.monotonic(), {}
-    for at, task in enumerate(tasks):
-        share = None
-        if plan.timeout is not None:
-            share = max(0.0, plan.timeout - (time.monotonic() - started)) / (len(tasks) - at)
-        trials[task.label] = search(task, *data.study_of(task), replace(plan, timeout=share))
-    return trials
 
 
 def _with_settings(job: FSDConfig, winners: Sequence[Winner]) -> FSDConfig:

@@ -13,11 +13,9 @@ from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
-from fsd.evaluation.intervals import BoolArray
 from fsd.scoring.deviation import ViewStatistics
-from fsd.token_stats import IntArray, Scorer, Scores
+from fsd.token_stats import Scorer, Scores
 from fsd.tuning.objective import Task, TrialRecord, ValidationSet, Winner, grouped_folds
-from fsd.tuning.optuna_study import Plan
 
 
 @dataclass(frozen=True)
@@ -26,23 +24,15 @@ class TuningData:
 
     Attributes:
         split: unseen, validation and test texts.
-        member: (N,) labels of the validation texts.
-        folds: row numbers of each fold, see `fsd.tuning.objective.grouped_folds`.
-        objective: a key of `fsd.tuning.objective.OBJECTIVES`.
+        validation: the validation texts, without token statistics.
         setup: everything that a trial's value depends on, apart from the task.
         study: prefix of the names of the studies.
     """
 
     split: Split
-    member: BoolArray
-    folds: Sequence[IntArray]
-    objective: str
+    validation: ValidationSet
     setup: Mapping[str, Any]
     study: str
-
-    def validation(self, statistics: ViewStatistics) -> ValidationSet:
-        """The validation texts with their token statistics."""
-        return ValidationSet(statistics, self.member, self.folds, self.objective)
 
     def study_of(self, task: Task) -> tuple[str, dict[str, Any]]:
         """Name and setup of the study of a task."""
@@ -86,8 +76,13 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
         fingerprint: of the base model.
 
     Raises:
-        UsageError: if there are no validation texts, one class only, or too few families for the folds.
+        UsageError: for numbers out of range, no validation texts, one class only, or too few families for the folds.
     """
+    for name, value in (("trials", config.trials), ("workers", config.workers)):
+        if value < 1:
+            raise UsageError(f"{name} must be at least 1; got {value}")
+    if config.timeout is not None and config.timeout <= 0:
+        raise UsageError(f"timeout must be above 0 seconds; got {config.timeout}")
     texts = split.validation
     if not texts:
         raise UsageError("validation must hold texts to tune on; got none: give --validation a share above 0")
@@ -96,7 +91,7 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
     setup = study_setup(config, split, fingerprint)
     short = hashlib.sha256(json.dumps(setup, sort_keys=True).encode()).hexdigest()[:8]
     study = config.study or f"{config.job.data.domain}-{short}"
-    return TuningData(split, member, folds, config.objective, setup, study)
+    return TuningData(split, ValidationSet(ViewStatistics({}), member, folds, config.objective), setup, study)
 
 
 def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str, Any]:
@@ -123,30 +118,6 @@ def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str,
         "detectors": job.detection.detectors if config.tune == "adapter" else "one a study",
         "settings": list(job.detection.settings),
     }
-
-
-def plan_of(config: TuneConfig) -> Plan:
-    """How trials are sampled and stored.
-
-    Raises:
-        UsageError: for numbers out of range.
-    """
-    for name, value in (("trials", config.trials), ("workers", config.workers)):
-        if value < 1:
-            raise UsageError(f"{name} must be at least 1; got {value}")
-    if config.timeout is not None and config.timeout <= 0:
-        raise UsageError(f"timeout must be above 0 seconds; got {config.timeout}")
-    adapter = config.tune == "adapter"
-    return Plan(
-        config.storage,
-        config.sampler,
-        config.trials,
-        config.timeout,
-        config.workers,
-        config.job.seed,
-        config.pruner if adapter else "none",
-        long_trials=adapter,
-    )
 
 
 def digest(documents: Sequence[Document]) -> str:

@@ -12,14 +12,20 @@ import numpy as np
 import optuna
 import pytest
 
+from fsd.config import FSDConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.search_space import Choice, Range
 from fsd.tuning.objective import grid, key_of
 from fsd.tuning.optuna_storage import open_storage
-from fsd.tuning.optuna_study import FINISHED, MAX_FAILURES, Plan, create_study, importance, search
+from fsd.tuning.optuna_study import FINISHED, MAX_FAILURES, create_study, importance, search
 
 GRID = {"x": Range(0.1, 1.0, step=0.1), "flag": Choice((True, False))}
 WIDE = {"x": Range(0.1, 10.0, log=True), "n": Range(1, 5)}
+
+
+def settings(storage, sampler="tpe", *, seed=0, long_trials=False, pruner="none", **more):
+    tune = "adapter" if long_trials else "detectors"
+    return TuneConfig(job=FSDConfig(seed=seed), tune=tune, storage=storage, sampler=sampler, pruner=pruner, **more)
 
 
 class Hill:
@@ -53,43 +59,42 @@ def database(tmp_path):
 
 
 def test_a_small_space_is_searched_exhaustively_and_each_cell_once(database):
-    plan = Plan(database, trials=50)
-    trials = search(Hill(), "s", {}, plan)
+    trials = search(Hill(), "s", {}, settings(database, trials=50))
     assert len(trials) == len({key_of(t.settings) for t in trials}) == 20
     best = max(trials, key=lambda t: t.value)
     assert best.settings == {"x": 0.7, "flag": True}
     assert best.value == pytest.approx(0.105)
     assert best.folds == pytest.approx((0.1, 0.11))
-    assert importance("s", plan.storage)["x"] > 0.5
+    assert importance("s", database)["x"] > 0.5
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_a_wide_space_is_sampled_within_its_bounds(storage, sampler):
-    trials = search(Hill(WIDE), "s", {}, Plan(storage, sampler, trials=15))
+    trials = search(Hill(WIDE), "s", {}, settings(storage, sampler, trials=15))
     assert len(trials) == 15
     assert all(0.1 <= t.settings["x"] <= 10 and t.settings["n"] in range(1, 6) for t in trials)
     assert len({t.settings["x"] for t in trials}) == 15
 
 
 def test_the_same_seed_gives_the_same_trials(tmp_path):
-    runs = [search(Hill(WIDE), "s", {}, Plan(f"sqlite:///{tmp_path}/{n}.db", trials=12, seed=5)) for n in "ab"]
+    runs = [search(Hill(WIDE), "s", {}, settings(f"sqlite:///{tmp_path}/{n}.db", trials=12, seed=5)) for n in "ab"]
     assert [(t.settings, t.folds) for t in runs[0]] == [(t.settings, t.folds) for t in runs[1]]
 
 
 def test_a_complete_study_is_not_run_again_and_a_larger_one_continues(storage, tmp_path):
-    first = search(Hill(WIDE), "s", {}, Plan(storage, trials=6))
+    first = search(Hill(WIDE), "s", {}, settings(storage, trials=6))
     again = Hill(WIDE)
-    assert search(again, "s", {}, Plan(storage, trials=6)) == first
+    assert search(again, "s", {}, settings(storage, trials=6)) == first
     assert again.evaluated == 0
-    more = search(again, "s", {}, Plan(storage, trials=10))
+    more = search(again, "s", {}, settings(storage, trials=10))
     assert more[:6] == first
     assert again.evaluated == 4
-    uninterrupted = search(Hill(WIDE), "s", {}, Plan(f"journal:{tmp_path}/other.log", trials=10))
+    uninterrupted = search(Hill(WIDE), "s", {}, settings(f"journal:{tmp_path}/other.log", trials=10))
     assert [t.settings for t in more] == [t.settings for t in uninterrupted]
 
 
 def test_other_settings_under_the_same_name_are_refused(storage):
-    search(Hill(), "s", {"objective": "auc", "folds": 5}, Plan(storage))
+    search(Hill(), "s", {"objective": "auc", "folds": 5}, settings(storage))
     assert optuna.load_study(study_name="s", storage=open_storage(storage)).user_attrs["setup"] == {
         "objective": "auc",
         "folds": 5,
@@ -97,7 +102,7 @@ def test_other_settings_under_the_same_name_are_refused(storage):
     with pytest.raises(
         UsageError, match=r"'s' must be continued .*objective: begun with auc, got tpr.*another --study"
     ):
-        search(Hill(), "s", {"objective": "tpr", "folds": 5}, Plan(storage))
+        search(Hill(), "s", {"objective": "tpr", "folds": 5}, settings(storage))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +121,7 @@ def test_a_storage_out_of_reach_is_refused_in_one_line(tmp_path, url):
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "text.db").write_text("no database, but long enough to be read as one" * 50)
     with pytest.raises(UsageError, match=r"^storage must be [^\n]*$"):
-        search(Hill(), "s", {}, Plan(url.format(folder=tmp_path)))
+        search(Hill(), "s", {}, settings(url.format(folder=tmp_path)))
 
 
 def test_no_password_is_in_a_message(tmp_path):
@@ -140,7 +145,7 @@ def test_a_failed_trial_is_retried_once(database):
             return super().evaluate(settings, report)
 
     task = Shaky(WIDE)
-    finished_trials = search(task, "s", {}, Plan(database, trials=4, long_trials=True))
+    finished_trials = search(task, "s", {}, settings(database, trials=4, long_trials=True))
     trials = optuna.load_study(study_name="s", storage=database).trials
     failed = [t for t in trials if t.state.name == "FAIL"]
     retried = [t for t in trials if t.system_attrs.get("failed_trial") == failed[0].number]
@@ -158,7 +163,7 @@ def test_a_study_that_only_fails_stops_with_the_reason(storage):
 
     task = Broken(WIDE)
     with pytest.raises(UsageError, match=r"at least one trial.*the loss must stay finite"):
-        search(task, "s", {}, Plan(storage, trials=50, long_trials=True))
+        search(task, "s", {}, settings(storage, trials=50, long_trials=True))
     assert task.evaluated == MAX_FAILURES
 
 
@@ -171,7 +176,7 @@ def test_a_trial_that_is_behind_is_pruned_between_stages(storage, pruner):
                 report(-float(self.evaluated), step)  # each trial is worse than all before
             return np.array([-float(self.evaluated)])
 
-    trials = search(Staged(WIDE), "s", {}, Plan(storage, trials=8, pruner=pruner, long_trials=True))
+    trials = search(Staged(WIDE), "s", {}, settings(storage, trials=8, pruner=pruner, long_trials=True))
     assert len(trials) == 8
     if pruner == "median":
         assert [t.state for t in trials] == ["complete"] * 5 + ["pruned"] * 3
@@ -180,16 +185,16 @@ def test_a_trial_that_is_behind_is_pruned_between_stages(storage, pruner):
 
 def test_no_trial_starts_after_the_timeout(storage):
     with pytest.raises(UsageError, match="the time was up before"):
-        search(Hill(), "s", {}, Plan(storage, timeout=0.0))
+        search(Hill(), "s", {}, settings(storage, timeout=0.0))
 
 
 SCRIPT = """
 import sys
 sys.path.insert(0, {tests!r})
-from test_optuna_study import Hill, WIDE
-from fsd.tuning.optuna_study import Plan, search
+from test_optuna_study import Hill, WIDE, settings
+from fsd.tuning.optuna_study import search
 
-search(Hill(WIDE, wait=0.05), "s", {{}}, Plan({storage!r}, trials=30))
+search(Hill(WIDE, wait=0.05), "s", {{}}, settings({storage!r}, trials=30))
 """
 
 
@@ -216,7 +221,7 @@ def test_after_a_kill_no_finished_trial_is_lost_and_none_is_repeated(database):
     before = {t.number: t.params for t in finished(database)}
     assert 8 <= len(before) < 30
     task = Hill(WIDE)
-    after = search(task, "s", {}, Plan(database, trials=30))
+    after = search(task, "s", {}, settings(database, trials=30))
     assert len(after) == 30
     assert task.evaluated == 30 - len(before)
     assert {t.number: t.settings for t in after if t.number in before} == before
@@ -230,9 +235,9 @@ def test_an_interrupted_grid_is_completed(storage):
             return super().evaluate(settings, report)
 
     with pytest.raises(KeyboardInterrupt):
-        search(Interrupted(), "s", {}, Plan(storage))
+        search(Interrupted(), "s", {}, settings(storage))
     task = Hill()
-    trials = search(task, "s", {}, Plan(storage))
+    trials = search(task, "s", {}, settings(storage))
     assert len(trials) == len({key_of(t.settings) for t in trials}) == 20
     assert task.evaluated == 13
 
@@ -247,7 +252,7 @@ def test_the_grid_cell_of_a_killed_process_is_evaluated_after_a_while(storage, m
     create_study("s", {}, storage)
     optuna.load_study(study_name="s", storage=open_storage(storage)).add_trial(killed)
     task = Hill()
-    trials = search(task, "s", {}, Plan(storage))
+    trials = search(task, "s", {}, settings(storage))
     assert len(trials) == len({key_of(t.settings) for t in trials}) == task.evaluated == cells
 
 
@@ -255,7 +260,7 @@ def test_the_grid_cell_of_a_killed_process_is_evaluated_after_a_while(storage, m
 def test_commands_that_share_a_study_never_evaluate_the_same_settings(storage, space, sampler):
     tasks = [Hill(space, wait=0.01), Hill(space, wait=0.01)]
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda task: search(task, "s", {}, Plan(storage, sampler, trials=20)), tasks))
+        list(pool.map(lambda task: search(task, "s", {}, settings(storage, sampler, trials=20)), tasks))
     trials = optuna.load_study(study_name="s", storage=open_storage(storage)).get_trials(states=FINISHED)
     assert all(task.evaluated for task in tasks)
     assert len({key_of(t.params) for t in trials}) == len(trials) == sum(task.evaluated for task in tasks)
@@ -263,5 +268,5 @@ def test_commands_that_share_a_study_never_evaluate_the_same_settings(storage, s
 
 @pytest.mark.slow
 def test_workers_evaluate_no_grid_cell_twice(database):
-    trials = search(Hill(wait=0.05), "s", {}, Plan(database, workers=2))
+    trials = search(Hill(wait=0.05), "s", {}, settings(database, workers=2))
     assert len(trials) == len({key_of(t.settings) for t in trials}) == 20
