@@ -90,7 +90,12 @@ def dataset_verdict(
     half = rng.permutation(first.size) % 2 == 0
     shuffled = np.stack([first, *(rng.permutation(first) for _ in range(permutations))])
     statistics, weights = _cross_fitted(rows, shuffled, half)
-    reason = _refusal(blind)
+    reason = ""
+    if blind is not None and blind.auc is not None and blind.auc.low > REFUSE_ABOVE:
+        reason = (
+            f"a bag-of-words classifier separates the two data sets with AUC {blind.auc}: they differ in more than "
+            "membership; choose known non-members of the same source, time and kind"
+        )
     share = weights / weights.sum()
     return DatasetVerdict(
         p=None if reason else float((statistics >= statistics[0] - 1e-12).mean()),
@@ -143,33 +148,17 @@ def _gaps(rows: FloatArray, labels: BoolArray) -> FloatArray:
     return np.asarray(inside / np.maximum(count, 1) - outside / np.maximum(labels.shape[1] - count, 1))
 
 
-def _weights(gaps: FloatArray) -> FloatArray:
-    """Weights proportional to the positive part of the gap; equal weights if no gap is positive.
-
-    Negative gaps count as zero, since a data set that scores *lower* is no evidence of membership.
-    """
-    positive = np.maximum(gaps, 0.0)
-    return np.where(positive.sum(axis=1, keepdims=True) > 0, positive, 1.0)
-
-
 def _cross_fitted(rows: FloatArray, labels: BoolArray, half: BoolArray) -> tuple[FloatArray, FloatArray]:
     """(P,) standardised difference on held-out halves for each labelling, and (D,) weights of the first labelling."""
     covariance = np.atleast_2d(np.cov(rows.T, bias=True))
     total = np.zeros(labels.shape[0])
     used = np.zeros(rows.shape[1])
     for fit in (half, ~half):
-        weights = _weights(_gaps(rows[fit], labels[:, fit]))
+        # a data set that scores lower is no evidence of membership; equal weights if no gap is positive
+        positive = np.maximum(_gaps(rows[fit], labels[:, fit]), 0.0)
+        weights = np.where(positive.sum(axis=1, keepdims=True) > 0, positive, 1.0)
         spread = np.sqrt(np.einsum("pd,de,pe->p", weights, covariance, weights))
         gap = (weights * _gaps(rows[~fit], labels[:, ~fit])).sum(axis=1)
         total += np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0) / 2
         used += weights[0] / weights[0].sum()
     return total, used
-
-
-def _refusal(blind: Control | None) -> str:
-    if blind is None or blind.auc is None or blind.auc.low <= REFUSE_ABOVE:
-        return ""
-    return (
-        f"a bag-of-words classifier separates the two data sets with AUC {blind.auc}: they differ in more than "
-        "membership; choose known non-members of the same source, time and kind"
-    )

@@ -216,7 +216,7 @@ def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None 
     metrics = {name: metric for name, metric in METRICS.items() if threshold is not None or not metric.needs_threshold}
     rows = bootstrap.values(scores, [metric.of for metric in metrics.values()], threshold)
     measured = {name: percentiles(row[0], row[1:]) for name, row in zip(metrics, rows, strict=True)}
-    if "auc" in measured and measured["auc"].value in (0, 1):
+    if measured["auc"].value in (0, 1):
         sides = (bootstrap.member, ~bootstrap.member)
         bound = separated(*(np.unique(bootstrap.group[side]).size for side in sides))
         measured["auc"] = Estimate(1.0, bound, 1.0) if measured["auc"].value else Estimate(0.0, 0.0, 1 - bound)
