@@ -137,7 +137,7 @@ def test_links_lead_somewhere() -> None:
 # Running them: stand-ins for the reader's own model and files, short training, no network
 
 HUB = re.compile(r"^(EleutherAI|huggyllama)/.*|^ID$|^\./my-model$|^MODEL$|^lab/\w+$")
-OFFLINE = {"pipelines.fsd", "pipelines.tune", "pipelines.score", "pipelines.frequencies", "pipelines.study"}
+OFFLINE = {"pipelines.fsd", "pipelines.score", "pipelines.frequencies", "pipelines.study"}  # tuning: see test_tune.py
 
 
 def runs_offline(command: Command) -> bool:
@@ -166,7 +166,7 @@ def write(path: Path, rows: pd.DataFrame, names: dict[str, str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         table.to_parquet(path, index=False)
-    elif path.suffix == ".csv":
+    elif ".csv" in path.suffixes:
         table.to_csv(path, index=False)
     else:
         table.to_json(path, orient="records", lines=True, force_ascii=False)
@@ -183,7 +183,7 @@ def prepared(command: Command, stand_ins: dict[str, Any]) -> Command:
             for name in arguments[at + 1 :]:
                 if name.startswith("--"):
                     break
-                if re.search(r"\.(jsonl|csv|parquet)$", name):
+                if re.search(r"\.(jsonl|csv|parquet)(\.gz)?$", name):
                     rows = stand_ins["rows"]
                     part = rows[rows.label == 0].tail(10) if argument == "--unseen" else rows
                     if argument == "--unseen":
@@ -195,7 +195,10 @@ def prepared(command: Command, stand_ins: dict[str, Any]) -> Command:
 def shortened(config: Any) -> Any:
     """The same configuration with a short training, few detectors and few trials."""
     if isinstance(config, TuneConfig):
-        return replace(config, job=shortened(config.job), trials=2, folds=2, repeats=1, timeout=20)
+        job = shortened(config.job)
+        if config.job.detection.detectors == "all":
+            job = replace(job, detection=replace(job.detection, detectors="min_k"))
+        return replace(config, job=job, trials=2, folds=2, repeats=1, timeout=20)
     if isinstance(config, FSDConfig):
         detectors = "loss,min_k" if config.detection.detectors == "all" else config.detection.detectors
         return replace(

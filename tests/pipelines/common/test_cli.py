@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,17 +42,20 @@ def test_every_pipeline_has_a_help(name: str, root: Path) -> None:
     assert answer.stdout.startswith("usage:")
 
 
-def test_help_takes_less_than_half_a_second(root: Path) -> None:
-    seconds = []
-    for _ in range(5):
-        begun = time.process_time()
-        children = os.times()
-        run("pipelines.fsd", "--help", cwd=root)
-        after = os.times()
-        seconds.append(after.children_user + after.children_system - children.children_user - children.children_system)
-        assert time.process_time() - begun < 5
+def cpu_seconds(*command: str, cwd: Path) -> float:
+    """Processor time of a child process."""
+    before = os.times()
+    subprocess.run([sys.executable, *command], capture_output=True, cwd=cwd, check=True)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
 
-    assert min(seconds) < 0.5
+
+def test_help_takes_less_than_half_a_second(root: Path) -> None:
+    seconds = min(cpu_seconds("-m", "pipelines.fsd", "--help", cwd=root) for _ in range(5))
+    # A busy core is slower: there the command-line library alone is the measure, .17 s of it on an idle one.
+    library = min(cpu_seconds("-c", "import tyro", cwd=root) for _ in range(5))
+
+    assert seconds < max(0.5, 2.9 * library)
 
 
 @pytest.mark.parametrize(
