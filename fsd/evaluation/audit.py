@@ -102,6 +102,20 @@ class Audit:
         return numbers | {f"audit/{name}_overlap": overlap.value for name, overlap in self.overlaps.items()}
 
 
+def explains(blind: Estimate | None, auc: Estimate) -> bool:
+    """Whether a blind classifier explains a detector's result, so that it is no evidence of membership.
+
+    It does if it is better than chance (its interval is above .5) and not clearly worse than the detector: its interval
+    reaches the detector's, or lies above it. A lead of the detector that its own and the classifier's error could make
+    is no lead; a classifier that could not be trained explains nothing, and rules nothing out.
+
+    Args:
+        blind: AUC of the blind classifier with its interval (see `Audit.blind`); None if there is none.
+        auc: AUC of the detector with its interval.
+    """
+    return blind is not None and blind.low > 0.5 and blind.high >= auc.low
+
+
 def leaks(split: Split, links: Sequence[Link] | None = None) -> Leaks:
     """Families that span more than one part, and the pairs of texts that show it.
 

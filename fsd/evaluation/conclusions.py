@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from fsd.evaluation.audit import Audit
+from fsd.evaluation.audit import Audit, explains
 from fsd.evaluation.intervals import Estimate
 from fsd.evaluation.metrics import Row, by_key
 
@@ -19,9 +19,9 @@ def conclusions(
     """Cautious sentences about one detector, the most important first.
 
     - The interval contains .5: nothing was shown.
-    - The blind classifier is better than chance and not worse than the detector: the benchmark cannot show membership.
-    - The blind classifier is better than chance but worse than the detector: part of the result may be the difference
-      between members and non-members that it sees.
+    - The blind classifier explains the result (see `explains`): the benchmark cannot show membership.
+    - The blind classifier is better than chance but clearly worse than the detector: part of the result may be the
+      difference between members and non-members that it sees.
     - The lead over the placebo may be zero: the result is not evidence of membership.
     - There is a lead, but the placebo is better than chance: only the lead can be due to membership.
 
@@ -63,7 +63,7 @@ def _headline(best: str, rows: Rows, blind: Estimate | None, reason: str, on_val
     reached = f"a blind classifier, which never sees the model, reaches {blind} here"
     if blind.low <= 0.5:
         return f"{start}; {reached}, no better than chance: without the model, members and non-members look alike"
-    if blind.value >= auc.low:
+    if explains(blind, auc):
         return f"{start}; {reached}: this benchmark cannot show membership"
     return f"{start}; {reached}: part of the result may be the difference between members and non-members"
 

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from fsd.evaluation.audit import Audit, Control, Leaks
+from fsd.evaluation.audit import Audit, Control, Leaks, explains
 from fsd.evaluation.conclusions import conclusions
 from fsd.evaluation.distribution_shift import Overlap
 from fsd.evaluation.intervals import Estimate
@@ -32,6 +32,7 @@ GOOD = _auc("loss", 0.9, 0.8, 0.95)
     [
         ((0.99, 0.98, 1.0), (0.92, 0.90, 0.94), "reaches .99 [.98, 1.00] here: this benchmark cannot show membership"),
         ((0.91, 0.87, 0.95), (0.92, 0.90, 0.94), "cannot show membership"),
+        ((0.89, 0.86, 0.92), (0.92, 0.90, 0.94), "cannot show membership"),
         ((0.52, 0.47, 0.57), (0.92, 0.90, 0.94), "no better than chance: without the model, members and non-members"),
         ((0.70, 0.65, 0.75), (0.92, 0.90, 0.94), "part of the result may be"),
         ((0.52, 0.47, 0.57), (0.53, 0.48, 0.58), "not distinguishable from chance"),
@@ -42,6 +43,20 @@ def test_the_headline_fits_the_case(blind, auc, said):
     headline = _said(_audit(Control(Estimate(*blind))), [_auc("loss", *auc)])[0]
     assert headline.startswith("loss FSD .")
     assert said in headline
+
+
+@pytest.mark.parametrize(
+    ("blind", "auc", "explained"),
+    [
+        ((0.98, 0.96, 1.0), (1.0, 0.99, 1.0), True),
+        ((0.99, 0.98, 1.0), (0.53, 0.48, 0.58), True),
+        ((0.70, 0.65, 0.75), (0.92, 0.90, 0.94), False),
+        ((0.60, 0.49, 0.71), (0.62, 0.52, 0.72), False),
+    ],
+)
+def test_a_blind_classifier_explains_what_is_not_clearly_above_it(blind, auc, explained):
+    assert explains(Estimate(*blind), Estimate(*auc)) is explained
+    assert not explains(None, Estimate(*auc))
 
 
 def test_the_headline_is_of_the_chosen_detector_and_states_the_choice():
