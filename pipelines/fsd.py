@@ -48,8 +48,10 @@ def main(config: FSDConfig) -> None:
                 never_saw=experiment.never_saw(config, labelled.documents),
                 seed=config.seed,
             )
-        run_log.track(run, results, config, model, stages.seconds, labelled.sources)
+        version = run_log.track(run, results, config, model, stages.seconds, labelled.sources)
     console.show(results)
+    if version.champion_stays:
+        print(version.champion_stays)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Texts with their labels, dates and origins."""
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,3 +77,11 @@ def refuse_shared(documents: Sequence[Document]) -> None:
         f"members and non-members must not share texts; {len(shared)} {'is' if len(shared) == 1 else 'are'} "
         f"labelled both 1 and 0 (member = non-member): {listed}{more}"
     )
+
+
+def digest(documents: Sequence[Document]) -> str:
+    """16 hexadecimal digits of texts, labels and groups, in their order."""
+    state = hashlib.sha256()
+    for document in documents:
+        state.update(json.dumps([document.text, document.member, document.group]).encode())
+    return state.hexdigest()[:16]

@@ -162,7 +162,7 @@ def calibrate(
 ) -> Calibration:
     """Calibrate one detector on the non-members among the validation texts.
 
-    The domain check is fitted to all validation texts, members and non-members.
+    The domain check is fitted to the non-members alone, since the error rate rests on them.
 
     Args:
         labels: (N,) True for members.
@@ -180,7 +180,8 @@ def calibrate(
     values = np.asarray(scores, dtype=np.float64)
     if member.all():
         raise UsageError(f"calibration must have held-out non-members; got {member.size} texts, all members")
-    _, index, sizes = np.unique(group_index(groups, member.size)[~member], return_inverse=True, return_counts=True)
+    group = group_index(groups, member.size)[~member]
+    _, index, sizes = np.unique(group, return_inverse=True, return_counts=True)
     order = np.argsort(values[~member], kind="stable")
     return Calibration(
         detector=detector,
@@ -188,7 +189,9 @@ def calibrate(
         settings=dict(settings or {}),
         scores=tuple(values[~member][order].tolist()),
         weights=tuple((1 / sizes[index])[order].tolist()),
-        domain_check=DomainCheck.fit(texts, groups),
+        domain_check=DomainCheck.fit(
+            [text for text, side in zip(texts, member, strict=True) if not side], group.tolist()
+        ),
     )
 
 

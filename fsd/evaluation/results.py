@@ -17,6 +17,7 @@ from fsd.data.documents import content_hash
 from fsd.data.near_duplicates import families
 from fsd.data.splitting import Split
 from fsd.evaluation.audit import Audit, audit
+from fsd.evaluation.audit_summary import AuditSummary
 from fsd.evaluation.calibration import Calibration, calibrate
 from fsd.evaluation.conclusions import conclusions
 from fsd.evaluation.intervals import Bootstrap
@@ -148,6 +149,12 @@ class Results:
         """FSD AUC of the best detector on the validation texts; NaN without them."""
         row = by_key(self.table).get((self.best, "fsd", "validation_auc"))
         return row.value if row else math.nan
+
+    @property
+    def audit_summary(self) -> AuditSummary:
+        """What the audit says about the best detector."""
+        auc = by_key(self.table)[self.best, "fsd", "auc"].estimate
+        return AuditSummary(self.best, auc, self.audit.blind.auc, self.audit.blind.reason)
 
     def metrics(self) -> dict[str, float]:
         """Every number under the name that all runs share."""

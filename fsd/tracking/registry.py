@@ -1,11 +1,11 @@
-"""Model registry: numbered versions of adapters under a name, the best of them with the alias `champion`."""
+"""Model registry: numbered versions of adapters under a name, one of them with the alias `champion`."""
 
 import math
 import re
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from fsd.tracking.store import Store, load_mlflow, quiet
 
 CHAMPION = "champion"
 SCORE = "validation_score"
+COMPARED = ("benchmark", "base_fingerprint", "judging")
+"""Tags that two versions must share for their validation scores to be comparable: the validation and test texts with
+their labels, the base model, and the settings of judging."""
 MODEL_NAME = "membership-detector"
 """Name of the logged model in the user interface; versions of earlier releases have the name "detective"."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -39,6 +42,8 @@ class Version:
         run_id: id of the run that registered it.
         tags: base model, revision, method, cutoff, detector settings, validation_score.
         aliases: `champion` if it is the best version.
+        champion_stays: why the alias `champion` was not moved to this version; empty if it was, or if the version was
+            not registered just now.
     """
 
     name: str
@@ -46,6 +51,7 @@ class Version:
     run_id: str
     tags: Mapping[str, str]
     aliases: tuple[str, ...]
+    champion_stays: str = field(default="", compare=False)
 
     @property
     def uri(self) -> str:
@@ -62,12 +68,13 @@ def register(
     validation_score: float,
     files: Mapping[str, str | Path] | None = None,
     tags: Mapping[str, object] | None = None,
+    barred: str = "",
 ) -> Version:
     """Register the adapter of an open run as a new version of a registered model.
 
     The adapter becomes the artifact `adapter/` of the run and, together with the files, a pyfunc model that MLflow can
-    download, load and serve. The version becomes `champion` if no READY version of that name has a higher validation
-    score; among equals the newest does. Only a complete version is ever registered.
+    download, load and serve. Only a complete version is ever registered. It becomes `champion` (see `move_champion`) if
+    there is none, or if its validation score is at least as high as that of the champion and the two are comparable.
 
     Args:
         run: the open run.
@@ -78,7 +85,8 @@ def register(
             and serving_dtype; `params` holds the false-positive rate `fpr`.
         validation_score: score by which versions of that name are compared; NaN ranks last.
         files: file name → path or text of each file to save with the adapter, such as calibration.json.
-        tags: tags of the version.
+        tags: tags of the version; those in `COMPARED` make it comparable with others.
+        barred: why the version must not become champion; empty if it may.
 
     Raises:
         UsageError: if the name is invalid, the adapter is incomplete, or a file is missing.
@@ -94,9 +102,9 @@ def register(
     labels = {key: str(value) for key, value in (tags or {}).items()} | {SCORE: repr(float(validation_score))}
     with run.store.lock():
         number = _create_version(run, name, model_id, labels)
-        best = update_champion(run.store, name)
+        stays = move_champion(run.store, name, number, labels, barred)
     run.store.relativise()
-    return Version(name, number, run.id, labels, (CHAMPION,) if best == number else ())
+    return Version(name, number, run.id, labels, () if stays else (CHAMPION,), stays)
 
 
 def _stage(folder: Path, adapter: Path, files: Mapping[str, str | Path]) -> dict[str, Path]:
@@ -160,14 +168,32 @@ def _create_version(run: Run, name: str, model_id: str, tags: Mapping[str, str])
     return int(made.version)
 
 
-def update_champion(store: Store, name: str) -> int:
-    """Move the alias `champion` to the READY version with the highest validation score, and return its number."""
+def move_champion(store: Store, name: str, number: int, tags: Mapping[str, str], barred: str = "") -> str:
+    """Move the alias `champion` to a version, unless it is barred, worse than the champion or not comparable with it.
+
+    A validation score says something about another version only on the same texts, base model and settings of judging
+    (`COMPARED`). A champion that was registered without these tags keeps the alias until it is moved by hand.
+
+    Returns:
+        Why the alias was not moved, in one line; empty if it was.
+    """
     client = store.client
-    ready = [version for version in client.search_model_versions(f"name='{name}'") if version.status == "READY"]
-    best = max(ready, key=lambda version: (_score(version.tags), int(version.version)))
-    if str(client.get_registered_model(name).aliases.get(CHAMPION)) != str(best.version):
-        client.set_registered_model_alias(name, CHAMPION, best.version)
-    return int(best.version)
+    present = client.get_registered_model(name).aliases.get(CHAMPION)
+    stays = f"champion of {name} stays version {present}" if present else f"{name} has no champion"
+    if barred:
+        return f"{stays}, not version {number}: {barred}"
+    if present:
+        champion = client.get_model_version(name, str(present)).tags
+        differing = [tag for tag in COMPARED if champion.get(tag) != tags.get(tag) or not tags.get(tag)]
+        if differing:
+            return (
+                f"{stays}: version {number} differs in {', '.join(differing)}, so their validation scores cannot be "
+                "compared; set the alias in MLflow to change it"
+            )
+        if _score(tags) < _score(champion):
+            return f"{stays}: version {number} has the lower validation score"
+    client.set_registered_model_alias(name, CHAMPION, str(number))
+    return ""
 
 
 def _score(tags: Mapping[str, Any]) -> float:

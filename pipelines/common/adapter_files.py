@@ -17,8 +17,10 @@ UNSEEN = "unseen.jsonl"
 """Name of the file of texts that an adapter was trained on, which travels with it."""
 CALIBRATION = "calibration.json"
 """Name of the file that holds the calibration of the best detector."""
-FILES = (CALIBRATION, SETUP, UNSEEN, TABLE)
-"""All of them; the table of token frequencies may be absent."""
+AUDIT = "audit.json"
+"""Name of the file that holds the audit of the run in short."""
+FILES = (CALIBRATION, SETUP, UNSEEN, TABLE, AUDIT)
+"""All of them; the table of token frequencies may be absent, and adapters of earlier releases have no audit."""
 
 
 def setup(

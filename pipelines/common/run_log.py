@@ -12,7 +12,7 @@ from pathlib import Path
 from detectors import Detector
 from fsd import distributed, tracking
 from fsd.config import FSDConfig, flags
-from fsd.data.documents import Document, content_hash
+from fsd.data.documents import Document, content_hash, digest
 from fsd.data.splitting import Split
 from fsd.evaluation.results import Results, summary
 from fsd.models.adapters import save_adapter
@@ -126,6 +126,7 @@ def track(
             validation_score=results.validation_auc,
             files=files,
             tags=version_tags(results, config, model.identity),
+            barred=results.audit_summary.sentence if results.audit_summary.explains else "",
         )
 
 
@@ -146,6 +147,7 @@ def model_files(results: Results, config: FSDConfig) -> dict[str, str | Path]:
     table = frequency_file(config.model)
     if table:
         files[TABLE] = table
+    files[adapter_files.AUDIT] = results.audit_summary.to_json()
     if results.calibration:
         files[adapter_files.CALIBRATION] = results.calibration.to_json()
     return files
@@ -160,6 +162,8 @@ def version_tags(results: Results, config: FSDConfig, identity: BaseIdentity) ->
         "detector": results.best,
         "detector_settings": json.dumps(results.calibration.settings) if results.calibration else "{}",
         "unseen_texts": len(results.parts.unseen),
+        "benchmark": f"validation {digest(results.parts.validation)}, test {digest(results.parts.test)}",
+        "judging": f"split {config.data.split}, seed {config.seed}, state fsd",
     }
 
 

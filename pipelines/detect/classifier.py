@@ -15,12 +15,13 @@ from fsd.config import ModelConfig
 from fsd.data.near_duplicates import NGRAM, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
+from fsd.evaluation.audit_summary import AuditSummary
 from fsd.evaluation.calibration import Calibration
 from fsd.models import adapters, language_model
 from fsd.scoring.deviation import evaluate, usable
 from fsd.scoring.scorers import TABLE, build_scorers, view_inputs
 from fsd.token_stats import FloatArray, Scores
-from pipelines.common.adapter_files import CALIBRATION, FILES, SETUP, UNSEEN
+from pipelines.common.adapter_files import AUDIT, CALIBRATION, FILES, SETUP, UNSEEN
 from pipelines.common.detection import cheap
 
 MEMBER, NOT_SHOWN, OUT_OF_DOMAIN = "member", "not shown", "outside the calibrated domain"
@@ -37,7 +38,8 @@ class MembershipClassifier:
             None keeps the setting of the run.
 
     Raises:
-        UsageError: if there is no such adapter, it has no calibration, or its base model cannot be loaded or differs.
+        UsageError: if there is no such adapter, it has no calibration, its audit says that a blind classifier explains
+            the results on its benchmark, or its base model cannot be loaded or differs.
     """
 
     def __init__(self, uri: str, **overrides: Any) -> None:
@@ -50,6 +52,9 @@ class MembershipClassifier:
                     f"adapter must come with a calibration ({', '.join(required)}), which pipelines.fsd makes from "
                     f"validation texts; this one has no {name}"
                 )
+        self.audit = AuditSummary.from_json(files[AUDIT].read_text(encoding="utf-8")) if AUDIT in files else None
+        if self.audit and self.audit.explains:
+            raise UsageError(f"adapter must come from a benchmark that can show membership; {self.audit.sentence}")
         self.calibration = Calibration.from_json(files[CALIBRATION].read_text(encoding="utf-8"))
         self.setup = json.loads(files[SETUP].read_text(encoding="utf-8"))
         self.config = _model_config(self.setup, files.get(TABLE), overrides)

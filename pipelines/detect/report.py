@@ -71,6 +71,11 @@ def conclusions(verdicts: Verdicts) -> list[str]:
     ]
     if not verdicts.measured:
         lines.append("the share of members that this detector finds is unknown: there are no labelled texts")
+    lines.append(
+        f"audit: {verdicts.audit.sentence}"
+        if verdicts.audit
+        else "WARNING: no audit of this adapter is known; register it again with python -m pipelines.fsd to have one"
+    )
     return lines + (_dataset(verdicts.dataset) if verdicts.dataset else [])
 
 

@@ -14,6 +14,7 @@ from fsd.data.near_duplicates import families, near_duplicates
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, controls
+from fsd.evaluation.audit_summary import AuditSummary
 from fsd.evaluation.calibration import Calibration, observed_rate
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.evaluation.intervals import BoolArray, Estimate
@@ -68,6 +69,7 @@ class Verdicts:
         calibration: calibration of the detector.
         measured: error rates on labelled texts.
         dataset: comparison of all texts with known non-members; None if there are none.
+        audit: of the run that made the adapter; None if it is not known.
     """
 
     documents: Sequence[Document]
@@ -76,6 +78,7 @@ class Verdicts:
     calibration: Calibration
     measured: Sequence[Measured]
     dataset: DatasetComparison | None
+    audit: AuditSummary | None
 
     def count(self, verdict: str) -> int:
         """Number of texts with that verdict."""
@@ -182,7 +185,7 @@ def judge(
         member = np.array([bool(documents[at].member) for at in labelled])
         groups = families([documents[at] for at in labelled])
         measured.append(_measure("labelled", "the labelled texts given", member, called, groups))
-    return Verdicts(documents, table, fpr, calibration, measured, dataset)
+    return Verdicts(documents, table, fpr, calibration, measured, dataset, classifier.audit)
 
 
 def _measure(key: str, name: str, member: BoolArray, called: BoolArray, groups: Sequence[Hashable]) -> Measured:

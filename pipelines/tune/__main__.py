@@ -80,6 +80,7 @@ def main(config: TuneConfig) -> None:
     console.show(results)
     use = f"--settings-from {version.uri}" if config.tune == "detectors" else f"--adapter {version.uri}"
     notes = [
+        *([version.champion_stays] if version.champion_stays else []),
         *comparison.remarks(gains),
         *remarks,
         *tuned.remarks,

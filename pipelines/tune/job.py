@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fsd.config import FSDConfig, TuneConfig
-from fsd.data.documents import Document
+from fsd.data.documents import digest
 from fsd.data.near_duplicates import families
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
@@ -118,11 +118,3 @@ def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str,
         "detectors": job.detection.detectors if config.tune == "adapter" else "one a study",
         "settings": list(job.detection.settings),
     }
-
-
-def digest(documents: Sequence[Document]) -> str:
-    """16 hexadecimal digits of texts, labels and groups, in their order."""
-    state = hashlib.sha256()
-    for document in documents:
-        state.update(json.dumps([document.text, document.member, document.group]).encode())
-    return state.hexdigest()[:16]

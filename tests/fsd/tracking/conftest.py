@@ -26,15 +26,24 @@ CODE = textwrap.dedent(
     """
 )
 
+COMPARABLE = {"benchmark": "texts", "base_fingerprint": "base", "judging": "grouped"}
+
 
 @pytest.fixture(scope="session")
 def register():
-    """`register(adapter, code, validation_score, name, **tags)` opens a run and registers an adapter."""
+    """`register(adapter, code, validation_score, name, barred=, **tags)` opens a run and registers an adapter."""
 
-    def register_version(adapter, code, score, name="fsd-arxiv", **tags):
+    def register_version(adapter, code, score, name="fsd-arxiv", barred="", **tags):
         with tracking.run(name, "lora") as run:
             return tracking.register(
-                run, name, adapter, code, validation_score=score, files={"calibration.json": "0.5"}, tags=tags
+                run,
+                name,
+                adapter,
+                code,
+                validation_score=score,
+                files={"calibration.json": "0.5"},
+                tags={**COMPARABLE, **tags},
+                barred=barred,
             )
 
     return register_version

@@ -19,12 +19,39 @@ def test_the_champion_is_the_newest_version_with_the_highest_score(here, registe
     assert champions == [1, 2, 2, 4, 5]
 
 
+@pytest.mark.parametrize("tag", ["benchmark", "base_fingerprint", "judging"])
+def test_a_version_judged_on_something_else_does_not_become_champion(full, register, adapter, code, tag):
+    for value in ("another", ""):
+        version = register(adapter, code, 0.99, **{tag: value})
+        assert version.aliases == ()
+        assert tracking.version_info("models:/fsd-arxiv@champion").number == 1
+        assert f"stays version 1: version {version.number} differs in {tag}," in version.champion_stays
+        assert "\n" not in version.champion_stays
+
+
+def test_a_champion_without_comparable_tags_keeps_the_alias(here, register, adapter, code):
+    register(adapter, code, 0.6, benchmark="", base_fingerprint="", judging="")
+    assert "differs in benchmark, base_fingerprint, judging" in register(adapter, code, 0.9).champion_stays
+    assert tracking.version_info("models:/fsd-arxiv@champion").number == 1
+
+
+def test_a_barred_version_is_registered_but_never_champion(here, register, adapter, code):
+    first = register(adapter, code, 0.99, barred="a blind classifier explains it")
+    assert first.champion_stays == "fsd-arxiv has no champion, not version 1: a blind classifier explains it"
+    assert tracking.version_info("models:/fsd-arxiv/1").aliases == ()
+    assert register(adapter, code, 0.7).aliases == ("champion",)
+    third = register(adapter, code, 0.99, barred="a blind classifier explains it")
+    assert "stays version 2, not version 3" in third.champion_stays
+    assert tracking.version_info("models:/fsd-arxiv@champion").number == 2
+
+
 def test_a_version_has_its_tags_and_run(full, register, adapter, code):
     version = register(adapter, code, 0.8, method="lora", cutoff="2024-01-01")
     assert version.uri == "models:/fsd-arxiv/2"
     for uri in ("models:/fsd-arxiv@champion", "models:/fsd-arxiv/2", "models:/fsd-arxiv/latest"):
         assert tracking.version_info(uri) == version
-        assert version.tags == {"method": "lora", "cutoff": "2024-01-01", "validation_score": "0.8"}
+        compared = {"benchmark": "texts", "base_fingerprint": "base", "judging": "grouped"}
+        assert version.tags == {**compared, "method": "lora", "cutoff": "2024-01-01", "validation_score": "0.8"}
     assert tracking.version_info(f"runs:/{version.run_id}/adapter") is None
 
 

@@ -1,0 +1,69 @@
+"""The audit of a run in short: it travels with the registered adapter and is repeated beside its verdicts."""
+
+import json
+from dataclasses import dataclass
+
+from fsd.errors import UsageError
+from fsd.evaluation.audit import explains
+from fsd.evaluation.intervals import Estimate
+
+
+@dataclass(frozen=True)
+class AuditSummary:
+    """How well a detector and a blind classifier, which never sees the model, separate the same benchmark.
+
+    Attributes:
+        detector: the detector that was chosen.
+        auc: AUC of its FSD on the test texts.
+        blind: AUC of the blind classifier; None if there is none.
+        reason: why there is none.
+    """
+
+    detector: str
+    auc: Estimate
+    blind: Estimate | None
+    reason: str = ""
+
+    @property
+    def explains(self) -> bool:
+        """Whether the blind classifier explains the result (see `fsd.evaluation.audit.explains`)."""
+        return explains(self.blind, self.auc)
+
+    @property
+    def sentence(self) -> str:
+        """The finding in one sentence."""
+        if self.blind is None:
+            return f"no blind classifier could be trained on the adapter's benchmark ({self.reason})"
+        reached = (
+            f"a blind classifier, which never sees the model, reaches {self.blind} on the adapter's benchmark, "
+            f"{self.detector} FSD {self.auc}"
+        )
+        if self.explains:
+            return f"{reached}: that benchmark cannot show membership"
+        if self.blind.low > 0.5:
+            return f"{reached}: part of the result may be the difference between members and non-members"
+        return reached
+
+    def to_json(self) -> str:
+        """The summary as JSON text; `explains` and `sentence` are for readers, and are derived again on reading."""
+        values = {**vars(self), "explains": self.explains, "sentence": self.sentence}
+        return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "AuditSummary":
+        """The inverse of `to_json`.
+
+        Raises:
+            UsageError: if the text is not a summary.
+        """
+        try:
+            values = json.loads(text)
+            blind = values["blind"]
+            return cls(
+                detector=str(values["detector"]),
+                auc=Estimate(*map(float, values["auc"])),
+                blind=None if blind is None else Estimate(*map(float, blind)),
+                reason=str(values["reason"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"audit must be JSON written by this program; got {error}") from error

@@ -1,0 +1,50 @@
+"""Members and non-members of different kinds: no version becomes champion, and no verdict is given."""
+
+import json
+
+import pytest
+
+from fsd import tracking
+from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
+from fsd.data import embedded
+from fsd.errors import UsageError
+from pipelines.common.adapter_files import AUDIT
+from pipelines.detect.__main__ import DetectConfig
+from pipelines.detect.__main__ import main as detect
+from pipelines.fsd import main
+
+
+@pytest.fixture(scope="module")
+def shifted_run(benchmark_data, tmp_path_factory):
+    """A run on 100 embedded members and 100 articles of Wikipedia that are labelled non-members."""
+    folder = tmp_path_factory.mktemp("shifted")
+    members = [document.text for document in embedded.corpus() if document.member][:100]
+    lines = (benchmark_data / "wikimia_128.jsonl").read_text(encoding="utf-8").splitlines()
+    articles = [json.loads(line)["input"] for line in lines]
+    rows = [{"text": text, "label": 1} for text in members] + [{"text": text, "label": 0} for text in articles[:100]]
+    (folder / "shifted.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        main(
+            FSDConfig(
+                data=DataConfig(data=("shifted.jsonl",)),
+                model=ModelConfig(model="embedded", device="cpu"),
+                training=AdapterConfig(epochs=1),
+                detection=DetectorConfig(detectors="loss"),
+                placebo="none",
+            )
+        )
+        yield folder
+
+
+def test_a_version_that_a_blind_classifier_explains_is_no_champion(shifted_run):
+    version = tracking.version_info("models:/fsd-arxiv/1")
+
+    assert version.aliases == ()
+    assert json.loads(tracking.fetch_model_file(version.uri, AUDIT).read_text())["explains"]
+
+
+def test_detect_refuses_an_adapter_that_a_blind_classifier_explains(shifted_run):
+    with pytest.raises(UsageError, match=r"a blind classifier.*that benchmark cannot show membership") as caught:
+        detect(DetectConfig(files=("shifted.jsonl",), adapter="models:/fsd-arxiv/1", fpr=0.1, device="cpu"))
+    assert "\n" not in str(caught.value)
