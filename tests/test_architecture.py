@@ -15,7 +15,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("fsd.data", "fsd.models"),
     ("fsd.scoring",),
     ("fsd.evaluation",),
-    ("fsd.collection", "fsd.tuning", "fsd.reporting"),
+    ("fsd.collection", "fsd.evidence", "fsd.tuning", "fsd.reporting"),
     ("fsd.library",),
     ("fsd",),
     ("pipelines.common",),

@@ -93,6 +93,21 @@ def read_files(
     return documents
 
 
+def read_rows(paths: Iterable[str | Path]) -> list[tuple[str, Row]]:
+    """All rows of all files with their sources (file:line), unchecked.
+
+    Raises:
+        UsageError: for a file that cannot be read, or has no rows.
+    """
+    rows = []
+    for path in map(Path, paths):
+        of_file = [(f"{path}:{line}", row) for line, row in _reader(path)(path)]
+        if not of_file:
+            raise UsageError(f"{path} must have at least one row; it has none")
+        rows += of_file
+    return rows
+
+
 def document(row: Row, columns: Mapping[str, str], source: str, *, labelled: bool = False) -> Document:
     """One row as a document.
 

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -61,7 +62,7 @@ def pretrain(
     Raises:
         UsageError: without background text.
     """
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, get_cosine_schedule_with_warmup
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
     if not background:
         raise UsageError("pretraining must have background text; got none")
@@ -84,6 +85,41 @@ def pretrain(
             eos_token_id=end,
         )
     ).to(torch_device(device))
+    _train(network, tokenizer, order, recipe, log, shown)
+    return assemble(network.eval(), tokenizer, BaseIdentity("pretrained", "", ""))
+
+
+def continue_pretraining(
+    language_model: LanguageModel, texts: Sequence[str], recipe: Recipe, *, shown: bool = True
+) -> None:
+    """Train all weights of a model further on the texts, in random order, in place; its fingerprint is cleared.
+
+    Args:
+        language_model: without an adapter.
+        texts: read once each; repeat a text to have it read more often.
+        recipe: context, batch size, learning rate, weight decay and seed.
+        shown: whether to show a progress bar.
+    """
+    order = list(texts)
+    random.Random(recipe.seed).shuffle(order)
+    torch.manual_seed(recipe.seed)
+    network = language_model.model.train().requires_grad_(True)
+    _train(network, language_model.tokenizer, order, recipe, None, shown)
+    network.eval().requires_grad_(False)
+    language_model.identity = replace(language_model.identity, fingerprint="")
+
+
+def _train(
+    network: Any,
+    tokenizer: Any,
+    order: Sequence[str],
+    recipe: Recipe,
+    log: Callable[[float, int], None] | None,
+    shown: bool,
+) -> None:
+    """One pass over the texts in their order, with a cosine schedule."""
+    from transformers import get_cosine_schedule_with_warmup
+
     steps = math.ceil(len(order) / recipe.batch_size)
     optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     schedule = get_cosine_schedule_with_warmup(optimizer, round(WARMUP * steps), steps)
@@ -97,7 +133,6 @@ def pretrain(
             if log is not None:
                 log(loss, step + 1)
             bar.update(1)
-    return assemble(network.eval(), tokenizer, BaseIdentity("pretrained", "", ""))
 
 
 def _inputs(tokenizer: Any, texts: Sequence[str], context: int) -> torch.Tensor:

@@ -97,6 +97,22 @@ def roc(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
     return figure
 
 
+def p_value_histogram(name: str, p_values: ArrayLike) -> Figure:
+    """Histogram of p-values in ten bars, with the level that uniform ones would have.
+
+    Args:
+        name: of the detector.
+        p_values: (N,).
+    """
+    values = np.asarray(p_values, dtype=np.float64)
+    figure = Figure(figsize=(5.2, 3.2), layout="constrained")
+    axis = figure.subplots()
+    axis.hist(values, bins=np.linspace(0, 1, 11).tolist(), color=BASE, edgecolor="white")
+    axis.axhline(values.size / 10, color=GREY, linewidth=1.2)
+    _finish(axis, "rank p-value of a document", "documents", name)
+    return figure
+
+
 def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
     """Histograms of members and non-members, two panels per detector: base above, FSD below."""
     figure, panels = _panels(fsd, height=2.0)

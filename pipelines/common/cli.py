@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from typing import Any, NoReturn, TypeVar, cast, get_origin
@@ -65,6 +65,30 @@ def command(
         _exit(traceback.format_exc().rstrip(), 1)
 
 
+def subcommands(
+    choices: Mapping[str, tuple[type[Any], Callable[[Any], object], str]], description: str, arguments: Sequence[str]
+) -> None:
+    """Run the subcommand that the first argument names.
+
+    Args:
+        choices: name → configuration, function and description, as for `command`.
+        description: shown by --help.
+        arguments: the command line without the program.
+    """
+    name = arguments[0] if arguments else "--help"
+    program = _program()
+    if name in ("-h", "--help"):
+        print(f"usage: {program} {{{','.join(choices)}}} [OPTIONS]\n\n{description.strip()}\n")
+        for choice, (_, _, text) in choices.items():
+            print(f"  {choice:<8} {text.strip().splitlines()[0]}")
+        print(f"\n`{program} {next(iter(choices))} --help` lists the options of a subcommand.")
+        return
+    if name not in choices:
+        _exit(f"error: subcommand must be one of {', '.join(choices)}; got {name!r}", 2)
+    sys.argv = [f"{program} {name}", *arguments[1:]]
+    command(*choices[name])
+
+
 def _end_with_the_launcher() -> None:
     """On the launcher's signals, clean up in the main process (cache, tracked run), and end the others at once."""
     if distributed.is_main_process():
@@ -88,7 +112,7 @@ def _exit(message: str, code: int) -> NoReturn:
 def _program() -> str:
     """The command as the user typed it: `fsd run`, or `python -m pipelines.fsd`."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if sys.argv[0].startswith("fsd ") or spec is None:
+    if sys.argv[0].startswith(("fsd ", "python -m ")) or spec is None:
         return sys.argv[0]
     return f"python -m {spec.name.removesuffix('.__main__')}"
 

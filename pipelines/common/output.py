@@ -1,7 +1,9 @@
 """Files that pipelines write at a path of the user's choice; each appears complete or not at all."""
 
+import contextlib
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,3 +60,26 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A draft of the folder at `path`, which takes its place when the block ends without an error.
+
+    Raises:
+        UsageError: if the path exists and is not an empty folder, or nothing can be written beside it.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"out must be a folder that does not exist or is empty; got {path}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(dir=path.parent, prefix=".fsd-")
+    except OSError as error:
+        raise UsageError(f"out must be in a folder that can be written; {path}: {error.strerror}") from error
+    with scratch as folder:
+        draft = Path(folder) / path.name
+        draft.mkdir()
+        yield draft
+        if path.exists():
+            path.rmdir()
+        draft.replace(path)

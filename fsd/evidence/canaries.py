@@ -1,0 +1,159 @@
+"""Canaries: random variants of a text, one of which is published, and the exact rank of its score among the others.
+
+Each document gets one of N equally likely variants. A model that did not read the published one cannot prefer it, so
+the rank of its score among all N is uniform, whatever the model, the detector and the documents are. This is the test
+that critics of membership inference accept (Zhang et al. 2024, https://arxiv.org/abs/2409.19798); the canaries follow
+Carlini et al. 2019 (https://arxiv.org/abs/1802.08232), the rephrased documents STAMP (https://arxiv.org/abs/2504.13416).
+
+Every draw is a SHA-256 hash of the seed and the position, so that anybody can repeat it in any language.
+"""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from fsd.errors import UsageError
+from fsd.token_stats import FloatArray
+
+RARITIES = ("common", "medium", "rare")
+LEAST_WORDS = 100
+"""Fewest distinct words to draw from."""
+SPARE = 100
+"""Least number of possible canaries per variant, so that equal ones are rare."""
+RESAMPLES = 99_999
+"""Random choices of variants with which the published ones are compared."""
+
+
+def draw(below: int, seed: str, *position: object) -> int:
+    """A uniform integer from 0 to `below` − 1, from a hash of the seed and the position.
+
+    The integer is the SHA-256 hash of the parts, separated by the character U+001F, modulo `below`.
+    """
+    message = "\x1f".join(map(str, (seed, *position)))
+    return int.from_bytes(hashlib.sha256(message.encode()).digest()) % below
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How the variants of a document's canary are drawn.
+
+    Attributes:
+        seed: secret until the test; who knows it knows which variants were published.
+        variants: N, the number of equally likely variants per document.
+        length: number of words or digits of a canary.
+        words: words to draw from; none for digits.
+    """
+
+    seed: str
+    variants: int
+    length: int
+    words: Sequence[str] = ()
+
+    def check(self) -> None:
+        """Check that the variants of a document can differ.
+
+        Raises:
+            UsageError: for fewer than two variants, no length, too few words or too few possible canaries.
+        """
+        if self.variants < 2 or self.length < 1:
+            raise UsageError(
+                f"variants must be at least 2 and length at least 1; got {self.variants} variants of length "
+                f"{self.length}"
+            )
+        possible = self.length * math.log10(len(self.words) or 10)
+        if possible < math.log10(SPARE * self.variants):
+            raise UsageError(
+                f"length must allow {SPARE * self.variants:,} different canaries for {self.variants} variants; got "
+                f"{self.length} out of {len(self.words) or 10} {'words' if self.words else 'digits'}"
+            )
+
+    def candidates(self, document: str) -> list[str]:
+        """The N different variants of the canary of a document, named by its id."""
+        made: dict[str, None] = {}
+        for attempt in count():
+            canary = self._canary(document, attempt)
+            made.setdefault(canary)
+            if len(made) == self.variants:
+                return list(made)
+        raise AssertionError("unreachable")
+
+    def _canary(self, document: str, attempt: int) -> str:
+        position = (document, attempt)
+        if not self.words:
+            return "".join(str(draw(10, self.seed, "digit", *position, at)) for at in range(self.length))
+        picked = (draw(len(self.words), self.seed, "word", *position, at) for at in range(self.length))
+        return " ".join(self.words[at] for at in picked)
+
+
+def published_index(seed: str, document: str, variants: int) -> int:
+    """The index of the variant of a document that is published: uniform, and independent of the other documents."""
+    return draw(variants, seed, "published", document)
+
+
+def repetitions_of(seed: str, documents: Sequence[str], levels: Sequence[int]) -> dict[str, int]:
+    """How often each document is published: the levels in equal shares, in random order."""
+    order = sorted(documents, key=lambda document: draw(2**64, seed, "order", document))
+    return {document: levels[at % len(levels)] for at, document in enumerate(order)}
+
+
+def word_pool(texts: Sequence[str], rarity: str) -> list[str]:
+    """The third of the words of the texts that is most common, medium or rare there; in alphabetical order.
+
+    Words are runs of three or more ASCII letters, in lower case.
+
+    Raises:
+        UsageError: if fewer than `LEAST_WORDS` words are left.
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(word for word in text.lower().split() if len(word) > 2 and word.isascii() and word.isalpha())
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    third, at = len(ranked) // 3, RARITIES.index(rarity)
+    pool = ranked[at * third : (at + 1) * third]
+    if len(pool) < LEAST_WORDS:
+        raise UsageError(
+            f"texts must have at least {3 * LEAST_WORDS} different words of three or more letters to draw canaries "
+            f"from; got {len(ranked)}: give more texts by --words"
+        )
+    return sorted(pool)
+
+
+def rank_p(scores: FloatArray, published: int) -> float:
+    """Exact p-value of one document: the share of its variants that score at least as high as the published one.
+
+    Args:
+        scores: (N,) scores of all variants; higher = more likely read.
+        published: index of the published variant.
+    """
+    return float(np.mean(scores >= scores[published]))
+
+
+def combined_p(
+    scores: Sequence[FloatArray], published: Sequence[int], *, resamples: int = RESAMPLES, seed: int = 0
+) -> float:
+    """Exact p-value of all documents together, by drawing the published variants anew.
+
+    The statistic is the sum over documents of the published variant's z-score among its variants. Under the null
+    hypothesis the published variants are one of the equally likely choices, so (1 + #{draws ≥ observed}) / (1 + B) is
+    valid for every B (Phipson and Smyth 2010, https://arxiv.org/abs/1603.05766).
+
+    Args:
+        scores: for each document, (N,) scores of all its variants.
+        published: for each document, the index of its published variant.
+        resamples: B, the number of draws.
+        seed: of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    drawn, observed = np.zeros(resamples), 0.0
+    for values, index in zip(scores, published, strict=True):
+        spread = values.std()
+        z = (values - values.mean()) / spread if spread > 0 else np.zeros(len(values))
+        observed += z[index]
+        drawn += z[rng.integers(0, len(z), resamples)]
+    # sums in another order differ by rounding; equal ones count against the claim
+    return float((1 + np.count_nonzero(drawn >= observed - 1e-9 * max(1.0, abs(observed)))) / (1 + resamples))

@@ -1,0 +1,5 @@
+"""Canaries: `make` draws and seals one random variant per document to publish, `test` ranks it among the others.
+
+`files` reads and writes the folder that both share, `scoring` scores all variants; `demo` shows the whole on an
+embedded model.
+"""
