@@ -8,6 +8,7 @@ COMMANDS = {
     "run": ("pipelines.fsd", "fine-tune on unseen texts and compare every detector before and after"),
     "detect": ("pipelines.detect", "was this text a member? verdicts with error rates from a registered adapter"),
     "score": ("pipelines.score", "base scores of any texts, by a local model or a completions API"),
+    "canary": ("pipelines.canary", "publish random canaries, and test exactly whether a model read them"),
     "tune": ("pipelines.tune", "choose detector or adapter settings with Optuna"),
     "study": ("pipelines.study", "tables and figures of the papers"),
     "collect": ("pipelines.collect", "collect texts published after a model's knowledge cutoff"),

@@ -113,8 +113,8 @@ def word_pool(texts: Sequence[str], rarity: str) -> list[str]:
     for text in texts:
         counts.update(word for word in text.lower().split() if len(word) > 2 and word.isascii() and word.isalpha())
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
-    third, at = len(ranked) // 3, RARITIES.index(rarity)
-    pool = ranked[at * third : (at + 1) * third]
+    at = RARITIES.index(rarity)
+    pool = ranked[at * len(ranked) // 3 : (at + 1) * len(ranked) // 3]
     if len(pool) < LEAST_WORDS:
         raise UsageError(
             f"texts must have at least {3 * LEAST_WORDS} different words of three or more letters to draw canaries "

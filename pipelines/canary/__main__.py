@@ -5,14 +5,14 @@
 
 import sys
 
-from pipelines.canary import demo, make, test
+from pipelines.canary import demo, make, rank
 from pipelines.common.cli import subcommands
 
 if __name__ == "__main__":
     subcommands(
         {
             "make": (make.MakeConfig, make.main, make.__doc__ or ""),
-            "test": (test.TestConfig, test.main, test.__doc__ or ""),
+            "test": (rank.RankConfig, rank.main, rank.__doc__ or ""),
             "demo": (demo.DemoConfig, demo.main, demo.__doc__ or ""),
         },
         __doc__ or "",

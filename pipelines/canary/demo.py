@@ -29,7 +29,7 @@ def main(config: DemoConfig) -> None:
     from fsd.models.pretraining import continue_pretraining
     from fsd.reporting import console
     from fsd.scoring.scorers import build_scorers
-    from pipelines.canary import files, make, scoring, test
+    from pipelines.canary import files, make, rank, scoring
     from pipelines.common.detection import load_detectors
 
     abstracts = [document.text for document in corpus() if not document.member]
@@ -57,9 +57,9 @@ def main(config: DemoConfig) -> None:
             scorers = build_scorers(readers[name], settings)
             table = scoring.score(canaries, detectors, scorers, seed=config.seed)
             results = {"loss": scoring.levels(table, "loss", alpha=ALPHA, seed=config.seed)}
-            lines += [[name, *row[1:-1]] for row in test.rows(results)]
+            lines += [[name, *row[1:-1]] for row in rank.rows(results)]
     notes = [
         "p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05",
         "which variant is published was drawn at random, so the p-values are exact for any model",
     ]
-    console.table(["model", *test.HEADINGS[1:-1]], lines, notes, title="canaries on the embedded model, detector loss")
+    console.table(["model", *rank.HEADINGS[1:-1]], lines, notes, title="canaries on the embedded model, detector loss")

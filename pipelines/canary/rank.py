@@ -25,7 +25,7 @@ HEADINGS = ["detector", "published", "documents", "median p", "found [95 % CI]",
 
 
 @dataclass(frozen=True)
-class TestConfig:
+class RankConfig:
     """Folder of canaries, model and detectors."""
 
     folder: Annotated[Positional[str], arg(metavar="DIR")]
@@ -45,7 +45,7 @@ class TestConfig:
     """Random seed for the choice of withheld variants and the combined test."""
 
 
-def main(config: TestConfig) -> None:
+def main(config: RankConfig) -> None:
     """Read and check the folder, load the model, score, test, track and print."""
     from fsd import tracking
     from pipelines.canary import files, scoring
@@ -70,7 +70,7 @@ def main(config: TestConfig) -> None:
     show(results, canaries, config.model.model, config.alpha, remarks)
 
 
-def build_scorers(config: TestConfig, canaries: "Canaries") -> "dict[str, Scorer]":
+def build_scorers(config: RankConfig, canaries: "Canaries") -> "dict[str, Scorer]":
     """Scorers of the local model without an adapter, or of an API.
 
     Raises:

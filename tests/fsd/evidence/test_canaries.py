@@ -1,0 +1,113 @@
+"""Canaries: reproducible uniform draws, exact rank tests, and their error rates in simulation."""
+
+import hashlib
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fsd.errors import UsageError
+from fsd.evidence.canaries import Scheme, combined_p, draw, published_index, rank_p, repetitions_of, word_pool
+
+WORDS = tuple(f"w{a}{b}" for a, b in product("abcdefghijk", repeat=2))
+
+
+def test_a_draw_is_the_documented_hash() -> None:
+    digest = hashlib.sha256(b"secret\x1fpublished\x1f000001").hexdigest()
+
+    assert published_index("secret", "000001", 1000) == int(digest, 16) % 1000
+
+
+def test_draws_are_uniform() -> None:
+    counts = np.bincount([draw(10, "seed", at) for at in range(5000)], minlength=10)
+
+    assert stats.chisquare(counts).pvalue > 0.01
+
+
+def test_candidates_differ_and_follow_from_the_seed() -> None:
+    scheme = Scheme("seed", 200, 3, WORDS)
+
+    first, again, other = scheme.candidates("1"), scheme.candidates("1"), scheme.candidates("2")
+
+    assert len(set(first)) == 200
+    assert first == again
+    assert not set(first) & set(other)
+    assert all(set(canary.split()) <= set(WORDS) and len(canary.split()) == 3 for canary in first)
+
+
+def test_digits_have_the_length() -> None:
+    assert {len(canary) for canary in Scheme("seed", 50, 7).candidates("1")} == {7}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "message"),
+    [
+        (Scheme("s", 1, 8), "variants must be at least 2"),
+        (Scheme("s", 10, 0), "length at least 1"),
+        (Scheme("s", 1000, 4), "length must allow 100,000 different canaries"),
+    ],
+)
+def test_schemes_that_cannot_be(scheme: Scheme, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        scheme.check()
+
+
+def test_repetitions_are_shared_equally() -> None:
+    levels = repetitions_of("seed", [str(at) for at in range(10)], (1, 4))
+
+    assert sorted(levels.values()) == [1] * 5 + [4] * 5
+
+
+def test_word_pool_takes_a_third_by_frequency() -> None:
+    text = " ".join(
+        f"{word} " * (at + 1) for at, word in enumerate(f"{a}{b}{c}" for a, b, c in product("abcdefg", repeat=3))
+    )
+
+    common, medium, rare = (set(word_pool([text], rarity)) for rarity in ("common", "medium", "rare"))
+
+    assert "ggg" in common
+    assert "aaa" in rare
+    assert not common & medium
+    assert not medium & rare
+    with pytest.raises(UsageError, match="at least 300 different words"):
+        word_pool(["too few words"], "rare")
+
+
+def test_rank_p_by_hand_with_ties() -> None:
+    scores = np.array([3.0, 1.0, 2.0, 2.0])
+
+    assert [rank_p(scores, at) for at in range(4)] == [0.25, 1.0, 0.75, 0.75]
+
+
+def test_combined_p_against_every_choice() -> None:
+    """Of two documents with three variants each there are nine choices; the exact p-value counts them."""
+    scores = [np.array([0.0, 1.0, 5.0]), np.array([2.0, 0.0, 1.0])]
+    z = [(values - values.mean()) / values.std() for values in scores]
+    for published in product(range(3), repeat=2):
+        observed = sum(values[at] for values, at in zip(z, published, strict=True))
+        exact = np.mean([z[0][i] + z[1][j] >= observed - 1e-12 for i, j in product(range(3), repeat=2)])
+
+        assert combined_p(scores, published, seed=1) == pytest.approx(exact, abs=0.006)
+
+
+def test_combined_p_of_one_document_is_its_rank() -> None:
+    scores = np.random.default_rng(0).normal(size=50)
+
+    assert combined_p([scores], [7], seed=0) == pytest.approx(rank_p(scores, 7), abs=0.005)
+
+
+def test_constant_scores_show_nothing() -> None:
+    assert combined_p([np.zeros(5)] * 3, [0, 1, 2]) == 1.0
+
+
+def test_error_rate_is_exact_for_any_scores() -> None:
+    """Published variants drawn at random, with heavy-tailed and tied scores: P(p ≤ .05) is at most .05."""
+    rng = np.random.default_rng(0)
+    p = []
+    for at in range(400):
+        scores = [np.round(rng.standard_t(2, size=20), 1) for _ in range(6)]
+        p.append(combined_p(scores, rng.integers(0, 20, 6).tolist(), resamples=999, seed=at))
+
+    assert np.mean(np.array(p) <= 0.05) <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 400)
+    assert np.mean(np.array(p) <= 0.05) >= 0.02

@@ -1,0 +1,239 @@
+"""The commands `make` and `test`: what is written, what is checked, and what a model that read the canaries shows."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fsd.config import DetectorConfig, ModelConfig
+from fsd.data.embedded import corpus
+from fsd.errors import UsageError
+from pipelines.canary import files, scoring
+from pipelines.canary.make import MakeConfig
+from pipelines.canary.make import main as make
+from pipelines.canary.rank import RankConfig
+from pipelines.canary.rank import main as rank
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("documents") / "documents.jsonl"
+    texts = [document.text for document in corpus()]
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts[:12]))
+    (path.parent / "words.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return path
+
+
+def making(data: Path, out: Path, **settings: object) -> MakeConfig:
+    defaults = {"variants": 20, "length": 5, "alpha": 0.05, "seed": "s", "words": (str(data.parent / "words.jsonl"),)}
+    return MakeConfig((str(data),), str(out), **{**defaults, **settings})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("canaries") / "c"
+    make(making(data, out, repetitions=(1, 2)))
+    return out
+
+
+def test_the_folder_holds_what_is_published_and_what_is_sealed(folder: Path, data: Path) -> None:
+    rows = [json.loads(line) for line in (folder / "published.jsonl").read_text().splitlines()]
+    documents = [json.loads(line)["text"] for line in data.read_text().splitlines()]
+    sealed = (folder / "sealed.json").read_text()
+
+    assert len(rows) == 6 * 1 + 6 * 2
+    assert all(any(row["text"].startswith(f"{text}\n\n") for text in documents) for row in rows)
+    assert (folder / "commitment.txt").read_text().split()[1] == hashlib.sha256(sealed.encode()).hexdigest()
+    assert sorted(path.name for path in folder.iterdir()) == ["commitment.txt", "published.jsonl", "sealed.json"]
+    assert list(folder.parent.glob(".fsd-*")) == []
+
+
+def test_the_same_seed_makes_the_same_folder(folder: Path, data: Path, tmp_path: Path) -> None:
+    make(making(data, tmp_path / "again", repetitions=(1, 2)))
+    make(making(data, tmp_path / "other", repetitions=(1, 2), seed="t"))
+
+    for name in ("published.jsonl", "sealed.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+        assert (tmp_path / "other" / name).read_bytes() != (folder / name).read_bytes()
+
+
+def test_without_a_seed_every_folder_differs(data: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make(making(data, tmp_path / name, seed=None))
+
+    assert (tmp_path / "a/sealed.json").read_bytes() != (tmp_path / "b/sealed.json").read_bytes()
+
+
+def test_words_of_one_length_in_tokens(data: Path, tmp_path: Path) -> None:
+    from fsd.models.language_model import load_tokenizer
+
+    make(making(data, tmp_path / "c", tokenizer="embedded"))
+    sealed = files.read(tmp_path / "c").sealed
+    tokenizer, _ = load_tokenizer("embedded")
+
+    sizes = {len(tokenizer(f" {canary}")["input_ids"]) for canary in sealed.candidates(sealed.documents[0])}
+    assert len(sizes) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"alpha": 0.01}, "variants must be at least 1/alpha = 100"),
+        ({"alpha": 0.0}, "alpha must be between 0 and 1"),
+        ({"repetitions": (0,)}, "repetitions must be at least 1; got 0"),
+        ({"kind": "digits", "length": 2}, "length must allow 2,000 different canaries"),
+        ({"words": ()}, "at least 300 different words|different words"),
+        ({"kind": "paraphrase"}, "variants must be a list of at least two different texts"),
+    ],
+)
+def test_canaries_that_cannot_be_are_refused(
+    data: Path, tmp_path: Path, settings: dict[str, object], message: str
+) -> None:
+    if settings == {"words": ()}:
+        (tmp_path / "few.jsonl").write_text('{"text": "only a few words here"}\n')
+        settings = {"words": (str(tmp_path / "few.jsonl"),)}
+
+    with pytest.raises(UsageError, match=message):
+        make(making(data, tmp_path / "c", **settings))
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_folder_in_use_is_left_alone(folder: Path, data: Path) -> None:
+    with pytest.raises(UsageError, match="out must be a folder that does not exist or is empty"):
+        make(making(data, folder))
+
+
+def corrupted(folder: Path, to: Path, name: str, change: Callable[[str], str]) -> Path:
+    to.mkdir()
+    for path in folder.iterdir():
+        content = path.read_text()
+        (to / path.name).write_text(change(content) if path.name == name else content)
+    return to
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("sealed.json", lambda text: text.replace('"published": ', '"published": 1', 1), "must match its commitment"),
+        ("commitment.txt", lambda _: "sha256 0000\n", "must match its commitment"),
+        ("commitment.txt", lambda _: "", "committed is none"),
+        ("published.jsonl", lambda text: text.replace("e", "a", 200), "document .* differs|must be a JSON object"),
+        ("published.jsonl", lambda text: text.splitlines()[0] + "\n", "is missing"),
+        ("published.jsonl", lambda _: "{}\n", "must be a JSON object with id and text"),
+    ],
+)
+def test_a_folder_that_was_changed_is_refused(
+    folder: Path, tmp_path: Path, name: str, change: Callable[[str], str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        files.read(corrupted(folder, tmp_path / "c", name, change))
+
+
+def test_a_sealed_list_of_another_version(folder: Path, tmp_path: Path) -> None:
+    changed = corrupted(
+        folder, tmp_path / "c", "sealed.json", lambda text: text.replace('"version": 1', '"version": 9')
+    )
+    digest = hashlib.sha256((changed / "sealed.json").read_bytes()).hexdigest()
+    (changed / "commitment.txt").write_text(f"sha256 {digest}\n")
+
+    with pytest.raises(UsageError, match="must be a sealed list of version 1"):
+        files.read(changed)
+
+
+def test_resolution(folder: Path) -> None:
+    canaries = files.read(folder)
+
+    scoring.check_resolution(canaries, 0.05, None)
+    with pytest.raises(UsageError, match="at least 1/11"):
+        scoring.check_resolution(canaries, 0.05, 10)
+    with pytest.raises(UsageError, match="between 0 and 1"):
+        scoring.check_resolution(canaries, math.nan, None)
+
+
+def test_another_tokenizer_is_refused(data: Path, tmp_path: Path, tiny: Path) -> None:
+    make(making(data, tmp_path / "c", tokenizer="embedded"))
+
+    with pytest.raises(UsageError, match="must have the tokenizer that the canaries were made for"):
+        rank(RankConfig(str(tmp_path / "c"), model=ModelConfig(model=str(tiny))))
+
+
+def test_detectors_that_read_more_than_the_canary_are_refused(folder: Path, tiny: Path) -> None:
+    with pytest.raises(UsageError, match="recall cannot be computed on canaries"):
+        rank(RankConfig(str(folder), model=ModelConfig(model=str(tiny)), detection=DetectorConfig(detectors="recall")))
+
+
+def test_a_model_that_read_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fsd.tracking import find_runs
+
+    monkeypatch.chdir(tmp_path)
+    rank(RankConfig(str(folder), detection=DetectorConfig(detectors="loss,min_k,reference")))
+
+    (run,) = find_runs("fsd-canaries")
+    assert set(run.metrics) == {f"canary_{n}/{d}" for n in ("p", "found") for d in ("loss", "min_k", "reference")}
+    assert min(run.metrics[f"canary_p/{d}"] for d in ("loss", "min_k")) > 0.01
+    shown = capsys.readouterr().out
+    assert "1 ×" in shown
+    assert "2 ×" in shown
+    assert "the list matches its commitment" in shown
+
+
+def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
+    """Trained on what was published, the model prefers it; the sealed list is what decides."""
+    from fsd.config import Recipe
+    from fsd.models import language_model
+    from fsd.models.pretraining import continue_pretraining
+    from fsd.scoring.scorers import build_scorers
+    from pipelines.common.detection import load_detectors
+
+    make(making(data, tmp_path / "c", repetitions=(8,)))
+    canaries = files.read(tmp_path / "c")
+    published = [json.loads(line)["text"] for line in (tmp_path / "c/published.jsonl").read_text().splitlines()]
+    model = language_model.load(ModelConfig(cache="none"))
+    continue_pretraining(
+        model, [text[-400:] for text in published], Recipe(batch_size=4, learning_rate=3e-3), shown=False
+    )
+
+    detectors = load_detectors(DetectorConfig(detectors="loss"))
+    table = scoring.score(canaries, detectors, build_scorers(model, ModelConfig(cache="none")))
+    (level,) = scoring.levels(table, "loss", alpha=0.05)
+    assert level.p < 0.001
+    assert level.detected.low > 0.05
+    moved = replace(
+        canaries,
+        sealed=replace(
+            canaries.sealed,
+            documents=[replace(entry, published=(entry.published + 1) % 20) for entry in canaries.sealed.documents],
+        ),
+    )
+    (other,) = scoring.levels(
+        scoring.score(moved, detectors, build_scorers(model, ModelConfig(cache="none"))), "loss", alpha=0.05
+    )
+    assert other.p > 0.01
+
+
+def test_paraphrases(tmp_path: Path, tiny: Path) -> None:
+    rows = [{"variants": [f"text {at} says {word} today" for word in ("one", "two", "three")]} for at in range(8)]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    make(MakeConfig((str(tmp_path / "p.jsonl"),), str(tmp_path / "c"), kind="paraphrase", seed="s"))
+
+    canaries = files.read(tmp_path / "c")
+
+    assert [canaries.sealed.candidates(entry) for entry in canaries.sealed.documents] == [r["variants"] for r in rows]
+    assert set(canaries.contexts.values()) == {""}
+    scoring.check_resolution(canaries, 0.001, None)
+    with pytest.raises(UsageError, match="alpha must be at least 0\\.00015"):
+        scoring.check_resolution(canaries, 0.0001, None)
+
+
+def test_the_context_is_the_end_of_the_document() -> None:
+    words = [f"w{at}" for at in range(100)]
+
+    assert scoring._end(" ".join(words) + "\n\n") == " ".join(words[-32:]) + "\n\n"
+    assert scoring._end("short text\n\n") == "short text\n\n"
+    assert scoring._end("") == ""
