@@ -97,7 +97,7 @@ class DetectorConfig:
     detectors: str = "all"
     """`all`, or names separated by commas."""
     settings: tuple[str, ...] = ()
-    """Settings of detectors, e.g. surp.k=30 dc_pdd.cap=0.1; they override --settings-from."""
+    """Settings of detectors, e.g. surp.k=30, or surp.base.k=30 for base scores alone; override --settings-from."""
     settings_from: OptionalURI = None
     """Settings chosen by pipelines.tune: models:/fsd-arxiv@champion, runs:/<id> or a folder."""
     shots: int = 2

@@ -6,7 +6,7 @@ A view is a *reader* (the model or table that scores) and a *form* (what of the 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from fsd.errors import UsageError
@@ -110,6 +110,8 @@ class Detector:
         search: search space of the settings that can be tuned.
         fallback: returns the name of the fallback used for a text, or None.
         needs: fields of `TokenStats` used besides text and logp, which an API may not provide.
+        base_settings: values of settings that differ for the score of the base model by itself; the FSD, a difference
+            of two scores with equal settings, never uses them.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Detector:
     search: Mapping[str, Search]
     fallback: Callable[..., str | None] | None = None
     needs: tuple[str, ...] = ()
+    base_settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def paired(self) -> bool:
@@ -143,17 +146,38 @@ class Detector:
         return self.fallback(*(statistics[view] for view in self.views), **self.settings)
 
     def with_settings(self, **settings: Any) -> "Detector":
-        """The same detector with other values of some settings.
+        """The same detector with other values of some settings, for the base score and the FSD.
 
         Raises:
             UsageError: for an unknown setting, or a value of another type.
         """
+        self._check(settings)
+        base = {key: value for key, value in self.base_settings.items() if key not in settings}
+        return replace(self, settings={**self.settings, **settings}, base_settings=base)
+
+    def with_base_settings(self, **settings: Any) -> "Detector":
+        """The same detector with values of some settings that hold for the base score alone.
+
+        Raises:
+            UsageError: for an unknown setting, a value of another type, or a detector without a base score.
+        """
+        self._check(settings)
+        if self.paired and settings:
+            raise UsageError(f"settings of a base score must be of a detector that has one; got {self.name!r}")
+        base = {**self.base_settings, **settings}
+        return replace(self, base_settings={key: value for key, value in base.items() if value != self.settings[key]})
+
+    @property
+    def for_base(self) -> "Detector":
+        """The detector with the settings of the base score."""
+        return replace(self, settings={**self.settings, **self.base_settings}, base_settings={})
+
+    def _check(self, settings: Mapping[str, Any]) -> None:
         for key, value in settings.items():
             if key not in self.settings:
                 allowed = ", ".join(self.settings) or "none"
                 raise UsageError(f"setting of {self.name} must be one of {allowed}; got {key!r}")
             _check_type(f"{self.name}.{key}", value, self.settings[key])
-        return replace(self, settings={**self.settings, **settings})
 
 
 def _check_type(name: str, value: Any, default: Any) -> None:

@@ -33,7 +33,8 @@ class Deviation:
     Attributes:
         base: detector → (N,); without the paired detectors.
         tuned: detector → (N,); without the paired detectors; empty without a tuned model.
-        fsd: detector → (N,) base − tuned, or the score itself of a paired detector; empty without a tuned model.
+        fsd: detector → (N,) base − tuned, or the score itself of a paired detector; empty without a tuned model. Where
+            the base score has settings of its own, it is not the base score that tuned is subtracted from.
         fallbacks: (detector, state, name of the fallback) → number of texts whose score is that fallback.
     """
 
@@ -112,12 +113,18 @@ class ViewStatistics:
             UsageError: for a setting out of the detector's range.
             ValueError: if a score is not finite.
         """
+        if state == "base":
+            return self._scores(detector.for_base, "base")
         if state == "fsd" and not detector.paired:
-            return self.scores(detector, "base") - self.scores(detector, "tuned")
+            return self._scores(detector, "base") - self._scores(detector, "tuned")
+        return self._scores(detector, state)
+
+    def _scores(self, detector: Detector, state: str) -> FloatArray:
         return np.array([detector(views) for views in self._rows(detector, state)], float)
 
     def fallbacks(self, detector: Detector, state: str) -> Counter[str]:
         """Name of a fallback → number of texts whose score in that state is this fallback."""
+        detector = detector.for_base if state == "base" else detector
         names = (detector.fallback_of(views) for views in self._rows(detector, state))
         return Counter(name for name in names if name is not None)
 
@@ -183,12 +190,20 @@ def evaluate(
         for chunk in (texts[i : i + CHUNK] for i in range(0, len(texts), CHUNK)):
             statistics = ViewStatistics.compute(chunk, detectors, scorers, inputs, states=states)
             for detector in detectors:
-                for state in ("fsd",) if detector.paired else states:
+                for state in _states(detector, states):
                     parts[detector.name, state].append(statistics.scores(detector, state))
                     for fallback, count in statistics.fallbacks(detector, state).items():
                         deviation.fallbacks[detector.name, state, fallback] += count
             bar.update(len(chunk))
     for (name, state), arrays in parts.items():
         {"base": deviation.base, "tuned": deviation.tuned, "fsd": deviation.fsd}[state][name] = np.concatenate(arrays)
-    deviation.fsd = {name: deviation.base[name] - deviation.tuned[name] for name in deviation.tuned} | deviation.fsd
+    differences = {name: deviation.base[name] - deviation.tuned[name] for name in deviation.tuned}
+    deviation.fsd = differences | deviation.fsd
     return deviation
+
+
+def _states(detector: Detector, states: Sequence[str]) -> Sequence[str]:
+    """The states to score a detector in; "fsd" if that is not the difference of its other scores."""
+    if detector.paired:
+        return ("fsd",)
+    return (*states, "fsd") if detector.base_settings and "tuned" in states else states

@@ -103,7 +103,8 @@ class DetectorTask:
     @property
     def default(self) -> Settings:
         """The paper's values, or those that the user fixed."""
-        return {name: self.detector.settings[name] for name in self.space}
+        detector = self.detector.for_base if self.state == "base" else self.detector
+        return {name: detector.settings[name] for name in self.space}
 
     def evaluate(
         self, settings: Settings, report: Callable[[float, int], None] = lambda value, step: None

@@ -26,6 +26,10 @@ from fsd.tuning.optuna_storage import open_storage
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 STALE_AFTER = timedelta(minutes=1)
 """Age from which a running detector trial counts as killed: those take seconds at most and send no heartbeats."""
+GRID_ID = "grid_id"
+"""System attribute in which `GridSampler` keeps the number of a trial's grid cell; set just after the trial is made."""
+CLAIM_SECONDS = 2.0
+"""Wait for earlier trials to get their grid cell, which takes milliseconds unless their process was killed."""
 MAX_FAILURES = 10
 """Consecutive failed trials after which a process stops."""
 PRUNERS = {
@@ -168,14 +172,25 @@ def _claims(study: optuna.Study, config: TuneConfig) -> dict[int, int]:
     for trial in study.get_trials(deepcopy=False, states=(*FINISHED, TrialState.RUNNING)):
         running = trial.state == TrialState.RUNNING
         stale = running and not _is_long(config) and trial.datetime_start <= oldest
-        if "grid_id" in trial.system_attrs and not stale:
-            claims.setdefault(trial.system_attrs["grid_id"], trial.number)
+        if GRID_ID in trial.system_attrs and not stale:
+            claims.setdefault(trial.system_attrs[GRID_ID], trial.number)
     return claims
+
+
+def _has_claim(trial: optuna.Trial, config: TuneConfig) -> bool:
+    """Whether the trial is the first with its grid cell, once every trial before it has its own."""
+    until = time.monotonic() + CLAIM_SECONDS
+    while time.monotonic() < until:
+        running = trial.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        if all(GRID_ID in other.system_attrs for other in running if other.number < trial.number):
+            break
+        time.sleep(0.01)
+    return trial.number in _claims(trial.study, config).values()
 
 
 def _run_trial(task: Task, trial: optuna.Trial, known: dict[str, Sequence[float]], config: TuneConfig) -> float:
     study = trial.study
-    if _uses_grid(task.space, config) and trial.number not in _claims(study, config).values():
+    if _uses_grid(task.space, config) and not _has_claim(trial, config):
         raise _CellClaimedError
     settings = {name: _suggest(trial, name, space) for name, space in task.space.items()}
     key = key_of(settings)

@@ -1,7 +1,7 @@
 """The files that travel with a registered adapter, so that it can give verdicts later."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from fsd import distributed, tracking
 from fsd.config import AdapterConfig, ModelConfig
 from fsd.net.hub import EMBEDDED
 from fsd.scoring.scorers import TABLE
+from fsd.views import Detector
 
 SETUP = "setup.json"
 """Name of the file that says how an adapter's run scored, which travels with it."""
@@ -27,7 +28,7 @@ def setup(
     config: ModelConfig,
     *,
     domain: str,
-    detectors: Mapping[str, Mapping[str, Any]],
+    detectors: Sequence[Detector],
     shots: int,
     seed: int,
     training: AdapterConfig | None,
@@ -37,7 +38,7 @@ def setup(
     Args:
         config: how the base model was run.
         domain: of the texts.
-        detectors: detector → settings.
+        detectors: that scored.
         shots: unseen texts in the prefix of `recall`.
         seed: of the run.
         training: how the adapter was trained; None where it is not known.
@@ -46,7 +47,8 @@ def setup(
         "model": asdict(config),
         "folder": config.model not in EMBEDDED and Path(config.model).expanduser().is_dir(),
         "domain": domain,
-        "detectors": detectors,
+        "detectors": {detector.name: dict(detector.settings) for detector in detectors},
+        "base_settings": {d.name: dict(d.base_settings) for d in detectors if d.base_settings},
         "shots": shots,
         "seed": seed,
         "training": asdict(training) if training else None,

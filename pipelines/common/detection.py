@@ -2,13 +2,28 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import detectors
 from detectors import Detector
 from fsd.config import DetectorConfig
 from fsd.errors import UsageError
 from pipelines.common.adapter_files import SETUP, read_setup
+
+BASE = "base"
+"""Part of a setting's name that restricts it to the base score: `surp.base.k`."""
+
+
+class Settings(NamedTuple):
+    """Settings of detectors: detector → setting → value.
+
+    Attributes:
+        both: for the base score and the FSD.
+        base: for the base score alone.
+    """
+
+    both: dict[str, dict[str, Any]]
+    base: dict[str, dict[str, Any]]
 
 
 def load_detectors(config: DetectorConfig) -> list[Detector]:
@@ -17,13 +32,19 @@ def load_detectors(config: DetectorConfig) -> list[Detector]:
     Raises:
         UsageError: for an unknown detector or setting, or settings that cannot be fetched.
     """
-    settings = _parse_settings(config.settings)
-    tuned = _tuned_settings(config.settings_from) if config.settings_from else {}
+    given = _parse_settings(config.settings)
     names = detectors.names() if config.detectors == "all" else _parse_names(config.detectors)
-    unused = sorted(set(settings) - set(names))
+    unused = sorted({name for state in given for name in state} - set(names))
     if unused:
         raise UsageError(f"settings must be of a detector in use, one of {', '.join(names)}; got {unused[0]!r}")
-    return [detectors.load(name, **{**tuned.get(name, {}), **settings.get(name, {})}) for name in names]
+    tuned = _tuned_settings(config.settings_from) if config.settings_from else Settings({}, {})
+    return [
+        detectors.load(name, **tuned.both.get(name, {}))
+        .with_base_settings(**tuned.base.get(name, {}))
+        .with_settings(**given.both.get(name, {}))
+        .with_base_settings(**given.base.get(name, {}))
+        for name in names
+    ]
 
 
 def cheap(detectors: Iterable[Detector]) -> list[Detector]:
@@ -31,12 +52,12 @@ def cheap(detectors: Iterable[Detector]) -> list[Detector]:
     return [detector for detector in detectors if not {"neighbours", "primed"} & set(detector.views)]
 
 
-def _tuned_settings(uri: str) -> dict[str, dict[str, Any]]:
-    """Detector → settings of the run that registered the adapter."""
+def _tuned_settings(uri: str) -> Settings:
+    """Settings of the run that registered the adapter; earlier versions had none for the base score alone."""
     setup = read_setup(uri)
     if setup is None:
         raise UsageError(f"settings-from must be a model, run or folder with {SETUP}; {uri} has none")
-    return dict(setup["detectors"])
+    return Settings(setup["detectors"], setup.get("base_settings", {}))
 
 
 def _parse_names(text: str) -> list[str]:
@@ -46,9 +67,9 @@ def _parse_names(text: str) -> list[str]:
     return names
 
 
-def _parse_settings(entries: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """`surp.k=30` → {"surp": {"k": 30}}."""
-    settings: dict[str, dict[str, Any]] = {}
+def _parse_settings(entries: Sequence[str]) -> Settings:
+    """`surp.k=30` → {"surp": {"k": 30}}, for the base score alone from `surp.base.k=30`."""
+    settings = Settings({}, {})
     for entry in entries:
         key, equals, text = entry.partition("=")
         detector, dot, name = key.partition(".")
@@ -58,5 +79,9 @@ def _parse_settings(entries: Sequence[str]) -> dict[str, dict[str, Any]]:
             value = json.loads(text.lower() if text in ("True", "False") else text)
         except json.JSONDecodeError:
             value = text
-        settings.setdefault(detector, {})[name] = value
+        state, _, of_base = name.partition(".")
+        if state == BASE and of_base:
+            settings.base.setdefault(detector, {})[of_base] = value
+        else:
+            settings.both.setdefault(detector, {})[name] = value
     return settings

@@ -21,7 +21,7 @@ from fsd.reporting import figures, html
 from fsd.scoring.scorers import TABLE, frequency_file
 from fsd.tracking import Run, Version, register
 from pipelines.common import adapter_files
-from pipelines.common.detection import load_detectors
+from pipelines.common.detection import BASE, load_detectors
 
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
 
@@ -78,7 +78,8 @@ def params(config: FSDConfig, detectors: Sequence[Detector]) -> dict[str, object
     """Every setting under its flag's name, and every detector's own settings."""
     values = flags(config)
     values.pop("settings")
-    return {**values, "detector": {detector.name: dict(detector.settings) for detector in detectors}}
+    settings = {d.name: {**d.settings, BASE: dict(d.base_settings)} for d in detectors}
+    return {**values, "detector": settings}
 
 
 def track(
@@ -138,7 +139,7 @@ def model_files(results: Results, config: FSDConfig) -> dict[str, str | Path]:
         adapter_files.SETUP: adapter_files.setup(
             replace(config.model, frequencies=None, cache=None),
             domain=config.data.domain,
-            detectors={d.name: dict(d.settings) for d in load_detectors(config.detection) if d.name in scored},
+            detectors=[detector for detector in load_detectors(config.detection) if detector.name in scored],
             shots=config.detection.shots,
             seed=config.seed,
             training=adapter_files.recorded_training(config.adapter) if config.adapter else config.training,

@@ -97,11 +97,10 @@ def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run 
 
 
 def _with_settings(job: FSDConfig, winners: Sequence[Winner]) -> FSDConfig:
-    """The configuration with the settings that are best for FSD, which are calibrated and registered."""
+    """The configuration with the winners' settings: of the FSD, which is calibrated, and of the base score."""
     entries = [
         f"{w.label.removesuffix('.fsd')}.{name}={json.dumps(value)}"
         for w in winners
-        if w.label.endswith(".fsd")
         for name, value in w.settings.items()
     ]
     return replace(job, detection=replace(job.detection, settings=(*job.detection.settings, *entries)))

@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
+from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
 from fsd.data.documents import Document
 from fsd.errors import UsageError
-from pipelines.common import datasets, experiment
+from pipelines.common import datasets, experiment, run_log
 from pipelines.common.detection import load_detectors
+from pipelines.score import main as score
 from pipelines.tune.__main__ import main
 from pipelines.tune.job import digest, tuning_data
 
@@ -71,14 +72,27 @@ def test_winners_are_compared_registered_and_used(config, capsys):
 
     # the main job takes the settings over, and its test scores are those that were compared here
     detection = replace(config.job.detection, settings_from="models:/fsd-arxiv/1")
-    used = {d.name: dict(d.settings) for d in load_detectors(detection)}
-    assert used == {name: states["fsd"] for name, states in settings.items()}
+    used = load_detectors(detection)
+    assert {d.name: dict(d.settings) for d in used} == {name: states["fsd"] for name, states in settings.items()}
+    assert dict(used[0].for_base.settings) == settings["min_k"]["base"] != settings["min_k"]["fsd"]
     by_hand = load_detectors(replace(detection, settings=("min_k.k=0.15",)))
-    assert by_hand[0].settings["k"] == 0.15
+    assert by_hand[0].settings["k"] == by_hand[0].for_base.settings["k"] == 0.15
+    by_hand = load_detectors(replace(detection, settings=("min_k.base.k=0.15",)))
+    assert [d.settings["k"] for d in (by_hand[0], by_hand[0].for_base)] == [settings["min_k"]["fsd"]["k"], 0.15]
     scores = pd.read_parquet(folder / "scores.parquet").query("split == 'test'")
     from fsd.evaluation.metrics import auc
 
-    assert auc(scores.label == 1, scores["min_k.fsd"]) == pytest.approx(table.loc["min_k.fsd", "test_tuned"])
+    for state in ("base", "fsd"):  # each at its own best settings
+        column = scores[f"min_k.{state}"]
+        assert auc(scores.label == 1, column) == pytest.approx(table.loc[f"min_k.{state}", "test_tuned"])
+    logged = run_log.params(config.job, used)["detector"]
+    assert logged["min_k"] == {**settings["min_k"]["fsd"], "base": settings["min_k"]["base"]}
+
+    texts = scores[["text", "label"]]
+    texts.to_json("test.jsonl", orient="records", lines=True)
+    detection = replace(detection, detectors="min_k")
+    score(ScoreConfig(data=("test.jsonl",), out="scored.parquet", model=config.job.model, detection=detection))
+    np.testing.assert_allclose(pd.read_parquet("scored.parquet")["min_k.base"], scores["min_k.base"], rtol=1e-5)
 
 
 def studies(config: TuneConfig) -> dict[str, list[object]]:

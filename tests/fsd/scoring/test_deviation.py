@@ -128,6 +128,23 @@ def test_fallbacks_are_counted_by_state() -> None:
     assert answer.fallbacks == {("surp", "base", "S_p only"): 3, ("surp", "tuned", "S_p only"): 3}
 
 
+def test_the_base_score_may_have_settings_of_its_own() -> None:
+    def scored(detector: detectors.Detector) -> engine.Deviation:
+        return engine.evaluate(TEXTS, [detectors.load("loss"), detector], fake_scorers())
+
+    plain, other = scored(detectors.load("min_k")), scored(detectors.load("min_k", k=1.0))
+    both = scored(detectors.load("min_k").with_base_settings(k=1.0))
+
+    np.testing.assert_array_equal(both.base["min_k"], other.base["min_k"])
+    np.testing.assert_array_equal(both.tuned["min_k"], plain.tuned["min_k"])
+    np.testing.assert_array_equal(both.fsd["min_k"], plain.fsd["min_k"])
+    assert (both.base["min_k"] != plain.base["min_k"]).any()
+    assert list(both.frame()) == list(plain.frame())
+    assert detectors.load("min_k").with_base_settings(k=1.0).with_settings(k=0.5).for_base.settings == {"k": 0.5}
+    with pytest.raises(UsageError, match="settings of a base score must be of a detector that has one"):
+        detectors.load("min_k_deviation").with_base_settings(k=0.5)
+
+
 def test_statistics_in_memory_give_the_same_scores() -> None:
     answer = engine.evaluate(TEXTS, all_detectors(), fake_scorers(), view_inputs())
     statistics = ViewStatistics.compute(TEXTS, all_detectors(), fake_scorers(), view_inputs())
