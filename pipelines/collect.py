@@ -63,7 +63,7 @@ def main(config: Collect) -> None:
     collection = collect(sides[0], config.limit, out)
     with tracking.run(f"fsd-{config.domain}", "collect", params=params(config, sides)) as run:
         log_manifest(run, collection)
-    show(collection, config.limit)
+        show(collection, config.limit)
 
 
 def specs(config: Collect) -> "list[CollectionSpec]":
@@ -126,8 +126,9 @@ def benchmark(config: Collect, sides: "list[CollectionSpec]", out: Path) -> None
             log_manifest(run, collection)
         for ending in (".card.json", ".card.md"):
             run.log_file(out.with_name(out.stem + ending))
-        run.log_dataset(out.stem, [d.text for d in documents], source=str(out), context="benchmark")
-    show_benchmark(documents, card, out)
+        labels = [d.member for d in documents]
+        run.log_dataset(out.stem, [d.text for d in documents], labels=labels, source=str(out), context="benchmark")
+        show_benchmark(documents, card, out)
 
 
 def params(config: Collect, sides: "list[CollectionSpec]") -> dict[str, object]:

@@ -49,9 +49,9 @@ def main(config: FSDConfig) -> None:
                 seed=config.seed,
             )
         version = run_log.track(run, results, config, model, stages.seconds, labelled.sources)
-    console.show(results)
-    if version.champion_stays:
-        print(version.champion_stays)
+        console.show(results)  # before the end of the run, which raises what could not be stored
+        if version and version.champion_stays:
+            print(version.champion_stays)
 
 
 if __name__ == "__main__":

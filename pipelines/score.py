@@ -56,17 +56,18 @@ def main(config: ScoreConfig) -> None:
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
     announce(texts, detectors, scorers["base"], inputs, price=config.api.price)
     table = frame(documents, evaluate(texts, detectors, scorers, inputs, shown=True))
+    results, blind = judge(documents, table, seed=config.seed)
+    show(results, blind, [f"{name} left out: {reason}" for name, reason in left_out.items()])
     write_table(table, out)
+    print(f"wrote {out}: {len(texts)} texts, {len(detectors)} detectors")
     if answers:
         answers.delete()
-    results, blind = judge(documents, table, seed=config.seed)
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
     with tracking.run(f"fsd-{config.domain}", "score", params=flags(config), tags={"task": "score"}) as run:
-        run.log_dataset("scored", texts, source=", ".join(config.data), context="score")
+        labels = [document.member for document in documents]
+        run.log_dataset("scored", texts, labels=labels, source=", ".join(config.data), context="score")
         run.log_table("scores.parquet", table)
         run.log_metrics(tracked(results) | ({"audit/blind_auc": blind.value} if blind else {}))
-    show(results, blind, [f"{name} left out: {reason}" for name, reason in left_out.items()])
-    print(f"wrote {out}: {len(texts)} texts, {len(detectors)} detectors")
 
 
 def build_scorers(config: ScoreConfig, answers: "SQLiteStore | None") -> "dict[str, Scorer]":

@@ -136,13 +136,21 @@ def save_adapter(language_model: LanguageModel, folder: Path) -> None:
     """Save the attached adapter: weights as safetensors, configuration, and the identity of the base.
 
     The identity is written last and atomically: a folder without it is not accepted as an adapter.
+
+    Raises:
+        OSError: if the folder cannot be written, or its disk is full.
     """
+    from safetensors import SafetensorError
+
     identity = language_model.identity
     for config in language_model.model.peft_config.values():
         config.base_model_name_or_path = identity.id  # not a path on this machine
         config.revision = identity.revision or None
     # To find out whether embeddings were resized, peft would look for the base on the hub.
-    language_model.model.save_pretrained(str(folder), save_embedding_layers=False)
+    try:
+        language_model.model.save_pretrained(str(folder), save_embedding_layers=False)
+    except SafetensorError as error:  # in place of an OSError
+        raise OSError(f"the weights cannot be written to {folder}: {error}") from error
     (folder / "README.md").unlink(missing_ok=True)
     draft = folder / f".{BASE_FILE}.{os.getpid()}"
     draft.write_text(json.dumps(asdict(identity), indent=2) + "\n")

@@ -69,7 +69,7 @@ def register(
     files: Mapping[str, str | Path] | None = None,
     tags: Mapping[str, object] | None = None,
     barred: str = "",
-) -> Version:
+) -> Version | None:
     """Register the adapter of an open run as a new version of a registered model.
 
     The adapter becomes the artifact `adapter/` of the run and, together with the files, a pyfunc model that MLflow can
@@ -88,6 +88,9 @@ def register(
         tags: tags of the version; those in `COMPARED` make it comparable with others.
         barred: why the version must not become champion; empty if it may.
 
+    Returns:
+        The version; None if it could not be stored, which the run notes.
+
     Raises:
         UsageError: if the name is invalid, the adapter is incomplete, or a file is missing.
     """
@@ -95,16 +98,25 @@ def register(
         raise UsageError(f"a registered model's name must be letters, digits, . _ or -; got {name!r}")
     if not code.is_file():
         raise UsageError(f"the model's code must be a file; got {str(code)!r}")
-    with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
-        artifacts = _stage(Path(folder), adapter, files or {})
-        run.store.client.log_artifacts(run.id, str(artifacts["adapter"]), "adapter")
-        model_id = _log_model(run, artifacts, code)
+    active = load_mlflow().active_run()
+    if active is None or active.info.run_id != run.id:
+        raise ValueError("register must be called inside the `with` block of its run")
     labels = {key: str(value) for key, value in (tags or {}).items()} | {SCORE: repr(float(validation_score))}
-    with run.store.lock():
-        number = _create_version(run, name, model_id, labels)
-        stays = move_champion(run.store, name, number, labels, barred)
-    run.store.relativise()
-    return Version(name, number, run.id, labels, () if stays else (CHAMPION,), stays)
+    versions: list[Version] = []
+
+    def store() -> None:
+        with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
+            artifacts = _stage(Path(folder), adapter, files or {})
+            run.store.client.log_artifacts(run.id, str(artifacts["adapter"]), "adapter")
+            model_id = _log_model(run, artifacts, code)
+        with run.store.lock():
+            number = _create_version(run, name, model_id, labels)
+            stays = move_champion(run.store, name, number, labels, barred)
+        run.store.relativise()
+        versions.append(Version(name, number, run.id, labels, () if stays else (CHAMPION,), stays))
+
+    run.attempt("the registered adapter", store)
+    return versions[0] if versions else None
 
 
 def _stage(folder: Path, adapter: Path, files: Mapping[str, str | Path]) -> dict[str, Path]:
@@ -133,9 +145,6 @@ def _log_model(run: Run, artifacts: Mapping[str, Path], code: Path) -> str:
         from mlflow.models import ModelSignature
         from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
-    active = mlflow.active_run()
-    if active is None or active.info.run_id != run.id:
-        raise ValueError("register must be called inside the `with` block of its run")
     columns = {"score": "double", "p_value": "double", "verdict": "string", "warning": "string"}
     signature = ModelSignature(
         inputs=Schema([ColSpec("string", "text")]),

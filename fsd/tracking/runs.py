@@ -4,35 +4,114 @@ import hashlib
 import json
 import math
 import re
+import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from fsd.errors import UsageError
-from fsd.tracking.store import Store, load_mlflow, open_store, quiet
+from fsd.errors import StorageError, UsageError
+from fsd.leftovers import has_ended, host, this_process
+from fsd.tracking.store import Store, load_mlflow, open_store, patience, quiet
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _NAME = re.compile(r"[A-Za-z0-9_. :-]+(/[A-Za-z0-9_. :-]+)*")
 _PARAM_LENGTH, _TAG_LENGTH, _SOURCE_LENGTH = 6000, 8000, 65000
+_OUT_OF_REACH = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
+"""Error codes of a request that got no reply, among others."""
+_PROCESS = "process"
+"""Tag with the identity of the process that opened the run."""
+
+
+@dataclass
+class Losses:
+    """What of a run, and of the runs within it, could not be stored.
+
+    Attributes:
+        names: reason → what could not be stored for that reason.
+        unreachable: why the store cannot be reached any more; nothing further is then sent to it.
+    """
+
+    names: dict[str, list[str]] = field(default_factory=dict)
+    unreachable: str = ""
+
+    def add(self, name: str, reason: str) -> None:
+        """Note that something could not be stored."""
+        entries = self.names.setdefault(reason, [])
+        if name not in entries:
+            entries.append(name)
+
+    def __contains__(self, name: str) -> bool:
+        return any(name in names for names in self.names.values())
+
+    def __str__(self) -> str:
+        return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in self.names.items())
 
 
 @dataclass(frozen=True)
 class Run:
     """An open run, returned by `run`.
 
+    Whatever cannot be stored does not end the computation: it is noted in `losses`, which the `with` block of the run
+    raises at its end. A store that cannot be reached is not tried again.
+
     Attributes:
         store: the store that holds the run.
         id: MLflow's run id.
+        losses: what could not be stored.
     """
 
     store: Store
     id: str
+    losses: Losses = field(default_factory=Losses, compare=False, repr=False)
+
+    def attempt(self, name: str, action: Callable[[], object], *, in_store: bool = True) -> bool:
+        """Call an action that stores `name`, and return whether it has; if not, the reason is noted.
+
+        Args:
+            name: name of what is stored, for messages.
+            action: stores it.
+            in_store: whether it goes to the store, which may be out of reach, and not to a file of the user's.
+
+        Raises:
+            UsageError: if the action does.
+        """
+        if in_store and self.losses.unreachable:
+            self.losses.add(name, self.losses.unreachable)
+            return False
+        try:
+            action()
+        except UsageError:
+            raise
+        except Exception as error:  # any: artifact stores in the cloud have error classes of their own
+            self.losses.add(name, self._reason(error))
+            return False
+        return True
+
+    def _reason(self, error: Exception) -> str:
+        """Why something could not be stored, in a few words; notes whether the store can still be reached."""
+        from mlflow.exceptions import MlflowException, RestException
+
+        answered = isinstance(error, RestException) or getattr(error, "error_code", "") not in _OUT_OF_REACH
+        if not isinstance(error, MlflowException) or answered or self.store.is_file:
+            return getattr(error, "strerror", None) or _first_line(error)
+        self.losses.unreachable = f"{self.store.address} does not answer"
+        print(f"tracking: {self.losses.unreachable}; the job goes on without it", file=sys.stderr)
+        return self.losses.unreachable
+
+    def check(self) -> None:
+        """Raise what could not be stored.
+
+        Raises:
+            StorageError: if there is anything.
+        """
+        if self.losses.names:
+            raise StorageError(f"not everything could be stored: {self.losses}")
 
     def log_params(self, params: Mapping[str, object]) -> None:
         """Log settings; those in nested mappings are named `outer.inner`.
@@ -42,7 +121,7 @@ class Run:
         from mlflow.entities import Param
 
         entries = [Param(_valid_name(k), _cut(_text(v), _PARAM_LENGTH)) for k, v in _flatten(params)]
-        self.store.client.log_batch(self.id, params=entries)
+        self.attempt("settings", lambda: self.store.client.log_batch(self.id, params=entries))
 
     def log_metrics(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Log numbers, as points of a curve if a step is given. Values that are not finite are left out.
@@ -57,26 +136,31 @@ class Run:
             for name, value in values.items()
             if math.isfinite(value)
         ]
-        self.store.client.log_batch(self.id, metrics=entries)
+        self.attempt("metrics", lambda: self.store.client.log_batch(self.id, metrics=entries))
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
         """Set tags, by which `find_runs` filters."""
         from mlflow.entities import RunTag
 
         entries = [RunTag(_valid_name(k), _cut(_text(v), _TAG_LENGTH)) for k, v in tags.items()]
-        self.store.client.log_batch(self.id, tags=entries)
+        self.attempt("tags", lambda: self.store.client.log_batch(self.id, tags=entries))
 
     def log_file(self, path: Path, folder: str | None = None) -> None:
         """Copy a file into the run, at its root or in a folder. The user interface compares files at the root only."""
-        self.store.client.log_artifact(self.id, str(path), folder)
+        name = f"{folder}/{path.name}" if folder else path.name
+        self.attempt(name, lambda: self.store.client.log_artifact(self.id, str(path), folder))
 
     def log_bytes(self, name: str, content: bytes) -> None:
         """Write a file of the run, such as `roc.png` or `plots/roc.png`."""
         target = PurePosixPath(name)
-        with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
-            path = Path(folder) / target.name
-            path.write_bytes(content)
-            self.log_file(path, None if len(target.parts) == 1 else str(target.parent))
+
+        def log() -> None:
+            with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
+                path = Path(folder) / target.name
+                path.write_bytes(content)
+                self.log_file(path, None if len(target.parts) == 1 else str(target.parent))
+
+        self.attempt(name, log)
 
     def log_text(self, name: str, content: str) -> None:
         """Write a UTF-8 text file of the run."""
@@ -96,32 +180,44 @@ class Run:
         else:
             raise UsageError(f"a table must be named *.parquet or *.csv; got {name!r}")
 
-    def log_dataset(self, name: str, texts: Iterable[str], *, source: str, context: str) -> str:
+    def log_dataset(
+        self,
+        name: str,
+        texts: Sequence[str],
+        *,
+        source: str,
+        context: str,
+        labels: Sequence[bool | None] = (),
+    ) -> str:
         """Log the number and the digest of the texts that the run read, but not the texts.
 
         Args:
-            name: name of the data set, such as `arxiv`.
+            name: name of the data set, such as `arxiv-test`.
             texts: texts, in order.
-            source: where they came from: a file, an id or a URL.
+            source: where they came from: files, an id or a URL.
             context: what they were used for: `unseen`, `validation` or `test`.
+            labels: label of each text, None without one; empty if no text has one.
 
         Returns:
-            The digest: the first 32 hexadecimal digits of the SHA-256 over the SHA-256 of each text.
+            The digest: the first 32 hexadecimal digits of the SHA-256 over the SHA-256 of each text, followed by its
+            label, `1` or `0`, if it has one.
         """
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        digests = [hashlib.sha256(text.encode()).digest() for text in texts]
-        digest = hashlib.sha256(b"".join(digests)).hexdigest()[:32]
+        state = hashlib.sha256()
+        for text, label in zip(texts, labels or [None] * len(texts), strict=True):
+            state.update(hashlib.sha256(text.encode()).digest() + (b"" if label is None else b"%d" % label))
+        digest = state.hexdigest()[:32]
         dataset = Dataset(
             name=name,
             digest=digest,
-            source_type="local" if Path(source).exists() else "code",
+            source_type="local" if _is_file(source) else "code",
             source=json.dumps({"uri": _cut(source, _SOURCE_LENGTH)}),
             schema=None,
-            profile=json.dumps({"num_rows": len(digests)}),
+            profile=json.dumps({"num_rows": len(texts)}),
         )
         tags = [InputTag("mlflow.data.context", context)]
-        self.store.client.log_inputs(self.id, [DatasetInput(dataset, tags)])
+        self.attempt(f"data set {name}", lambda: self.store.client.log_inputs(self.id, [DatasetInput(dataset, tags)]))
         return digest
 
 
@@ -137,7 +233,8 @@ def run(
 ) -> Iterator[Run]:
     """Open a run for the duration of a `with` block.
 
-    Its final status is FINISHED; KILLED if the user interrupts it; FAILED, with the tag `error`, if the block raises.
+    Its final status is FINISHED; KILLED if the user interrupts it; FAILED, with the tag `error`, if the block raises or
+    something could not be stored. Runs that a killed process on this host left open are closed first.
 
     Args:
         experiment: name of the experiment, `fsd-<domain>`; created if it does not exist.
@@ -149,24 +246,44 @@ def run(
 
     Raises:
         UsageError: as for `open_store`, or if the experiment was deleted.
+        StorageError: if something could not be stored, at the start or at the end of the block; a run within another
+            one leaves that to the outer one.
     """
-    store = open_store()
-    mlflow = load_mlflow()
-    with quiet():
-        started = mlflow.start_run(
-            experiment_id=store.experiment_id(experiment),
-            run_name=name,
-            nested=parent is not None,
-            parent_run_id=parent.id if parent else None,
-            description=description,
-        )
-    opened = Run(store, started.info.run_id)
+    store = parent.store if parent else open_store()
+    if parent is None:
+        with suppress(Exception):  # the store may be of another user
+            close_ended_runs(store)
+    started: list[str] = []
+
+    def start() -> None:
+        with quiet():
+            active = load_mlflow().start_run(
+                experiment_id=store.experiment_id(experiment),
+                run_name=name,
+                nested=parent is not None,
+                parent_run_id=parent.id if parent else None,
+                description=description,
+                tags={_PROCESS: this_process()},
+            )
+        started.append(active.info.run_id)
+
+    opened = Run(store, "", parent.losses if parent else Losses())
+    if not opened.attempt(f"the run {name!r}", start):
+        if parent is None:
+            opened.check()
+        yield opened
+        return
+    opened = replace(opened, id=started[0])
     status = "FAILED"
     try:
         opened.set_tags(tags or {})
         opened.log_params(params or {})
+        if parent is None:
+            opened.check()
         yield opened
-        status = "FINISHED"
+        if opened.losses.names:
+            opened.set_tags({"error": f"could not be stored: {opened.losses}"})
+        status = "FAILED" if opened.losses.names else "FINISHED"
     except KeyboardInterrupt:
         status = "KILLED"
         raise
@@ -174,8 +291,30 @@ def run(
         opened.set_tags({"error": f"{type(error).__name__}: {error}"})
         raise
     finally:
-        mlflow.end_run(status)
-        store.relativise()
+        _end(opened, status)
+    if parent is None:
+        opened.check()
+
+
+def _end(run: Run, status: str) -> None:
+    """End MLflow's active run, whose store may be full or out of reach."""
+    try:
+        with patience(retries=0, seconds=5) if run.losses.unreachable else nullcontext():
+            load_mlflow().end_run(status)
+        run.store.relativise()
+    except Exception as error:
+        run.losses.add("the end of the run", run.losses.unreachable or _first_line(error))
+
+
+def close_ended_runs(store: Store) -> None:
+    """Give the status KILLED to the runs that ended processes on this host left open, whatever their experiment."""
+    client = store.client
+    experiments = [entry.experiment_id for entry in client.search_experiments(filter_string="name LIKE 'fsd-%'")]
+    conditions = f"attributes.status = 'RUNNING' and tags.{_PROCESS} LIKE '{host()}-%'"
+    for run in client.search_runs(experiments, conditions) if experiments else []:
+        if has_ended(run.data.tags[_PROCESS]):
+            client.set_tag(run.info.run_id, "error", "its process ended without closing the run")
+            client.set_terminated(run.info.run_id, "KILLED")
 
 
 @dataclass(frozen=True)
@@ -223,6 +362,18 @@ def find_runs(
         )
         for run in runs
     ]
+
+
+def _is_file(source: str) -> bool:
+    """Whether a source is a file; the names of many files in one string may be too long for a path."""
+    try:
+        return Path(source).exists()
+    except OSError:
+        return False
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
 def _quoted(value: str) -> str:

@@ -8,8 +8,8 @@ folder. A store named by MLFLOW_TRACKING_URI is used unchanged.
 
 import logging
 import os
+import re
 import sqlite3
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,11 +18,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fsd.errors import UsageError
+from fsd.errors import StorageError, UsageError
+from fsd.leftovers import temporary_folder
 
 _URI = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
 _RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 _LOCK_SECONDS = 60.0
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -30,6 +32,9 @@ _QUIET = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
+_PATIENCE = {_RETRIES: "2", "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "2", _TIMEOUT: "15"}
+"""A request to a server takes at most three attempts of 15 s with waits of 0 and 4 s between them, and up to 1 s more
+each; MLflow's own defaults are 8 attempts of 120 s and waits of 4 minutes in all."""
 _LOCATIONS = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
@@ -40,13 +45,14 @@ _LOCATIONS = (
 
 
 def load_mlflow() -> ModuleType:
-    """Import MLflow, without telemetry, log messages and progress bars unless the user enabled them."""
-    for name, value in _QUIET.items():
+    """Import MLflow, without telemetry, log messages, progress bars and long waits unless the user chose them."""
+    for name, value in (_QUIET | _PATIENCE).items():
         os.environ.setdefault(name, value)
     import mlflow
 
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # a line for every retry
     return mlflow  # type: ignore[no-any-return]  # mlflow's imports are skipped by mypy
 
 
@@ -76,6 +82,16 @@ class Store:
 
     uri: str
     root: Path | None
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the store is an SQLite file, which is always in reach."""
+        return self.uri.startswith(_SQLITE)
+
+    @property
+    def address(self) -> str:
+        """The URI without user name and password, for messages."""
+        return re.sub(r"//[^/]*@", "//", self.uri)
 
     @property
     def client(self) -> Any:
@@ -154,6 +170,7 @@ def open_store() -> Store:
 
     Raises:
         UsageError: if the store cannot be written, reached, or read as an MLflow store.
+        StorageError: if its disk is full.
     """
     root = Path.cwd()
     default = root / "mlruns" / "mlflow.db"
@@ -165,11 +182,14 @@ def open_store() -> Store:
         _check_writable(root / "mlruns")
     if database:
         _check_database(database)
-    with store.lock():
-        if is_default and not default.exists():
-            _create(default)
-        _connect(store)
-    store.relativise()
+    try:
+        with store.lock():
+            if is_default and not default.exists():
+                _create(default)
+            _connect(store)
+        store.relativise()
+    except (OSError, sqlite3.Error) as error:
+        raise StorageError(f"the tracking store must be on a disk with free space; {store.address}: {error}") from error
     return store
 
 
@@ -191,8 +211,8 @@ def _check_writable(folder: Path) -> None:
 
 def _create(database: Path) -> None:
     """Create the tables in a temporary folder and move them into place, so that an interruption leaves no trace."""
-    with tempfile.TemporaryDirectory(prefix=".new-", dir=database.parent) as folder:
-        unfinished = Path(folder) / database.name
+    with temporary_folder(database.parent, ".new-") as folder:
+        unfinished = folder / database.name
         with quiet():
             Store(f"{_SQLITE}{unfinished}", None).client.search_experiments(max_results=1)
         unfinished.replace(database)
@@ -227,22 +247,36 @@ def _connect(store: Store) -> None:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    previous = {name: os.environ.get(name) for name in (_URI, _RETRIES)}
-    # retries suit a busy server in mid-run, but a wrong address should fail at once
-    os.environ[_RETRIES] = "1"
+    previous = os.environ.get(_URI)
     try:
-        with quiet():
+        with quiet(), patience(retries=1):  # more suit a busy server in mid-run, but not a wrong address
             # this also sets MLFLOW_TRACKING_URI, which would take precedence over a later change of working folder
             mlflow.set_tracking_uri(store.uri)
             store.client.search_experiments(max_results=1)
     except (MlflowException, SQLAlchemyError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UsageError(
-            f"the tracking store must be an MLflow database or server that answers; {store.uri} is not ({reason})"
+            f"the tracking store must be an MLflow database or server that answers; {store.address} is not ({reason})"
         ) from error
     finally:
+        _set_environment(_URI, previous)
+
+
+@contextmanager
+def patience(*, retries: int, seconds: int | None = None) -> Iterator[None]:
+    """Limit the retries of requests to a server, and the seconds of an attempt."""
+    changes = {_RETRIES: str(retries)} | ({_TIMEOUT: str(seconds)} if seconds else {})
+    previous = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
         for name, value in previous.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+            _set_environment(name, value)
+
+
+def _set_environment(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value

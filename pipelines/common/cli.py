@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -14,7 +15,8 @@ from itertools import pairwise
 from typing import Any, NoReturn, TypeVar, cast, get_origin
 
 from fsd import distributed
-from fsd.errors import UsageError
+from fsd.errors import StorageError, UsageError
+from fsd.leftovers import own_temporary_files
 
 Config = TypeVar("Config")
 MAIN_FIRST = 10.0
@@ -28,9 +30,10 @@ def command(
 ) -> None:
     """Read the command line into `config` and run `main` with it.
 
-    A user's mistake ends with exit code 2 and one line on stderr, an interruption with 130; any other error is a bug
-    and keeps its traceback. In a multi-process job an error is printed by one process only: by the main one if it
-    occurs there too, else by the process that failed, with its rank.
+    A user's mistake ends with exit code 2 and one line on stderr, results that cannot be stored with 1 and one line,
+    SIGINT (Ctrl-C), SIGTERM and SIGHUP with 128 + signal; any other error is a bug and keeps its traceback. In a
+    multi-process job an error is printed by one process only: by the main one if it occurs there too, else by the
+    process that failed, with its rank.
 
     Args:
         config: a dataclass of all settings.
@@ -45,15 +48,18 @@ def command(
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings = parse(config, description)
-        if several:
-            _end_with_the_launcher()
-            distributed.join()
-        main(settings)
-        distributed.leave()
+        with _interruptible(), _temporary_files():
+            if several:
+                distributed.join()
+            main(settings)
+            distributed.leave()
     except UsageError as error:
         _exit(f"error: {error}", 2)
-    except KeyboardInterrupt:
-        _exit("interrupted", 130)
+    except StorageError as error:
+        _exit(f"error: {error}; to continue: {_command_line()}", 1)
+    except KeyboardInterrupt as interruption:
+        number = interruption.args[0] if interruption.args else signal.SIGINT
+        _exit("interrupted" if number == signal.SIGINT else f"ended by {number.name}", 128 + number)
     except BrokenPipeError:  # the reader of our output, `head` for example, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
@@ -89,12 +95,44 @@ def subcommands(
     command(*choices[name])
 
 
-def _end_with_the_launcher() -> None:
-    """On the launcher's signals, clean up in the main process (cache, tracked run), and end the others at once."""
-    if distributed.is_main_process():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    else:
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP, which schedulers and closed terminals send, interrupt the block as Ctrl-C does.
+
+    In a multi-process job only the main process has anything to clean up (cache, tracked run); the others end at once.
+    """
+    if not distributed.is_main_process():
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        yield
+        return
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]  # not under nohup
+
+    def interrupt(number: int, _: object) -> NoReturn:
+        for each in numbers:  # the same signal again would interrupt the cleaning up
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt(signal.Signals(number))
+
+    for each in numbers:
+        signal.signal(each, interrupt)
+    try:
+        yield
+    finally:
+        for each in numbers:
+            signal.signal(each, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _temporary_files() -> Iterator[None]:
+    """Keep all temporary files of the command in one folder, which is removed at its end."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(own_temporary_files())
+        except OSError as error:
+            raise UsageError(
+                f"TMPDIR must be a folder that can be written; {os.environ.get('TMPDIR', '/tmp')} cannot "
+                f"({(error.strerror or str(error)).lower()})"
+            ) from error
+        yield
 
 
 def _exit(message: str, code: int) -> NoReturn:
@@ -115,6 +153,11 @@ def _program() -> str:
     if sys.argv[0].startswith(("fsd ", "python -m ")) or spec is None:
         return sys.argv[0]
     return f"python -m {spec.name.removesuffix('.__main__')}"
+
+
+def _command_line() -> str:
+    """The whole command as the user typed it."""
+    return f"{_program()} {shlex.join(sys.argv[1:])}"
 
 
 def parse(config: type[Config], description: str) -> Config:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsd.errors import UsageError
+from fsd.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,11 @@ def check_path(path: Path) -> None:
 
 
 def write_table(table: "pd.DataFrame", path: Path) -> None:
-    """Write a table, without its index, in the format of the suffix."""
+    """Write a table, without its index, in the format of the suffix.
+
+    Raises:
+        StorageError: if the file cannot be written, or the disk is full.
+    """
     writers: dict[str, Callable[[Path], object]] = {
         ".parquet": lambda draft: table.to_parquet(draft, index=False),
         ".csv": lambda draft: table.to_csv(draft, index=False),
@@ -49,7 +53,11 @@ def write_table(table: "pd.DataFrame", path: Path) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a UTF-8 text file."""
+    """Write a UTF-8 text file.
+
+    Raises:
+        StorageError: if the file cannot be written, or the disk is full.
+    """
     _write(path, lambda draft: draft.write_text(text, encoding="utf-8"))
 
 
@@ -58,6 +66,8 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
     try:
         write(draft)
         draft.replace(path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         draft.unlink(missing_ok=True)
 

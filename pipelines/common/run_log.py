@@ -3,7 +3,7 @@
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from detectors import Detector
 from fsd import distributed, tracking
-from fsd.config import FSDConfig, flags
+from fsd.config import DataConfig, FSDConfig, flags
 from fsd.data.documents import Document, content_hash, digest
 from fsd.data.splitting import Split
 from fsd.evaluation.results import Results, summary
@@ -89,7 +89,7 @@ def track(
     model: LanguageModel,
     seconds: Mapping[str, float],
     sources: Mapping[str, str],
-) -> Version:
+) -> Version | None:
     """Log the results, and register the adapter with its calibration as a new version.
 
     Args:
@@ -99,12 +99,11 @@ def track(
         model: with the adapter.
         seconds: duration of each stage.
         sources: file or published benchmark that texts were read from → its version.
+
+    Returns:
+        The registered version; None if it could not be stored, which the run notes.
     """
-    for part, documents in zip(Split._fields, results.parts, strict=True):
-        if documents:
-            unseen = config.data.unseen if part == "unseen" and isinstance(config.data.unseen, str) else None
-            source = unseen or ", ".join(sources)
-            run.log_dataset(config.data.domain, [d.text for d in documents], source=source, context=part)
+    log_texts(run, results.parts, config.data, sources)
     run.log_table("scores.parquet", results.scores)
     run.log_table("summary.csv", summary(results.table))
     run.log_json("leaks.json", [leak._asdict() for leak in results.audit.leaks.pairs])
@@ -113,22 +112,43 @@ def track(
         run.log_bytes(name, content)
     run.log_text("report.html", report(results, config, model.identity, pictures, sources))
     run.log_metrics({**results.metrics(), **seconds})
-    files = model_files(results, config)
-    for name, file in files.items():
-        run.log_bytes(name, file.encode() if isinstance(file, str) else file.read_bytes())
-    with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
-        adapter = Path(scratch) / "adapter"
-        save_adapter(model, adapter)
-        return register(
-            run,
-            f"fsd-{config.data.domain}",
-            adapter,
-            SERVING,
-            validation_score=results.validation_auc,
-            files=files,
-            tags=version_tags(results, config, model.identity),
-            barred=results.audit_summary.sentence if results.audit_summary.explains else "",
-        )
+    versions: list[Version | None] = []
+
+    def register_adapter() -> None:
+        files = model_files(results, config)
+        for name, file in files.items():
+            run.log_bytes(name, file.encode() if isinstance(file, str) else file.read_bytes())
+        with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
+            adapter = Path(scratch) / "adapter"
+            save_adapter(model, adapter)
+            version = register(
+                run,
+                f"fsd-{config.data.domain}",
+                adapter,
+                SERVING,
+                validation_score=results.validation_auc,
+                files=files,
+                tags=version_tags(results, config, model.identity),
+                barred=results.audit_summary.sentence if results.audit_summary.explains else "",
+            )
+        versions.append(version)
+
+    run.attempt("the registered adapter", register_adapter)
+    return versions[0] if versions else None
+
+
+def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) -> None:
+    """Log each part of the texts as a data set, `<domain>-<part>`."""
+    for part, documents in zip(Split._fields, parts, strict=True):
+        if documents:
+            unseen = data.unseen if part == "unseen" and isinstance(data.unseen, str) else None
+            run.log_dataset(
+                f"{data.domain}-{part}",
+                [document.text for document in documents],
+                labels=[document.member for document in documents],
+                source=unseen or ", ".join(sources),
+                context=part,
+            )
 
 
 def model_files(results: Results, config: FSDConfig) -> dict[str, str | Path]:

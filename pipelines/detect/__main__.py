@@ -64,10 +64,10 @@ def main(config: DetectConfig) -> None:
         )
         page = report.page(result, classifier, adapter, config.files)
         report.deliver(result, page, run, source=", ".join(config.files), out=config.out, report=config.report)
-    report.show(result)
-    for path in (config.out, config.report):
-        if path:
-            print(f"wrote {path}")
+        report.show(result)
+        for path in (config.out, config.report):
+            if path and path not in run.losses:
+                print(f"wrote {path}")
 
 
 def check_outputs(config: DetectConfig) -> None:

@@ -36,11 +36,12 @@ def deliver(
     """
     table = verdicts.frame()
     if out:
-        write_table(table, Path(out))
+        run.attempt(out, lambda: write_table(table, Path(out)), in_store=False)
     if report:
-        write_text(page, Path(report))
-    texts = (document.text for document in verdicts.documents)
-    run.log_dataset("suspect", texts, source=source, context="detect")
+        run.attempt(report, lambda: write_text(page, Path(report)), in_store=False)
+    labels = [document.member for document in verdicts.documents]
+    texts = [document.text for document in verdicts.documents]
+    run.log_dataset("suspect", texts, labels=labels, source=source, context="detect")
     run.log_table("verdicts.parquet", table)
     run.log_text("report.html", page)
     run.log_bytes("verdicts.png", figure(verdicts))

@@ -6,8 +6,6 @@ by content: an interrupted study resumes, and cells shared by several studies ru
 
 import hashlib
 import json
-import os
-import socket
 import sys
 import tempfile
 import time
@@ -46,35 +44,18 @@ def main(config: StudyConfig) -> None:
         pool = ModelPool(Path(folder))
         cells = [prepare_cell(cell, study, pool) for cell in planned]
         tags = {"study": name, "plan": hashlib.sha256("".join(cell.key for cell in cells).encode()).hexdigest()}
-        abandoned = _abandoned(experiment, tags)
         params = {"cells": len(cells), "scale": config.scale, "model": config.model, "data": config.data}
-        process = {"process": f"{socket.gethostname()}:{os.getpid()}"}
-        with tracking.run(experiment, f"{name} ({config.scale})", params=params, tags=tags | process) as run:
+        with tracking.run(experiment, f"{name} ({config.scale})", params=params, tags=tags) as run:
+            abandoned = _abandoned(experiment, tags)  # those of killed processes were closed when this run was opened
             results = run_cells(name, cells, pool, run, experiment, abandoned)
             print(publish(run, study, results))
 
 
 def _abandoned(experiment: str, tags: dict[str, str]) -> set[str]:
-    """Ids of the runs of the same plan that ended early; a RUNNING one counts if its process is known to have ended."""
+    """Ids of the runs of the same plan that ended early."""
     from fsd.tracking import find_runs
 
-    ended = [r for status in ("KILLED", "FAILED") for r in find_runs(experiment, tags, status=status)]
-    running = find_runs(experiment, tags, status="RUNNING")
-    return {r.id for r in (*ended, *(r for r in running if _has_ended(r.tags.get("process", ""))))}
-
-
-def _has_ended(process: str) -> bool:
-    """Whether a process, given as `host:pid`, has ended; False on other hosts, where this is unknown."""
-    host, _, pid = process.rpartition(":")
-    if host != socket.gethostname():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:  # it runs under another user
-        return False
-    return False
+    return {run.id for status in ("KILLED", "FAILED") for run in find_runs(experiment, tags, status=status)}
 
 
 def run_cells(

@@ -15,6 +15,7 @@ from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.scoring.scorers import frequency_file, reference_name
 from pipelines.common import experiment
+from pipelines.common.run_log import log_texts
 from pipelines.study.code_version import code_version
 from pipelines.study.grid import Cell
 from pipelines.study.model_pool import ModelPool
@@ -139,6 +140,7 @@ def run(name: str, prepared: PreparedCell, pool: ModelPool, parent: tracking.Run
             metrics, left_out = compute(prepared, pool, opened)
         except UsageError as error:
             raise UsageError(f"cell {cell.name}: {error}") from error
+    opened.check()  # table and figure are made of what is stored
     return CellResult(cell, opened.id, metrics, left_out, reused=False)
 
 
@@ -172,6 +174,7 @@ def compute(prepared: PreparedCell, pool: ModelPool, run: tracking.Run) -> tuple
         if state == "base":
             fallbacks[f"fallback/{name}.base"] += count / len(scores)
     metrics = {**_sizes(parts), **fallbacks, **metrics}
+    log_texts(run, parts, config.data, config.data.data or ("embedded corpus",))
     run.log_metrics(metrics)
     run.log_table(SCORES, scores)
     run.set_tags({"left_out": json.dumps(job.left_out)})

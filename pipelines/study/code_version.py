@@ -15,6 +15,7 @@ IGNORED = (
     "fsd.progress",
     "fsd.reporting",
     "fsd.tracking",
+    "pipelines.common.run_log",
     "pipelines.study.grid",
     "pipelines.study.spec",
     "pipelines.study.texts",

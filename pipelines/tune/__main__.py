@@ -77,17 +77,17 @@ def main(config: TuneConfig) -> None:
             },
         )
         version = run_log.track(run, results, job, model, {}, labelled.sources)
-    console.show(results)
-    use = f"--settings-from {version.uri}" if config.tune == "detectors" else f"--adapter {version.uri}"
-    notes = [
-        *([version.champion_stays] if version.champion_stays else []),
-        *comparison.remarks(gains),
-        *remarks,
-        *tuned.remarks,
-        f"registered as {version.uri}; to use it: pipelines.fsd {use}",
-    ]
-    title = f"Tuned for {config.objective} on validation; the test texts were opened once"
-    console.table(comparison.HEADINGS, comparison.rows(gains), notes, title=title, left=(0, 1))
+        console.show(results)
+        flag = "--settings-from" if config.tune == "detectors" else "--adapter"
+        notes = [
+            *([version.champion_stays] if version and version.champion_stays else []),
+            *comparison.remarks(gains),
+            *remarks,
+            *tuned.remarks,
+            *([f"registered as {version.uri}; to use it: pipelines.fsd {flag} {version.uri}"] if version else []),
+        ]
+        title = f"Tuned for {config.objective} on validation; the test texts were opened once"
+        console.table(comparison.HEADINGS, comparison.rows(gains), notes, title=title, left=(0, 1))
 
 
 if __name__ == "__main__":

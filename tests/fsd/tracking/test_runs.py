@@ -1,5 +1,11 @@
+import contextlib
+import errno
 import json
 import math
+import os
+import shutil
+import subprocess
+import sys
 from functools import partial
 from hashlib import sha256
 
@@ -7,8 +13,10 @@ import pandas as pd
 import pytest
 
 from fsd import tracking
-from fsd.errors import UsageError
-from fsd.tracking.store import load_mlflow
+from fsd.errors import StorageError, UsageError
+from fsd.tracking import runs
+from fsd.tracking.runs import close_ended_runs
+from fsd.tracking.store import Store, load_mlflow
 
 
 def test_params_metrics_and_tags_are_logged(here):
@@ -109,3 +117,124 @@ def test_runs_are_found_by_tags_and_have_their_parent(here):
     assert tracking.find_runs("fsd-unknown") == []
     with pytest.raises(UsageError, match="both kinds of quotes"):
         tracking.find_runs("fsd-x", {"cell": "'\""})
+
+
+def test_labels_and_many_files_are_part_of_a_data_set(here):
+    files = ", ".join(f"texts-of-the-year-{year}-{'x' * 30}.jsonl" for year in range(300))
+    with tracking.run("fsd-x", "a") as run:
+        digests = {
+            run.log_dataset("x", ["a", "b"], labels=labels, source=files, context="test")
+            for labels in ((), (True, False), (False, True), (None, None))
+        }
+    assert len(digests) == 3
+
+
+PROCESS = """
+import os, signal, sys
+from fsd import tracking
+with tracking.run("fsd-x", "killed") as run:
+    with tracking.run("fsd-x", "within", parent=run):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_runs_of_a_killed_process_are_closed_by_the_next_and_no_others(here, root):
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, "-c", PROCESS], env=environment, check=False)
+    assert {r.name for r in tracking.find_runs("fsd-x", status="RUNNING")} == {"killed", "within"}
+    with tracking.run("fsd-elsewhere", "of another host") as other:
+        other.set_tags({"process": "elsewhere-1-1-1"})
+        close_ended_runs(other.store)
+        assert [r.id for r in tracking.find_runs("fsd-elsewhere", status="RUNNING")] == [other.id]
+    killed = tracking.find_runs("fsd-x", status="KILLED")
+    assert {r.name for r in killed} == {"killed", "within"}
+    assert {r.tags["error"] for r in killed} == {"its process ended without closing the run"}
+
+
+def test_a_run_closes_those_of_killed_processes(here, monkeypatch):
+    closed = []
+    monkeypatch.setattr(runs, "close_ended_runs", closed.append)
+    with tracking.run("fsd-x", "a") as run, tracking.run("fsd-x", "within", parent=run):
+        assert len(closed) == 1
+
+
+@contextlib.contextmanager
+def run_with_losses():
+    """An open run; yields what could not be stored as `raised.value` after its end."""
+    with pytest.raises(StorageError) as raised:  # noqa: SIM117 - the error is raised at the end of the run
+        with tracking.run("fsd-x", "a") as run:
+            yield run, raised
+
+
+def full_disk(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_does_not_end_the_computation(here, monkeypatch):
+    computed = []
+    with run_with_losses() as (run, raised):
+        monkeypatch.setattr(shutil, "copyfileobj", full_disk)
+        run.log_bytes("roc.png", b"1")
+        run.log_text("notes/report.html", "2")
+        run.log_metrics({"auc": 0.5})
+        computed.append(True)
+    assert computed
+    assert str(raised.value) == ("not everything could be stored: roc.png, notes/report.html (No space left on device)")
+    (record,) = tracking.find_runs("fsd-x", status="FAILED")
+    assert record.metrics == {"auc": 0.5}
+    assert "roc.png" in record.tags["error"]
+
+
+class DyingServer:
+    """A store behind an MLflow client that answers until `dead` is set."""
+
+    def __init__(self):
+        self.dead, self.calls = False, 0
+
+
+@pytest.fixture
+def server(here, monkeypatch):
+    """The store of the folder, as if it were behind a server; requests fail as soon as `server.dead` is set."""
+    from mlflow.exceptions import MlflowException
+
+    fake = DyingServer()
+    client = load_mlflow().MlflowClient
+
+    def failing(name):
+        original = getattr(client, name)
+
+        def call(*arguments, **settings):
+            fake.calls += fake.dead
+            if fake.dead:
+                raise MlflowException("API request to http://user:secret@x failed with exception refused")
+            return original(*arguments, **settings)
+
+        monkeypatch.setattr(client, name, call)
+
+    for name in ("log_batch", "log_artifact", "log_inputs", "set_terminated"):
+        failing(name)
+    monkeypatch.setattr(Store, "is_file", False)
+    monkeypatch.setattr(Store, "address", "http://x")
+    return fake
+
+
+def test_a_server_that_is_gone_is_asked_once_and_named_once(server, capsys):
+    with run_with_losses() as (run, raised):
+        server.dead = True
+        for step in range(3):
+            run.log_metrics({"train/loss": 1.0}, step)
+        run.log_text("report.html", "r")
+        with tracking.run("fsd-x", "within", parent=run) as within:
+            within.log_metrics({"auc": 1.0})
+        assert server.calls == 1
+    assert server.calls == 2  # the end of the run
+    assert capsys.readouterr().err == "tracking: http://x does not answer; the job goes on without it\n"
+    assert str(raised.value).startswith("not everything could be stored: metrics, report.html")
+    assert "secret" not in str(raised.value)
+    assert load_mlflow().active_run() is None
+
+
+def test_a_run_without_a_store_does_not_begin(server):
+    server.dead = True
+    with pytest.raises(StorageError), tracking.run("fsd-x", "a"):
+        pytest.fail("the block was entered")

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,6 +154,90 @@ def test_an_interruption_is_exit_130(monkeypatch: pytest.MonkeyPatch, capsys: py
 
     assert ended.value.code == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+WAITING_JOB = """
+import tempfile, time
+from dataclasses import dataclass
+from pathlib import Path
+from pipelines.common.cli import command
+
+@dataclass(frozen=True)
+class Config:
+    "No settings."
+
+def main(_):
+    try:
+        tempfile.mkdtemp()
+        print("ready", flush=True)
+        time.sleep(60)
+    finally:
+        Path("cleaned").touch()
+
+command(Config, main, "")
+"""
+
+
+@pytest.fixture
+def waiting(tmp_path: Path, root: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a command that waits, with `tmp_path/temporary` as its folder for temporary files."""
+    (tmp_path / "temporary").mkdir()
+    jobs = []
+
+    def start(*prefix: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PYTHONPATH": str(root), "TMPDIR": str(tmp_path / "temporary")}
+        arguments = [*prefix, sys.executable, "-c", WAITING_JOB]
+        job = subprocess.Popen(
+            arguments, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        jobs.append(job)
+        assert job.stdout
+        assert job.stdout.readline() == "ready\n"
+        return job
+
+    yield start
+    for job in jobs:
+        job.kill()
+        job.communicate()
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (signal.SIGINT, "interrupted"),
+        (signal.SIGTERM, "ended by SIGTERM"),
+        (signal.SIGHUP, "ended by SIGHUP"),
+    ],
+)
+def test_a_signal_cleans_up_and_ends_with_its_own_code(
+    number: signal.Signals, message: str, waiting: Callable, tmp_path: Path
+) -> None:
+    job = waiting()
+    job.send_signal(number)
+    _, errors = job.communicate(timeout=30)
+
+    assert job.returncode == 128 + number
+    assert errors == f"{message}\n"
+    assert (tmp_path / "cleaned").exists()
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_what_a_killed_command_leaves_is_removed_by_the_next(waiting: Callable, tmp_path: Path) -> None:
+    killed = waiting()
+    killed.kill()
+    killed.wait()
+    (left,) = (tmp_path / "temporary").iterdir()
+    waiting()
+
+    assert not left.exists()
+
+
+def test_a_hangup_is_ignored_under_nohup(waiting: Callable) -> None:
+    job = waiting("nohup")
+    job.send_signal(signal.SIGHUP)
+
+    with pytest.raises(subprocess.TimeoutExpired):
+        job.wait(timeout=0.5)
 
 
 def test_a_closed_pipe_is_no_error(root: Path) -> None:

@@ -49,7 +49,8 @@ def test_the_report_names_the_texts_that_were_read(results):
 def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
     logged = {}
     run = SimpleNamespace(
-        log_dataset=lambda name, texts, *, source, context: logged.update({context: source}),
+        log_dataset=lambda name, texts, *, labels, source, context: logged.update({context: (name, source)}),
+        attempt=lambda name, action: action(),
         **dict.fromkeys(("log_table", "log_json", "log_bytes", "log_text", "log_metrics"), lambda *args: None),
     )
     monkeypatch.setattr(run_log, "save_adapter", lambda model, folder: None)
@@ -58,7 +59,12 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
 
     run_log.track(run, results, config, SimpleNamespace(identity=IDENTITY), {}, SOURCES)
 
-    assert logged == {"unseen": "later.jsonl", "validation": "embedded corpus", "test": "embedded corpus"}
+    domain, corpus = CONFIG.data.domain, "embedded corpus"
+    assert logged == {
+        "unseen": (f"{domain}-unseen", "later.jsonl"),
+        "validation": (f"{domain}-validation", corpus),
+        "test": (f"{domain}-test", corpus),
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 import shutil
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -7,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from fsd import tracking
+from fsd import leftovers, tracking
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
 from fsd.evaluation import metrics
@@ -112,8 +111,8 @@ def test_only_cells_of_ended_processes_are_adopted(here, config, ran, process):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     if process != "running":
-        host = "elsewhere" if process == "on another host" else socket.gethostname()
-        client.set_tag(first.id, "process", f"{host}:{child.pid}")
+        host = "elsewhere-1" if process == "on another host" else leftovers.host()
+        client.set_tag(first.id, "process", f"{host}-{child.pid}-1")
     main(config("fsd-t6"))
     (second,) = parents(study="fsd-t6")
     assert len(ran) == 3
