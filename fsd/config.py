@@ -19,6 +19,16 @@ OptionalFloat = Annotated[float | None, arg(metavar="FLOAT", help_behavior_hint=
 
 
 @dataclass(frozen=True)
+class CleaningConfig:
+    """Texts of files that cannot be used; published benchmarks are always cleaned, and what is left out counted."""
+
+    skip_invalid: bool = False
+    """Leave out and count rows of files without a text, or with a label other than 0 and 1; by default an error."""
+    near_duplicates: Literal["refuse", "drop"] = "refuse"
+    """Members that are copies or near-copies of non-members: an error, or left out on both sides and counted."""
+
+
+@dataclass(frozen=True)
 class DataConfig:
     """Texts and their split."""
 
@@ -34,6 +44,7 @@ class DataConfig:
     """Share of the non-members used for fine-tuning, or a file of other texts that the model cannot have seen."""
     validation: OptionalFloat = None
     """Share of the benchmark used to choose thresholds. Default: 0.2 with --split grouped, 0 with --split paper."""
+    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
 
 
 @dataclass(frozen=True)
@@ -151,6 +162,7 @@ class ScoreConfig:
     detection: DetectorConfig = field(default_factory=DetectorConfig)
     columns: str = ""
     """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
+    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     unseen: OptionalPath = None
     """File of texts that the model cannot have seen: the prefix of `recall` and the words of `neighbour`."""
     domain: str = "arxiv"

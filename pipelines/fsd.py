@@ -44,7 +44,7 @@ def main(config: FSDConfig) -> None:
                 deviation,
                 control,
                 detectors,
-                remarks=[*remarks, *placebo_remarks, *job.remarks],
+                remarks=[*labelled.remarks, *remarks, *placebo_remarks, *job.remarks],
                 never_saw=experiment.never_saw(config, labelled.documents),
                 seed=config.seed,
             )

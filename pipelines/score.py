@@ -27,20 +27,22 @@ if TYPE_CHECKING:
 def main(config: ScoreConfig) -> None:
     """Read the texts, announce the requests to an API, score, write, evaluate labelled texts, track and print."""
     from fsd import tracking
-    from fsd.data.readers import parse_columns, read_files
     from fsd.errors import UsageError
     from fsd.evaluation.results import tracked
     from fsd.scoring.api.scorer import API
     from fsd.scoring.cache import SQLiteStore
     from fsd.scoring.deviation import evaluate, usable
     from fsd.scoring.scorers import view_inputs
+    from pipelines.common import datasets
     from pipelines.common.detection import load_detectors
     from pipelines.common.output import check_table_path, write_table
 
     out = Path(config.out)
     check_table_path(out)
-    documents = read_files(config.data, parse_columns(config.columns))
-    unseen = [document.text for document in read_files([config.unseen])] if config.unseen else []
+    documents, skipped = datasets.read_own(config.data, config.columns, config.cleaning)
+    documents, dropped = datasets.resolve_contradictions(documents, config.cleaning)
+    unseen_texts, blank = datasets.read_own([config.unseen], "", config.cleaning) if config.unseen else ([], [])
+    unseen = [document.text for document in unseen_texts]
     texts = [document.text for document in documents]
     requested = load_detectors(config.detection)
     is_api = config.model.model.startswith(API)
@@ -57,7 +59,8 @@ def main(config: ScoreConfig) -> None:
     announce(texts, detectors, scorers["base"], inputs, price=config.api.price)
     table = frame(documents, evaluate(texts, detectors, scorers, inputs, shown=True))
     results, blind = judge(documents, table, seed=config.seed)
-    show(results, blind, [f"{name} left out: {reason}" for name, reason in left_out.items()])
+    remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
+    show(results, blind, [*skipped, *dropped, *blank, *remarks])
     write_table(table, out)
     print(f"wrote {out}: {len(texts)} texts, {len(detectors)} detectors")
     if answers:

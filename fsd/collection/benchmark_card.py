@@ -9,7 +9,7 @@ from typing import Any
 
 from fsd.collection.resume import json_line, pretty_json, write_atomically
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import families, near_duplicates, words
+from fsd.data.near_duplicates import contradictions, families, words
 from fsd.errors import UsageError
 
 NGRAMS = (7, 13)
@@ -113,11 +113,10 @@ def build(
 def shared(members: Sequence[Document], nonmembers: Sequence[Document]) -> list[tuple[int, int, str]]:
     """Pairs of a member and a non-member that are copies or of one group: index on each side, and the reason."""
     count = len(members)
-    pairs = {
-        (link.i, link.j - count): "copy"
-        for link in near_duplicates([document.text for document in (*members, *nonmembers)])
-        if link.i < count <= link.j and link.reason == "copy"
-    }
+    sides = [
+        Document(document.text, side) for side, part in ((True, members), (False, nonmembers)) for document in part
+    ]
+    pairs = {(i, j - count): "copy" for i, j in contradictions(sides)}
     in_group: dict[str, list[int]] = {}
     for i, document in enumerate(members):
         if document.group:

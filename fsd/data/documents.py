@@ -2,16 +2,12 @@
 
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from datetime import date as Date  # noqa: N812 - the field `date` would hide it
+from types import MappingProxyType
 from typing import NamedTuple
-
-from fsd.errors import UsageError
-
-LISTED = 10
-"""Maximum number of texts listed in the error for texts labelled both 1 and 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +42,13 @@ class Benchmark(NamedTuple):
         documents: its labelled texts.
         source: id on the hub, or the local files.
         revision: commit on the hub, or the hash of the local files.
+        left_out: reason → number of its rows that are left out.
     """
 
     documents: list[Document]
     source: str
     revision: str
+    left_out: Mapping[str, int] = MappingProxyType({})
 
 
 def content_hash(text: str) -> str:
@@ -58,25 +56,9 @@ def content_hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def refuse_shared(documents: Sequence[Document]) -> None:
-    """Refuse a benchmark with a text, white space aside, that is labelled both member and non-member.
-
-    Raises:
-        UsageError: with the number of such texts and the origins of the first `LISTED`.
-    """
-    sides: dict[str, dict[bool, Document]] = defaultdict(dict)
-    for d in documents:
-        if d.member is not None:
-            sides[content_hash(" ".join(d.text.split()))].setdefault(d.member, d)
-    shared = [side for side in sides.values() if len(side) == 2]
-    if not shared:
-        return
-    listed = "; ".join(f"{side[True].origin} = {side[False].origin}" for side in shared[:LISTED])
-    more = f"; and {len(shared) - LISTED} more" if len(shared) > LISTED else ""
-    raise UsageError(
-        f"members and non-members must not share texts; {len(shared)} {'is' if len(shared) == 1 else 'are'} "
-        f"labelled both 1 and 0 (member = non-member): {listed}{more}"
-    )
+def utc_day(stamp: datetime) -> Date:
+    """The day of a time in UTC; without a time zone, the day that it names."""
+    return (stamp.astimezone(UTC) if stamp.tzinfo else stamp).date()
 
 
 def digest(documents: Sequence[Document]) -> str:

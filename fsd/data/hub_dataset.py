@@ -4,13 +4,14 @@ Without a network the library waits half a minute before it fails, so the connec
 be reached, datasets in the local cache still load and others are refused at once.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fsd.data.documents import Benchmark, Document
-from fsd.data.readers import document
+from fsd.data.readers import parse_rows
 from fsd.errors import UsageError
 from fsd.net.hub import hub_reachable
 
@@ -24,7 +25,7 @@ def load(
     only: tuple[str, str] | None = None,
     revision: str | None = None,
 ) -> Benchmark:
-    """All labelled documents of a hub dataset.
+    """All labelled documents of a hub dataset; rows without a text or a label of 0 or 1 are left out and counted.
 
     Args:
         name: id of the dataset, owner/name.
@@ -35,7 +36,8 @@ def load(
         revision: full commit hash; None is the newest commit.
 
     Raises:
-        UsageError: if the dataset is not available, lacks a split, column or value, or a row is invalid.
+        UsageError: if the dataset is not available, lacks a split, column or value, or has no valid row, and for a row
+            that is invalid in another way.
     """
     tables = _tables(name, config, revision)
     chosen, there = tuple(splits or tables), ", ".join(tables)
@@ -43,6 +45,7 @@ def load(
         raise UsageError(f"dataset {name} must have one split; it has {there}")
     title = f"{name}/{config}" if config else name
     documents: list[Document] = []
+    left_out = Counter[str]()
     for split in chosen:
         if split not in tables:
             raise UsageError(f"dataset {name} must have split {split}; it has {there}")
@@ -51,17 +54,18 @@ def load(
         if missing:
             raise UsageError(f"{title}/{split} must have column {', '.join(missing)}; it has {', '.join(names)}")
         label = {"label": splits[split]} if isinstance(splits, Mapping) else {}
-        documents += (
-            document({**row, **label}, columns, f"{title}/{split}:{number}", labelled=True)
+        rows = (
+            ({**row, **label}, f"{title}/{split}:{number}")
             for number, row in enumerate(tables[split], 1)
             if only is None or str(row[only[0]]) == only[1]
         )
-    if not documents and only:
+        documents += parse_rows(rows, columns, labelled=True, skipped=left_out)
+    if not documents and not left_out and only:
         values = sorted({str(value) for split in chosen for value in tables[split].unique(only[0])})
         raise UsageError(f"dataset {name} must have rows with {only[0]} {only[1]}; it has {', '.join(values)}")
-    if not documents:
+    if not documents and not left_out:
         raise UsageError(f"dataset {name} must have rows; split {', '.join(chosen)} has none")
-    return Benchmark(documents, title, ", ".join(sorted(_commits(tables))))
+    return Benchmark(documents, title, ", ".join(sorted(_commits(tables))), left_out)
 
 
 def files(name: str, paths: Sequence[str], *, revision: str | None = None) -> tuple[list[Path], str]:

@@ -22,6 +22,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -30,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsd.data.documents import Document
+from fsd.errors import UsageError
 
 NGRAM = 7
 OPENING = 10
@@ -37,7 +39,11 @@ SHORTEST_OPENING = 5
 RUN = 20
 OVERLAP = 0.2
 COPY = 0.8
+ALIGNED = 0.9
+"""Share of words in the same order from which near-duplicates with different labels contradict each other."""
 COMMON = 10
+LISTED = 5
+"""Maximum number of pairs listed in the error for texts labelled both 1 and 0."""
 
 UNSPACED = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan; Burmese; Khmer
@@ -102,7 +108,7 @@ def _read(texts: Iterable[str]) -> list[_Text]:
     numbers: dict[str, int] = {}
     read = []
     for text in texts:
-        tokens = words(text) or [text]
+        tokens = words(text) or [" ".join(text.split())]
         unspaced = 0 if text.isascii() else sum(1 for token in tokens if IS_UNSPACED.match(token))
         unit = 1 + (2 * unspaced > len(tokens))
         ids = np.array([numbers.setdefault(token, len(numbers)) for token in tokens], np.int64)
@@ -210,6 +216,71 @@ def _near_duplicates(texts: tuple[str, ...]) -> tuple[Link, ...]:
             links[i, j] = reason
     links |= dict.fromkeys(_copies(read), "copy")
     return tuple(Link(i, j, links[i, j], _share(read[i], read[j])) for i, j in sorted(links))
+
+
+def contradictions(documents: Sequence[Document]) -> list[tuple[int, int]]:
+    """Copies and near-copies with different labels: positions of a member and a non-member, sorted.
+
+    These are copies by the rule of this module's docstring, and other near-duplicates in which at least 90 % of the
+    words of the shorter text occur in the other one in the same order. Unlabelled texts are ignored. As in
+    `near_duplicates`, not every pair among many copies is listed.
+    """
+    at = [i for i, document in enumerate(documents) if document.member is not None]
+    texts = [documents[i].text for i in at]
+    crossing = ((link, at[link.i], at[link.j]) for link in near_duplicates(texts))
+    return sorted(
+        (i, j) if documents[i].member else (j, i)
+        for link, i, j in crossing
+        if documents[i].member != documents[j].member
+        and (link.reason == "copy" or _aligned(documents[i].text, documents[j].text) >= ALIGNED)
+    )
+
+
+def _aligned(first: str, second: str) -> float:
+    """Share of the words of the shorter text that occur in the other one in the same order."""
+    a, b = words(first), words(second)
+    blocks = SequenceMatcher(None, a, b).get_matching_blocks()
+    return sum(block.size for block in blocks) / max(1, min(len(a), len(b)))
+
+
+def refuse_contradictions(documents: Sequence[Document], remedy: str = "") -> None:
+    """Refuse texts of which a member is a copy or near-copy of a non-member.
+
+    Args:
+        documents: with or without labels.
+        remedy: how to leave them out, appended to the error.
+
+    Raises:
+        UsageError: with the number of such pairs and the origins of the first `LISTED`.
+    """
+    pairs = contradictions(documents)
+    if pairs:
+        listed = "; ".join(f"{documents[i].origin} = {documents[j].origin}" for i, j in pairs[:LISTED])
+        more = f"; and {len(pairs) - LISTED} more" if len(pairs) > LISTED else ""
+        raise UsageError(
+            f"members and non-members must not share texts; {len(pairs)} pair{' is' if len(pairs) == 1 else 's are'} "
+            f"copies or near-copies labelled both 1 and 0 (member = non-member): {listed}{more}{remedy}"
+        )
+
+
+def drop_contradictions(documents: Sequence[Document]) -> tuple[list[Document], int]:
+    """Leave out all copies of a text that are labelled differently: what is left, and the number of texts left out.
+
+    Texts that are copies of each other through other texts are left out together, so that the result is independent of
+    the order of the texts.
+    """
+    pairs = contradictions(documents)
+    if not pairs:
+        return list(documents), 0
+    at = [i for i, document in enumerate(documents) if document.member is not None]
+    texts = [Document(documents[i].text) for i in at]
+    links = [link for link in near_duplicates([text.text for text in texts]) if link.reason == "copy"]
+    place = {i: number for number, i in enumerate(at)}
+    links += [Link(place[i], place[j], "copy", 0.0) for i, j in pairs]
+    family = families(texts, links)
+    contradicted = {family[place[i]] for i, _ in pairs}
+    left_out = {i for i, number in zip(at, family, strict=True) if number in contradicted}
+    return [document for i, document in enumerate(documents) if i not in left_out], len(left_out)
 
 
 def families(documents: Sequence[Document], links: Iterable[Link] | None = None) -> list[int]:

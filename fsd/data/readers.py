@@ -1,20 +1,23 @@
 """Readers of users' data files, with a check of every row.
 
-Formats: JSONL (.jsonl, .json; also a JSON list of objects), CSV (.csv) and TSV (.tsv), each also compressed (.gz, .zst,
-.bz2), and Parquet (.parquet). General loaders are not used, because they silently convert mixed types and missing
-values.
+Formats: JSONL (.jsonl, .ndjson, .json; also a JSON list of objects), CSV (.csv) and TSV (.tsv), each also compressed
+(.gz, .zst, .bz2), and Parquet (.parquet). General loaders are not used, because they silently convert mixed types and
+missing values.
 """
 
 import csv
 import json
+import math
+import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from fsd.data.documents import Document
+from fsd.data.documents import Document, utc_day
 from fsd.data.streaming import COMPRESSIONS, endings
 from fsd.errors import UsageError
 from fsd.net.hub import first_line
@@ -33,6 +36,18 @@ NAMES: dict[str, tuple[str, ...]] = {
 SYNTAX = "--columns text=NAME,label=NAME,group=NAME,date=NAME"
 
 Row = Mapping[str, Any]
+
+
+class RowError(UsageError):
+    """A row without a text, or without a label of 0 or 1.
+
+    Attributes:
+        reason: what the row lacks, for counts of such rows.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def parse_columns(spec: str) -> dict[str, str]:
@@ -60,36 +75,50 @@ def _check_columns(columns: Mapping[str, str]) -> None:
 
 
 def read_files(
-    paths: Iterable[str | Path], columns: Mapping[str, str] | None = None, *, labelled: bool = False
+    paths: Iterable[str | Path],
+    columns: Mapping[str, str] | None = None,
+    *,
+    labelled: bool = False,
+    skipped: Counter[str] | None = None,
 ) -> list[Document]:
     """All rows of all files as one benchmark, in order; other columns are ignored.
 
     A text must be a string that is not blank. A label is 1 or true for a member, 0 or false for a non-member,
-    also in quotes or as 1.0; without a label, `member` is None. A date must begin with an ISO date. Missing groups
-    are "". An empty cell of CSV or TSV is a missing value. `source` is file:line, or file:row for a JSON list and
-    for Parquet, counted from 1.
+    also in quotes or as 1.0; without a label, `member` is None. A date must begin with an ISO date or be eight digits,
+    20230131; a time with an offset is converted to UTC. A group is a string or a number, 5.0 being the same group as 5.
+    Missing groups are "". An empty cell of CSV or TSV, null and NaN are missing values, and so is a date of 0. `source`
+    is file:line, or file:row for a JSON list and for Parquet, counted from 1.
 
     Args:
         paths: files.
         columns: column of each field, in place of `NAMES`.
         labelled: whether a row without a label is an error.
+        skipped: leave out rows without a text or with an invalid label, and count them here by reason.
 
     Raises:
-        UsageError: for a file that cannot be read, or the first invalid row, with file and line.
+        RowError: without `skipped`, for the first row without a text or with an invalid label, with file and line.
+        UsageError: for a file that cannot be read, or the first row that is invalid in another way.
     """
     columns = columns or {}
     _check_columns(columns)
     files = [Path(path) for path in paths]
     if not files:
         raise UsageError("at least one data file must be given; got none")
-    if len({path.resolve() for path in files}) < len(files):
+    if len({os.path.realpath(path) for path in files}) < len(files):
         raise UsageError(f"each data file must be given once; got {', '.join(map(str, files))}")
     documents: list[Document] = []
     for path in files:
-        rows = [document(row, columns, f"{path}:{line}", labelled=labelled) for line, row in _reader(path)(path)]
-        if not rows:
-            raise UsageError(f"{path} must have at least one row; it has none")
-        documents += rows
+        rows = ((row, f"{path}:{line}") for line, row in _reader(path)(path))
+        before = sum(skipped.values()) if skipped is not None else 0
+        read = list(parse_rows(rows, columns, labelled=labelled, skipped=skipped))
+        if not read:
+            left_out = sum(skipped.values()) - before if skipped is not None else 0
+            raise UsageError(
+                f"{path} must have at least one valid row; all {left_out} have no text or no label of 0 or 1"
+                if left_out
+                else f"{path} must have at least one row; it has none"
+            )
+        documents += read
     return documents
 
 
@@ -108,6 +137,78 @@ def read_rows(paths: Iterable[str | Path]) -> list[tuple[str, Row]]:
     return rows
 
 
+def read_texts(
+    paths: Iterable[str | Path], columns: Mapping[str, str] | None = None, *, skipped: Counter[str] | None = None
+) -> list[Document]:
+    """Texts with or without labels: rows of data files, .txt files as one text each, and the .txt files in folders.
+
+    Args:
+        paths: files and folders.
+        columns: column of each field, in place of `NAMES`.
+        skipped: leave out blank .txt files, rows without a text and rows with an invalid label, and count them here.
+
+    Raises:
+        RowError: without `skipped`, for the first blank text or invalid label.
+        UsageError: for a folder without .txt files, an undecodable text, and as for `read_files`.
+    """
+    documents: list[Document] = []
+    given = list(map(Path, paths))
+    if len({os.path.realpath(path) for path in given}) < len(given):
+        raise UsageError(f"each data file must be given once; got {', '.join(map(str, given))}")
+    for path in given:
+        if os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
+            files = sorted(p for p in path.rglob("*.txt") if p.is_file())
+            if not files:
+                raise UsageError(f"a folder must hold .txt files, one text each; {path} has none")
+            documents += _text_files(files, skipped)
+        elif path.suffix.lower() == ".txt":
+            documents += _text_files([path], skipped)
+        else:
+            documents += read_files([path], columns, skipped=skipped)
+    if not documents:
+        raise UsageError("at least one file with a text must be given; got none")
+    return documents
+
+
+def _text_files(paths: Iterable[Path], skipped: Counter[str] | None) -> Iterator[Document]:
+    for path in paths:
+        try:
+            text = path.read_text(encoding="utf-8-sig").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = "it is not" if isinstance(error, UnicodeDecodeError) else (error.strerror or "").lower()
+            raise UsageError(f"{path} must be a readable text file in UTF-8; {reason}") from error
+        if text:
+            yield Document(text, source=str(path))
+        elif skipped is None:
+            raise RowError(f"{path} must hold a text that is not blank; it has none", "blank text")
+        else:
+            skipped["blank text"] += 1
+
+
+def parse_rows(
+    rows: Iterable[tuple[Row, str]],
+    columns: Mapping[str, str],
+    *,
+    labelled: bool = False,
+    skipped: Counter[str] | None = None,
+) -> Iterator[Document]:
+    """Rows as documents; arguments and errors are those of `read_files`.
+
+    Args:
+        rows: values by column, and the origin of each row.
+        columns: column of each field, in place of `NAMES`.
+        labelled: whether a row without a label is an error.
+        skipped: leave out rows without a text or with an invalid label, and count them here by reason.
+    """
+    for row, source in rows:
+        try:
+            yield document(row, columns, source, labelled=labelled)
+        except RowError as error:
+            if skipped is None:
+                raise
+            skipped[error.reason] += 1
+
+
 def document(row: Row, columns: Mapping[str, str], source: str, *, labelled: bool = False) -> Document:
     """One row as a document.
 
@@ -118,17 +219,15 @@ def document(row: Row, columns: Mapping[str, str], source: str, *, labelled: boo
         labelled: whether a missing label is an error.
 
     Raises:
-        UsageError: for a missing column or an invalid value.
+        RowError: for a row without a text or with an invalid label.
+        UsageError: for a missing column or another invalid value.
     """
     text = _text(_value(row, "text", columns, source), source)
     member = _member(_value(row, "label", columns, source, needed=labelled), source)
     if labelled and member is None:
-        raise UsageError(f"{source}: label must be 1 (member) or 0 (non-member); there is none")
+        raise RowError(f"{source}: label must be 1 (member) or 0 (non-member); there is none", "no label")
     day = _date(_value(row, "date", columns, source, needed=False), source)
-    group = _value(row, "group", columns, source, needed=False)
-    if not isinstance(group, str | int | float | None):
-        raise UsageError(f"{source}: group must be a string or a number; got {_show(group)}")
-    return Document(text, member, day, "" if group is None else str(group), source)
+    return Document(text, member, day, _group(_value(row, "group", columns, source, needed=False), source), source)
 
 
 def _value(row: Row, role: str, columns: Mapping[str, str], source: str, *, needed: bool = True) -> Any:
@@ -148,9 +247,14 @@ def _show(value: Any) -> str:
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def _text(value: Any, source: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise UsageError(f"{source}: text must be a string that is not blank; got {_show(value)}")
+        message = f"{source}: text must be a string that is not blank; got {_show(value)}"
+        raise RowError(message, "blank text") if isinstance(value, str) or _missing(value) else UsageError(message)
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -166,28 +270,51 @@ def _member(value: Any, source: str) -> bool | None:
     known = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
     key = str(value).strip().lower() if isinstance(value, str | bool | int | float) else ""
     if key not in known:
-        raise UsageError(f"{source}: label must be 1 or true (member), 0 or false (non-member); got {_show(value)}")
+        raise RowError(
+            f"{source}: label must be 1 or true (member), 0 or false (non-member); got {_show(value)}",
+            "no label" if _missing(value) or key == "" else "label neither 0 nor 1",
+        )
     return known[key]
 
 
+def _group(value: Any, source: str) -> str:
+    if _missing(value):
+        return ""
+    if not isinstance(value, str | int | float) or (isinstance(value, float) and math.isinf(value)):
+        raise UsageError(f"{source}: group must be a string or a number; got {_show(value)}")
+    group = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    whole = re.fullmatch(r"(-?\d+)\.0+", group)  # a number that a table has turned into a decimal one
+    return whole[1] if whole else group
+
+
 def _date(value: Any, source: str) -> date | None:
-    if value is None:
+    if _missing(value):
         return None
     if isinstance(value, datetime):
-        return value.date()
+        return utc_day(value)
     if isinstance(value, date):
         return value
-    start = re.match(r"\d{4}-\d{2}-\d{2}(?!\d)", value.strip()) if isinstance(value, str) else None
+    stamp = str(int(value)) if isinstance(value, float) and value.is_integer() else value
+    stamp = str(stamp) if isinstance(stamp, int) else stamp
+    if stamp == "0":  # a missing date in exports of patents
+        return None
+    digits = re.fullmatch(r"\s*(\d{4})(\d{2})(\d{2})\s*", stamp) if isinstance(stamp, str) else None
+    start = re.match(r"\d{4}-\d{2}-\d{2}(?!\d)", stamp.strip()) if isinstance(stamp, str) else None
     try:
-        return date.fromisoformat(start[0] if start else "")
+        day = date.fromisoformat("-".join(digits.groups()) if digits else start[0] if start else "")
     except ValueError as error:
         raise UsageError(f"{source}: date must begin as year-month-day, like 2023-01-31; got {_show(value)}") from error
+    try:
+        return utc_day(datetime.fromisoformat(stamp.strip()))
+    except (ValueError, OverflowError):  # words after the date
+        return day
 
 
 def _reader(path: Path) -> Callable[[Path], Iterator[tuple[int, Row]]]:
-    if path.is_dir():
+    # os.path, because pathlib raises for a name that is too long
+    if os.path.isdir(path):  # noqa: PTH112
         raise UsageError(f"data must be files; {path} is a folder")
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113
         raise UsageError(f"data file must exist; there is no {path}")
     form, packed = endings(path.name)
     reader = _READERS.get(form)
@@ -212,6 +339,10 @@ def _decoded(path: Path) -> str:
     except OSError as error:
         form = f"a whole {COMPRESSIONS[packed]} file" if packed else "readable"
         raise UsageError(f"{path} must be {form}; {first_line(error) if packed else error.strerror}") from error
+    nul = content.find(b"\0")
+    if nul >= 0:  # valid UTF-8, but of no text
+        line = content.count(b"\n", 0, nul) + 1
+        raise UsageError(f"{path}:{line}: must be encoded in UTF-8; it has NUL bytes, as UTF-16 has")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -232,7 +363,7 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Row]]:
         if not piece.strip():
             continue
         try:
-            rows.append((line, json.loads(piece)))
+            rows.append((line, json.loads(piece, object_pairs_hook=_object)))
         except (ValueError, RecursionError) as error:
             at = line + getattr(error, "lineno", 1) - 1
             raise UsageError(f"{path}:{at}: must be one JSON object a line, or one list of objects; {error}") from error
@@ -240,6 +371,15 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Row]]:
         if not isinstance(row, dict):
             raise UsageError(f"{path}:{line}: a row must be a JSON object; got {_show(row)}")
         yield line, row
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, which must have each key once; Python's own reader keeps the last of several values."""
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        key, count = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {_show(key)} occurs {count} times in one object")
+    return read
 
 
 def _table_rows(path: Path) -> Iterator[tuple[int, Row]]:
@@ -285,6 +425,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 _READERS: dict[str, Callable[[Path], Iterator[tuple[int, Row]]]] = {
     ".jsonl": _json_rows,
+    ".ndjson": _json_rows,
     ".json": _json_rows,
     ".csv": _table_rows,
     ".tsv": _table_rows,

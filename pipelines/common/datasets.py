@@ -1,16 +1,18 @@
 """The labelled texts of a run: read from files, the embedded corpus or published benchmarks, and split."""
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fsd import distributed
 from fsd.collection import domains
-from fsd.config import DataConfig, ModelConfig
+from fsd.config import CleaningConfig, DataConfig, ModelConfig
 from fsd.data import benchmarks, embedded
-from fsd.data.documents import Document, refuse_shared
-from fsd.data.readers import parse_columns, read_files
+from fsd.data.documents import Document
+from fsd.data.near_duplicates import drop_contradictions, refuse_contradictions
+from fsd.data.readers import RowError, parse_columns, read_files, read_texts
 from fsd.data.splitting import Split, split, split_with
 from fsd.errors import UsageError
 from fsd.net.hub import locate
@@ -27,18 +29,20 @@ class LabelledTexts:
     Attributes:
         documents: members and non-members.
         sources: file, embedded corpus or published benchmark → its version.
+        remarks: what was left out, for the report.
     """
 
     documents: list[Document]
     sources: dict[str, str]
+    remarks: tuple[str, ...] = ()
 
 
 def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     """Load the user's files, the embedded corpus, or the published benchmark of the domain.
 
     Raises:
-        UsageError: for an unknown domain, files that cannot be read, a benchmark that cannot be reached, or texts that
-            are members and non-members at once.
+        UsageError: for an unknown domain, files that cannot be read, a benchmark that cannot be reached, or members
+            that are copies of non-members.
     """
     domain = domains.load(data.domain)
     if data.data:
@@ -55,16 +59,60 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     else:
         locate(model.model, model.revision)  # a missing model is reported before its benchmark is downloaded
         labelled = _published([domain.benchmark])
-    refuse_shared(labelled.documents)
-    return labelled
+    documents, remarks = resolve_contradictions(labelled.documents, data.cleaning)
+    return replace(labelled, documents=documents, remarks=(*labelled.remarks, *remarks))
+
+
+def read_own(
+    files: Sequence[str], columns: str, cleaning: CleaningConfig, *, labelled: bool = False
+) -> tuple[list[Document], list[str]]:
+    """The user's texts, with remarks for the report.
+
+    Args:
+        files: data files, and without `labelled` also .txt files and folders of them.
+        columns: columns that differ from the defaults.
+        cleaning: whether invalid rows are left out.
+        labelled: whether a row without a label is an error.
+
+    Raises:
+        UsageError: for a file that cannot be read, or an invalid row.
+    """
+    skipped = Counter[str]() if cleaning.skip_invalid else None
+    named = parse_columns(columns)
+    try:
+        if labelled:
+            documents = read_files(files, named, labelled=True, skipped=skipped)
+        else:
+            documents = read_texts(files, named, skipped=skipped)
+    except RowError as error:
+        raise UsageError(f"{error}; leave out such rows, and count them, by --skip-invalid") from error
+    return documents, _left_out("files", skipped or {})
+
+
+def resolve_contradictions(documents: Sequence[Document], cleaning: CleaningConfig) -> tuple[list[Document], list[str]]:
+    """Refuse texts labelled both 1 and 0, or leave them out with a remark; see `fsd.data.near_duplicates`.
+
+    Raises:
+        UsageError: if there are any and `cleaning` refuses them.
+    """
+    if cleaning.near_duplicates == "refuse":
+        refuse_contradictions(documents, "; leave them out on both sides by --near-duplicates drop")
+        return list(documents), []
+    kept, count = drop_contradictions(documents)
+    return kept, _left_out("texts", {benchmarks.BOTH_LABELS: count} if count else {})
+
+
+def _left_out(name: str, reasons: Mapping[str, int]) -> list[str]:
+    return [f"{name}: {count:,} left out: {reason}" for reason, count in reasons.items()]
 
 
 def _files_and_benchmarks(data: DataConfig) -> LabelledTexts:
     """All entries of `--data` together: files, and published benchmarks by name."""
     published = _published([entry for entry in data.data if benchmarks.is_name(entry)])
     files = [entry for entry in data.data if not benchmarks.is_name(entry)]
-    documents = read_files(files, parse_columns(data.columns), labelled=True) if files else []
-    return LabelledTexts(documents + published.documents, {f: _digest(Path(f)) for f in files} | published.sources)
+    documents, remarks = read_own(files, data.columns, data.cleaning, labelled=True) if files else ([], [])
+    sources = {f: _digest(Path(f)) for f in files} | published.sources
+    return LabelledTexts(documents + published.documents, sources, (*remarks, *published.remarks))
 
 
 def _published(names: Sequence[str]) -> LabelledTexts:
@@ -72,6 +120,7 @@ def _published(names: Sequence[str]) -> LabelledTexts:
     return LabelledTexts(
         [document for benchmark in loaded.values() for document in benchmark.documents],
         {f"{name} ({benchmark.source})": benchmark.revision for name, benchmark in loaded.items()},
+        tuple(remark for name, benchmark in loaded.items() for remark in _left_out(name, benchmark.left_out)),
     )
 
 
@@ -89,9 +138,11 @@ def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> t
         return split(documents, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed), []
     if data.split == "paper":
         raise UsageError("split must be grouped where unseen is a file; got paper")
-    parts, related = split_with(read_files([data.unseen]), documents, validation=data.validation, seed=seed)
-    remark = f"{len(related)} texts of the benchmark left out: related to a text in {data.unseen}"
-    return parts, [remark] if related else []
+    unseen, remarks = read_own([data.unseen], "", data.cleaning)
+    parts, related = split_with(unseen, documents, validation=data.validation, seed=seed)
+    if related:
+        remarks.append(f"{len(related)} texts of the benchmark left out: related to a text in {data.unseen}")
+    return parts, remarks
 
 
 def with_adapter_texts(parts: Split, adapter: str | None) -> Split:

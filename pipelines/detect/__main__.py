@@ -5,13 +5,13 @@
 column `text`, a .txt file, or a folder of .txt files. With --known, all texts are also tested together as one data set.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import OptionalModel, OptionalPath
+from fsd.config import CleaningConfig, OptionalModel, OptionalPath, flags
 from pipelines.common.cli import command
 
 
@@ -29,6 +29,7 @@ class DetectConfig:
     """Texts known to be non-members, of the same source, time and kind as FILE; adds a test of FILE as a whole."""
     columns: str = ""
     """Column names that differ from the defaults, e.g. text=Example_A,group=ID."""
+    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     out: OptionalPath = None
     """Output file for the verdicts: .parquet, .csv or .jsonl. The tracked run has a copy in any case."""
     report: OptionalPath = None
@@ -44,13 +45,13 @@ class DetectConfig:
 def main(config: DetectConfig) -> None:
     """Read the texts, load the classifier, judge, write, track and print."""
     from fsd import tracking
-    from fsd.data.readers import parse_columns
+    from pipelines.common import datasets
     from pipelines.detect import report, verdicts
     from pipelines.detect.classifier import MembershipClassifier
 
-    columns = parse_columns(config.columns)
-    documents = verdicts.read_texts(config.files, columns)
-    known = verdicts.read_texts(config.known, columns) if config.known else []
+    documents, skipped = datasets.read_own(config.files, config.columns, config.cleaning)
+    documents, dropped = datasets.resolve_contradictions(documents, config.cleaning)
+    known, unknown = datasets.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
     check_outputs(config)
     version = tracking.version_info(config.adapter)
     adapter = version.uri if version else config.adapter
@@ -58,10 +59,11 @@ def main(config: DetectConfig) -> None:
     classifier.calibration.threshold_at(config.fpr)
     test_scores = verdicts.fetch_test_scores(adapter)
     tags = {"task": "detect", "adapter": adapter}
-    with tracking.run(f"fsd-{classifier.domain}", "detect", params=asdict(config), tags=tags) as run:
+    with tracking.run(f"fsd-{classifier.domain}", "detect", params=flags(config), tags=tags) as run:
         result = verdicts.judge(
             classifier, documents, fpr=config.fpr, test_scores=test_scores, known=known, seed=config.seed
         )
+        result = replace(result, remarks=[*skipped, *dropped, *unknown])
         page = report.page(result, classifier, adapter, config.files)
         report.deliver(result, page, run, source=", ".join(config.files), out=config.out, report=config.report)
         report.show(result)

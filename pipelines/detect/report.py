@@ -77,7 +77,7 @@ def conclusions(verdicts: Verdicts) -> list[str]:
         if verdicts.audit
         else "WARNING: no audit of this adapter is known; register it again with python -m pipelines.fsd to have one"
     )
-    return lines + (_dataset(verdicts.dataset) if verdicts.dataset else [])
+    return [*lines, *(_dataset(verdicts.dataset) if verdicts.dataset else []), *verdicts.remarks]
 
 
 def _percent(estimate: Estimate) -> str:

@@ -1,8 +1,7 @@
 """Verdicts on a set of texts, with measured error rates and the test of the set as a whole."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,6 @@ import pandas as pd
 from fsd import tracking
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families, near_duplicates
-from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, controls
 from fsd.evaluation.audit_summary import AuditSummary
@@ -70,6 +68,7 @@ class Verdicts:
         measured: error rates on labelled texts.
         dataset: comparison of all texts with known non-members; None if there are none.
         audit: of the run that made the adapter; None if it is not known.
+        remarks: what was left out.
     """
 
     documents: Sequence[Document]
@@ -79,6 +78,7 @@ class Verdicts:
     measured: Sequence[Measured]
     dataset: DatasetComparison | None
     audit: AuditSummary | None
+    remarks: Sequence[str] = ()
 
     def count(self, verdict: str) -> int:
         """Number of texts with that verdict."""
@@ -112,39 +112,6 @@ class Verdicts:
         if self.dataset and self.dataset.verdict.p is not None:
             values["detect/corpus_p"] = self.dataset.verdict.p
         return values
-
-
-def read_texts(paths: Sequence[str | Path], columns: Mapping[str, str]) -> list[Document]:
-    """Read texts: rows of data files, .txt files as one text each, and the .txt files in folders.
-
-    Raises:
-        UsageError: for a folder without .txt files, a blank or undecodable text, and as for `read_files`.
-    """
-    documents: list[Document] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            files = sorted(p for p in path.rglob("*.txt") if p.is_file())
-            if not files:
-                raise UsageError(f"a folder must hold .txt files, one text each; {path} has none")
-            documents += [_read_text(file) for file in files]
-        elif path.suffix.lower() == ".txt":
-            documents.append(_read_text(path))
-        else:
-            documents += read_files([path], columns)
-    if not documents:
-        raise UsageError("at least one file must be given; got none")
-    return documents
-
-
-def _read_text(path: Path) -> Document:
-    try:
-        text = path.read_text(encoding="utf-8-sig").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "it is not" if isinstance(error, UnicodeDecodeError) else (error.strerror or "").lower()
-        raise UsageError(f"{path} must be a readable text file in UTF-8; {reason}") from error
-    if not text:
-        raise UsageError(f"{path} must hold a text that is not blank; it has none")
-    return Document(text, source=str(path))
 
 
 def judge(

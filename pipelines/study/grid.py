@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 
 from fsd.config import (
     AdapterConfig,
+    CleaningConfig,
     DataConfig,
     Dtype,
     FSDConfig,
@@ -45,6 +46,7 @@ class StudyConfig:
     """Token-frequency table for dc_pdd, made by pipelines.frequencies; several for the study that compares them."""
     columns: str = ""
     """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
+    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     domain: str = "arxiv"
     """Domain of the texts; the MLflow experiment is fsd-<domain>."""
     scale: Literal["small", "full"] = "small"
@@ -176,7 +178,7 @@ def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig)
     if config.frequencies and FREQUENCIES not in labels:
         settings["model.frequencies"] = config.frequencies[0]
     job = FSDConfig(
-        data=DataConfig(domain=config.domain, columns=config.columns),
+        data=DataConfig(domain=config.domain, columns=config.columns, cleaning=config.cleaning),
         model=config.model_options,
         training=config.training,
         placebo="none",

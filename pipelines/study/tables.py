@@ -12,6 +12,7 @@ from fsd.evaluation.metrics import compare
 from pipelines.study.cells import SCORES, CellResult
 from pipelines.study.grid import label
 from pipelines.study.spec import DATA, MODEL, Study
+from pipelines.study.texts import remarks
 
 METRICS = {"auc": "AUC", "tpr_at_5fpr": "TPR@5%FPR", "accuracy": "accuracy"}
 STATES = {"base": "base", "fsd": "FSD"}
@@ -144,6 +145,7 @@ def _notes(study: Study, results: Sequence[CellResult], has_intervals: bool) -> 
     tested = sorted({int(result.metrics["texts/test"]) for result in results})
     seed = results[0].cell.config.seed
     notes = [f"Model: {', '.join(models)}. Texts: {'; '.join(data)}; {_range(tested)} test texts, seed {seed}."]
+    notes += dict.fromkeys(f"{remark}." for result in results for remark in remarks(result.cell))
     if has_intervals:
         notes.append("In brackets: 95 % bootstrap intervals, resampled by groups of related texts.")
     blind = sorted({round(r.metrics["audit/blind_auc"], 2) for r in results if "audit/blind_auc" in r.metrics})

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fsd.config import DataConfig, ModelConfig
+from fsd.config import CleaningConfig, DataConfig, ModelConfig
 from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.splitting import Split, split
@@ -16,19 +16,32 @@ from pipelines.study.grid import Cell
 DATED = "dated"
 
 
-@functools.lru_cache(maxsize=32)
-def load_documents(entries: tuple[str, ...], columns: str = "") -> tuple[Document, ...]:
+def load_documents(
+    entries: tuple[str, ...], columns: str = "", cleaning: CleaningConfig | None = None
+) -> tuple[Document, ...]:
     """Labelled texts of files, published benchmarks and the embedded corpus, merged into one benchmark.
 
     Raises:
-        UsageError: for no entries, an unreadable file, an unavailable benchmark, or an unknown field.
+        UsageError: for no entries, an unreadable file, an unavailable benchmark, members that are copies of
+            non-members, or an unknown field.
     """
+    return _load(entries, columns, cleaning or CleaningConfig())[0]
+
+
+@functools.lru_cache(maxsize=32)
+def _load(
+    entries: tuple[str, ...], columns: str, cleaning: CleaningConfig
+) -> tuple[tuple[Document, ...], tuple[str, ...]]:
+    """The texts, and remarks on those that were left out."""
     if not entries:
         raise UsageError("a study must have texts: give --data FILE or the name of a benchmark")
     own = [entry for entry in entries if entry.partition(":")[0] == "embedded"]
     others = tuple(entry for entry in entries if entry not in own)
-    loaded = datasets.load_texts(DataConfig(data=others, columns=columns), ModelConfig()).documents if others else []
-    return (*loaded, *(document for entry in own for document in _embedded(entry.partition(":")[2])))
+    documents = tuple(document for entry in own for document in _embedded(entry.partition(":")[2]))
+    if not others:
+        return documents, ()
+    loaded = datasets.load_texts(DataConfig(data=others, columns=columns, cleaning=cleaning), ModelConfig())
+    return (*loaded.documents, *documents), loaded.remarks
 
 
 def _embedded(part: str) -> list[Document]:
@@ -48,12 +61,17 @@ def _embedded(part: str) -> list[Document]:
 
 @functools.lru_cache(maxsize=64)
 def _ablated(
-    entries: tuple[str, ...], columns: str, timestamps: str, words: int | None, where: str | None
+    entries: tuple[str, ...],
+    columns: str,
+    cleaning: CleaningConfig,
+    timestamps: str,
+    words: int | None,
+    where: str | None,
 ) -> tuple[Document, ...]:
     from fsd.data.ablations import retime, truncate
     from fsd.data.segments import segments
 
-    documents: Sequence[Document] = load_documents(entries, columns)
+    documents: Sequence[Document] = load_documents(entries, columns, cleaning)
     if timestamps != "keep":
         documents = retime(documents, timestamps)  # type: ignore[arg-type]  # see TextOptions.timestamps
     if words is not None and where:
@@ -65,6 +83,12 @@ def _ablated(
     return tuple(documents)
 
 
+def remarks(cell: Cell) -> tuple[str, ...]:
+    """What was left out of the texts of a cell before they were split."""
+    data = cell.config.data
+    return _load(tuple(data.data), data.columns, data.cleaning)[1]
+
+
 def split_texts(cell: Cell, *, trained: bool) -> Split:
     """Unseen, validation and test texts of a cell; without training all texts are test texts.
 
@@ -74,7 +98,9 @@ def split_texts(cell: Cell, *, trained: bool) -> Split:
     from fsd.data.ablations import fine_tuning_set, mix, take_unseen
 
     data, options, seed = cell.config.data, cell.texts, cell.config.seed
-    documents = _ablated(tuple(data.data), data.columns, options.timestamps, options.words, options.where)
+    documents = _ablated(
+        tuple(data.data), data.columns, data.cleaning, options.timestamps, options.words, options.where
+    )
     if not trained:
         return Split((), (), documents)
     if isinstance(data.unseen, str):
@@ -90,7 +116,7 @@ def split_texts(cell: Cell, *, trained: bool) -> Split:
         )
     parts = split(documents, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed)
     if options.foreign:
-        foreign = [d for d in load_documents(options.other, data.columns) if d.member is False]
+        foreign = [d for d in load_documents(options.other, data.columns, data.cleaning) if d.member is False]
         parts = mix(parts, foreign, options.foreign, seed=seed)
     if options.unseen_count is not None:
         if options.unseen_count > len(parts.unseen):

@@ -67,7 +67,7 @@ def main(config: TuneConfig) -> None:
             experiment.prepare(model, split, chosen, job, tuned.scorers).score(),
             placebo.deviation(split) if placebo else None,
             chosen,
-            remarks=[*remarks, *tuned.remarks, *placebo_remarks],
+            remarks=[*labelled.remarks, *remarks, *tuned.remarks, *placebo_remarks],
             never_saw=experiment.never_saw(job, split.test),
             seed=job.seed,
             cross_validated={  # by which versions are compared, without selection optimism
@@ -82,6 +82,7 @@ def main(config: TuneConfig) -> None:
         notes = [
             *([version.champion_stays] if version and version.champion_stays else []),
             *comparison.remarks(gains),
+            *labelled.remarks,
             *remarks,
             *tuned.remarks,
             *([f"registered as {version.uri}; to use it: pipelines.fsd {flag} {version.uri}"] if version else []),

@@ -6,13 +6,17 @@ pretraining data in all of them.
 """
 
 import importlib
+import os
 import pkgutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Protocol
 
 from fsd.data.documents import Benchmark
+from fsd.data.near_duplicates import drop_contradictions
 from fsd.errors import UsageError
+
+BOTH_LABELS = "copies labelled both 1 and 0"
+"""Reason for which texts are left out."""
 
 
 class Source(Protocol):
@@ -46,7 +50,7 @@ def names() -> tuple[str, ...]:
 
 def is_name(entry: str) -> bool:
     """Whether an entry of --data names a benchmark: it is not a file, and the name before the colon is known."""
-    return entry.partition(":")[0] in names() and not Path(entry).exists()
+    return entry.partition(":")[0] in names() and not os.path.exists(entry)  # noqa: PTH110 - a name may be too long
 
 
 def source(name: str) -> Source:
@@ -64,12 +68,21 @@ def source(name: str) -> Source:
 def load(entry: str) -> Benchmark:
     """Load a benchmark, or the part named after the colon.
 
+    Rows without a text or a label of 0 or 1 are left out, and so are all copies of a text that is labelled both; their
+    numbers are part of the result.
+
     Raises:
-        UsageError: for an unknown name or part, or a benchmark that is not available.
+        UsageError: for an unknown name or part, or a benchmark that is not available or has no valid row.
     """
     name, colon, part = entry.partition(":")
     module = source(name)
     if colon and not part:
         parts = f"its parts are {', '.join(module.PARTS)}" if module.PARTS else "it has no parts"
         raise UsageError(f"benchmark {name} must be followed by a part after the colon; {parts}; got {entry!r}")
-    return module.load(part)
+    loaded = module.load(part)
+    documents, contradicted = drop_contradictions(loaded.documents)
+    left_out = {**loaded.left_out, **({BOTH_LABELS: contradicted} if contradicted else {})}
+    if not documents:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "no rows"
+        raise UsageError(f"benchmark {entry} must have texts labelled 0 or 1; it has none: {reasons}")
+    return loaded._replace(documents=documents, left_out=left_out)

@@ -42,12 +42,13 @@ def load(part: str) -> Benchmark:
         )
     files = local_files.paths(",".join(pieces[:2]), PARTS, "dolma_book")
     words = sizes[0] if sizes else WORDS
-    members = _side(read_files(files[:1], COLUMNS), "dolma:", True)
-    others = _side(read_files(files[1:]), "new:", False)
+    left_out = Counter[str]()
+    members = _side(read_files(files[:1], COLUMNS, skipped=left_out), "dolma:", True)
+    others = _side(read_files(files[1:], skipped=left_out), "new:", False)
     if places:
         _check_single(others, files[1], places[0])
     documents = [*_cut(members, files[0], words, places), *_cut(others, files[1], words, places)]
-    return Benchmark(documents, ", ".join(map(str, files)), local_files.digest(files))
+    return Benchmark(documents, ", ".join(map(str, files)), local_files.digest(files), left_out)
 
 
 def _side(documents: list[Document], prefix: str, member: bool) -> list[Document]:

@@ -6,12 +6,13 @@ train/ and non-members in test/. Rows do not name the document they come from. T
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from fsd.data import hub_dataset
-from fsd.data.documents import Benchmark, Document
-from fsd.data.readers import document
+from fsd.data.documents import Benchmark
+from fsd.data.readers import Row, parse_rows
 from fsd.errors import UsageError
 
 DATASET = "iamgroot42/mimir"
@@ -50,11 +51,13 @@ def load(part: str) -> Benchmark:
     name = f"{domain}_{group}.jsonl" if group else f"{domain}.jsonl"
     paths = [f"{folder}/{side}/{name}" for side in ("train", "test")]
     (members, others), revision = hub_dataset.files(DATASET, paths, revision=REVISION)
-    documents = [*_lines(members, paths[0], True), *_lines(others, paths[1], False)]
-    return Benchmark(documents, f"{DATASET}/{whole}", revision)
+    rows = (*_rows(members, paths[0], True), *_rows(others, paths[1], False))
+    left_out = Counter[str]()
+    documents = list(parse_rows(rows, COLUMNS, labelled=True, skipped=left_out))
+    return Benchmark(documents, f"{DATASET}/{whole}", revision, left_out)
 
 
-def _lines(file: Path, path: str, member: bool) -> Iterator[Document]:
+def _rows(file: Path, path: str, member: bool) -> Iterator[tuple[Row, str]]:
     for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
         if not line.strip():
             continue
@@ -64,4 +67,4 @@ def _lines(file: Path, path: str, member: bool) -> Iterator[Document]:
         except ValueError as error:
             raise UsageError(f"{where}: must be a JSON string; {error}") from error
         row = value if isinstance(value, dict) else {"text": value}
-        yield document({**row, "label": member}, COLUMNS, where, labelled=True)
+        yield {**row, "label": member}, where

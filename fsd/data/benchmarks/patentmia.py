@@ -4,6 +4,8 @@ The authors released it as an archive with their code, not on the hub: `patentmi
 file, one object per line. Rows do not name the patent.
 """
 
+from collections import Counter
+
 from fsd.data import local_files
 from fsd.data.documents import Benchmark
 from fsd.data.readers import read_files
@@ -23,4 +25,6 @@ def load(part: str) -> Benchmark:
         UsageError: if the file does not exist, or a row is invalid.
     """
     files = local_files.paths(part, PARTS, "patentmia")
-    return Benchmark(read_files(files, COLUMNS, labelled=True), str(files[0]), local_files.digest(files))
+    left_out = Counter[str]()
+    documents = read_files(files, COLUMNS, labelled=True, skipped=left_out)
+    return Benchmark(documents, str(files[0]), local_files.digest(files), left_out)

@@ -1,9 +1,7 @@
 import hashlib
+from datetime import date, datetime
 
-import pytest
-
-from fsd.data.documents import Document, content_hash, refuse_shared
-from fsd.errors import UsageError
+from fsd.data.documents import content_hash, utc_day
 
 
 def test_content_hash_is_sha256_of_utf8() -> None:
@@ -11,12 +9,6 @@ def test_content_hash_is_sha256_of_utf8() -> None:
     assert content_hash("é") == hashlib.sha256(b"\xc3\xa9").hexdigest()
 
 
-def test_shared_texts_are_refused_and_listed() -> None:
-    fine = [Document("a", True), Document("b", False), Document("a", True), Document("a"), Document("A", False)]
-    refuse_shared(fine)
-    with pytest.raises(UsageError, match=r"1 is labelled both 1 and 0 \(member = non-member\): 'a' = f:7$"):
-        refuse_shared([*fine, Document(" a\n", False, source="f:7")])
-    many = [Document(str(i), m, source=f"{'non' * (not m)}{i}") for m in (True, False) for i in range(12)]
-    with pytest.raises(UsageError, match=r"12 are .*: 0 = non0; .*; 9 = non9; and 2 more$") as raised:
-        refuse_shared(many)
-    assert "\n" not in str(raised.value)
+def test_the_day_of_a_time_is_that_of_utc() -> None:
+    assert utc_day(datetime(2024, 1, 6, 0, 30)) == date(2024, 1, 6)
+    assert utc_day(datetime.fromisoformat("2024-01-06T00:30+09:00")) == date(2024, 1, 5)

@@ -1,15 +1,27 @@
 import random
 import time
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fsd.data import embedded
 from fsd.data import near_duplicates as duplicates
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import COMMON, families, near_duplicates, words
+from fsd.data.near_duplicates import (
+    COMMON,
+    contradictions,
+    drop_contradictions,
+    families,
+    near_duplicates,
+    refuse_contradictions,
+    words,
+)
+from fsd.data.readers import read_files
+from fsd.errors import UsageError
 
 
 def passage(seed: int, length: int) -> list[str]:
@@ -202,3 +214,90 @@ def test_a_copy_shares_four_fifths_of_its_ngrams(changed: int, reason: str) -> N
     link = near_duplicates([text(["a"], original), text(["b"], copy)])[0]
     assert link.reason == reason
     assert link.overlap == pytest.approx(1 - (7 * changed + 1) / 55)
+
+
+def test_texts_labelled_both_ways_are_refused_and_listed() -> None:
+    fine = [Document("a", True), Document("b", False), Document("a", True), Document("a"), Document("?", False)]
+    refuse_contradictions(fine)
+    message = r"1 pair is copies .* labelled both 1 and 0 \(member = non-member\): 'a' = f:7; say how$"
+    with pytest.raises(UsageError, match=message):
+        refuse_contradictions([*fine, Document(" A\n", False, source="f:7")], "; say how")
+    many = [Document(str(i), m, source=f"{'non' * (not m)}{i}") for m in (True, False) for i in range(12)]
+    with pytest.raises(UsageError, match=r"12 pairs are .*: 0 = non0; .*; 4 = non4; and 7 more$") as raised:
+        refuse_contradictions(many)
+    assert "\n" not in str(raised.value)
+
+
+def test_near_copies_labelled_both_ways_are_refused_or_left_out() -> None:
+    member, other = passage(0, 150), passage(1, 150)
+    changed = ["a" if i in (40, 90) else word for i, word in enumerate(member)]
+    fine = [Document(text(member), True), Document(text(other), False), Document(text(passage(2, 150)), False)]
+    spun = ["a" if i % 12 == 11 else word for i, word in enumerate(member)]  # 42 % of the 7-grams are left
+    for copy in (changed, member[:100], [*passage(3, 20), *member], spun):
+        documents = [*fine, Document(text(copy), False)]
+        assert contradictions(documents) == [(0, 3)]
+        with pytest.raises(UsageError, match="1 pair is copies or near-copies"):
+            refuse_contradictions(documents)
+        assert drop_contradictions(documents) == (fine[1:], 2)
+    quoting = Document(text(passage(4, 60), member[:30], passage(5, 60)), False)
+    assert drop_contradictions([*fine, quoting]) == ([*fine, quoting], 0)
+
+
+def test_all_copies_of_a_text_labelled_both_ways_are_left_out_in_any_order() -> None:
+    whole = passage(0, 120)
+    family = [Document(text(whole), True), Document(text(whole[:80]), True), Document(text(whole[40:]), False)]
+    alone, unlabelled = Document(text(passage(1, 120)), True), Document(text(whole))
+    rng = random.Random(0)
+    for _ in range(5):
+        documents = rng.sample([*family, alone, unlabelled], 5)
+        kept, count = drop_contradictions(documents)
+        assert count == 3
+        assert kept == [d for d in documents if d in (alone, unlabelled)]
+
+
+def longest_common_subsequence(a: list[str], b: list[str]) -> int:
+    best = [0] * (len(b) + 1)
+    for word in a:
+        before = list(best)
+        for j, other in enumerate(b):
+            best[j + 1] = before[j] + 1 if word == other else max(before[j + 1], best[j])
+    return best[-1]
+
+
+def test_contradictions_equal_a_slow_version_over_all_pairs() -> None:
+    rng = random.Random(7)
+    sources = [passage(i, 60) for i in range(6)]
+    documents = []
+    for _ in range(60):
+        words_ = list(rng.choice(sources)[: rng.choice((30, 45, 60))])
+        for _ in range(rng.randrange(4)):
+            words_[rng.randrange(len(words_))] = f"x{rng.randrange(10**6)}"
+        documents.append(Document(text(words_), rng.random() < 0.5))
+
+    def copies(a: Document, b: Document) -> bool:
+        grams = [ngrams(d.text.split(), 7) for d in (a, b)]
+        share = len(grams[0] & grams[1]) / min(map(len, grams))
+        aligned = longest_common_subsequence(a.text.split(), b.text.split()) / min(
+            len(a.text.split()), len(b.text.split())
+        )
+        return share >= 0.8 or (share >= 0.2 and aligned >= 0.9)
+
+    expected = {
+        (i, j) if documents[i].member else (j, i)
+        for i, j in combinations(range(60), 2)
+        if documents[i].member != documents[j].member and copies(documents[i], documents[j])
+    }
+    assert expected
+    assert set(contradictions(documents)) <= expected
+    kept, _ = drop_contradictions(documents)
+    assert not any(copies(a, b) for a, b in combinations(kept, 2) if a.member != b.member)
+
+
+@pytest.mark.parametrize("name", ["wikimia_32", "wikimia_64", "wikimia_128", "wikimia_256", "arxiv_mia_dev"])
+def test_published_benchmarks_have_no_copies_across_labels(benchmark_data: Path, name: str) -> None:
+    documents = read_files([benchmark_data / f"{name}.jsonl"], labelled=True)
+    assert contradictions(documents) == []
+
+
+def test_the_embedded_corpus_has_no_copies_across_labels() -> None:
+    assert contradictions(list(embedded.corpus())) == []

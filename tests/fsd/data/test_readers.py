@@ -3,6 +3,7 @@ import csv
 import gzip
 import io
 import json
+from collections import Counter
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import zstandard
 
 from fsd.data.documents import Document
-from fsd.data.readers import parse_columns, read_files
+from fsd.data.readers import RowError, parse_columns, read_files, read_texts
 from fsd.errors import UsageError
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
@@ -45,6 +46,7 @@ def parquet(rows: list[dict[str, Any]]) -> bytes:
 CONTENTS: dict[str, str | bytes] = {
     "a.jsonl": "\n\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS),
     "a.json": json.dumps(ROWS, indent=1),
+    "a.ndjson": "\n".join(json.dumps(row) for row in ROWS),
     "b.json": "\ufeff" + "\r\n".join(json.dumps(row) for row in ROWS) + "\r\n",
     "a.csv": table(ROWS),
     "bom.CSV": b"\xef\xbb\xbf" + table(ROWS).encode(),
@@ -71,7 +73,7 @@ def test_source_is_the_line_where_the_row_begins(tmp_path: Path) -> None:
         for name, c in CONTENTS.items()
     }
     assert lines == {
-        "a.jsonl": ["1", "3"], "a.json": ["1", "2"], "b.json": ["1", "2"], "a.csv": ["2", "4"],
+        "a.jsonl": ["1", "3"], "a.json": ["1", "2"], "a.ndjson": ["1", "2"], "b.json": ["1", "2"], "a.csv": ["2", "4"],
         "bom.CSV": ["2", "4"], "a.tsv": ["2", "4"], "a.parquet": ["1", "2"], "semicolons.csv": ["2", "4"],
         "a.jsonl.gz": ["1", "2"], "a.csv.zst": ["2", "4"], "a.tsv.BZ2": ["2", "4"],
     }  # fmt: skip
@@ -123,6 +125,90 @@ def test_dates(tmp_path: Path, day: object) -> None:
     assert found.date == date(2023, 1, 31)
 
 
+@pytest.mark.parametrize(
+    ("day", "expected"),
+    [
+        (20240110, date(2024, 1, 10)), ("20240110", date(2024, 1, 10)), (20240110.0, date(2024, 1, 10)),
+        ("2024-01-06T00:30:00+09:00", date(2024, 1, 5)), ("2024-01-05T23:30-08:00", date(2024, 1, 6)),
+        ("2024-01-05 23:30:00", date(2024, 1, 5)), (float("nan"), None), (0, None), ("0", None),
+    ],
+)  # fmt: skip
+def test_dates_as_numbers_with_a_time_zone_or_missing(tmp_path: Path, day: object, expected: date | None) -> None:
+    (found,) = read_files([write(tmp_path / "a.jsonl", json.dumps({"text": "x", "date": day}))])
+    assert found.date == expected
+
+
+def test_times_of_parquet_with_a_time_zone_are_days_of_utc(tmp_path: Path) -> None:
+    stamp = datetime.fromisoformat("2024-01-06T00:30:00+09:00")
+    stamps = pa.array([stamp], pa.timestamp("us", tz="Asia/Tokyo"))
+    pq.write_table(pa.table({"text": ["x"], "date": stamps}), tmp_path / "a.parquet")
+    assert read_files([tmp_path / "a.parquet"])[0].date == date(2024, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        (5, "5"), (5.0, "5"), ("5", "5"), ("5.0", "5"), (" book ", "book"), (2.5, "2.5"), ("v1.0", "v1.0"),
+        (float("nan"), ""), (None, ""),
+    ],
+)  # fmt: skip
+def test_a_number_is_one_group_in_every_notation_and_nan_is_none(tmp_path: Path, group: object, expected: str) -> None:
+    (found,) = read_files([write(tmp_path / "a.jsonl", json.dumps({"text": "x", "group": group}))])
+    assert found.group == expected
+    if isinstance(group, float):
+        assert (
+            read_files([write(tmp_path / "a.parquet", parquet([{"text": "x", "group": group}]))])[0].group == expected
+        )
+
+
+def test_rows_without_text_or_label_are_refused_or_skipped_and_counted(tmp_path: Path) -> None:
+    rows = [
+        {"text": "a", "label": 1}, {"text": " ", "label": 0}, {"text": None, "label": 0}, {"text": float("nan")},
+        {"text": "b", "label": 2}, {"text": "c", "label": None}, {"text": "d", "label": float("nan")},
+        {"text": "e", "label": ""}, {"text": "f", "label": 0},
+    ]  # fmt: skip
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    with pytest.raises(RowError, match=r"a\.jsonl:2: text must be a string that is not blank; got ' '"):
+        read_files([path], labelled=True)
+    skipped = Counter[str]()
+    kept = read_files([path], labelled=True, skipped=skipped)
+    assert [(d.text, d.member, d.source) for d in kept] == [("a", True, f"{path}:1"), ("f", False, f"{path}:9")]
+    assert skipped == {"blank text": 3, "label neither 0 nor 1": 1, "no label": 3}
+    skipped.clear()
+    assert [d.text for d in read_files([path], skipped=skipped)] == ["a", "c", "f"]
+    write(path, '{"text": 5, "label": 1}')
+    with pytest.raises(UsageError, match="text must be a string that is not blank; got 5"):
+        read_files([path], skipped=skipped)
+    write(path, '{"text": " ", "label": 1}\n{"text": "a", "label": 7}')
+    with pytest.raises(UsageError, match="must have at least one valid row; all 2 have no text or no label of 0 or 1"):
+        read_files([path], skipped=Counter())
+
+
+def test_texts_are_rows_files_and_folders_of_text_files(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    write(tmp_path / "sub" / "b.txt", "\ufeffthe b\n")
+    write(tmp_path / "sub" / "c.txt", " ")
+    data = write(tmp_path / "a.csv", "text,label\nthe a,1\n")
+    skipped = Counter[str]()
+    assert [d.text for d in read_texts([data, tmp_path / "sub"], skipped=skipped)] == ["the a", "the b"]
+    assert skipped == {"blank text": 1}
+    with pytest.raises(RowError, match=r"c\.txt must hold a text that is not blank"):
+        read_texts([tmp_path / "sub"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"a folder must hold \.txt files, one text each"):
+        read_texts([tmp_path / "empty"])
+
+
+def test_names_that_cannot_be_opened_are_errors_in_one_line(tmp_path: Path) -> None:
+    loop = tmp_path / "loop.jsonl"
+    loop.symlink_to(loop)
+    for path in (tmp_path / ("x" * 300 + ".jsonl"), loop):
+        for read in (read_files, read_texts):
+            with pytest.raises(UsageError, match="data file must exist; there is no") as error:
+                read([path])
+            assert "\n" not in str(error.value)
+
+
 GOOD = b'{"text": "x", "label": 1}\n'
 BAD: list[tuple[str, str | bytes, str]] = [
     ("a.jsonl", GOOD + b'{"text": "y", "label": 2}', ":2: label must be 1 or true .* got 2"),
@@ -133,6 +219,14 @@ BAD: list[tuple[str, str | bytes, str]] = [
     ("a.json", '[{"text": "x"},\n{"text": }]', ":2: must be one JSON object a line"),
     ("a.json", "[1]", ":1: a row must be a JSON object; got 1"),
     ("a.jsonl", GOOD + b'"text"', ":2: a row must be a JSON object; got 'text'"),
+    (
+        "a.jsonl",
+        '{"text": "x", "label": 1, "label": 0}',
+        ":1: must be .*; the key 'label' occurs 2 times in one object",
+    ),
+    ("a.jsonl", '{"text": "x"}'.encode("utf-16-le"), ":1: must be encoded in UTF-8; it has NUL bytes, as UTF-16 has"),
+    ("a.jsonl", '{"text": "x", "group": Infinity}', ":1: group must be a string or a number; got inf"),
+    ("a.jsonl", '{"text": "x", "date": 20241310}', ":1: date must begin as year-month-day.*; got 20241310"),
     ("a.jsonl", '{"text": 5}', ":1: text must be a string that is not blank; got 5"),
     ("a.jsonl", '{"text": null}', ":1: text must be a string that is not blank; got None"),
     ("a.jsonl", GOOD + b'{"text": " \\n"}', ":2: text must be a string that is not blank"),
@@ -162,7 +256,7 @@ BAD: list[tuple[str, str | bytes, str]] = [
     (
         "a.txt",
         "x",
-        "data file must end in .jsonl, .json, .csv, .tsv, .parquet, all but .parquet also in .gz, .zst, .bz2",
+        "data file must end in .jsonl, .ndjson, .json, .csv, .tsv, .parquet, all but .parquet also in .gz, .zst, .bz2",
     ),
 ]
 

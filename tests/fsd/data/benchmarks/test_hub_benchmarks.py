@@ -1,7 +1,8 @@
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -55,7 +56,7 @@ def bookmia() -> dict[str, bytes]:
     return {"README.md": b"---\nlicense: mit\n---\n", "book_data.jsonl": lines(rows)}
 
 
-def tection(lengths: tuple[str, ...] = ()) -> bytes:
+def tection(lengths: tuple[str, ...] = (), more: Sequence[list[Any]] = ()) -> bytes:
     """The verbatim passage, three paraphrases, the place of the answer, the label, the document (, the length)."""
     out = io.StringIO()
     writer = csv.writer(out)
@@ -63,7 +64,7 @@ def tection(lengths: tuple[str, ...] = ()) -> bytes:
     writer.writerow(head + ["Length"] * bool(lengths))
     for length in lengths or ("",):
         rows = [[f'a "{length}" passage, {i}', "b", "c", "d", "A", i, f"Title {i}"] for i in (0, 1)]
-        writer.writerows(row + [length] * bool(lengths) for row in rows)
+        writer.writerows(row + [length] * bool(lengths) for row in [*rows, *more])
     return out.getvalue().encode()
 
 
@@ -149,7 +150,7 @@ def test_unexpected_contents_of_hub_datasets_are_refused(serve: Serve, in_fresh_
     datasets["swj0419/WikiMIA"] = {"data/train-00000-of-00001.parquet": parquet([{"input": "x", "label": 1}])}
     datasets["swj0419/BookMIA"] = {"data.jsonl": lines([{"text": "x", "label": 1}])}
     datasets["avduarte333/BookTection"] = {"data.csv": tection(("64", "128"))}
-    datasets["avduarte333/arXivTection"] = {"data.csv": tection().replace(b",1,Title 1", b",2,Title 1")}
+    datasets["avduarte333/arXivTection"] = {"data.csv": tection().replace(b",A,", b",A,7")}
     datasets["iamgroot42/mimir"]["cache_100_200_1000_512/test/arxiv_ngram_7_0.2.jsonl"] = b'"x"\n["y"]\n'
     url, _ = serve(datasets)
     said = in_fresh_process(
@@ -162,7 +163,7 @@ def test_unexpected_contents_of_hub_datasets_are_refused(serve: Serve, in_fresh_
     assert wiki == "dataset swj0419/WikiMIA must have split WikiMIA_length64; it has train"
     assert book == "swj0419/BookMIA/train must have column book_id, snippet; it has text, label"
     assert lengths == "dataset avduarte333/BookTection must have rows with Length small; it has 128, 64"
-    assert "avduarte333/arXivTection/train:2: label must be 1 or true (member)" in label
+    assert label == "benchmark arxivtection must have texts labelled 0 or 1; it has none: 2 label neither 0 nor 1"
     assert "llm_dataset_inference must be on the hub" in config
     assert "arxiv" in config
     assert "wikipedia" in config
@@ -175,3 +176,34 @@ def test_the_error_for_a_gated_dataset_names_its_page(serve: Serve, in_fresh_pro
     url, _ = serve(hub(), ["iamgroot42/mimir"])
     (said,) = in_fresh_process(CODE, url, ["mimir:arxiv"])
     assert f"it is gated: accept its terms at {url}/datasets/iamgroot42/mimir and set HF_TOKEN" in said
+
+
+DEFAULT = """
+import json, sys
+from fsd.config import DataConfig, ModelConfig
+from pipelines.common import datasets
+loaded = datasets.load_texts(DataConfig(domain="arxiv"), ModelConfig(model=json.loads(sys.argv[1])))
+print(json.dumps([[d.text, d.member, d.group] for d in loaded.documents]))
+print(json.dumps(loaded.remarks))
+"""
+
+
+def test_the_default_benchmark_leaves_out_and_counts_what_it_cannot_use(
+    serve: Serve, in_fresh_process: Run, tiny: Path
+) -> None:
+    # as `--domain arxiv --model X` reads it: the authors' own file has a blank passage labelled 0
+    both = " ".join(f"word{i}" for i in range(40))
+    rows = [
+        [" ", "b", "c", "d", "A", 0, "RESEE"], ["", "b", "c", "d", "A", 1, "RESEE"],
+        ["no label", "b", "c", "d", "A", "", "RESEE"], ["another label", "b", "c", "d", "A", 2, "RESEE"],
+        [both, "b", "c", "d", "A", 1, "Old"], [f"{both} more", "b", "c", "d", "A", 0, "New"],
+    ]  # fmt: skip
+    url, _ = serve({"avduarte333/arXivTection": {"0_arXivTection_data.csv": tection(more=rows)}})
+    documents, remarks = in_fresh_process(DEFAULT, url, str(tiny))
+    assert documents == [[f'a "" passage, {i}', bool(i), f"Title {i}"] for i in (0, 1)]
+    assert remarks == [
+        "arxivtection: 2 left out: blank text",
+        "arxivtection: 1 left out: no label",
+        "arxivtection: 1 left out: label neither 0 nor 1",
+        "arxivtection: 2 left out: copies labelled both 1 and 0",
+    ]

@@ -1,0 +1,145 @@
+"""Texts that cannot be used are refused in one line, or left out and counted, wherever labelled texts enter."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsd.config import CleaningConfig, DataConfig, DetectorConfig, ModelConfig, ScoreConfig
+from fsd.errors import UsageError
+from pipelines import score
+from pipelines.common import datasets
+from pipelines.common.cli import parse
+from pipelines.detect import __main__ as detect
+from pipelines.study.grid import Cell, StudyConfig, plan
+from pipelines.study.spec import load as load_study
+from pipelines.study.texts import remarks, split_texts
+
+DROP = CleaningConfig(skip_invalid=True, near_duplicates="drop")
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.fixture
+def blank(tmp_path: Path, prose: Callable[..., str]) -> str:
+    """A file with a blank text."""
+    return write(
+        tmp_path / "blank.jsonl",
+        [{"text": " ", "label": 0}, *({"text": prose(i), "label": i % 2} for i in range(40))],
+    )
+
+
+@pytest.fixture
+def both(tmp_path: Path, prose: Callable[..., str]) -> str:
+    """A file with a member of 60 words whose first 40 words are a non-member, and another with two words changed."""
+    whole, other = prose(100, 60), prose(101, 60).split()
+    changed = " ".join("x" if i in (30, 50) else word for i, word in enumerate(other))
+    rows = [(whole, 1), (" ".join(whole.split()[:40]), 0), (" ".join(other), 1), (changed, 0)]
+    rows += [(prose(i), i % 2) for i in range(40)]
+    return write(tmp_path / "both.jsonl", [{"text": text, "label": label} for text, label in rows])
+
+
+def test_own_files_are_refused_with_the_flag_that_cleans_them(blank: str, both: str) -> None:
+    with pytest.raises(UsageError) as error:
+        datasets.load_texts(DataConfig(data=(blank,)), ModelConfig())
+    assert str(error.value) == (
+        f"{blank}:1: text must be a string that is not blank; got ' '; leave out such rows, and count them, by "
+        "--skip-invalid"
+    )
+    with pytest.raises(UsageError) as error:
+        datasets.load_texts(DataConfig(data=(both,)), ModelConfig())
+    assert str(error.value) == (
+        "members and non-members must not share texts; 2 pairs are copies or near-copies labelled both 1 and 0 "
+        f"(member = non-member): {both}:1 = {both}:2; {both}:3 = {both}:4; leave them out on both sides by "
+        "--near-duplicates drop"
+    )
+
+
+def test_own_files_are_cleaned_and_what_is_left_out_is_counted(blank: str, both: str) -> None:
+    loaded = datasets.load_texts(DataConfig(data=(blank,), cleaning=DROP), ModelConfig())
+    assert (len(loaded.documents), loaded.remarks) == (40, ("files: 1 left out: blank text",))
+    loaded = datasets.load_texts(DataConfig(data=(both,), cleaning=DROP), ModelConfig())
+    assert (len(loaded.documents), loaded.remarks) == (40, ("texts: 4 left out: copies labelled both 1 and 0",))
+
+
+def test_published_benchmarks_are_cleaned_without_a_flag(blank: str, both: str) -> None:
+    for file, remark in (
+        (blank, f"patentmia:{blank}: 1 left out: blank text"),
+        (both, f"patentmia:{both}: 4 left out: copies labelled both 1 and 0"),
+    ):
+        loaded = datasets.load_texts(DataConfig(data=(f"patentmia:{file}",)), ModelConfig())
+        assert (len(loaded.documents), loaded.remarks) == (40, (remark,))
+
+
+def test_copies_between_a_published_benchmark_and_a_file_are_refused(both: str, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in Path(both).read_text().splitlines()][4:]
+    own = write(tmp_path / "own.jsonl", [row | {"label": 1 - row["label"]} for row in rows[:2]])
+    with pytest.raises(UsageError, match="2 pairs are copies"):
+        datasets.load_texts(DataConfig(data=(f"patentmia:{both}", own)), ModelConfig())
+
+
+def test_the_file_of_unseen_texts_is_cleaned_as_well(both: str, blank: str) -> None:
+    documents = datasets.load_texts(DataConfig(data=(both,), cleaning=DROP), ModelConfig()).documents
+    new = write(Path(blank).with_name("new.jsonl"), [{"text": ""}, {"text": "some unseen words"}])
+    with pytest.raises(UsageError, match=r"new\.jsonl:1: text must be .* by --skip-invalid"):
+        datasets.split_texts(documents, DataConfig(unseen=new), 0)
+    parts, remarks = datasets.split_texts(documents, DataConfig(unseen=new, cleaning=DROP), 0)
+    assert (len(parts.unseen), remarks) == (1, ["files: 1 left out: blank text"])
+
+
+@pytest.mark.parametrize("file", ["blank", "both"])
+def test_every_command_with_labelled_texts_refuses_before_any_work(
+    file: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    name = request.getfixturevalue(file)
+    flag = {"blank": "--skip-invalid", "both": "--near-duplicates drop"}[file]
+    config = ScoreConfig(data=(name,), out=str(tmp_path / "s.csv"), model=ModelConfig("no/such"))
+    for run in (
+        lambda: score.main(config),
+        lambda: detect.main(detect.DetectConfig(files=(name,), adapter="no/such")),
+        lambda: split_texts(study_cell(StudyConfig("fsd-t6", data=(name,))), trained=True),
+    ):
+        with pytest.raises(UsageError, match=flag) as error:
+            run()
+        assert "\n" not in str(error.value)
+
+
+def study_cell(config: StudyConfig) -> Cell:
+    name, study = load_study(config.name)
+    return plan(name, study, config)[0]
+
+
+def test_a_study_cleans_its_texts_and_keeps_the_remarks(both: str) -> None:
+    cell = study_cell(StudyConfig("fsd-t6", data=(both,), cleaning=DROP))
+    assert sum(map(len, split_texts(cell, trained=True))) == 40
+    assert remarks(cell) == ("texts: 4 left out: copies labelled both 1 and 0",)
+
+
+def test_scores_of_cleaned_files(
+    both: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = ScoreConfig(
+        data=(both,),
+        out="s.csv",
+        model=ModelConfig(str(tiny), device="cpu"),
+        detection=DetectorConfig(detectors="loss"),
+        cleaning=DROP,
+    )
+    score.main(config)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "texts: 4 left out: copies labelled both 1 and 0" in shown
+    assert len((tmp_path / "s.csv").read_text().splitlines()) == 41
+
+
+@pytest.mark.parametrize("config", [ScoreConfig, StudyConfig, detect.DetectConfig, DataConfig])
+def test_the_flags_are_the_same_in_all_commands(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = {ScoreConfig: ["--data", "a", "--out", "b"], detect.DetectConfig: ["a", "--adapter", "b"]}.get(config, [])
+    monkeypatch.setattr(sys, "argv", ["fsd", *needed, "--skip-invalid", "--near-duplicates", "drop"])
+    assert parse(config, "").cleaning == DROP
