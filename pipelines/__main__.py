@@ -9,6 +9,7 @@ COMMANDS = {
     "detect": ("pipelines.detect", "was this text a member? verdicts with error rates from a registered adapter"),
     "score": ("pipelines.score", "base scores of any texts, by a local model or a completions API"),
     "canary": ("pipelines.canary", "publish random canaries, and test exactly whether a model read them"),
+    "extract": ("pipelines.extract", "how probable are a work's own words as continuations of its passages"),
     "tune": ("pipelines.tune", "choose detector or adapter settings with Optuna"),
     "study": ("pipelines.study", "tables and figures of the papers"),
     "collect": ("pipelines.collect", "collect texts published after a model's knowledge cutoff"),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import xxhash
 
 from fsd.config import ModelConfig
 from fsd.distributed import num_processes
@@ -218,11 +217,6 @@ def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         tokenizer = _tokenizer(folder)
     return tokenizer, int(config.get_text_config().vocab_size)
-
-
-def tokenizer_hash(tokenizer: Any) -> str:
-    """Hash of a fast tokenizer: equal for equal vocabularies, merges and rules."""
-    return xxhash.xxh3_128_hexdigest(tokenizer.backend_tokenizer.to_str().encode())
 
 
 def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageModel:

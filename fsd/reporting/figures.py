@@ -245,6 +245,30 @@ def heat_map(
     return figure
 
 
+def strips(values: Mapping[str, FloatArray], *, name: str, lowest: float = -12.0) -> Figure:
+    """One strip of colours per series, from its beginning to its end.
+
+    Args:
+        values: series → (N,) values of N equal parts; −∞ where there is none.
+        name: of the values.
+        lowest: values at or below it have the darkest colour.
+    """
+    figure = Figure(figsize=(9.0, 1.2 + 0.45 * len(values)), layout="constrained")
+    axis = figure.subplots()
+    grid = np.maximum(np.array(list(values.values())), lowest)
+    image = axis.imshow(grid, aspect="auto", cmap="cividis", vmin=lowest, vmax=0, extent=(0, 100, len(values), 0))
+    axis.set_yticks([at + 0.5 for at in range(len(values))], [shortened(series) for series in values], fontsize=9)
+    axis.set_xlabel("place in the work, %", fontsize=9)
+    figure.colorbar(image, ax=axis, label=name)
+    return figure
+
+
+def shortened(name: str, length: int = 28) -> str:
+    """A name with its middle left out if it is longer than `length` characters."""
+    half = (length - 1) // 2
+    return name if len(name) <= length else f"{name[:half]}…{name[-half:]}"
+
+
 def curve(
     x: Sequence[float],
     lines: Mapping[str, Sequence[Estimate | float]],

@@ -67,16 +67,16 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
     from importlib.metadata import version
 
     from fsd.models.adapters import adapter_fingerprint
-    from fsd.models.language_model import tokenizer_hash
 
     identity = language_model.identity
     if not identity.fingerprint:
         raise ValueError("a model must have a fingerprint of its weights to be cached")
+    tokenizer = language_model.tokenizer.backend_tokenizer.to_str()
     parts = (
         ENGINE,
         identity.fingerprint,
         adapter_fingerprint(language_model) if tuned else "",
-        tokenizer_hash(language_model.tokenizer),
+        xxhash.xxh3_128_hexdigest(tokenizer.encode()),
         language_model.start,
         language_model.context,
         language_model.precision,

@@ -153,12 +153,13 @@ def equally_long(words: Sequence[str], model: str) -> tuple[list[str], str]:
     """
     from collections import Counter
 
-    from fsd.models.language_model import load_tokenizer, tokenizer_hash
+    from fsd.models.language_model import load_tokenizer
+    from fsd.scoring.token_frequencies import fingerprint
 
     tokenizer, _ = load_tokenizer(model)
     sizes = [len(ids) for ids in tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]]
     size = Counter(sizes).most_common(1)[0][0]
-    return [word for word, tokens in zip(words, sizes, strict=True) if tokens == size], tokenizer_hash(tokenizer)
+    return [word for word, tokens in zip(words, sizes, strict=True) if tokens == size], fingerprint(tokenizer)
 
 
 def _entry(name: str, chosen: int, repetitions: int, text: str, candidates: Sequence[str]) -> "Entry":

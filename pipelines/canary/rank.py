@@ -80,15 +80,16 @@ def build_scorers(config: RankConfig, canaries: "Canaries") -> "dict[str, Scorer
     from fsd.scoring import scorers
     from fsd.scoring.api.scorer import API, api_scorers
     from fsd.scoring.cache import SQLiteStore
+    from fsd.scoring.token_frequencies import fingerprint
 
     if config.model.model.startswith(API):
         if config.api.tokenizer:
             tokenizer, _ = language_model.load_tokenizer(config.api.tokenizer)
-            check_tokenizer(canaries, language_model.tokenizer_hash(tokenizer), config.api.tokenizer)
+            check_tokenizer(canaries, fingerprint(tokenizer), config.api.tokenizer)
         path = Path(config.answers or f"{config.folder.rstrip('/')}.answers")
         return api_scorers(config.model, config.api, SQLiteStore(path, limit=None, required=True))
     model = language_model.load(config.model)
-    check_tokenizer(canaries, language_model.tokenizer_hash(model.tokenizer), config.model.model)
+    check_tokenizer(canaries, fingerprint(model.tokenizer), config.model.model)
     built = scorers.build_scorers(model, config.model)
     return {name: scorer for name, scorer in built.items() if name != "tuned"}
 

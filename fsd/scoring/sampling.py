@@ -1,0 +1,120 @@
+"""Probability that a model generates given tokens, under a way of sampling: plain, temperature, top-k or greedy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fsd.errors import UsageError
+from fsd.models.language_model import LanguageModel
+from fsd.progress import progress
+from fsd.scoring.model_scorer import BATCH_TOKENS
+from fsd.token_stats import FloatArray
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """A way of sampling the next token.
+
+    Attributes:
+        temperature: divides the logits; 0 is greedy decoding.
+        top_k: only the k most probable tokens are drawn; None for all.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+
+    def check(self) -> None:
+        """Check the settings.
+
+        Raises:
+            UsageError: for a temperature below 0 or not finite, or a k below 1.
+        """
+        if not 0 <= self.temperature < float("inf"):
+            raise UsageError(f"temperature must be at least 0 and finite; got {self.temperature:g}")
+        if self.top_k is not None and self.top_k < 1:
+            raise UsageError(f"top-k must be at least 1; got {self.top_k}")
+
+    def __str__(self) -> str:
+        """Name in tables, e.g. "temperature 0.7, top 40"."""
+        if self.temperature == 0:
+            return "greedy"
+        parts = [f"temperature {self.temperature:g}"] if self.temperature != 1 else []
+        parts += [f"top {self.top_k}"] if self.top_k is not None else []
+        return ", ".join(parts) or "plain"
+
+    def log_probability(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Log-probability with which each target is drawn; −∞ where it cannot be.
+
+        Of tokens with equal logits, greedy decoding takes the first; all that equal the k-th count as among the k.
+
+        Args:
+            logits: (n, V) float32.
+            target: (n,) token ids.
+
+        Returns:
+            (n,) in nats.
+        """
+        if self.temperature == 0:
+            return torch.where(logits.argmax(-1) == target, 0.0, -torch.inf)
+        scaled = logits / self.temperature
+        hit = scaled.gather(-1, target[:, None]).squeeze(-1)
+        if self.top_k is None or self.top_k >= logits.shape[-1]:
+            return hit - scaled.logsumexp(-1)
+        least = scaled.topk(self.top_k).values[:, -1:]
+        kept = scaled.masked_fill(scaled < least, -torch.inf)
+        return torch.where(hit >= least.squeeze(-1), hit - kept.logsumexp(-1), -torch.inf)
+
+
+def suffix_log_probabilities(
+    language_model: LanguageModel,
+    windows: FloatArray,
+    prefix: int,
+    samplings: Sequence[Sampling],
+    *,
+    tuned: bool = False,
+    shown: bool = True,
+) -> FloatArray:
+    """Log-probability of generating the end of each window after its beginning: one forward pass for all samplings.
+
+    Args:
+        language_model: the model; its start token precedes every window.
+        windows: (W, L) token ids.
+        prefix: tokens at the beginning of a window that are given; the L − `prefix` others are generated.
+        samplings: S ways of sampling.
+        tuned: whether the adapter is on.
+        shown: whether to show a progress bar.
+
+    Returns:
+        (S, W) log p_z in nats; −∞ where a sampling cannot generate the tokens.
+
+    Raises:
+        UsageError: if start token and window exceed the context.
+    """
+    count, length = windows.shape
+    if length > language_model.context:
+        raise UsageError(
+            f"prefix and suffix must fit the model's context of {language_model.context} tokens together; got {length}"
+        )
+    device = language_model.device
+    rows = max(1, BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"]) // length)
+    found = np.empty((len(samplings), count))
+    ids = torch.from_numpy(windows.astype(np.int64))
+    start = torch.full((rows, 1), language_model.start)
+    with (
+        language_model.state(tuned=tuned) as network,
+        progress(count * length, "extraction", "token", shown=shown) as bar,
+    ):
+        for at in range(0, count, rows):
+            batch = ids[at : at + rows]
+            x = torch.cat([start[: len(batch)], batch[:, :-1]], dim=1).to(device)
+            # one more logit than tokens to predict is never read, so the positions from `prefix` on are enough
+            logits = network(input_ids=x, use_cache=False, logits_to_keep=length - prefix).logits.float()
+            target = batch[:, prefix:].to(logits.device).flatten()
+            flat = logits.flatten(0, 1)
+            for place, sampling in enumerate(samplings):
+                logp = sampling.log_probability(flat, target).view(len(batch), -1)
+                found[place, at : at + len(batch)] = logp.double().sum(-1).cpu().numpy()
+            bar.update(batch.numel())
+    return found

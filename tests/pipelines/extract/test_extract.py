@@ -1,0 +1,119 @@
+"""The command: what it writes, what it refuses, and what a model that read a text shows."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fsd.config import APIConfig, ModelConfig
+from fsd.data.embedded import corpus
+from fsd.errors import UsageError
+from pipelines.extract import report, works
+from pipelines.extract.__main__ import ExtractConfig, main
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    texts = [document.text for document in corpus()][:8]
+    (tmp_path / "book.txt").write_text("\n\n".join(texts[:4]), encoding="utf-8")
+    (tmp_path / "control.txt").write_text("\n\n".join(texts[4:]), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_run_has_passages_metrics_and_report(files: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fsd.tracking import fetch_artifact, find_runs
+
+    settings = {"prefix": 10, "suffix": 10, "stride": 5, "temperature": 0.7, "top_k": 40}
+    main(ExtractConfig("book.txt", ("control.txt",), ModelConfig(model=str(tiny), device="cpu"), **settings))
+
+    (run,) = find_runs("fsd-extraction")
+    table = pd.read_parquet(fetch_artifact(run.id, "passages.parquet"))
+    assert list(table.columns) == ["work", "control", "start", "plain", "temperature 0.7, top 40", "greedy"]
+    assert set(table["work"]) == {"book.txt", "control.txt"}
+    assert run.metrics["extractable_0.1pct/plain"] == 0
+    page = fetch_artifact(run.id, "report.html").read_text()
+    assert "Does" in page
+    assert "not distinguishable from the control" in page
+    shown = capsys.readouterr()
+    assert "passages of 20 tokens" in shown.err
+    assert "greedy" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"book": ""}, "a book must be given"),
+        ({"book": "none.txt"}, "none.txt must be a readable text file"),
+        ({"book": "blank.txt"}, "blank.txt must hold a text that is not blank"),
+        ({"book": "latin.txt"}, "latin.txt must be a readable text file in UTF-8"),
+        ({"book": "short.txt"}, "short.txt: a work must have at least 100 tokens"),
+        ({"control": ("book.txt",)}, "control must hold other works than the book"),
+        ({"prefix": 0}, "prefix must be at least 1 token"),
+        ({"stride": -1}, "stride must be at least 1 token"),
+        ({"temperature": -0.5}, "temperature must be at least 0"),
+        ({"top_k": 0}, "top-k must be at least 1"),
+        ({"prefix": 30, "suffix": 30}, "must fit the model's context of 48 tokens"),
+        ({"model": ModelConfig(model="api:x")}, "tokenizer must be given with an API"),
+        (
+            {"model": ModelConfig(model="api:x"), "api": APIConfig(tokenizer="embedded"), "temperature": 0.5},
+            "temperature and top-k must be left out with an API",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(files: Path, tiny: Path, change: dict[str, object], message: str) -> None:
+    (files / "blank.txt").write_text(" \n")
+    (files / "short.txt").write_text("A few words.")
+    (files / "latin.txt").write_bytes("Schöne Straße".encode("latin-1"))
+    config = {"book": "book.txt", "model": ModelConfig(model=str(tiny), device="cpu", cache="none"), **change}
+
+    with pytest.raises(UsageError, match=message):
+        main(ExtractConfig(**config))  # type: ignore[arg-type]
+
+
+def test_a_text_that_was_read_often_can_be_extracted() -> None:
+    from fsd.config import Recipe
+    from fsd.models import language_model
+    from fsd.models.pretraining import continue_pretraining
+
+    texts = [document.text for document in corpus() if not document.member]
+    model = language_model.load(ModelConfig(cache="none"))
+    cut = works.cut(
+        ["read", "unread"], [" ".join(texts[:2]), " ".join(texts[2:30])], model.tokens, works.Windows(20, 20, 20)
+    )
+    (before,) = works.by_model(cut, model, [works.PLAIN], shown=False)
+    continue_pretraining(model, texts[:2] * 50, Recipe(batch_size=2, learning_rate=3e-3), shown=False)
+    (after,) = works.by_model(cut, model, [works.PLAIN], shown=False)
+
+    assert after.work.log_p.mean() > before.work.log_p.mean() + 15
+    assert after.controls[0].log_p.mean() < before.controls[0].log_p.mean() + 5
+    assert "holds passages of this work" in report.conclusions(after, "the model")[0]
+    assert "not distinguishable" in report.conclusions(before, "the model")[0]
+
+
+def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
+    """The same passages through a scorer of strings: the suffix after its prefix, tokenized anew."""
+    from fsd.models import language_model
+    from fsd.scoring.api.prompt_ids import PromptTokens
+    from fsd.scoring.model_scorer import ModelScorer
+
+    model = language_model.load(ModelConfig(cache="none"))
+    text = (files / "book.txt").read_text()
+    cut = works.cut(["book"], [text], model.tokens, works.Windows(20, 20, 40))
+    tokens = PromptTokens(model.tokenizer, "embedded")
+
+    (local,) = works.by_model(cut, model, [works.PLAIN], shown=False)
+    (remote,) = works.by_api(cut, ModelScorer(model), tokens)
+
+    same = [
+        model.tokens([tokens.decode(cut[0].tokens[s + 20 : s + 40].tolist())])[0]
+        == cut[0].tokens[s + 20 : s + 40].tolist()
+        for s in cut[0].starts.tolist()
+    ]
+    assert sum(same) >= 0.7 * len(same)
+    assert remote.work.log_p[same] == pytest.approx(local.work.log_p[same], abs=1e-3)
+
+
+def test_numbers_in_words() -> None:
+    assert [report.probability(x) for x in (-0.1, -5.0, -90.0, float("-inf"))] == ["90 %", "0.67 %", "10^-39", "0"]
+    assert [report.asked(x) for x in (3, 12_345, 10**9, float("inf"))] == ["3", "12,345", "10^9", "never"]
