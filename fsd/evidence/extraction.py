@@ -129,8 +129,8 @@ def ratio(work: Estimate, control: Estimate) -> Estimate:
 def coverage(works: Sequence[Work], level: float) -> Estimate:
     """Share of the works that lies in the suffix of a passage with p_z at least `level`, with its interval.
 
-    The tokens of a block, `BLOCK` passages long, count as related, see `observed_rate`. Tokens that are in no suffix, such as
-    the first prefix, are left out.
+    The tokens of a block, `BLOCK` passages long, count as related, see `observed_rate`. Tokens that are in no suffix,
+    such as the first prefix, are left out.
     """
     flags, blocks = [], []
     for number, work in enumerate(works):
