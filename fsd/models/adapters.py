@@ -1,11 +1,18 @@
-"""Adapters: configuration for an architecture, saving with the identity of the base, attaching to that base only."""
+"""Adapters: configuration for an architecture, saving with the identity of the base, attaching to that base only.
+
+An adapter may come from somebody else, so `attach` trusts none of its files: its settings are limited to those that
+leave the base as it was, its weights are read from safetensors alone, and the base is compared bitwise afterwards.
+"""
 
 import contextlib
+import dataclasses
+import hashlib
 import json
 import math
 import os
+import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,42 +21,105 @@ import torch
 import xxhash
 
 from fsd.config import AdapterConfig
+from fsd.distributed import is_main_process
 from fsd.errors import UsageError
 from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.net.hub import first_line
 
 BASE_FILE = "base.json"
 """File beside the adapter with the identity of its base model."""
+CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+CHECKSUMS_FILE = "SHA256SUMS"
+"""File with the checksums of the three others, in the format of `sha256sum --check`."""
 ADALORA_START = 1.5
 """Initial over final rank budget of AdaLoRA (arXiv 2303.10512, §4.1)."""
 ADALORA_MIN_STEPS = 5
 ADAPTERS = ("LORA", "IA3", "ADALORA")
 """Adapters whose modules can be bypassed one by one, so that the base is restored bitwise when they are off."""
+INITIALISATIONS = (True, False, "gaussian", "orthogonal")
+"""Values of `init_lora_weights` that read and write the adapter alone; pissa, olora and others rewrite the base."""
+NUMBERS = {
+    **dict.fromkeys(("r", "target_r", "init_r", "total_step", "deltaT"), 1),
+    **dict.fromkeys(("lora_alpha", "lora_dropout", "tinit", "tfinal", "beta1", "beta2", "orth_reg_weight"), 0),
+}
+"""Settings that must be numbers, each with its least value."""
+SETTINGS = {
+    *("peft_type", "task_type", "base_model_name_or_path", "revision", "inference_mode", "auto_mapping"),
+    *("peft_version", "target_modules", "exclude_modules", "feedforward_modules", "layers_to_transform"),
+    *("layers_pattern", "fan_in_fan_out", "use_rslora", "use_dora", "lora_bias", "rank_pattern", "alpha_pattern"),
+    *("init_ia3_weights", *NUMBERS),
+}
+"""Settings of peft that leave the base as it is with any value; all others must have their default."""
 
 
-def attach(language_model: LanguageModel, folder: Path) -> None:
+def _to_stderr(line: str) -> None:
+    if is_main_process():
+        print(line, file=sys.stderr)
+
+
+def attach(language_model: LanguageModel, folder: Path, *, warn: Callable[[str], None] = _to_stderr) -> None:
     """Attach a saved adapter to the base model that it was trained on.
 
+    The base's modules and weights are hashed before and after, which reads them twice: for 7 billion parameters in
+    bfloat16 about as long as their fingerprint takes when the model is loaded. If they differ in spite of all checks,
+    the model gives no more numbers.
+
+    Args:
+        language_model: the base model.
+        folder: of the adapter.
+        warn: receives one line for the user if the adapter has no checksums; prints it to stderr by default.
+
     Raises:
-        UsageError: if the folder holds no adapter, or one that cannot be switched off bitwise, does not work on
-            weights quantized like these, or was trained on another base.
+        UsageError: if the folder holds no adapter, or a damaged one, one that cannot be switched off bitwise, does not
+            work on weights quantized like these, or was trained on another base.
     """
     from peft import PeftModel
-    from safetensors import SafetensorError
 
-    _check_precision(language_model, _kind(folder))
+    _check_precision(language_model, _check_config(folder))
     check_base(language_model.identity, folder)
+    if not _check_sums(folder):
+        warn(f"adapter: {folder} has no {CHECKSUMS_FILE}, so damage to its files would go unnoticed")
     detach(language_model)
+    before = _base_digest(language_model.base)
     device = str(language_model.device)
+    failure: Exception | None = None
     try:
         with quiet_peft():
             warnings.filterwarnings("error", message="Found missing adapter keys")
             language_model.model = PeftModel.from_pretrained(language_model.model, str(folder), torch_device=device)
-    except (ValueError, RuntimeError, OSError, SafetensorError, UserWarning) as error:
+    except Exception as error:  # what peft raises for a configuration that makes no sense has no common type
+        failure = error
         strip(language_model)
+    if _base_digest(language_model.base) != before:
+        language_model.intact = False
+        raise UsageError(f"adapter must leave its base bitwise as it was; {folder} changes it: load the base again")
+    if failure:
         base = language_model.identity.id
-        raise UsageError(f"adapter must fit its base {base!r}; {folder} does not: {first_line(error)}") from error
+        raise UsageError(f"adapter must fit its base {base!r}; {folder} does not: {first_line(failure)}") from failure
     language_model.model.eval()
+
+
+def _base_digest(base: Any) -> str:
+    """Hash of a network's modules and tensors in the order of their traversal, with the adapter's modules bypassed."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    digest = xxhash.xxh3_128()
+    numbers: dict[int, int] = {}  # tied tensors are hashed once, and as tied
+
+    def add(module: Any, path: str) -> None:
+        if isinstance(module, BaseTunerLayer):
+            module = module.get_base_layer()
+        digest.update(f"{path} {type(module).__name__}".encode())
+        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            number = numbers.setdefault(id(tensor), len(numbers))
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {number}".encode())
+            if number == len(numbers) - 1 and not tensor.is_meta:  # accelerate keeps offloaded weights elsewhere
+                digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        for name, child in module.named_children():
+            add(child, f"{path}.{name}")
+
+    add(base, "")
+    return digest.hexdigest()
 
 
 def detach(language_model: LanguageModel) -> None:
@@ -94,22 +164,42 @@ def _check_precision(language_model: LanguageModel, method: str) -> None:
         )
 
 
-def _kind(folder: Path) -> str:
-    """Method of a saved adapter, which must be one that can be switched off."""
-    file = folder / "adapter_config.json"
+def _check_config(folder: Path) -> str:
+    """Method of a saved adapter, which must be one that can be switched off and leaves the base as it is.
+
+    Raises:
+        UsageError: if the folder holds no adapter, or one of another kind.
+    """
+    file = folder / CONFIG_FILE
     if not file.exists():
-        raise UsageError(f"adapter must be a folder with adapter_config.json; {folder} has none")
+        raise UsageError(f"adapter must be a folder with {CONFIG_FILE}; {folder} has none")
+    if not (folder / WEIGHTS_FILE).exists():
+        raise UsageError(f"adapter must hold its weights as {WEIGHTS_FILE}; {folder} does not")
     try:
-        config = json.loads(file.read_text())
-        kind, bias = str(config["peft_type"]), config.get("bias", "none")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"adapter_config.json must be an adapter's configuration; {file} is damaged") from error
-    if kind not in ADAPTERS or bias != "none":
-        raise UsageError(
-            f"adapter must be one of {', '.join(ADAPTERS)} without trained biases, so that it can be switched off; "
-            f"got {kind} with bias {bias!r}"
-        )
+        config = json.loads(file.read_text(encoding="utf-8"))
+        kind = str(config["peft_type"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"{CONFIG_FILE} must be an adapter's configuration; {file} is damaged") from error
+    if kind not in ADAPTERS:
+        raise UsageError(f"adapter must be one of {', '.join(ADAPTERS)}, so that it can be switched off; got {kind}")
+    for name, least in NUMBERS.items():
+        value = config.get(name, least)
+        if type(value) not in (int, float) or not least <= value < math.inf:
+            raise UsageError(f"{CONFIG_FILE} must hold a number of at least {least} as {name}; {file} holds {value!r}")
+    for name, value in config.items():
+        allowed = INITIALISATIONS if name == "init_lora_weights" else (*_default(kind, name), None, False, [], {})
+        if name not in SETTINGS and value not in allowed:
+            raise UsageError(f"adapter must be of a kind that leaves its base as it was; {name} is {value!r} in {file}")
     return kind.lower()
+
+
+def _default(kind: str, name: str) -> tuple[Any, ...]:
+    """The default of a setting of peft's configuration, if there is such a setting with a default."""
+    from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftType
+
+    fields = {field.name: field for field in dataclasses.fields(PEFT_TYPE_TO_CONFIG_MAPPING[PeftType(kind)])}
+    default = fields[name].default if name in fields else dataclasses.MISSING
+    return () if default is dataclasses.MISSING else (default,)
 
 
 def check_base(identity: BaseIdentity, folder: Path) -> None:
@@ -122,8 +212,10 @@ def check_base(identity: BaseIdentity, folder: Path) -> None:
     if not file.exists():
         raise UsageError(f"adapter must record the base it was trained on; {folder} has no {BASE_FILE}")
     try:
-        trained = BaseIdentity(**json.loads(file.read_text()))
-    except (ValueError, TypeError) as error:
+        trained = BaseIdentity(**json.loads(file.read_text(encoding="utf-8")))
+        if not all(isinstance(value, str) for value in asdict(trained).values()):
+            raise TypeError("not strings")
+    except (ValueError, TypeError, RecursionError) as error:
         raise UsageError(f"{BASE_FILE} must hold id, revision and fingerprint; {file} does not") from error
     if trained.fingerprint != identity.fingerprint:
         raise UsageError(
@@ -132,10 +224,29 @@ def check_base(identity: BaseIdentity, folder: Path) -> None:
         )
 
 
-def save_adapter(language_model: LanguageModel, folder: Path) -> None:
-    """Save the attached adapter: weights as safetensors, configuration, and the identity of the base.
+def _check_sums(folder: Path) -> bool:
+    """Whether an adapter has checksums; without them, as before they were written, its files are taken as they are.
 
-    The identity is written last and atomically: a folder without it is not accepted as an adapter.
+    Raises:
+        UsageError: if a file differs from its checksum, or has none.
+    """
+    file = folder / CHECKSUMS_FILE
+    if not file.exists():
+        return False
+    lines = (line.split() for line in file.read_text(encoding="utf-8", errors="replace").splitlines())
+    expected = {pair[1]: pair[0] for pair in lines if len(pair) == 2}
+    for name in (CONFIG_FILE, WEIGHTS_FILE, BASE_FILE):
+        if expected.get(name) != hashlib.sha256((folder / name).read_bytes()).hexdigest():
+            raise UsageError(
+                f"adapter must be as it was saved; {folder / name} differs from its checksum in {CHECKSUMS_FILE}"
+            )
+    return True
+
+
+def save_adapter(language_model: LanguageModel, folder: Path) -> None:
+    """Save the attached adapter: weights as safetensors, configuration, the identity of the base, and checksums.
+
+    The identity is written last, and like the checksums atomically: a folder without it is not accepted as an adapter.
 
     Raises:
         OSError: if the folder cannot be written, or its disk is full.
@@ -152,9 +263,13 @@ def save_adapter(language_model: LanguageModel, folder: Path) -> None:
     except SafetensorError as error:  # in place of an OSError
         raise OSError(f"the weights cannot be written to {folder}: {error}") from error
     (folder / "README.md").unlink(missing_ok=True)
-    draft = folder / f".{BASE_FILE}.{os.getpid()}"
-    draft.write_text(json.dumps(asdict(identity), indent=2) + "\n")
-    draft.replace(folder / BASE_FILE)
+    base = (json.dumps(asdict(identity), indent=2) + "\n").encode()
+    contents = {name: (folder / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)} | {BASE_FILE: base}
+    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in contents.items())
+    for name, content in {CHECKSUMS_FILE: sums.encode(), BASE_FILE: base}.items():
+        draft = folder / f".{name}.{os.getpid()}"
+        draft.write_bytes(content)
+        draft.replace(folder / name)
 
 
 def adapter_fingerprint(language_model: LanguageModel) -> str:

@@ -54,6 +54,7 @@ class LanguageModel:
         context: context length in tokens.
         split_head: whether the logits are exactly the output embedding applied to the last hidden state, so that
             they can be computed in chunks.
+        intact: False once an adapter has changed the weights of the base; then the model gives no more numbers.
     """
 
     model: Any
@@ -62,6 +63,7 @@ class LanguageModel:
     start: int
     context: int
     split_head: bool = True
+    intact: bool = True
 
     @property
     def base(self) -> Any:
@@ -102,6 +104,17 @@ class LanguageModel:
         """
         return token_ids(self.tokenizer, texts)
 
+    def check_intact(self) -> None:
+        """Check that the base has the weights with which it was loaded.
+
+        Raises:
+            UsageError: if an adapter has changed them.
+        """
+        if not self.intact:
+            raise UsageError(
+                f"model {self.identity.id!r} must be loaded again, since an adapter has changed its weights"
+            )
+
     @contextlib.contextmanager
     def state(self, *, tuned: bool) -> Iterator[Any]:
         """The model in evaluation mode without gradients, with its adapter switched on (`tuned`) or off.
@@ -109,8 +122,10 @@ class LanguageModel:
         Switched off, the outputs equal those of the base model bitwise: the adapter's modules are bypassed.
 
         Raises:
+            UsageError: if an adapter has changed the base.
             ValueError: if `tuned` and no adapter is attached.
         """
+        self.check_intact()
         if tuned and not self.adapted:
             raise ValueError("an adapter must be attached to score the tuned model")
         self.model.eval()

@@ -62,12 +62,14 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
     The batch size is not part of it: in float32 it changes a number only by rounding.
 
     Raises:
+        UsageError: if an adapter has changed the base.
         ValueError: if the model's weights have no fingerprint, as those of a model that was never saved.
     """
     from importlib.metadata import version
 
     from fsd.models.adapters import adapter_fingerprint
 
+    language_model.check_intact()
     identity = language_model.identity
     if not identity.fingerprint:
         raise ValueError("a model must have a fingerprint of its weights to be cached")

@@ -112,7 +112,7 @@ def test_unseen_texts_are_nowhere_else(finished: Finished) -> None:
 def test_adapter_is_safetensors_and_config_only(finished: Finished) -> None:
     files = {path.name for path in artifact(finished.folder, "adapter").iterdir()}
 
-    assert files == {"adapter_config.json", "adapter_model.safetensors", "base.json"}
+    assert files == {"adapter_config.json", "adapter_model.safetensors", "base.json", "SHA256SUMS"}
 
 
 def test_pictures_and_report_are_at_the_root(finished: Finished) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fsd.config import AdapterConfig
+from fsd.config import AdapterConfig, ModelConfig
 from fsd.errors import UsageError
+from fsd.models import adapters
 from fsd.models.adapters import adapter_fingerprint, attach, detach, peft_config, quiet_peft, save_adapter
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel, load
+from fsd.scoring.cache import model_key
 from fsd.scoring.model_scorer import ModelScorer
+from fsd.scoring.scorers import build_scorers
 from fsd.token_stats import Prompt
 
 TEXTS = ["the score of an unseen text", "a member moves more", "more or less text", "an unseen score"]
@@ -82,7 +86,8 @@ def test_a_saved_adapter_gives_the_same_scores(tiny: Path, tmp_path: Path, metho
 
 
 def test_an_adapter_is_saved_as_safetensors_and_config_without_places(adapter: Path, tiny: Path) -> None:
-    assert {f.name for f in adapter.iterdir()} == {"adapter_model.safetensors", "adapter_config.json", "base.json"}
+    names = {"adapter_model.safetensors", "adapter_config.json", "base.json", "SHA256SUMS"}
+    assert {f.name for f in adapter.iterdir()} == names
     base = json.loads((adapter / "base.json").read_text())
     assert base == {"id": str(tiny), "revision": "", "fingerprint": load(str(tiny)).identity.fingerprint}
     assert json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"] == str(tiny)
@@ -114,17 +119,69 @@ def test_an_adapter_made_for_fewer_layers_is_refused(adapter: Path, make_model: 
 
 def changed(adapter: Path, folder: Path, **config: Any) -> Path:
     shutil.copytree(adapter, folder)
+    (folder / "SHA256SUMS").unlink()
     file = folder / "adapter_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **config}))
     return folder
 
 
-@pytest.mark.parametrize("config", [{"bias": "all"}, {"peft_type": "PROMPT_TUNING"}])
-def test_adapters_that_cannot_be_switched_off_are_refused(
-    tiny: Path, adapter: Path, tmp_path: Path, config: dict[str, str]
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"peft_type": "PROMPT_TUNING"}, "adapter must be one of LORA, IA3, ADALORA, .* got PROMPT_TUNING"),
+        ({"bias": "all"}, "leaves its base as it was; bias is 'all'"),
+        ({"init_lora_weights": "pissa"}, "leaves its base as it was; init_lora_weights is 'pissa'"),
+        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights is 'pissa_niter_4'"),
+        ({"init_lora_weights": "olora"}, "init_lora_weights is 'olora'"),
+        ({"init_lora_weights": "corda"}, "init_lora_weights is 'corda'"),
+        ({"init_lora_weights": "loftq"}, "init_lora_weights is 'loftq'"),
+        ({"init_lora_weights": ["pissa"]}, "init_lora_weights is "),
+        ({"layer_replication": [[0, 2], [1, 2]]}, "layer_replication is "),
+        ({"modules_to_save": ["embed_out"]}, "modules_to_save is "),
+        ({"trainable_token_indices": [3]}, "trainable_token_indices is "),
+        ({"target_parameters": ["query_key_value.weight"]}, "target_parameters is "),
+        ({"setting_of_another_version": "x"}, "setting_of_another_version is 'x'"),
+    ],
+)
+def test_adapters_that_can_change_their_base_are_refused_and_leave_it_alone(
+    tiny: Path, adapter: Path, tmp_path: Path, config: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match="must be one of LORA, IA3, ADALORA without trained biases"):
-        attach(load(str(tiny)), changed(adapter, tmp_path / "changed", **config))
+    model = load(str(tiny))
+    base, key = numbers(model, tuned=False), model_key(model, tuned=False)
+    with pytest.raises(UsageError, match=message):
+        attach(model, changed(adapter, tmp_path / "changed", **config))
+    assert np.array_equal(numbers(model, tuned=False), base)
+    assert model_key(model, tuned=False) == key
+
+
+@pytest.mark.parametrize("init", [True, False, "gaussian", "orthogonal"])
+def test_initialisations_of_the_adapter_alone_are_accepted(
+    tiny: Path, adapter: Path, tmp_path: Path, init: bool | str
+) -> None:
+    model = load(str(tiny))
+    base = numbers(model, tuned=False)
+    attach(model, changed(adapter, tmp_path / "changed", init_lora_weights=init, use_rslora=True, use_dora=False))
+    assert np.array_equal(numbers(model, tuned=False), base)
+    assert not np.array_equal(numbers(model, tuned=True), base)
+
+
+@pytest.mark.parametrize("config", [{"init_lora_weights": "pissa"}, {"init_lora_weights": "olora"}])
+def test_a_base_that_an_adapter_changed_after_all_gives_no_number_and_no_key(
+    tiny: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, str]
+) -> None:
+    """As an adapter would do by a setting of peft that is not known to change the base."""
+    folder = changed(adapter, tmp_path / "changed", **config)
+    model = load(str(tiny))
+    scorer = build_scorers(model, ModelConfig(str(tiny), cache=str(tmp_path)))["base"]
+    monkeypatch.setattr(adapters, "_check_config", lambda folder: "lora")
+    with pytest.raises(UsageError, match=r"must leave its base bitwise as it was; .* changes it: load the base again"):
+        attach(model, folder)
+    with pytest.raises(UsageError, match="must be loaded again, since an adapter has changed it"):
+        list(scorer([Prompt(TEXTS[0])]))
+    with pytest.raises(UsageError, match="must be loaded again"):
+        numbers(model, tuned=False)
+    with pytest.raises(UsageError, match="must be loaded again"):
+        model_key(model, tuned=False)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +190,14 @@ def test_adapters_that_cannot_be_switched_off_are_refused(
         ("adapter_config.json", None, "must be a folder with adapter_config.json"),
         ("adapter_config.json", "{", "adapter_config.json must be"),
         ("base.json", None, "must record the base it was trained on"),
+        ("adapter_config.json", "[]", "adapter_config.json must be"),
+        ("adapter_config.json", "[" * 100_000, "adapter_config.json must be"),
         ("base.json", '{"id": 1}', "base.json must hold id, revision and fingerprint"),
+        ("base.json", '{"id": "a", "revision": "", "fingerprint": 5}', "base.json must hold id, revision and"),
+        ("base.json", "[" * 100_000, "base.json must hold id, revision and fingerprint"),
         ("adapter_model.safetensors", "", "adapter must fit its base"),
+        ("adapter_model.safetensors", "\x02\0\0\0\0\0\0\0[]", "adapter must fit its base"),
+        ("adapter_model.safetensors", None, "must hold its weights as adapter_model.safetensors"),
     ],
 )
 def test_a_damaged_adapter_is_refused(
@@ -146,6 +209,72 @@ def test_a_damaged_adapter_is_refused(
         file.write_text(text)
     with pytest.raises(UsageError, match=message):
         attach(load(str(tiny)), file.parent)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"r": None}, "must hold a number of at least 1 as r; .* holds None"),
+        ({"r": 0}, "must hold a number of at least 1 as r; .* holds 0"),
+        ({"lora_alpha": "8"}, "must hold a number of at least 0 as lora_alpha; .* holds '8'"),
+        ({"lora_alpha": float("nan")}, "must hold a number of at least 0 as lora_alpha; .* holds nan"),
+        ({"target_modules": "("}, "adapter must fit its base"),
+        ({"target_modules": 3}, "adapter must fit its base"),
+        ({"rank_pattern": "x"}, "adapter must fit its base"),
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_refused_in_one_line(
+    tiny: Path, adapter: Path, tmp_path: Path, config: dict[str, Any], message: str
+) -> None:
+    model = load(str(tiny))
+    with pytest.raises(UsageError, match=message) as caught:
+        attach(model, changed(adapter, tmp_path / "changed", **config))
+    assert "\n" not in str(caught.value)
+    assert not model.adapted
+
+
+def test_an_adapter_of_pickled_weights_is_refused_unread(tiny: Path, adapter: Path, tmp_path: Path) -> None:
+    folder = changed(adapter, tmp_path / "changed")
+    (folder / "adapter_model.safetensors").unlink()
+    ran = tmp_path / "ran"
+
+    class Payload:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.touch, (ran,)
+
+    torch.save({"weights": Payload()}, folder / "adapter_model.bin")
+    with pytest.raises(UsageError, match=r"must hold its weights as adapter_model\.safetensors"):
+        attach(load(str(tiny)), folder)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json", "base.json"])
+def test_one_flipped_bit_of_an_adapter_is_refused(tiny: Path, adapter: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(adapter, tmp_path / "copy")
+    file = tmp_path / "copy" / name
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UsageError):
+        attach(load(str(tiny)), file.parent)
+    if name == "adapter_model.safetensors":
+        with pytest.raises(UsageError, match=r"adapter must be as it was saved; .*adapter_model.safetensors differs"):
+            attach(load(str(tiny)), file.parent)
+
+
+def test_checksums_are_those_of_sha256sum(adapter: Path) -> None:
+    checked = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=adapter, check=False)
+    assert checked.returncode == 0
+
+
+def test_an_adapter_without_checksums_is_accepted_with_a_remark(tiny: Path, adapter: Path, tmp_path: Path) -> None:
+    model, remarks = load(str(tiny)), list[str]()
+    attach(model, adapter, warn=remarks.append)
+    assert not remarks
+    attach(model, changed(adapter, tmp_path / "earlier"), warn=remarks.append)
+    assert model.adapted
+    (remark,) = remarks
+    assert remark.endswith("earlier has no SHA256SUMS, so damage to its files would go unnoticed")
 
 
 def test_an_adapter_that_lacks_a_layer_is_refused(tiny: Path, adapter: Path, tmp_path: Path) -> None:
