@@ -3,18 +3,24 @@
 The retries are urllib3's `Retry` in the adapter of a requests session: statuses in `RETRIED`, connections that cannot
 be made or break off. `HTTPClient.request` adds what urllib3 cannot see, replies that end early or cannot be parsed, and
 takes them from the same budget. All waits go through one `RateLimiter`, so the threads of a client pause together.
+
+A service may be hostile. `BoundedResponse` limits the bytes and the time of every reply, from its first byte on and
+also where urllib3 and requests read it (retries, redirects); the body is limited once more after decompression.
 """
 
+import http.client
+import io
 import json
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, Self, TypeVar, cast
 
 import requests
@@ -30,6 +36,10 @@ RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
 """HTTP statuses worth another attempt."""
 LONGEST_WAIT = 900.0
 """Longest pause in seconds that a Retry-After header may demand; beyond it the request fails."""
+ERROR_BYTES = 2**16
+"""Bytes of the body of an error or a redirect beyond which the rest is not read."""
+READ_BYTES = 2**16
+"""Bytes of a body that are decompressed at a time."""
 
 Reply = requests.Response
 Result = TypeVar("Result")
@@ -40,6 +50,133 @@ logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 class TransientError(Exception):
     """A reply with HTTP status 200 that is broken, or says that the service is busy: worth another attempt."""
+
+
+class ReplyLimitError(Exception):
+    """A reply that exceeds a limit, as what must hold and what came."""
+
+
+class _BoundedReader(io.RawIOBase):
+    """Reads a socket up to a number of bytes and a point in time.
+
+    Args:
+        raw: the socket as a file.
+        connection: the socket.
+        size: largest number of bytes.
+        seconds: from now.
+    """
+
+    def __init__(self, raw: io.RawIOBase, connection: Any, size: int, seconds: float) -> None:
+        self._raw = raw
+        self._connection = connection
+        self._size, self._left = size, size
+        self._seconds, self._end = seconds, time.monotonic() + seconds
+        self._pause = connection.gettimeout()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        remaining = self._end - time.monotonic()
+        if self._pause is None or remaining < self._pause:
+            self._connection.settimeout(max(remaining, 1e-3))
+        try:
+            count = cast("int | None", self._raw.readinto(buffer))
+        except TimeoutError:
+            if time.monotonic() < self._end:
+                raise
+            count = None
+        if count is None or time.monotonic() >= self._end:
+            raise ReplyLimitError(f"within {self._seconds:.0f} s; the reply was not complete by then")
+        self._left -= count
+        if self._left < 0:
+            raise ReplyLimitError(f"with at most {self._size:,} bytes; there are more")
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class BoundedResponse(http.client.HTTPResponse):
+    """The reply of a connection, limited in bytes and time.
+
+    Args:
+        connection: the socket.
+        options: of `http.client.HTTPResponse`.
+        size: largest number of bytes, compressed and with headers.
+        seconds: longest time to the last byte.
+    """
+
+    def __init__(self, connection: Any, *options: Any, size: int, seconds: float, **named: Any) -> None:
+        super().__init__(connection, *options, **named)
+        self.fp.close()
+        self.fp = io.BufferedReader(
+            _BoundedReader(connection.makefile("rb", buffering=0), connection, size, seconds), READ_BYTES
+        )
+
+
+class BoundedAdapter(HTTPAdapter):
+    """Connections whose replies are limited.
+
+    Args:
+        size: largest number of bytes of a reply.
+        seconds: longest time of a reply.
+    """
+
+    def __init__(self, size: int, seconds: float) -> None:
+        self._response = partial(BoundedResponse, size=size, seconds=seconds)
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        """The connections to servers."""
+        super().init_poolmanager(*args, **options)
+        self._bound(self.poolmanager)
+
+    def proxy_manager_for(self, *args: Any, **options: Any) -> Any:
+        """The connections through a proxy."""
+        return self._bound(super().proxy_manager_for(*args, **options))
+
+    def _bound(self, manager: Any) -> Any:
+        manager.pool_classes_by_scheme = {
+            scheme: type("BoundedPool", (pool,), {"ConnectionCls": self._bounded(pool.ConnectionCls)})
+            for scheme, pool in manager.pool_classes_by_scheme.items()
+        }
+        return manager
+
+    def _bounded(self, connection: type) -> type:
+        return type("BoundedConnection", (connection,), {"response_class": self._response})
+
+
+def _read_body(reply: Reply, limit: int, *, cut: bool = False) -> None:
+    """Read the body of a reply, so that `content` has it, up to a size after decompression.
+
+    Args:
+        reply: whose body was not read yet.
+        limit: largest number of bytes.
+        cut: whether the rest is left out; else there is an error.
+
+    Raises:
+        ReplyLimitError: if there are more.
+    """
+    body = bytearray()
+    for part in reply.iter_content(READ_BYTES):
+        body += part
+        if len(body) > limit:
+            reply.close()
+            if not cut:
+                raise ReplyLimitError(f"with at most {limit:,} bytes; there are more")
+            break
+    reply._content = bytes(body[:limit])
+
+
+def _cut_redirect(reply: Reply, **_: Any) -> None:
+    """Read the body of a redirect, which requests would read whole."""
+    if reply.is_redirect:
+        try:
+            _read_body(reply, ERROR_BYTES, cut=True)
+        except requests.RequestException:  # broken, but its body is of no use
+            reply._content = b""
 
 
 @dataclass(frozen=True)
@@ -170,6 +307,10 @@ class HTTPClient:
     """Seconds before the second attempt, doubled before each further one."""
     timeout = (10.0, 60.0)
     """Seconds for the connection, and for each part of a reply."""
+    largest_reply = 2**26
+    """Bytes of a reply, also after decompression."""
+    longest_reply = 600.0
+    """Seconds from the request to the last byte of its reply."""
     offline_hint = ""
     """What to do if the service cannot be reached."""
     resume_hint = ""
@@ -205,14 +346,29 @@ class HTTPClient:
         Args:
             method: of HTTP.
             url: address.
-            read: makes the result of a reply, whose body is read from the connection then; it may raise
-                `TransientError`, and UsageError for what is final.
+            read: makes the result of a reply; it may raise `TransientError`, and UsageError for what is final. Of an
+                error reply, `content` is the beginning.
             retried: statuses that lead to another attempt; replies of all others go to `read`.
             options: of `requests.Session.request`.
 
         Raises:
-            UsageError: if the service cannot be reached, fails in all attempts, or demands too long a pause.
+            UsageError: if the service cannot be reached, fails in all attempts, demands too long a pause, or sends a
+                reply that exceeds the limits.
         """
+        try:
+            return self._request(method, url, read, retried, options)
+        except ReplyLimitError as error:
+            hint = f"; {self.resume_hint}" if self.resume_hint else ""
+            raise UsageError(f"{self.name} must answer {error} ({url}){hint}") from None
+
+    def _request(
+        self,
+        method: str,
+        url: str,
+        read: Callable[[Reply], Result],
+        retried: frozenset[int],
+        options: Mapping[str, Any],
+    ) -> Result:
         if not self._reached and not reachable(url):
             raise UsageError(f"{self.name} must be within reach; {self.base_url} does not answer{self.offline_hint}")
         self._reached = True
@@ -237,6 +393,7 @@ class HTTPClient:
                 raise UsageError(f"a request to {url} must be possible; {type(error).__name__}") from None
             retry = cast(PacedRetry, reply.raw.retries)
             try:
+                _read_body(reply, self.largest_reply if reply.ok else ERROR_BYTES, cut=not reply.ok)
                 if reply.status_code not in retried:
                     return read(reply)
                 message = self.server_message(reply)
@@ -264,7 +421,7 @@ class HTTPClient:
         try:
             error = json.loads(text)["error"]
             text = error["message"] if isinstance(error, dict) else error
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             pass
         return self.redact(" ".join(str(text).split()))[:300]
 
@@ -275,7 +432,11 @@ class HTTPClient:
     def _session(self) -> requests.Session:
         """The session of this thread: requests promises no thread safety."""
         if not hasattr(self._local, "session"):
-            self._local.session = requests.Session()
+            session = requests.Session()
+            session.hooks["response"].append(_cut_redirect)
+            for scheme in ("https://", "http://"):
+                session.mount(scheme, BoundedAdapter(self.largest_reply, self.longest_reply))
+            self._local.session = session
             if self._user_agent is not None:
                 self._local.session.headers["User-Agent"] = self._user_agent
         return cast(requests.Session, self._local.session)

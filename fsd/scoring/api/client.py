@@ -59,6 +59,8 @@ class Client(HTTPClient):
     attempts = 7
     backoff = 1.0
     timeout = (10.0, 600.0)  # a reply may wait in the server's queue
+    largest_reply = 2**28  # the log-probabilities of a whole vocabulary
+    longest_reply = 1800.0
     resume_hint = "the texts scored so far are saved: run the same command again to resume"
 
     def __init__(
@@ -124,6 +126,6 @@ class Client(HTTPClient):
 def _json_object(reply: Reply) -> dict[str, Any] | None:
     try:
         value = json.loads(reply.content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

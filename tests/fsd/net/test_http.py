@@ -1,8 +1,11 @@
 """Retries and the rate limiter of HTTP clients; `tests/fsd/collection/test_service.py` has the messages."""
 
+import contextlib
+import gzip
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -67,6 +70,93 @@ def test_broken_content_and_failing_statuses_share_one_budget(service, reply, fa
         client.request("GET", fake.url, read)
     assert len(fake.requests) == 6
     assert fake_time.waits == [2.0, 4.0, 8.0, 16.0, 32.0]
+
+
+class ImpatientClient(HTTPClient):
+    largest_reply = 2**18
+    longest_reply = 0.6
+    resume_hint = "run the same command again to resume"
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+BOMB = gzip.compress(bytes(2**24))
+ENDLESS = {
+    "body": (OK + b"\r\n", b"x" * 2**14, 0.0),
+    "chunks": (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"4000\r\n" + b"x" * 2**14 + b"\r\n", 0.0),
+    "body of an error that is tried again": (b"HTTP/1.1 503 Busy\r\n\r\n", b"x" * 2**14, 0.0),
+    "slow body": (OK + b"\r\n", b"x", 0.05),
+    "slow body with a length": (OK + b"Content-Length: 9999\r\n\r\n", b"x", 0.05),
+    "slow chunk": (OK + b"Transfer-Encoding: chunked\r\n\r\nffff\r\n", b"x", 0.05),
+    "slow header": (OK + b"X: ", b"x", 0.05),
+    "slow status": (b"HTTP/1.1 200 ", b"O", 0.05),
+    "slow error": (b"HTTP/1.1 404 No\r\n\r\n", b"x", 0.05),
+}
+
+
+@pytest.fixture
+def pouring() -> Iterator[Callable[[bytes, bytes, float], str]]:
+    """Starts a server that sends a head and then the same bytes again and again, with a pause in seconds between."""
+    servers: list[socket.socket] = []
+
+    def pour(server: socket.socket, head: bytes, part: bytes, pause: float) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                with connection, contextlib.suppress(OSError):
+                    if connection.recv(4096):
+                        connection.sendall(head)
+                        while part:
+                            connection.sendall(part)
+                            time.sleep(pause)
+
+    def start(head: bytes, part: bytes, pause: float) -> str:
+        servers.append(socket.create_server(("127.0.0.1", 0)))
+        threading.Thread(target=pour, args=(servers[-1], head, part, pause), daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].getsockname()[1]}"
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_reply_without_end_is_refused_in_time(pouring, fake_time, kind: str) -> None:
+    head, part, pause = ENDLESS[kind]
+    url = pouring(head, part, pause)
+    begun = time.monotonic()
+    expected = r"within 1 s; the reply was not complete" if pause else r"with at most 262,144 bytes; there are more"
+    with pytest.raises(UsageError, match=rf"the service must answer {expected}.*; run the same command again"):
+        ImpatientClient(url, clock=fake_time.clock).request("GET", url, lambda reply: reply.content)
+    assert time.monotonic() - begun < 5
+    assert not fake_time.waits
+
+
+@pytest.mark.parametrize("status", [200, 404, 302])
+def test_a_compressed_bomb_is_refused(service, reply, fake_time, status: int) -> None:
+    headers = {"Content-Encoding": "gzip", **({"Location": "/there"} if status == 302 else {})}
+    fake = service(lambda path, _: b"whole" if path == "/there" else reply(BOMB, status, headers))
+    client = ImpatientClient(fake.url, clock=fake_time.clock)
+    if status == 200:
+        with pytest.raises(UsageError, match="must answer with at most 262,144 bytes; there are more"):
+            client.request("GET", fake.url, lambda reply: reply.content)
+    else:
+        expected = {404: bytes(2**16), 302: b"whole"}[status]
+        assert client.request("GET", fake.url, lambda reply: reply.content) == expected
+
+
+def test_a_connection_is_used_again_after_its_limits_have_passed(service, fake_time) -> None:
+    fake = service(lambda *_: b"whole")
+    client = ImpatientClient(fake.url, clock=fake_time.clock)
+    for _ in range(2):
+        assert client.request("GET", fake.url, lambda reply: reply.content) == b"whole"
+        time.sleep(0.7)
+
+
+def test_the_limit_holds_through_a_proxy(pouring, fake_time, monkeypatch: pytest.MonkeyPatch) -> None:
+    head, part, pause = ENDLESS["slow header"]
+    monkeypatch.setenv("http_proxy", pouring(head, part, pause))
+    with pytest.raises(UsageError, match="the reply was not complete by then"):
+        ImpatientClient("http://example.org", clock=fake_time.clock).request("GET", "http://example.org", bytes)
 
 
 def test_a_stopped_limiter_ends_waits_in_other_threads() -> None:
