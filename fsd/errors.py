@@ -1,15 +1,48 @@
-"""The errors that a user can mend."""
+"""The errors that a user can mend, and what makes a message safe to show and to keep."""
+
+import re
+
+_SECRETS = (
+    (re.compile(r"(https?://)[^\s/@]+@", re.IGNORECASE), r"\1***@"),  # a token may stand in place of the user
+    (re.compile(r"([a-z][a-z0-9+.-]*://[^\s/:@]*):\S*@", re.IGNORECASE), r"\1:***@"),
+    (
+        re.compile(
+            r"([?&][^=&\s]*(?:token|secret|password|pwd|signature|sig|credential|key)=)[^&\s'\")]+", re.IGNORECASE
+        ),
+        r"\1***",
+    ),
+)
 
 
 class UsageError(ValueError):
     """Invalid input from the user; the message is one line: what must hold, what was given, what is allowed.
 
-    Pipelines print it to stderr without a traceback and exit with code 2.
+    Pipelines print it to stderr without a traceback and exit with code 2. It may quote files and servers, so
+    control characters and the credentials of URLs are replaced.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(without_credentials(message)))
 
 
 class StorageError(Exception):
     """Results were computed but cannot be stored: a full disk, or a tracking server that does not answer.
 
-    The message is one line: what is not stored, and why. Pipelines print it without a traceback and exit with code 1.
+    The message is one line, as that of `UsageError`: what is not stored, and why. Pipelines print it without a
+    traceback and exit with code 1.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(without_credentials(message)))
+
+
+def without_credentials(text: str) -> str:
+    """The text with `***` in place of passwords and tokens in URLs: before an @, or as a query's key, token, ..."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def printable(text: str) -> str:
+    """The text on one line without control and formatting characters, which could command a terminal or reverse it."""
+    return "".join(sign if sign.isprintable() else " " if sign.isspace() else "\ufffd" for sign in text)

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fsd.errors import printable
 from fsd.evaluation.metrics import METRICS, by_key
 from fsd.evaluation.results import Results
 
@@ -33,15 +34,10 @@ def table(
         for at, heading in enumerate(headings):
             grid.add_column(heading, justify="left" if at in left else "right", no_wrap=at not in left)
         for row in rows:
-            grid.add_row(*(Text(_printable(cell)) for cell in row))
+            grid.add_row(*(Text(printable(cell)) for cell in row))
         console.print(grid)
     for note in notes:
-        console.print(f"• {_printable(note)}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _printable(text: str) -> str:
-    """The text without control characters, which could command the terminal or reverse its text."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+        console.print(f"• {printable(note)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def show(results: Results) -> None:

@@ -10,7 +10,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, without_credentials
 from fsd.tracking.runs import Run
 from fsd.tracking.store import Store, load_mlflow, quiet
 
@@ -101,7 +101,7 @@ def register(
     active = load_mlflow().active_run()
     if active is None or active.info.run_id != run.id:
         raise ValueError("register must be called inside the `with` block of its run")
-    labels = {key: str(value) for key, value in (tags or {}).items()} | {SCORE: repr(float(validation_score))}
+    labels = {key: without_credentials(str(value)) for key, value in (tags or {}).items()} | {SCORE: repr(float(validation_score))}
     versions: list[Version] = []
 
     def store() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from fsd.errors import StorageError, UsageError
+from fsd.errors import StorageError, UsageError, without_credentials
 from fsd.leftovers import has_ended, host, this_process
 from fsd.tracking.store import Store, load_mlflow, open_store, patience, quiet
 
@@ -116,7 +116,7 @@ class Run:
     def log_params(self, params: Mapping[str, object]) -> None:
         """Log settings; those in nested mappings are named `outer.inner`.
 
-        Values are cut to MLflow's limit of 6,000 characters, with an ellipsis.
+        Values are cut to MLflow's limit of 6,000 characters, with an ellipsis; credentials in URLs are replaced.
         """
         from mlflow.entities import Param
 
@@ -139,7 +139,7 @@ class Run:
         self.attempt("metrics", lambda: self.store.client.log_batch(self.id, metrics=entries))
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
-        """Set tags, by which `find_runs` filters."""
+        """Set tags, by which `find_runs` filters; credentials in URLs are replaced."""
         from mlflow.entities import RunTag
 
         entries = [RunTag(_valid_name(k), _cut(_text(v), _TAG_LENGTH)) for k, v in tags.items()]
@@ -212,7 +212,7 @@ class Run:
             name=name,
             digest=digest,
             source_type="local" if _is_file(source) else "code",
-            source=json.dumps({"uri": _cut(source, _SOURCE_LENGTH)}),
+            source=json.dumps({"uri": _cut(without_credentials(source), _SOURCE_LENGTH)}),
             schema=None,
             profile=json.dumps({"num_rows": len(texts)}),
         )
@@ -256,14 +256,18 @@ def run(
     started: list[str] = []
 
     def start() -> None:
+        mlflow = load_mlflow()
+        from mlflow.tracking.context.registry import resolve_tags
+
+        known = {name: without_credentials(value) for name, value in resolve_tags().items()}  # of the git remote
         with quiet():
-            active = load_mlflow().start_run(
+            active = mlflow.start_run(
                 experiment_id=store.experiment_id(experiment),
                 run_name=name,
                 nested=parent is not None,
                 parent_run_id=parent.id if parent else None,
                 description=description,
-                tags={_PROCESS: this_process()},
+                tags={**known, _PROCESS: this_process()},
             )
         started.append(active.info.run_id)
 
@@ -343,7 +347,7 @@ def find_runs(
     entry = open_store().client.get_experiment_by_name(experiment)
     if entry is None:
         return []
-    conditions = [f"tags.`{name}` = {_quoted(str(value))}" for name, value in (tags or {}).items()]
+    conditions = [f"tags.`{name}` = {_quoted(without_credentials(str(value)))}" for name, value in (tags or {}).items()]
     runs = load_mlflow().search_runs(
         [entry.experiment_id],
         " and ".join([f"attributes.status = '{status}'", *conditions]),
@@ -403,8 +407,8 @@ def _flatten(params: Mapping[str, object], prefix: str = "") -> Iterator[tuple[s
 
 def _text(value: object) -> str:
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    return str(value)
+        value = ", ".join(map(str, value))
+    return without_credentials(str(value))
 
 
 def _cut(text: str, length: int) -> str:

@@ -253,7 +253,7 @@ def _connect(store: Store) -> None:
             # this also sets MLFLOW_TRACKING_URI, which would take precedence over a later change of working folder
             mlflow.set_tracking_uri(store.uri)
             store.client.search_experiments(max_results=1)
-    except (MlflowException, SQLAlchemyError) as error:
+    except (MlflowException, SQLAlchemyError, ImportError) as error:  # ImportError: the database's driver
         reason = str(error).strip().splitlines()[0]
         raise UsageError(
             f"the tracking store must be an MLflow database or server that answers; {store.address} is not ({reason})"

@@ -1,7 +1,6 @@
 """Optuna storages by URL: SQLite files, database servers and journal files."""
 
 import random
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -47,13 +46,8 @@ def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
             reason = " ".join(str(error.__cause__ or error).split())[:200]
             raise UsageError(
                 f"storage must be {_SQLITE}FILE, {_JOURNAL}FILE or the URL of a database that answers; "
-                f"got {without_password(url)!r} ({reason})"
+                f"got {url!r} ({reason})"
             ) from error
-
-
-def without_password(url: str) -> str:
-    """The URL with `***` in place of its password, for logs and messages."""
-    return re.sub(r"(/[^/:@]*:).*@", r"\1***@", url)
 
 
 def _journal(url: str) -> JournalStorage:

@@ -6,7 +6,7 @@ stored in mlruns/optuna.db; the same command continues an interrupted study, and
 winner is registered like the adapter of pipelines.fsd, which takes its settings by --settings-from.
 """
 
-from fsd.config import TuneConfig
+from fsd.config import TuneConfig, flags
 from pipelines.common.cli import command
 
 
@@ -43,9 +43,7 @@ def main(config: TuneConfig) -> None:
         "texts": run_log.named(labelled.sources),
         "base_model": model.identity.id,
     }
-    with tracking.run(
-        f"fsd-{job.data.domain}", f"tune {data.study}", params=tuning_log.params(config), tags=tags
-    ) as run:
+    with tracking.run(f"fsd-{job.data.domain}", f"tune {data.study}", params=flags(config), tags=tags) as run:
         tune = detectors.tune if config.tune == "detectors" else adapter.tune
         tuned = tune(config, data, model, run)
         job, split = tuned.job, tuned.split

@@ -7,24 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fsd.config import TuneConfig, flags
 from fsd.reporting import figures
 from fsd.search_space import Range
 from fsd.tracking import Run
 from fsd.tuning import comparison
 from fsd.tuning.comparison import Gain
 from fsd.tuning.objective import DetectorTask, Settings, TrialRecord, Winner, grid
-from fsd.tuning.optuna_storage import without_password
 from pipelines.tune.job import TuningResult
 
 SETTINGS = "settings.json"
 POINTS = 40
 """Points of the history at most; the number of trials is on a logarithmic scale, as early ones change the best most."""
-
-
-def params(config: TuneConfig) -> dict[str, object]:
-    """Every setting under its flag's name, without the password of the storage."""
-    return {**flags(config), "storage": without_password(config.storage)}
 
 
 def track(run: Run, result: TuningResult, gains: Sequence[Gain], study: str) -> None:

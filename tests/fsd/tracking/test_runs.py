@@ -42,6 +42,30 @@ def test_params_metrics_and_tags_are_logged(here):
     assert [(point.step, point.value) for point in curve] == [(0, 3.0), (1, 2.0)]
 
 
+def test_no_credential_is_kept(here, monkeypatch):
+    """Not even those of the git remote, which MLflow records by itself."""
+    from mlflow.tracking.context import git_context
+
+    url = "https://user:hunter2@example.org/a.git"
+    git = {"mlflow.source.git.commit": "0" * 40, "mlflow.source.git.repoURL": url}
+    monkeypatch.setattr(git_context.GitRunContext, "_git_info", git)
+    storage = "postgresql://user:hunter2@localhost:1/x"
+    try:
+        with tracking.run("fsd-x", "a", params={"storage": storage}, tags={"t": url}) as run:
+            run.log_params({"urls": [url, storage]})
+            run.log_dataset("x", ["text"], source=url, context="test")
+            raise ValueError(f"got {storage}")
+    except ValueError:
+        pass
+    data = run.store.client.get_run(run.id)
+    assert "https://***@example.org/a.git" in data.data.tags["t"]
+    assert data.data.tags["mlflow.source.git.repoURL"] == "https://***@example.org/a.git"
+    assert data.data.tags["error"].endswith("got postgresql://user:***@localhost:1/x")
+    assert "hunter2" not in str(data.to_dictionary())
+    assert "hunter2" not in str(data.inputs.to_dictionary())
+    assert [record.id for record in tracking.find_runs("fsd-x", {"t": url}, status="FAILED")] == [run.id]
+
+
 def test_more_metrics_and_params_than_one_request_takes(here):
     with tracking.run("fsd-x", "a") as run:
         run.log_metrics({f"a/{i}": i for i in range(1001)})

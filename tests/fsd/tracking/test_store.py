@@ -133,6 +133,15 @@ def test_a_wrong_address_fails_at_once(bare, monkeypatch, uri):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("uri", ["http://u:hunter2@127.0.0.1:9", "postgresql://u:hunter2@127.0.0.1:9/x"])
+def test_the_password_of_an_address_is_not_shown(bare, monkeypatch, capfd, uri):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(UsageError, match=r"must be an MLflow database or server that answers; .*\*\*\*@127") as caught:
+        tracking.open_store()
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in "".join(capfd.readouterr())
+
+
 def test_a_deleted_experiment_is_an_error(here):
     store = tracking.open_store()
     number = store.experiment_id("fsd-x")
