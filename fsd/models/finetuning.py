@@ -59,7 +59,7 @@ def finetune(
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)
     forward = vars(language_model.base).get("forward")
-    padding = language_model.base.config.pad_token_id
+    padding = getattr(language_model.base.config, "pad_token_id", None)  # rwkv has no such setting
     with _restored_randomness(), _quiet(), _current_device(language_model), tempfile.TemporaryDirectory() as folder:
         try:
             arguments = _arguments(language_model.device, config, steps, seed, folder)

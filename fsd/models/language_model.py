@@ -1,9 +1,9 @@
 """A causal language model: loading, the identity of its weights, tokenization, and the switch of its adapter."""
 
 import contextlib
+import json
 import os
-import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ class LanguageModel:
         context: context length in tokens.
         split_head: whether the logits are exactly the output embedding applied to the last hidden state, so that
             they can be computed in chunks.
+        settings: hash of the network's configuration as it was loaded.
         intact: False once an adapter has changed the weights of the base; then the model gives no more numbers.
     """
 
@@ -63,6 +64,7 @@ class LanguageModel:
     start: int
     context: int
     split_head: bool = True
+    settings: str = ""
     intact: bool = True
 
     @property
@@ -184,26 +186,27 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
             folder, output_loading_info=True, trust_remote_code=False, **options
         )
         tokenizer = _tokenizer(folder)
-    if report["missing_keys"]:
-        missing = sorted(report["missing_keys"])
-        raise UsageError(f"model {config.model!r} must have all its weights; {len(missing)} missing, e.g. {missing[0]}")
-    if "device_map" not in options:
-        network.to(device)
-    quantization.keep_trainable(network)
-    return assemble(network.eval(), tokenizer, identity)
+        if report["missing_keys"]:
+            missing = f"{len(report['missing_keys'])} missing, e.g. {min(report['missing_keys'])}"
+            raise UsageError(f"model {config.model!r} must have all its weights; {missing}")
+        if "device_map" not in options:
+            network.to(device)
+        quantization.keep_trainable(network)
+        return assemble(network.eval(), tokenizer, identity)
 
 
 @contextlib.contextmanager
 def _loading(model: str) -> Iterator[None]:
     """Silence what transformers logs about weights, and turn its errors for other files into a `UsageError`."""
-    from safetensors import SafetensorError
     from transformers.utils import logging
 
     level = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
         yield
-    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError, pickle.UnpicklingError) as error:
+    except (UsageError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # files that make no sense raise errors of any type, in Python and in Rust
         raise UsageError(f"model {model!r} must be a whole causal language model; {first_line(error)}") from error
     finally:
         logging.set_verbosity(level)
@@ -216,6 +219,8 @@ def _tokenizer(folder: Path) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if not tokenizer("A text.", add_special_tokens=False)["input_ids"]:
         raise ValueError(f"the tokenizer's files are missing or empty in {folder}")
+    if not tokenizer.is_fast:
+        raise ValueError(f"the tokenizer must be a fast one (tokenizer.json); that in {folder} is not")
     return tokenizer
 
 
@@ -231,7 +236,7 @@ def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int
     with _loading(model):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         tokenizer = _tokenizer(folder)
-    return tokenizer, int(config.get_text_config().vocab_size)
+        return tokenizer, int(config.get_text_config().vocab_size)
 
 
 def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageModel:
@@ -249,6 +254,7 @@ def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageMo
             f"the tokenizer of {identity.id!r} must fit the model's {rows} embeddings; it has {tokenizer.vocab_size}"
         )
     language_model = LanguageModel(network, tokenizer, identity, start, _context(network.config))
+    language_model.settings = _hash_of(network.config)
     language_model.split_head = _has_split_head(language_model)
     return language_model
 
@@ -275,6 +281,13 @@ def _has_split_head(language_model: LanguageModel) -> bool:
     return torch.equal(head(decoder(input_ids=x, use_cache=False).last_hidden_state).to(logits.device), logits)
 
 
+def _hash_of(config: Any) -> str:
+    """Hash of a configuration without its place and the version that wrote it."""
+    irrelevant = {"_name_or_path", "transformers_version"}
+    values = {name: value for name, value in config.to_dict().items() if name not in irrelevant}
+    return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True, default=str).encode())
+
+
 def _context(config: Any) -> int:
     text = config.get_text_config()
     for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"):
@@ -282,6 +295,20 @@ def _context(config: Any) -> int:
         if isinstance(value, int) and value > 1:
             return value
     return DEFAULT_CONTEXT
+
+
+def rope_switch(config: Any) -> int | None:
+    """Length in tokens beyond which a model encodes all positions of a forward pass otherwise, by the longest row.
+
+    So do rotary encodings of the types longrope (arXiv 2402.13753, as in Phi-3) and dynamic; None for all others.
+    """
+    text = config.get_text_config()
+    parameters = getattr(text, "rope_parameters", None) or {}
+    for part in (parameters, *parameters.values()):  # one for all layers, or one for each type of layer
+        kind = str(part.get("rope_type")) if isinstance(part, Mapping) else ""
+        if "dynamic" in kind or kind == "longrope":
+            return int(part.get("original_max_position_embeddings") or text.max_position_embeddings)
+    return None
 
 
 def torch_device(device: str) -> torch.device:

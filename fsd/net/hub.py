@@ -20,6 +20,8 @@ EMBEDDED = {
     "embedded-twin": Path(__file__).parents[1] / "data" / "embedded" / "twin",
 }
 """Models that come with the package: the target with known members, and its twin, which was not trained on them."""
+LARGEST_HEADER = 100_000_000
+"""Bytes of the header of a safetensors file, as the format limits them."""
 CONNECT_TIMEOUT = 3.0
 """Seconds within which a server must accept a connection."""
 
@@ -59,8 +61,36 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
 def _check_folder(model: str, folder: Path) -> None:
     if (folder / "adapter_config.json").exists():
         raise UsageError(f"model must be a base model; {model} is an adapter: give it to --adapter")
-    if not (folder / "config.json").exists():
+    file = folder / "config.json"
+    if not file.exists():
         raise UsageError(f"model folder must hold config.json and weights; {model} has no config.json")
+    config = _json_object(file, "configuration")
+    if "transformers_weights" in config:  # they would be loaded in place of those that the fingerprint is of
+        raise UsageError(f"model folder must hold its weights under their usual names; {file} names others")
+    if any(_names_kernel(key, value) for key, value in config.items()):
+        raise UsageError(f"model must run without code from the hub; {file} names a kernel there")
+
+
+def _names_kernel(key: str, value: Any) -> bool:
+    """Whether an entry of a configuration is an implementation of a layer that transformers would download and run."""
+    if isinstance(value, dict):
+        return any(_names_kernel(f"{key}.{name}", inner) for name, inner in value.items())
+    return "_implementation" in key and isinstance(value, str) and "/" in value
+
+
+def _json_object(file: Path, kind: str) -> dict[str, Any]:
+    """The content of a JSON file.
+
+    Raises:
+        UsageError: if it is not a JSON object.
+    """
+    try:
+        value = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{kind} must be a JSON file; {file} is damaged") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"{kind} must be a JSON object; {file} is none")
+    return value
 
 
 def _download(model: str, revision: str | None, *, weights: bool) -> Path:
@@ -142,7 +172,12 @@ def weight_files(folder: Path) -> list[Path]:
         if (folder / name).exists():
             return [folder / name]
         if index.exists():
-            parts = sorted({folder / part for part in json.loads(index.read_text())["weight_map"].values()})
+            named = _json_object(index, "index of weights").get("weight_map")
+            names = list(named.values()) if isinstance(named, dict) else []
+            ending = Path(name).suffix
+            if not names or not all(isinstance(n, str) and n == Path(n).name and n.endswith(ending) for n in names):
+                raise UsageError(f"index of weights must map tensors to files of its own folder; {index} does not")
+            parts = sorted({folder / part for part in names})
             missing = [part.name for part in parts if not part.exists()]
             if missing:
                 raise UsageError(f"model must have all its weights; {folder} lacks {', '.join(missing)}")
@@ -182,12 +217,17 @@ def _header(file: Path) -> dict[str, Any]:
     size = file.stat().st_size
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
-        try:
-            header: dict[str, Any] = json.loads(stream.read(length) if length < size else b"")
-        except ValueError as error:
-            raise UsageError(f"weights must be a whole safetensors file; {file} is damaged") from error
-    header.pop("__metadata__", None)
-    if any(8 + length + entry["data_offsets"][1] > size for entry in header.values()):
+        content = stream.read(length) if length <= min(size, LARGEST_HEADER) else b""
+    try:
+        header: dict[str, Any] = json.loads(content)
+        header.pop("__metadata__", None)
+        spans = [(*entry["data_offsets"], entry["dtype"], entry["shape"]) for entry in header.values()]
+        ends = [end for begin, end, _, _ in spans if type(begin) is type(end) is int and 0 <= begin <= end]
+        if len(ends) < len(header):
+            raise ValueError("offsets")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UsageError(f"weights must be a whole safetensors file; {file} is damaged") from error
+    if any(8 + length + end > size for end in ends):
         raise UsageError(f"weights must be a whole safetensors file; {file} is cut short")
     return header
 

@@ -57,9 +57,11 @@ def default_folder() -> Path:
 
 
 def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
-    """Hash of what a model's numbers depend on: weights, adapter, tokenizer, precision, device type, libraries, engine.
+    """Hash of what a model's numbers depend on.
 
-    The batch size is not part of it: in float32 it changes a number only by rounding.
+    That is its weights, configuration, adapter, tokenizer, precision, device type, libraries, and the engine. The batch
+    is not part of it: in float32 it changes a number only by rounding, since `ModelScorer` separates texts to which the
+    model would apply other position encodings together than alone.
 
     Raises:
         UsageError: if an adapter has changed the base.
@@ -77,6 +79,7 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
     parts = (
         ENGINE,
         identity.fingerprint,
+        language_model.settings,
         adapter_fingerprint(language_model) if tuned else "",
         xxhash.xxh3_128_hexdigest(tokenizer.encode()),
         language_model.start,

@@ -34,7 +34,9 @@ class MaskedModel:
         try:
             network = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=False)
             self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        except (OSError, ValueError) as error:
+            if not self.tokenizer.is_fast:
+                raise ValueError("its tokenizer is not a fast one")
+        except Exception as error:  # files that make no sense raise errors of any type, in Python and in Rust
             raise UsageError(
                 f"neighbour-model {model!r} must be a masked language model; {first_line(error)}"
             ) from error
@@ -72,7 +74,7 @@ def mask_proposals(
     generator = torch.Generator().manual_seed(seed)
     embedding = network.get_input_embeddings()
     allowed = _whole_words(tokenizer, embedding.num_embeddings).to(embedding.weight.device)
-    size = min(network.config.max_position_embeddings, 512) - 2
+    size = min(getattr(network.config, "max_position_embeddings", None) or 512, 512) - 2
     proposals: list[Proposal] = []
     if not text:
         return proposals

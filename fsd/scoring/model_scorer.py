@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fsd.errors import UsageError
-from fsd.models.language_model import LanguageModel
+from fsd.models.language_model import LanguageModel, rope_switch
 from fsd.progress import progress
 from fsd.scoring.batching import Plan, Window, windows
 from fsd.scoring.logit_statistics import Reduction
@@ -23,29 +23,31 @@ PADDING = 0.03
 """Largest share of padding in a batch."""
 
 
-def fitting(order: Sequence[Window], begin: int, max_tokens: int) -> int:
+def fitting(order: Sequence[Window], begin: int, max_tokens: int, alike: int | None = None) -> int:
     """End of the longest batch order[begin:end] with rows × longest row ≤ `max_tokens` and little padding.
 
     Args:
         order: windows, the longest first.
         begin: index of the first window, which is part of the batch at any length.
         max_tokens: largest number of padded tokens.
+        alike: longest windows that may be padded: longer ones share a batch only with windows of their own length.
     """
     longest, used, end = order[begin].size, 0, begin
     while end < len(order):
         used += order[end].size
         padded = (end + 1 - begin) * longest
-        if end > begin and (padded > max_tokens or used < (1 - PADDING) * padded):
+        apart = alike is not None and longest > alike and order[end].size < longest
+        if end > begin and (apart or padded > max_tokens or used < (1 - PADDING) * padded):
             break
         end += 1
     return end
 
 
-def batched(order: Sequence[Window], max_tokens: int) -> list[Sequence[Window]]:
+def batched(order: Sequence[Window], max_tokens: int, alike: int | None = None) -> list[Sequence[Window]]:
     """The windows in batches; see `fitting`."""
     batches, begin = [], 0
     while begin < len(order):
-        end = fitting(order, begin, max_tokens)
+        end = fitting(order, begin, max_tokens, alike)
         batches.append(order[begin:end])
         begin = end
     return batches
@@ -99,6 +101,7 @@ class ModelScorer:
         self.tuned = tuned
         self.description = description
         self.limit = max_batch_tokens
+        self.alike = rope_switch(language_model.base.config)
         kind = language_model.device.type
         self.max_batch_tokens = max_batch_tokens or BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"])
         if max_batch_tokens is None and not language_model.split_head:
@@ -142,7 +145,7 @@ class ModelScorer:
             raise UsageError(
                 f"max-batch-tokens must be at least {order[0].size}, the length of the longest text; got {self.limit}"
             )
-        return Plan(prompts, ids, firsts, batched(order, self.max_batch_tokens))
+        return Plan(prompts, ids, firsts, batched(order, self.max_batch_tokens, self.alike))
 
     def columns(self, plan: Plan, batches: Sequence[Sequence[Window]], bar: Any) -> list[tuple[Window, FloatArray]]:
         """The windows of some of a plan's batches, each with (3, n) statistics of its scored positions."""
@@ -164,7 +167,7 @@ class ModelScorer:
         """
         begin = 0
         while begin < len(order):
-            end = fitting(order, begin, self.max_batch_tokens)
+            end = fitting(order, begin, self.max_batch_tokens, self.alike)
             batch = order[begin:end]
             try:
                 values = self._forward(network, reduction, batch, ids)

@@ -129,7 +129,8 @@ class MembershipClassifier:
 def _model_config(setup: Mapping[str, Any], table: Path | None, overrides: Mapping[str, Any]) -> ModelConfig:
     """The model settings of the run with the overrides; a base model in a local folder must still exist."""
     changes = {name: value for name, value in overrides.items() if value is not None}
-    config = replace(ModelConfig(**setup["model"]), **changes)
+    # the file may come from somebody else, who does not choose which files of this machine are read or written
+    config = replace(ModelConfig(**{**setup["model"], "cache": None, "frequencies": None}), **changes)
     if setup["folder"] and "model" not in changes and not Path(config.model).expanduser().is_dir():
         raise UsageError(
             f"base model must be in the folder {config.model!r}, as when the adapter was trained; there is none in "

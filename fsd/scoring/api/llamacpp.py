@@ -194,7 +194,10 @@ def _row(row: dict[str, Any], token: int) -> tuple[float, bytes]:
             "llama-server must give id, bytes and logprob of the token that is forced, as it does since December "
             f"2024; it gives {', '.join(row) or 'nothing'}"
         )
-    return max(float(value), LEAST), bytes(piece)
+    try:
+        return max(float(value), LEAST), bytes(piece)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError("llama-server must give bytes as numbers from 0 to 255, and finite logprobs") from error
 
 
 def _count(value: Any) -> int:

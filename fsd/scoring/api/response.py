@@ -110,7 +110,9 @@ def _columns(reply: Mapping[str, Any]) -> tuple[list[str], list[float | None]]:
         and isinstance(values, list)
         and len(tokens) == len(values)
         and all(isinstance(token, str) for token in tokens)
-        and all(value is None or type(value) in (int, float) for value in values)
+        and all(
+            value is None or type(value) is float or (type(value) is int and abs(value) < 2**63) for value in values
+        )
     )
     if not valid:
         raise UsageError(

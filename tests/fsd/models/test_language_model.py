@@ -1,5 +1,6 @@
 """Loading, identity and precision of models, and what is refused."""
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -11,12 +12,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fsd.config import AdapterConfig
+from fsd.config import AdapterConfig, FSDConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel, load, load_tokenizer
+from fsd.scoring.masked_lm import MaskedModel
 from fsd.scoring.model_scorer import ModelScorer
+from fsd.scoring.scorers import reference_scorer
 from fsd.token_stats import Prompt
+from pipelines.common.experiment import load_model
 
 TEXTS = ["the score of an unseen text", "a member moves more", "more or less text", "an unseen score"]
 Method = Any
@@ -108,6 +112,71 @@ def test_code_from_the_model_folder_is_never_run(copy: Path) -> None:
     (copy / "mine.py").write_text("raise SystemExit('run')")
     with pytest.raises(UsageError, match="must be a whole causal language model"):
         load(str(copy))
+
+
+LOADERS: dict[str, Callable[[str], object]] = {
+    "model": load,
+    "tokenizer": load_tokenizer,
+    "masked model": MaskedModel,
+    "reference model": lambda name: list(reference_scorer(name, ModelConfig(), None)([Prompt("a member")])),
+    "placebo": lambda name: load_model(FSDConfig(model=ModelConfig(name))),
+}
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("loader", LOADERS)
+def test_no_loader_runs_code_of_a_model_even_if_somebody_says_yes(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: str, file: str
+) -> None:
+    folder, ran = tmp_path / "mine", tmp_path / "ran"
+    shutil.copytree(tiny, folder)
+    config = json.loads((folder / file).read_text())
+    names = ("AutoConfig", "AutoModelForCausalLM", "AutoModelForMaskedLM")
+    changes: dict[str, Any] = {"model_type": "mine", "auto_map": dict.fromkeys(names, "mine.Mine")}
+    if file == "tokenizer_config.json":
+        changes = {"tokenizer_class": "Mine", "auto_map": {"AutoTokenizer": ["mine.Mine", "mine.Mine"]}}
+    (folder / file).write_text(json.dumps({**config, **changes}))
+    (folder / "mine.py").write_text(f"import pathlib\npathlib.Path({str(ran)!r}).touch()\n")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with contextlib.suppress(UsageError):
+        LOADERS[loader](str(folder))
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", {"num_attention_heads": 0}),
+        ("config.json", {"num_attention_heads": 3}),
+        ("config.json", {"num_hidden_layers": "two"}),
+        ("config.json", {"hidden_size": None}),
+        ("config.json", {"model_type": []}),
+        ("config.json", {"rope_parameters": 5}),
+        ("tokenizer.json", {"model": {"type": "Nothing"}}),
+        ("tokenizer.json", {}),
+        ("tokenizer.json", []),
+        ("tokenizer_config.json", {"tokenizer_class": 5}),
+        ("tokenizer_config.json", []),
+    ],
+)
+@pytest.mark.parametrize("loader", ["model", "masked model"])
+def test_files_that_make_no_sense_are_refused_in_one_line(
+    copy: Path, capfd: pytest.CaptureFixture[str], loader: str, file: str, content: Any
+) -> None:
+    if file == "config.json":
+        content = {**json.loads((copy / file).read_text()), **content}
+    (copy / file).write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=r"must be a (whole causal|masked) language model"):
+        LOADERS[loader](str(copy))
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_model_without_a_padding_token_in_its_configuration_is_trained(make_model: Callable[..., Path]) -> None:
+    model = load(str(make_model("rwkv")), device="cpu")
+    assert not hasattr(model.base.config, "pad_token_id")
+    base = numbers(model, tuned=False)
+    finetune(model, TEXTS[:2], AdapterConfig(epochs=1, target_modules="key"), seed=0, shown=False)
+    assert np.array_equal(numbers(model, tuned=False), base)
 
 
 def test_a_tokenizer_without_start_token_is_refused(copy: Path) -> None:

@@ -81,6 +81,75 @@ def test_a_damaged_safetensors_file_is_refused(copy: Path, content: bytes) -> No
         fingerprint(copy)
 
 
+def header(content: str) -> bytes:
+    return len(content).to_bytes(8, "little") + content.encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header("[]"),
+        header("3"),
+        header('{"a": 3}'),
+        header('{"a": {}}'),
+        header('{"a": {"dtype": "F32", "shape": [1], "data_offsets": 4}}'),
+        header('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}'),
+        header('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0.5, 1.5]}}'),
+        header('{"a": ' * 50_000),
+        (2**60).to_bytes(8, "little") + b"{}",
+    ],
+)
+def test_a_header_that_makes_no_sense_is_refused(copy: Path, content: bytes) -> None:
+    (copy / "model.safetensors").write_bytes(content)
+    with pytest.raises(UsageError, match=r"must be a whole safetensors file; .* is damaged"):
+        fingerprint(copy)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "must map tensors to files of its own folder"),
+        ("{", "index of weights must be a JSON file"),
+        ("[]", "index of weights must be a JSON object"),
+        ("[" * 100_000, "index of weights must be a JSON file"),
+        ('{"weight_map": []}', "must map tensors to files of its own folder"),
+        ('{"weight_map": {"a": 3}}', "must map tensors to files of its own folder"),
+        ('{"weight_map": {"a": "../other/model.safetensors"}}', "must map tensors to files of its own folder"),
+        ('{"weight_map": {"a": "/etc/passwd"}}', "must map tensors to files of its own folder"),
+        ('{"weight_map": {"a": ".."}}', "must map tensors to files of its own folder"),
+    ],
+)
+def test_an_index_that_makes_no_sense_is_refused(copy: Path, content: str, message: str) -> None:
+    (copy / "model.safetensors").rename(copy.parent / "model.safetensors")
+    (copy / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(UsageError, match=message):
+        fingerprint(copy)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"transformers_weights": "other.safetensors"}, "must hold its weights under their usual names"),
+        ({"attn_implementation": "somebody/kernel"}, "must run without code from the hub; .* names a kernel"),
+        ({"_attn_implementation": "kernels-community/flash-attn2"}, "must run without code from the hub"),
+        ({"attn_implementation": {"text_config": "somebody/kernel"}}, "must run without code from the hub"),
+        ({"text_config": {"experts_implementation": "somebody/kernel"}}, "must run without code from the hub"),
+    ],
+)
+def test_a_configuration_that_names_other_weights_or_code_is_refused(copy: Path, changes, message: str) -> None:
+    file = copy / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    with pytest.raises(UsageError, match=message):
+        locate(str(copy))
+
+
+@pytest.mark.parametrize("content", ["[]", "{", "[" * 100_000, ""])
+def test_a_configuration_that_is_no_object_is_refused(copy: Path, content: str) -> None:
+    (copy / "config.json").write_text(content)
+    with pytest.raises(UsageError, match="configuration must be a JSON"):
+        locate(str(copy))
+
+
 @pytest.mark.parametrize("model", ["/no/such/folder", "./no", "~/no/such", "a/b/c", "", " "])
 def test_a_folder_that_is_not_there_is_refused(model: str) -> None:
     with pytest.raises(UsageError, match="there is no folder"):

@@ -243,6 +243,14 @@ def test_the_key_holds_across_processes_and_places(tiny: Path, tmp_path: Path, m
     assert run.stdout.strip() == model_key(model, tuned=False)
 
 
+def test_a_setting_of_the_network_changes_the_key(tiny: Path, tmp_path: Path, model: LanguageModel) -> None:
+    file = Path(shutil.copytree(tiny, tmp_path / "changed")) / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "layer_norm_eps": 0.1}))
+    changed = load(str(file.parent), device="cpu")
+    assert changed.identity.fingerprint == model.identity.fingerprint
+    assert model_key(changed, tuned=False) != model_key(model, tuned=False)
+
+
 def test_the_engines_version_changes_the_key(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     before = model_key(model, tuned=False)
     monkeypatch.setattr(cache, "ENGINE", cache.ENGINE + 1)
