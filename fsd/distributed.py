@@ -3,18 +3,34 @@
 A job is plain SPMD: every process runs the same program and makes the same sequence of collective calls (`from_main`,
 `gather`). Only the main process, rank 0, uses the cache on disk, MLflow and the terminal. A process that fails exits,
 and the launcher then ends the others. In a job of one process nothing here imports torch or accelerate.
+
+Whoever reaches the ports of a job can send to it, so objects are unpickled only if they consist of types in `PLAIN`,
+none of which runs code.
 """
 
+import io
 import os
+import pickle
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fsd.errors import UsageError
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=30)
 """Longest wait for the other processes in a collective call."""
+PLAIN = {
+    "fsd.token_stats": {"Prompt", "TokenStats"},
+    "fsd.scoring.batching": {"Window"},
+    "pathlib": {"PosixPath", "WindowsPath"},
+    "numpy": {"ndarray", "dtype"},
+    "numpy._core.multiarray": {"_reconstruct"},
+    "numpy._core.numeric": {"_frombuffer"},
+    "numpy.core.multiarray": {"_reconstruct"},
+    "numpy.core.numeric": {"_frombuffer"},
+}
+"""Types that processes exchange besides Python's own, by module."""
 
 
 def num_processes() -> int:
@@ -65,10 +81,16 @@ def from_main(make: Callable[[], T]) -> T:
     """Call `make` in the main process and return its result in every process; a collective call."""
     if num_processes() == 1:
         return make()
-    from accelerate.utils import broadcast_object_list
+    import torch
+    from torch.distributed import broadcast
 
     join()
-    value: T = broadcast_object_list([make() if is_main_process() else None])[0]
+    data = pickle.dumps(make()) if is_main_process() else b""
+    size = torch.tensor([len(data)])
+    broadcast(size, 0)
+    content = torch.frombuffer(bytearray(data or int(size)), dtype=torch.uint8)
+    broadcast(content, 0)
+    value: T = unpickled(bytes(content.numpy()))
     return value
 
 
@@ -76,8 +98,30 @@ def gather(value: T) -> list[T]:
     """Return the values of all processes, in the order of their ranks, in every process; a collective call."""
     if num_processes() == 1:
         return [value]
-    from accelerate.utils import gather_object
+    import torch
+    from torch.distributed import all_gather
 
     join()
-    values: list[T] = gather_object([value])
-    return values
+    data = pickle.dumps(value)
+    sizes = [torch.zeros(1, dtype=torch.long) for _ in range(num_processes())]
+    all_gather(sizes, torch.tensor([len(data)]))
+    longest = max(map(int, sizes))
+    contents = [torch.empty(longest, dtype=torch.uint8) for _ in sizes]
+    all_gather(contents, torch.frombuffer(bytearray(data.ljust(longest, b"\0")), dtype=torch.uint8))
+    return [unpickled(bytes(content[: int(size)].numpy())) for content, size in zip(contents, sizes, strict=True)]
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if name not in PLAIN.get(module, ()):
+            raise UsageError(f"processes of a job must exchange plain values; one sent {module}.{name}")
+        return super().find_class(module, name)
+
+
+def unpickled(data: bytes) -> Any:
+    """The object that another process pickled.
+
+    Raises:
+        UsageError: if it does not consist of `PLAIN` and Python's own types.
+    """
+    return _PlainUnpickler(io.BytesIO(data)).load()

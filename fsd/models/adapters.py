@@ -78,7 +78,7 @@ def attach(language_model: LanguageModel, folder: Path, *, warn: Callable[[str],
     _check_precision(language_model, _check_config(folder))
     check_base(language_model.identity, folder)
     if not _check_sums(folder):
-        warn(f"adapter: {folder} has no {CHECKSUMS_FILE}, so damage to its files would go unnoticed")
+        warn(f"adapter: it has no {CHECKSUMS_FILE}, so damage to its files would go unnoticed")
     detach(language_model)
     before = _base_digest(language_model.base)
     device = str(language_model.device)

@@ -22,6 +22,7 @@ their labels, the base model, and the settings of judging."""
 MODEL_NAME = "membership-detector"
 """Name of the logged model in the user interface; versions of earlier releases have the name "detective"."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_SUMS = "SHA256SUMS"
 # Packages that a server of the model needs. This library is not among them: it is on no package index, and a package of
 # the same name must not be installed in its place.
 _REQUIREMENTS = ("mlflow", "numpy", "pandas", "peft", "safetensors", "torch", "transformers")
@@ -79,7 +80,8 @@ def register(
     Args:
         run: the open run.
         name: name of the registered model: letters, digits, `.`, `_` and `-`.
-        adapter: folder with adapter_config.json and *.safetensors; only its JSON and safetensors files are copied.
+        adapter: folder with adapter_config.json and *.safetensors; only its JSON and safetensors files and their
+            checksums are copied.
         code: Python file that calls `mlflow.models.set_model`. The model's `context.artifacts["adapter"]` is the
             adapter's folder, and the files are next to it. `context.model_config` holds serving_model, serving_device
             and serving_dtype; `params` holds the false-positive rate `fpr`.
@@ -120,8 +122,8 @@ def register(
 
 
 def _stage(folder: Path, adapter: Path, files: Mapping[str, str | Path]) -> dict[str, Path]:
-    """Copy the adapter's safetensors and JSON files and the additional files into one folder."""
-    weights = [path for path in adapter.glob("*") if path.suffix in (".safetensors", ".json")]
+    """Copy the adapter's safetensors and JSON files, their checksums and the additional files into one folder."""
+    weights = [path for path in adapter.glob("*") if path.suffix in (".safetensors", ".json") or path.name == _SUMS]
     if not {"adapter_config.json", ".safetensors"} <= {part for path in weights for part in (path.name, path.suffix)}:
         raise UsageError(f"an adapter must hold adapter_config.json and *.safetensors; {str(adapter)!r} does not")
     artifacts = {"adapter": folder / "adapter"}

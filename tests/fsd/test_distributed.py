@@ -1,8 +1,17 @@
 """Collective calls: what a single process gets, and what each of two gets."""
 
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from fsd import distributed
+from fsd.distributed import unpickled
+from fsd.errors import UsageError
+from fsd.scoring.batching import Window
+from fsd.token_stats import Prompt, TokenStats
 
 
 def test_a_single_process_is_the_main_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,3 +23,27 @@ def test_a_single_process_is_the_main_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert distributed.from_main(lambda: 3) == 3
     assert distributed.gather(3) == [3]
     distributed.leave()
+
+
+def test_what_the_processes_exchange_comes_back() -> None:
+    stats = TokenStats("a", np.array([1]), *np.ones((3, 1)))
+    value = [Prompt("a", "b"), stats, (Window(0, 0, 2, 1), np.zeros((3, 2))), Path("x"), None, 5, "text"]
+    for protocol in (4, 5):
+        prompt, back, (window, array), *rest = unpickled(pickle.dumps(value, protocol))
+        assert (prompt, window, rest) == (value[0], value[2][0], value[3:])
+        assert np.array_equal(array, np.zeros((3, 2)))
+        assert np.array_equal(back.logp, stats.logp)
+
+
+def test_code_that_somebody_sends_to_a_process_is_not_run(tmp_path: Path) -> None:
+    class Payload:
+        def __init__(self, run: object, *arguments: object) -> None:
+            self.call = run, arguments
+
+        def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+            return self.call
+
+    for payload in (Payload(os.system, "true"), Payload(eval, "1"), Payload(Path.touch, tmp_path / "ran")):
+        with pytest.raises(UsageError, match="must exchange plain values; one sent "):
+            unpickled(pickle.dumps([payload]))
+    assert not (tmp_path / "ran").exists()

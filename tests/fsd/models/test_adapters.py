@@ -274,7 +274,7 @@ def test_an_adapter_without_checksums_is_accepted_with_a_remark(tiny: Path, adap
     attach(model, changed(adapter, tmp_path / "earlier"), warn=remarks.append)
     assert model.adapted
     (remark,) = remarks
-    assert remark.endswith("earlier has no SHA256SUMS, so damage to its files would go unnoticed")
+    assert remark == "adapter: it has no SHA256SUMS, so damage to its files would go unnoticed"
 
 
 def test_an_adapter_that_lacks_a_layer_is_refused(tiny: Path, adapter: Path, tmp_path: Path) -> None:
