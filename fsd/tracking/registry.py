@@ -103,7 +103,9 @@ def register(
     active = load_mlflow().active_run()
     if active is None or active.info.run_id != run.id:
         raise ValueError("register must be called inside the `with` block of its run")
-    labels = {key: without_credentials(str(value)) for key, value in (tags or {}).items()} | {SCORE: repr(float(validation_score))}
+    labels = {key: without_credentials(str(value)) for key, value in (tags or {}).items()} | {
+        SCORE: repr(float(validation_score))
+    }
     versions: list[Version] = []
 
     def store() -> None:
