@@ -136,7 +136,7 @@ def test_a_wrong_address_fails_at_once(bare, monkeypatch, uri):
 @pytest.mark.parametrize("uri", ["http://u:hunter2@127.0.0.1:9", "postgresql://u:hunter2@127.0.0.1:9/x"])
 def test_the_password_of_an_address_is_not_shown(bare, monkeypatch, capfd, uri):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    with pytest.raises(UsageError, match=r"must be an MLflow database or server that answers; .*\*\*\*@127") as caught:
+    with pytest.raises(UsageError, match=r"must be an MLflow database or server that answers; .*127\.0") as caught:
         tracking.open_store()
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in "".join(capfd.readouterr())
