@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import xxhash
 
 from fsd.config import ModelConfig
 from fsd.distributed import num_processes
