@@ -10,6 +10,7 @@ COMMANDS = {
     "score": ("pipelines.score", "base scores of any texts, by a local model or a completions API"),
     "canary": ("pipelines.canary", "publish random canaries, and test exactly whether a model read them"),
     "extract": ("pipelines.extract", "how probable are a work's own words as continuations of its passages"),
+    "contamination": ("pipelines.contamination", "was a whole data set, such as a benchmark, in the training data?"),
     "tune": ("pipelines.tune", "choose detector or adapter settings with Optuna"),
     "study": ("pipelines.study", "tables and figures of the papers"),
     "collect": ("pipelines.collect", "collect texts published after a model's knowledge cutoff"),
@@ -24,7 +25,7 @@ def main() -> None:
     if name in ("-h", "--help"):
         print("usage: fsd COMMAND [OPTIONS]\n\nWas this text in that model's pretraining data?\n\ncommands:")
         for command, (_, summary) in COMMANDS.items():
-            print(f"  {command:<12} {summary}")
+            print(f"  {command:<14} {summary}")
         print("\n`fsd COMMAND --help` lists the options of a command.")
     elif name == "--version":
         print(f"fsd {version('fsd')}")

@@ -1,0 +1,195 @@
+"""Was a whole data set in the training data? Four tests, one p-value each, corrected for their number.
+
+`python -m pipelines.contamination FILE --model MODEL --known FILE` tests whether the model prefers the file's order to
+random ones, and compares the file with texts known to be non-members, of the same source, time and kind.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
+
+from fsd.config import AdapterConfig, DetectorConfig, ModelConfig, flags
+from pipelines.common.cli import command
+
+if TYPE_CHECKING:
+    from fsd.data.documents import Document
+    from fsd.evaluation.intervals import Estimate
+    from pipelines.contamination.outcomes import Outcome
+
+HEADINGS = ["test", "statistic", "compared with", "p", "p (Holm)"]
+
+
+@dataclass(frozen=True)
+class ContaminationConfig:
+    """Data set, known non-members, model and tests."""
+
+    files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE [FILE ...]")]
+    """The data set: JSONL, CSV or Parquet with a column `text`, in the order in which it was published."""
+    known: tuple[str, ...] = ()
+    """Texts known to be non-members, of the same source, time and kind; without them only the order is tested."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: AdapterConfig = field(default_factory=lambda: AdapterConfig(epochs=1))
+    detection: DetectorConfig = field(default_factory=DetectorConfig)
+    columns: str = ""
+    """Column names that differ from the defaults, e.g. text=question."""
+    shard: int = 5
+    """Consecutive texts per shard of the test of order."""
+    orders: int = 19
+    """Random orders per shard."""
+    sets: int = 19
+    """Sets of known non-members among which the data set is ranked; the smallest p-value is 1 / (sets + 1)."""
+    alpha: float = 0.05
+    """Significance level of the conclusion."""
+    domain: str = "contamination"
+    """Part of the experiment's name, fsd-<domain>."""
+    seed: int = 42
+    """Random seed for orders, sets, halves and fine-tuning."""
+
+
+def main(config: ContaminationConfig) -> None:
+    """Read the texts, check them, run the tests, track and print."""
+    from fsd import tracking
+    from fsd.data.readers import parse_columns, read_files
+    from fsd.errors import UsageError
+    from fsd.evidence.dataset_tests import equal_sets
+    from fsd.models import language_model
+    from fsd.scoring.scorers import build_scorers
+    from pipelines.common.detection import cheap, load_detectors
+    from pipelines.contamination import outcomes as tests
+
+    if not 0 < config.alpha < 1:
+        raise UsageError(f"alpha must be between 0 and 1; got {config.alpha:g}")
+    columns = parse_columns(config.columns)
+    suspect = read_files(config.files, columns)
+    known = read_files(config.known, columns) if config.known else []
+    if len(suspect) < 2 * max(2, config.shard):
+        raise UsageError(f"data must fill 2 shards of {config.shard} texts; got {len(suspect)} texts")
+    independent = tests.one_per_family(suspect), tests.one_per_family(known)
+    if known:
+        check_apart(suspect, known)
+        equal_sets(len(independent[0]), len(independent[1]), config.sets)
+    detectors = [d for d in cheap(load_detectors(config.detection)) if not d.paired]
+    model = language_model.load(config.model)
+    scorers = {name: scorer for name, scorer in build_scorers(model, config.model).items() if name != "tuned"}
+    tags = {"task": "contamination", "model": config.model.model}
+    with tracking.run(f"fsd-{config.domain}", "contamination", params=flags(config), tags=tags) as run:
+        texts = [document.text for document in suspect]
+        outcomes = [
+            tests.order_test(texts, scorers["base"], shard=config.shard, orders=config.orders, seed=config.seed)
+        ]
+        blind = None
+        if known:
+            outcome, blind = tests.inference_test(suspect, known, detectors, scorers, seed=config.seed)
+            outcomes += [
+                outcome,
+                *tests.rank_tests(
+                    *independent,
+                    model,
+                    scorers["base"],
+                    sets=config.sets,
+                    shots=config.detection.shots,
+                    training=config.training,
+                    seed=config.seed,
+                ),
+            ]
+        run.log_metrics({f"contamination_p/{o.name}": o.p for o in outcomes if o.p is not None})
+        if blind:
+            run.log_metrics({"audit/blind_auc": blind.value})
+        run.log_text("report.html", page(outcomes, blind, config))
+    show(outcomes, blind, config)
+
+
+def check_apart(suspect: "Sequence[Document]", known: "Sequence[Document]") -> None:
+    """Check that the known texts are non-members and share no group or near-duplicate with the data set.
+
+    Raises:
+        UsageError: if they do, with the first such text.
+    """
+    from fsd.data.near_duplicates import near_duplicates
+    from fsd.errors import UsageError
+
+    member = next((document for document in known if document.member), None)
+    if member:
+        raise UsageError(f"known must hold texts that are non-members; {member.source} is labelled a member")
+    shared = ({d.group for d in suspect} & {d.group for d in known}) - {""}
+    if shared:
+        raise UsageError(f"known must hold other groups than the data set; both have {min(shared)!r}")
+    documents = [*suspect, *known]
+    for link in near_duplicates([document.text for document in documents]):
+        if link.i < len(suspect) <= link.j:
+            pair = f"{documents[link.i].source} and {documents[link.j].source}"
+            raise UsageError(f"known must hold other texts than the data set; {pair} are alike ({link.reason})")
+
+
+def rows(outcomes: "Sequence[Outcome]") -> list[list[str]]:
+    """The cells of the table, see `HEADINGS`."""
+    from fsd.reporting.html import p_shown
+    from pipelines.contamination.outcomes import corrected
+
+    holm = corrected(outcomes)
+    return [[o.name, o.statistic, o.null, p_shown(o.p), p_shown(holm.get(o.name))] for o in outcomes]
+
+
+def conclusions(outcomes: "Sequence[Outcome]", blind: "Estimate | None", config: ContaminationConfig) -> list[str]:
+    """The results in sentences, most important first."""
+    from fsd.reporting.html import p_shown
+    from pipelines.contamination.outcomes import ORDER, corrected
+
+    holm = corrected(outcomes)
+    shown = [name for name, p in holm.items() if p <= config.alpha]
+    model = config.model.model
+    if shown:
+        values = ", ".join(f"{name} (p {p_shown(holm[name])})" for name in shown)
+        lines = [f"evidence that {model} read this data set, by {values}, corrected for {len(holm)} tests"]
+    else:
+        lines = [f"no evidence that {model} read this data set; this does not show that it did not"]
+    lines.append(
+        f"{ORDER} is exact if the texts could as well have been published in any other order: not if they are sorted"
+    )
+    if blind:
+        lines.append(
+            f"a blind classifier, which never sees the model, tells the two sets apart with AUC {blind}; the other "
+            "tests hold as far as they differ in nothing but membership"
+        )
+    elif not config.known:
+        lines.append("without known non-members (--known) only the order was tested")
+    return lines + [f"{o.name} has no p-value: {o.reason}" for o in outcomes if o.p is None]
+
+
+def page(outcomes: "Sequence[Outcome]", blind: "Estimate | None", config: ContaminationConfig) -> str:
+    """The report in HTML."""
+    from datetime import date
+
+    from fsd.reporting import html
+
+    caption = (
+        "p is the chance of such a result, or a clearer one, if the model did not read the data set; p (Holm) is "
+        "corrected for the number of tests."
+    )
+    return html.render(
+        title="Was it in the training data? A data set as a whole",
+        question=f"Did {config.model.model} read {', '.join(config.files)}?",
+        findings=conclusions(outcomes, blind, config),
+        sections=[html.Section("Tests", tables=[html.Table(caption, HEADINGS, rows(outcomes), left=(0, 1, 2))])],
+        facts=[
+            ("Model", config.model.model),
+            ("Data set", ", ".join(config.files)),
+            ("Known non-members", ", ".join(config.known) or "none"),
+            ("Seed", str(config.seed)),
+            ("Date", date.today().isoformat()),
+        ],
+    )
+
+
+def show(outcomes: "Sequence[Outcome]", blind: "Estimate | None", config: ContaminationConfig) -> None:
+    """Print the table and the conclusions."""
+    from fsd.reporting import console
+
+    title = "tests of the data set as a whole"
+    console.table(HEADINGS, rows(outcomes), conclusions(outcomes, blind, config), title=title, left=(0, 2))
+
+
+if __name__ == "__main__":
+    command(ContaminationConfig, main, __doc__ or "")

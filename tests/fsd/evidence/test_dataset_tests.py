@@ -1,0 +1,128 @@
+"""Tests of whole data sets: by hand, by slow loops, and their error rates under the null hypothesis."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from fsd.errors import UsageError
+from fsd.evidence.dataset_tests import BREAK, codec, equal_sets, exchangeability, kernel_divergence, rank_among
+from fsd.token_stats import Prompt, Scorer, TokenStats
+
+
+def scorer_of(logp: Callable[[Prompt], float]) -> Scorer:
+    """A scorer that gives every prompt one token of the log-probability."""
+
+    def score(prompts: Sequence[Prompt]) -> list[TokenStats]:
+        return [
+            TokenStats(p.text, np.zeros(1, np.int64), np.array([logp(p)]), np.full(1, -1.0), np.ones(1))
+            for p in prompts
+        ]
+
+    return score
+
+
+TEXTS = [f"text {at}" for at in range(30)]
+
+
+def test_a_model_that_knows_the_order_is_found() -> None:
+    def neighbours(prompt: Prompt) -> float:
+        numbers = [int(part.removeprefix("text ")) for part in prompt.text.split(BREAK)]
+        return float(sum(b - a == 1 for a, b in itertools.pairwise(numbers)))
+
+    p, z = exchangeability(TEXTS, scorer_of(neighbours), shard=5, orders=19)
+
+    assert p <= 1e-4
+    assert z > 1
+
+
+def test_a_model_that_reads_texts_one_by_one_has_no_order() -> None:
+    p, z = exchangeability(TEXTS, scorer_of(lambda prompt: -float(len(prompt.text))))
+
+    assert (p, z) == (1.0, 0.0)
+
+
+def test_the_test_of_order_holds_its_level() -> None:
+    """Random preferences for orders: P(p ≤ .1) is .1."""
+    rng = np.random.default_rng(0)
+    p = [exchangeability(TEXTS, scorer_of(lambda _: rng.standard_cauchy()), seed=at)[0] for at in range(200)]
+
+    assert abs(np.mean(np.array(p) <= 0.1) - 0.1) <= 3 * math.sqrt(0.1 * 0.9 / 200)
+
+
+@pytest.mark.parametrize(("shard", "orders"), [(1, 19), (5, 0), (20, 19)])
+def test_orders_that_cannot_be(shard: int, orders: int) -> None:
+    with pytest.raises(UsageError, match=r"shard must be at least 2|must fill 2 shards"):
+        exchangeability(TEXTS, scorer_of(lambda _: 0.0), shard=shard, orders=orders)
+
+
+def test_sets_are_disjoint_and_equally_large() -> None:
+    suspect, known = equal_sets(100, 45, 4, seed=1)
+
+    assert suspect.size == 11
+    assert {part.size for part in known} == {11}
+    assert np.unique(np.concatenate(known)).size == 44
+    with pytest.raises(UsageError, match=r"at least 5 suspect texts and 95 known non-members .* got 100 and 45"):
+        equal_sets(100, 45, 19)
+    with pytest.raises(UsageError, match="sets must be at least 1"):
+        equal_sets(100, 45, 0)
+
+
+def test_ranks_by_hand() -> None:
+    assert rank_among(3.0, [1.0, 2.0, 4.0]) == 0.5
+    assert rank_among(5.0, [1.0] * 19) == 0.05
+    assert rank_among(1.0, [1.0] * 3) == 1.0
+
+
+def test_codec_counts_the_texts_that_lose() -> None:
+    even = {text for at, text in enumerate(TEXTS) if at % 2 == 0}
+
+    share = codec(TEXTS, scorer_of(lambda p: -1.0 if not p.context else -2.0 if p.text in even else -0.5))
+
+    assert share == 0.5
+
+
+def test_codec_puts_other_texts_of_the_set_before_each() -> None:
+    contexts: dict[str, str] = {}
+
+    def record(prompt: Prompt) -> float:
+        if prompt.context:
+            contexts[prompt.text] = prompt.context
+        return -1.0
+
+    codec(TEXTS, scorer_of(record), shots=3)
+
+    assert set(contexts) == set(TEXTS)
+    for text, context in contexts.items():
+        parts = context.split(BREAK)[:-1]
+        assert len(set(parts)) == 3
+        assert text not in parts
+        assert set(parts) <= set(TEXTS)
+
+
+def test_kernel_divergence_against_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    before = rng.normal(size=(6, 4))
+    after = before + 0.1 * rng.normal(size=(6, 4))
+    squares = [
+        sum((a - b) ** 2 for a, b in zip(before[i], before[j], strict=True))
+        for i in range(6)
+        for j in range(6)
+        if i != j
+    ]
+    gamma = 1 / float(np.median(squares))
+    total = normal = 0.0
+    for i in range(6):
+        for j in range(6):
+            phi = math.exp(-gamma * float(((before[i] - before[j]) ** 2).sum()))
+            new = math.exp(-gamma * float(((after[i] - after[j]) ** 2).sum()))
+            total += abs(phi * math.log(phi / new))
+            normal += phi
+
+    assert kernel_divergence(before, after) == pytest.approx(-total / math.sqrt(normal), rel=1e-9)
+    assert kernel_divergence(before, before) == 0
+    assert kernel_divergence(before, before + 5) == pytest.approx(0, abs=1e-9)
+    with pytest.raises(ValueError, match="different embeddings"):
+        kernel_divergence(np.ones((3, 2)), np.ones((3, 2)))
