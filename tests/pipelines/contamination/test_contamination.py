@@ -34,8 +34,8 @@ def configured(tiny: Path, **changes: object) -> ContaminationConfig:
         "model": ModelConfig(model=str(tiny), device="cpu"),
         "training": AdapterConfig(epochs=1, batch_size=4),
         "detection": DetectorConfig(detectors="loss,min_k"),
-        "orders": 3,
-        "sets": 3,
+        "orders": 2,
+        "sets": 2,
     }
     return ContaminationConfig(**{**settings, **changes})  # type: ignore[arg-type]
 
