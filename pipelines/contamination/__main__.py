@@ -40,7 +40,7 @@ class ContaminationConfig:
     """Random orders per shard."""
     sets: int = 19
     """Sets of known non-members among which the data set is ranked; the smallest p-value is 1 / (sets + 1)."""
-    alpha: float = 0.05
+    level: float = 0.05
     """Significance level of the conclusion."""
     domain: str = "contamination"
     """Part of the experiment's name, fsd-<domain>."""
@@ -59,8 +59,8 @@ def main(config: ContaminationConfig) -> None:
     from pipelines.common.detection import cheap, load_detectors
     from pipelines.contamination import outcomes as tests
 
-    if not 0 < config.alpha < 1:
-        raise UsageError(f"alpha must be between 0 and 1; got {config.alpha:g}")
+    if not 0 < config.level < 1:
+        raise UsageError(f"level must be between 0 and 1; got {config.level:g}")
     columns = parse_columns(config.columns)
     suspect = read_files(config.files, columns)
     known = read_files(config.known, columns) if config.known else []
@@ -138,7 +138,7 @@ def conclusions(outcomes: "Sequence[Outcome]", blind: "Estimate | None", config:
     from pipelines.contamination.outcomes import ORDER, corrected
 
     holm = corrected(outcomes)
-    shown = [name for name, p in holm.items() if p <= config.alpha]
+    shown = [name for name, p in holm.items() if p <= config.level]
     model = config.model.model
     if shown:
         values = ", ".join(f"{name} (p {p_shown(holm[name])})" for name in shown)

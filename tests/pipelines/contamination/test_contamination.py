@@ -82,7 +82,7 @@ def test_what_cannot_be_is_refused_before_the_model_is_loaded(
         ({"sets": 19}, "a rank among 19 sets must have at least 5 suspect texts and 95 known"),
         ({"known": ("copy.jsonl",), "sets": 1}, r"known must hold other texts than the data set; .* alike \(copy\)"),
         ({"known": ("members.jsonl",)}, "known must hold texts that are non-members"),
-        ({"alpha": 0.0}, "alpha must be between 0 and 1"),
+        ({"level": 0.0}, "level must be between 0 and 1"),
         ({"files": ("none.jsonl",)}, "data file must exist"),
     ]
     for change, message in cases:
