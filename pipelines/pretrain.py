@@ -7,7 +7,6 @@ background is the prose in the docstrings of installed packages.
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -46,44 +45,66 @@ class PretrainConfig:
 
 def main(config: PretrainConfig) -> None:
     """Read the texts, pretrain, and write model, tokenizer, token-frequency table and card."""
-    from fsd.errors import UsageError
     from fsd.models.language_model import load_tokenizer
-    from fsd.models.pretraining import pretrain
+    from fsd.models.pretraining import check_recipe, pretrain
+    from pipelines.common.output import new_folder
 
     out = Path(config.out)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"out must be a folder that does not exist or is empty; got {config.out}")
-    members, background = _members(config), _background(config)
-    tokenizer = load_tokenizer(config.tokenizer)[0] if config.tokenizer else None
+    check_recipe(config.recipe)
+    members, background = read_texts(config)
     losses: list[float] = []
-    model = pretrain(
-        members,
-        background,
-        config.recipe,
-        tokenizer=tokenizer,
-        device=config.device,
-        log=lambda loss, _: losses.append(loss),
-    )
-    card = _card(config, members, background, model, losses)
-    _write(out, model, background, card)
+    with new_folder(out) as folder:  # before the training, so that a folder that cannot be written fails early
+        tokenizer = load_tokenizer(config.tokenizer)[0] if config.tokenizer else None
+        model = pretrain(
+            members,
+            background,
+            config.recipe,
+            tokenizer=tokenizer,
+            device=config.device,
+            log=lambda loss, _: losses.append(loss),
+        )
+        card = _card(config, members, background, model, losses)
+        _write(folder, model, background, card)
     print(f"wrote {out}: {card['parameters']:,} parameters, last loss {card['loss']['last_20_steps']:.3f} nats a token")
 
 
-def _members(config: PretrainConfig) -> list[str]:
+def read_texts(config: PretrainConfig) -> tuple[list[str], list[str]]:
+    """The members and the background.
+
+    Raises:
+        UsageError: for a file that cannot be read, members that are all labelled 0, too few paragraphs, or files of
+            background that hold copies of the members or of the rows labelled 0.
+    """
     from fsd.data import embedded
-    from fsd.data.readers import parse_columns, read_files
-
-    documents = read_files(config.members, parse_columns(config.columns)) if config.members else embedded.corpus()
-    return [document.text for document in documents if document.member is not False]
-
-
-def _background(config: PretrainConfig) -> list[str]:
     from fsd.data.docstrings import docstring_paragraphs
+    from fsd.data.documents import Document
+    from fsd.data.near_duplicates import contradictions
     from fsd.data.readers import parse_columns, read_files
+    from fsd.errors import UsageError
 
-    if config.background:
-        return [document.text for document in read_files(config.background, parse_columns(config.columns))]
-    return docstring_paragraphs(limit=config.paragraphs, seed=config.recipe.seed)
+    if config.paragraphs < 1:
+        raise UsageError(f"paragraphs must be at least 1; got {config.paragraphs}")
+    columns = parse_columns(config.columns)
+    documents = read_files(config.members, columns) if config.members else list(embedded.corpus())
+    members = [document.text for document in documents if document.member is not False]
+    if not members and config.recipe.exposures:
+        raise UsageError(
+            f"members must hold texts that are not labelled 0; all {len(documents)} rows of "
+            f"{', '.join(config.members)} are"
+        )
+    if not config.background:
+        return members, docstring_paragraphs(limit=config.paragraphs, seed=config.recipe.seed)
+    background = read_files(config.background, columns)
+    sides = [*(Document(d.text, True, source=d.source) for d in documents)]
+    sides += [Document(d.text, False, source=d.source) for d in background]
+    copies = contradictions(sides)
+    if copies:
+        member, other = (sides[at].origin for at in copies[0])
+        raise UsageError(
+            "background must hold other texts than the members and non-members, which would be read with it; "
+            f"{len(copies)} copies, the first {member} = {other}"
+        )
+    return members, [document.text for document in background]
 
 
 def _digest(texts: Sequence[str]) -> str:
@@ -127,28 +148,20 @@ def _version(package: str) -> str:
     return version("scikit-learn" if package == "sklearn" else package)
 
 
-def _write(out: Path, model: "LanguageModel", background: Sequence[str], card: dict[str, Any]) -> None:
-    """Write the folder atomically."""
+def _write(folder: Path, model: "LanguageModel", background: Sequence[str], card: dict[str, Any]) -> None:
+    """Write model, tokenizer, token-frequency table and card."""
     from fsd.data.streaming import Passage
     from fsd.net.hub import fingerprint
     from fsd.scoring.token_counting import count
 
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".pretrain-") as scratch:
-        folder = Path(scratch) / "model"
-        model.base.half().save_pretrained(folder)
-        model.tokenizer.save_pretrained(folder)
-        card["fingerprint"] = fingerprint(folder)
-        vocabulary = model.base.config.vocab_size
-        table = count(
-            map(Passage, background), model.tokenizer, vocabulary, model=out.name, corpus="its own background"
-        )
-        table.save(folder / "frequencies.npz")
-        (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
-        (folder / "model.safetensors").chmod(0o644)
-        if out.exists():
-            out.rmdir()
-        folder.replace(out)
+    model.base.half().save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+    card["fingerprint"] = fingerprint(folder)
+    vocabulary = model.base.config.vocab_size
+    table = count(map(Passage, background), model.tokenizer, vocabulary, model=folder.name, corpus="its own background")
+    table.save(folder / "frequencies.npz")
+    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
+    (folder / "model.safetensors").chmod(0o644)
 
 
 if __name__ == "__main__":

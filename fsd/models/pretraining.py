@@ -16,6 +16,44 @@ from fsd.progress import progress
 END = "<|endoftext|>"
 WARMUP = 0.05
 """Share of the optimiser steps used for warm-up."""
+BYTES = 256
+"""Smallest byte-level vocabulary, without the end token."""
+HEAD = 8
+"""Divisor of the size of an attention head: a quarter of it is rotated, in pairs."""
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Check that a model can be made and trained as the recipe says.
+
+    Raises:
+        UsageError: for the first number out of range.
+    """
+    whole = {
+        "hidden_size": 1,
+        "layers": 1,
+        "heads": 1,
+        "vocabulary": BYTES + 1,
+        "context": 2,
+        "passes": 0,
+        "exposures": 0,
+        "batch_size": 1,
+        "seed": 0,
+    }
+    for name, least in whole.items():
+        value = getattr(recipe, name)
+        if not least <= value < 2**32:
+            raise UsageError(f"{name} must be from {least} to 2^32 - 1; got {value}")
+    if recipe.hidden_size % (HEAD * recipe.heads):
+        raise UsageError(
+            f"hidden_size must be a multiple of {HEAD} for each of the heads; got {recipe.hidden_size} for "
+            f"{recipe.heads} heads"
+        )
+    if not 0 < recipe.learning_rate < math.inf:
+        raise UsageError(f"learning_rate must be above 0 and finite; got {recipe.learning_rate}")
+    if not 0 <= recipe.weight_decay < math.inf:
+        raise UsageError(f"weight_decay must be 0 or more and finite; got {recipe.weight_decay}")
+    if not recipe.passes and not recipe.exposures:
+        raise UsageError("passes or exposures must be above 0, so that something is trained on; both are 0")
 
 
 def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
@@ -60,12 +98,16 @@ def pretrain(
         shown: whether to show a progress bar.
 
     Raises:
-        UsageError: without background text.
+        UsageError: without background text, for a number of the recipe out of range, without members to be seen, or if
+            the loss or the weights are not finite.
     """
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
+    check_recipe(recipe)
     if not background:
         raise UsageError("pretraining must have background text; got none")
+    if recipe.exposures and not members and not recipe.passes:
+        raise UsageError("pretraining must have texts; there are no members, and passes over the background are 0")
     tokenizer = tokenizer or train_tokenizer(background, recipe.vocabulary)
     rng = random.Random(recipe.seed)
     order = [*background] * recipe.passes + [*members] * recipe.exposures
@@ -86,6 +128,8 @@ def pretrain(
         )
     ).to(torch_device(device))
     _train(network, tokenizer, order, recipe, log, shown)
+    if not all(bool(parameter.detach().half().isfinite().all()) for parameter in network.parameters()):
+        raise _diverged("weights are not finite in half precision after the last step", recipe)
     return assemble(network.eval(), tokenizer, BaseIdentity("pretrained", "", ""))
 
 
@@ -127,12 +171,18 @@ def _train(
         for step in range(steps):
             batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
             loss = _step(network, _inputs(tokenizer, batch, recipe.context).to(network.device))
+            if not math.isfinite(loss):
+                raise _diverged(f"the loss is {loss} at step {step + 1} of {steps}", recipe)
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
             if log is not None:
                 log(loss, step + 1)
             bar.update(1)
+
+
+def _diverged(what: str, recipe: Recipe) -> UsageError:
+    return UsageError(f"training must converge; {what}: lower the learning_rate, which is {recipe.learning_rate}")
 
 
 def _inputs(tokenizer: Any, texts: Sequence[str], context: int) -> torch.Tensor:

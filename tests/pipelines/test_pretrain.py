@@ -1,6 +1,7 @@
 """A target built from scratch: loads like any model, says how it was made, and knows its members."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from fsd.config import Recipe
 from fsd.errors import UsageError
 from fsd.models.language_model import load
+from fsd.models.pretraining import pretrain
 from fsd.net.hub import fingerprint
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.token_frequencies import FrequencyTable
@@ -76,6 +78,62 @@ def test_the_tokens_of_its_background_are_counted(config: PretrainConfig) -> Non
 def test_a_folder_that_holds_something_is_not_overwritten(config: PretrainConfig) -> None:
     with pytest.raises(UsageError, match="out must be a folder that does not exist or is empty"):
         main(config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"exposures": -1}, "exposures must be from 0 to"),
+        ({"passes": -1}, "passes must be from 0"),
+        ({"passes": 0, "exposures": 0}, "passes or exposures must be above 0"),
+        ({"heads": 0}, "heads must be from 1"),
+        ({"heads": 3}, "hidden_size must be a multiple of 8 for each of the heads; got 64 for 3 heads"),
+        ({"hidden_size": 15}, "hidden_size must be a multiple of 8"),
+        ({"hidden_size": 0}, "hidden_size must be from 1"),
+        ({"layers": 0}, "layers must be from 1"),
+        ({"vocabulary": -1}, "vocabulary must be from 257"),
+        ({"context": 1}, "context must be from 2"),
+        ({"batch_size": 0}, "batch_size must be from 1"),
+        ({"learning_rate": math.nan}, "learning_rate must be above 0 and finite; got nan"),
+        ({"learning_rate": -1e-3}, "learning_rate must be above 0"),
+        ({"weight_decay": math.inf}, "weight_decay must be 0 or more and finite; got inf"),
+        ({"seed": -1}, "seed must be from 0"),
+    ],
+)
+def test_an_impossible_recipe_is_refused_before_anything_is_read(
+    config: PretrainConfig, tmp_path: Path, changes: dict[str, float], message: str
+) -> None:
+    out = tmp_path / "new"
+    with pytest.raises(UsageError, match=message):
+        main(replace(config, out=str(out), members=("nowhere",), recipe=replace(config.recipe, **changes)))
+    with pytest.raises(UsageError, match=message):
+        pretrain(["a"], ["b"], replace(config.recipe, **changes))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_training_that_diverges_writes_nothing(config: PretrainConfig, tmp_path: Path) -> None:
+    recipe = replace(config.recipe, learning_rate=1e9, exposures=2)
+    with pytest.raises(
+        UsageError, match=r"training must converge; .*: lower the learning_rate, which is 1000000000\.0"
+    ):
+        main(replace(config, out=str(tmp_path / "new"), recipe=recipe))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_truth_about_members_is_checked(config: PretrainConfig, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in Path(config.members[0]).read_text().splitlines()]
+    others = tmp_path / "others.jsonl"
+    others.write_text("".join(json.dumps(row | {"label": 0}) + "\n" for row in rows))
+    with pytest.raises(UsageError, match=r"members must hold texts that are not labelled 0; all 40 rows of .*others"):
+        main(replace(config, out=str(tmp_path / "new"), members=(str(others),)))
+    for row in rows[:2]:  # a non-member and a member
+        others.write_text(json.dumps({"text": row["text"] + " more"}))
+        with pytest.raises(UsageError, match=r"background must hold other texts .* 1 copies, the first .*:[12] = .*:1"):
+            main(replace(config, out=str(tmp_path / "new"), background=(str(others),)))
+    with pytest.raises(UsageError, match="paragraphs must be at least 1; got -5"):
+        main(replace(config, out=str(tmp_path / "new"), paragraphs=-5))
+    with pytest.raises(UsageError, match="out must be in a folder that can be written"):
+        main(replace(config, out="/proc/x"))
 
 
 def test_a_twin_takes_over_the_tokenizer(config: PretrainConfig, tmp_path: Path) -> None:
