@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
-from typing import Any, NoReturn, TypeVar, cast, get_origin
+from typing import Annotated, Any, NoReturn, TypeVar, cast, get_args, get_origin
 
 from fsd import distributed
 from fsd.errors import StorageError, UsageError
@@ -168,7 +168,8 @@ def parse(config: type[Config], description: str) -> Config:
     """
     import tyro
 
-    _refuse_empty(config, sys.argv[1:])
+    arguments = _joined(config, sys.argv[1:])
+    _refuse_empty(config, arguments)
     messages = io.StringIO()
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stderr(messages))
@@ -177,6 +178,7 @@ def parse(config: type[Config], description: str) -> Config:
         try:
             return tyro.cli(
                 config,
+                args=arguments,
                 prog=_program(),
                 description=description,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
@@ -187,19 +189,45 @@ def parse(config: type[Config], description: str) -> Config:
             raise
 
 
+def _joined(config: type[Any], arguments: Sequence[str]) -> list[str]:
+    """The arguments with the values of a repeated list flag at its first place: `--data A --data B` is `--data A B`."""
+    lists = _list_flags(config)
+    joined: list[list[str]] = [[]]
+    first: dict[str, list[str]] = {}
+    for argument in arguments:
+        flag, equals, value = argument.partition("=")
+        flag = flag.replace("_", "-")
+        if flag not in lists:
+            joined.append([argument]) if argument.startswith("--") else joined[-1].append(argument)
+            continue
+        values = [value] if equals else []
+        if flag in first:
+            joined.append(first[flag])
+            first[flag] += values
+        else:
+            first[flag] = [flag, *values]
+            joined.append(first[flag])
+    kept = {id(part): part for part in joined}  # in order, each part once
+    return [argument for part in kept.values() for argument in part]
+
+
 def _refuse_empty(config: type[Any], arguments: Sequence[str]) -> None:
     """Refuse a list flag without values, as `--data $FILES` gives if FILES is not set: it must not mean the default."""
-    lists = {f"--{name.replace('_', '-')}" for name in _list_fields(config)}
+    lists = _list_flags(config)
     for flag, following in pairwise([*arguments, "--"]):
         if flag.replace("_", "-") in lists and following.startswith("--"):
             raise UsageError(f"{flag.removeprefix('--')} must be followed by at least one value; got none")
+
+
+def _list_flags(config: type[Any]) -> set[str]:
+    return {f"--{name.replace('_', '-')}" for name in _list_fields(config)}
 
 
 def _list_fields(config: type[Any]) -> Iterator[str]:
     for entry in fields(config):
         if is_dataclass(entry.type):
             yield from _list_fields(cast("type[Any]", entry.type))
-        elif get_origin(entry.type) is tuple:
+        elif get_origin(get_args(entry.type)[0] if get_origin(entry.type) is Annotated else entry.type) is tuple:
             yield entry.name
 
 

@@ -7,14 +7,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fsd.config import FSDConfig
+from fsd.config import FSDConfig, ScoreConfig
 from fsd.errors import UsageError
-from pipelines.common.cli import command
+from pipelines.collect import Collect
+from pipelines.common.cli import command, parse
+from pipelines.detect.__main__ import DetectConfig
 from pipelines.fsd import main
+from pipelines.pretrain import PretrainConfig
+from pipelines.study.grid import StudyConfig
 
 FOLDER = Path(__file__).parents[3] / "pipelines"
 PIPELINES = sorted(
@@ -142,6 +148,38 @@ def test_a_usage_error_is_exit_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
     assert ended.value.code == 2
     assert capsys.readouterr().err == "error: size must be 2; got 3\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments", "expected"),
+    [
+        (FSDConfig, "--data a --data b", {"data.data": ("a", "b")}),
+        (FSDConfig, "--data a b --seed 3 --data c --epochs 2", {"data.data": ("a", "b", "c"), "seed": 3}),
+        (FSDConfig, "--data=a --epochs 2 --data=b c", {"data.data": ("a", "b", "c"), "training.epochs": 2}),
+        (
+            FSDConfig,
+            "--settings surp.k=30 --settings min_k.k=0.1",
+            {"detection.settings": ("surp.k=30", "min_k.k=0.1")},
+        ),
+        (ScoreConfig, "--data a --out o --data b", {"data": ("a", "b"), "out": "o"}),
+        (Collect, "--domain x --limit 1 --options a=1 b=2 --options c=3", {"options": ("a=1", "b=2", "c=3")}),
+        (DetectConfig, "f g --adapter a --known k --known l", {"files": ("f", "g"), "known": ("k", "l")}),
+        (PretrainConfig, "--out o --members a --background x --members b", {"members": ("a", "b")}),
+        (StudyConfig, "fsd-t1 --model a --model b", {"name": "fsd-t1", "model": ("a", "b")}),
+    ],
+)
+def test_a_list_flag_may_be_repeated(
+    config: Any, arguments: str, expected: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fsd", *arguments.split()])
+    got = parse(config, "")
+    assert {name: attrgetter(name)(got) for name in expected} == expected
+
+
+def test_an_empty_list_flag_is_refused_also_when_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["fsd", "--domain", "x", "--limit", "1", "--options"])
+    with pytest.raises(UsageError, match="options must be followed by at least one value; got none"):
+        parse(Collect, "")
 
 
 def test_an_interruption_is_exit_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
