@@ -50,9 +50,9 @@ class Collect:
 
 
 def main(config: Collect) -> None:
-    """Collect one side or both, each into its own file, and log the manifests."""
+    """Collect one side or both, each into its own file, unless it is finished, and log the manifests."""
     from fsd import tracking
-    from fsd.collection.engine import collect, log_manifest
+    from fsd.collection.engine import collect, log_manifest, reusable
 
     sides = specs(config)
     out = config.out or Path(f"{config.domain}{_dates(sides)}.jsonl")
@@ -60,7 +60,7 @@ def main(config: Collect) -> None:
         benchmark(config, sides, out)
         return
     tracking.open_store()  # a store that cannot be opened should fail before the hours of collecting, not after
-    collection = collect(sides[0], config.limit, out)
+    collection = reusable(sides[0], config.limit, out) or collect(sides[0], config.limit, out)
     with tracking.run(f"fsd-{config.domain}", "collect", params=params(config, sides)) as run:
         log_manifest(run, collection)
         show(collection, config.limit)

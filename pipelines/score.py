@@ -34,13 +34,14 @@ def main(config: ScoreConfig) -> None:
     from fsd.scoring.deviation import evaluate, usable
     from fsd.scoring.scorers import view_inputs
     from pipelines.common import datasets
+    from pipelines.common.cli import check_name
     from pipelines.common.detection import load_detectors
     from pipelines.common.output import check_table_path, write_table
 
     out = Path(config.out)
+    check_name("domain", config.domain)
     check_table_path(out)
-    documents, skipped = datasets.read_own(config.data, config.columns, config.cleaning)
-    documents, dropped = datasets.resolve_contradictions(documents, config.cleaning)
+    documents, cleaned = datasets.read_cleaned(config.data, config.columns, config.cleaning)
     unseen_texts, blank = datasets.read_own([config.unseen], "", config.cleaning) if config.unseen else ([], [])
     unseen = [document.text for document in unseen_texts]
     texts = [document.text for document in documents]
@@ -60,7 +61,7 @@ def main(config: ScoreConfig) -> None:
     table = frame(documents, evaluate(texts, detectors, scorers, inputs, shown=True))
     results, blind = judge(documents, table, seed=config.seed)
     remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
-    show(results, blind, [*skipped, *dropped, *blank, *remarks])
+    show(results, blind, [*cleaned, *blank, *remarks])
     write_table(table, out)
     print(f"wrote {out}: {len(texts)} texts, {len(detectors)} detectors")
     if answers:

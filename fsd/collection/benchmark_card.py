@@ -23,7 +23,7 @@ class Side:
 
     Attributes:
         texts: their number.
-        groups: number of articles, papers or books.
+        groups: number of articles, papers or books; 0 if the source names none.
         dates: first, median and last day.
         words: fewest, median and most words.
     """
@@ -181,7 +181,7 @@ def _side(documents: Sequence[Document]) -> Side:
     counts = [len(words(document.text)) for document in documents]
     return Side(
         texts=len(documents),
-        groups=len({document.group for document in documents}),
+        groups=len({document.group for document in documents} - {""}),
         dates=(days[0], days[(len(days) - 1) // 2], days[-1]),
         words=(min(counts), median(counts), max(counts)),
     )

@@ -4,12 +4,14 @@ import hashlib
 import json
 import platform
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from fsd.collection import domains, language_check
@@ -24,6 +26,8 @@ from fsd.net.http import Clock
 from fsd.progress import progress
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from fsd.tracking import Run
 
 
@@ -98,7 +102,7 @@ def collect(
     benchmark = [document.text for document in read_files(spec.benchmark)] if spec.benchmark else []
     partial = PartialCollection(out, plain(spec), clock)
     try:
-        ended = _gather(spec, limit, domain, partial, benchmark, shown)
+        ended = _gather(spec, limit, domain, partial, benchmark, clock.today, shown)
         documents, duplicates = distinct(partial.documents, benchmark)
         dropped = partial.dropped + duplicates
         if len(documents) > limit:
@@ -194,11 +198,18 @@ def _check(spec: CollectionSpec, limit: int, out: Path, domain: Domain, clock: C
 
 
 def _gather(
-    spec: CollectionSpec, limit: int, domain: Domain, partial: PartialCollection, benchmark: Sequence[str], shown: bool
+    spec: CollectionSpec,
+    limit: int,
+    domain: Domain,
+    partial: PartialCollection,
+    benchmark: Sequence[str],
+    today: Date,
+    shown: bool,
 ) -> bool:
     """Collect until `limit` rows are left without near-duplicates; whether the source ended."""
-    suitable = _suitable(spec, domain, partial, benchmark)
+    suitable = _suitable(spec, domain, partial, benchmark, today)
     with progress(limit, domain.name, "texts", shown=shown) as bar:
+        partial.on_save = _show_counts(bar, partial)
         while (missing := limit - len(distinct(partial.documents, benchmark)[0])) > 0:
             bar.update(limit - missing - bar.n)
             before = len(partial.documents)
@@ -210,15 +221,30 @@ def _gather(
     return False
 
 
+def _show_counts(bar: "tqdm[None]", partial: PartialCollection) -> Callable[[], None]:
+    """A function that shows on the bar how many texts were found and dropped; the bar itself moves for kept ones."""
+    shown = monotonic()
+
+    def show() -> None:
+        nonlocal shown
+        dropped = sum(partial.dropped.values())
+        bar.set_postfix_str(f"{partial.found:,} found, {dropped:,} dropped", refresh=False)
+        if not bar.disable and monotonic() - shown >= bar.mininterval:
+            shown = monotonic()
+            bar.refresh()
+
+    return show
+
+
 def _suitable(
-    spec: CollectionSpec, domain: Domain, partial: PartialCollection, benchmark: Sequence[str]
+    spec: CollectionSpec, domain: Domain, partial: PartialCollection, benchmark: Sequence[str], today: Date
 ) -> Iterator[Document]:
     """Labelled texts of the source, without those that one text alone shows to be unsuitable or that come again."""
     in_benchmark = {content_hash(text) for text in benchmark}
     seen = {content_hash(document.text) for document in partial.documents}
     for document in domain.texts(spec.window, partial, **spec.options):
         partial.found += 1
-        reason = _unsuitable(spec, document, in_benchmark, seen)
+        reason = _unsuitable(spec, document, in_benchmark, seen, today)
         if reason:
             partial.dropped[reason] += 1
         else:
@@ -226,10 +252,12 @@ def _suitable(
             yield replace(document, member=spec.member)
 
 
-def _unsuitable(spec: CollectionSpec, document: Document, in_benchmark: set[str], seen: set[str]) -> str:
+def _unsuitable(spec: CollectionSpec, document: Document, in_benchmark: set[str], seen: set[str], today: Date) -> str:
     """Why a text is dropped; "" if it is not."""
     if document.date is None:
         return "no date"
+    if document.date > today:
+        return "dated in the future"
     if document.date not in spec.window:
         return "outside the dates"
     if any("\ud800" <= sign <= "\udfff" for sign in document.text):
@@ -255,7 +283,7 @@ def _manifest(
         "kept": len(documents),
         "first_date": min(days),
         "last_date": max(days),
-        "groups": len({document.group for document in documents}),
+        "groups": len({document.group for document in documents} - {""}),
         "language_checked": bool(spec.language) and language_check.is_supported(spec.language),
         "sha256": hashlib.sha256(content).hexdigest(),
         "benchmark_sha256": {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in spec.benchmark},

@@ -7,8 +7,9 @@ and requests that page again. So no row is lost and none comes twice, wherever t
 
 import json
 import os
+import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from pathlib import Path
@@ -64,6 +65,10 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+BARREN = 5_000
+"""Number of texts in a row without a suitable one after which a collection stops."""
+
+
 class PartialCollection(Journal):
     """The journal of a source together with the rows taken from it, both on disk.
 
@@ -75,6 +80,7 @@ class PartialCollection(Journal):
     Attributes:
         documents: the rows so far.
         found: number of texts that the source has yielded or left out so far.
+        on_save: called at every save.
 
     Raises:
         UsageError: if `out` exists or cannot be written, its partial file belongs to another collection, or another
@@ -84,6 +90,7 @@ class PartialCollection(Journal):
     def __init__(self, out: Path, spec: Mapping[str, Any], clock: Clock) -> None:
         super().__init__(clock=clock)
         self.found = 0
+        self.on_save: Callable[[], None] = lambda: None
         self._spec = spec
         self._rows, self._state = (out.with_name(out.name + ending) for ending in (".partial", ".journal"))
         if out.exists() and not self._state.exists():
@@ -91,7 +98,8 @@ class PartialCollection(Journal):
         self._lock = filelock.FileLock(out.with_name(f".{out.name}.lock"))
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire(timeout=0)
+            with tempfile.TemporaryFile(dir=out.parent):  # a lock that cannot be made there looks like a taken one
+                self._lock.acquire(timeout=0)
         except filelock.Timeout as error:
             message = f"{out} must be collected by one process at a time; another one is collecting it"
             raise UsageError(message) from error
@@ -103,6 +111,7 @@ class PartialCollection(Journal):
             self._file.truncate(size)
             self._file.seek(0)
             self.documents = [from_json(line) for line in self._file]
+            self._kept_at = self.found
         except BaseException:
             self._release()
             raise
@@ -113,9 +122,15 @@ class PartialCollection(Journal):
         """Append a row."""
         self.documents.append(document)
         self._file.write(json_line(document))
+        self._kept_at = self.found
 
     def save(self, cursor: Any) -> None:
-        """Save the cursor, and with it all rows so far."""
+        """Save the cursor, and with it all rows so far.
+
+        Raises:
+            UsageError: if none of the last `BARREN` texts was kept: a specification that nothing meets would make
+                requests without end.
+        """
         super().save(cursor)
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -127,6 +142,13 @@ class PartialCollection(Journal):
             "dropped": dict(self.dropped),
         }
         write_atomically(self._state, pretty_json(state))
+        self.on_save()
+        if self.found - self._kept_at >= BARREN:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.most_common())
+            raise UsageError(
+                f"the source must have suitable texts; none of the last {self.found - self._kept_at:,} was kept "
+                f"(dropped in all: {reasons}): change the specification, or run the same command again to go on"
+            )
 
     def drop(self, reason: str) -> None:
         """Count a text that the source leaves out."""

@@ -2,32 +2,49 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from datetime import datetime
 from importlib import metadata
 from typing import Any, TypeVar
 
+from fsd.collection.source import Journal
+from fsd.data.documents import utc_day
 from fsd.errors import UsageError
 from fsd.net.http import Clock, HTTPClient, Reply, TransientError
 from fsd.net.hub import first_line
 
 Parsed = TypeVar("Parsed")
+Record = TypeVar("Record")
+FORBIDDEN = 403
+MALFORMED = 10
+"""Number of records on a page from which the format seems to have changed if all of them are malformed."""
 JSON_TYPES: dict[type, str] = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
 
 
 class RefusedError(UsageError):
-    """A reply with a final HTTP status, `status`."""
+    """A reply with a final HTTP status.
 
-    def __init__(self, message: str, status: int) -> None:
+    Attributes:
+        status: the status.
+        body: the reply's body.
+    """
+
+    def __init__(self, message: str, status: int, body: bytes = b"") -> None:
         super().__init__(message)
         self.status = status
+        self.body = body
+
+
+class FormatError(UsageError):
+    """A record without a required field, or with a field of another type."""
 
 
 class Service(HTTPClient):
     """A public service that is queried by GET, one request at a time.
 
-    The User-Agent header has the project, its version, and the contact in FSD_CONTACT, which some services require.
+    The User-Agent header has the project, its version and page, and the contact in FSD_CONTACT, which some services
+    require.
 
     Args:
         name: in messages, and in FSD_<NAME>_URL, the environment variable for another address.
@@ -42,7 +59,7 @@ class Service(HTTPClient):
     def __init__(self, name: str, url: str, *, interval: float, clock: Clock, mirror: str = "") -> None:
         variable = f"FSD_{name.upper()}_URL"
         contact = os.environ.get("FSD_CONTACT", "").strip()
-        purpose = f"collects dated texts for research{f'; {contact}' if contact else ''}"
+        purpose = "; ".join(filter(None, ("collects dated texts for research", _project_page(), contact)))
         super().__init__(
             mirror or os.environ.get(variable) or url,
             interval=interval,
@@ -68,11 +85,17 @@ class Service(HTTPClient):
 
         def read(reply: Reply) -> Parsed:
             if not reply.ok:
-                raise RefusedError(
+                message = (
                     f"{self.name} must give {reply.url}; it answered HTTP {reply.status_code}: "
-                    f"{self.server_message(reply)}",
-                    reply.status_code,
+                    f"{self.server_message(reply)}"
                 )
+                if reply.status_code == FORBIDDEN:
+                    contact = os.environ.get("FSD_CONTACT", "").strip()
+                    hint = (
+                        "" if contact else "; set FSD_CONTACT to an e-mail address or page, which services may require"
+                    )
+                    message += f"{hint}; {self.resume_hint}"
+                raise RefusedError(message, reply.status_code, reply.content)
             try:
                 return parse(reply.content)
             except UsageError:
@@ -93,20 +116,20 @@ def field(record: object, name: str, service: str, kind: type | None = None) -> 
         kind: type of the value, a key of `JSON_TYPES`; None accepts any.
 
     Raises:
-        UsageError: if there is no such field, or it has another type.
+        FormatError: if there is no such field, or it has another type.
     """
     if not isinstance(record, Mapping):
         raise format_changed(service, f"{name!r} in an object", record)
     if name not in record:
         names = ", ".join(map(str, record)) or "nothing"
-        raise UsageError(f"{service} must give {name!r} here; it gives {names}: its format may have changed")
+        raise FormatError(f"{service} must give {name!r} here; it gives {names}: its format may have changed")
     if kind and not isinstance(record[name], kind):
         raise format_changed(service, f"{name!r} as {JSON_TYPES[kind]}", record[name])
     return record[name]
 
 
 def iso_day(stamp: str, name: str, service: str) -> Date:
-    """The day of an ISO date or time.
+    """The day of an ISO date or time; the day in UTC for a time with an offset.
 
     Args:
         stamp: value of a field.
@@ -114,19 +137,52 @@ def iso_day(stamp: str, name: str, service: str) -> Date:
         service: name of the service, for messages.
 
     Raises:
-        UsageError: if it is none.
+        FormatError: if it is none.
     """
     try:
-        return datetime.fromisoformat(stamp.strip()).date()
+        return utc_day(datetime.fromisoformat(stamp.strip()))
     except ValueError as error:
         raise format_changed(service, f"{name!r} as an ISO date", stamp) from error
 
 
-def format_changed(service: str, expected: str, got: object) -> UsageError:
+def format_changed(service: str, expected: str, got: object) -> FormatError:
     """The error for a reply in an unknown format."""
     shown = repr(got)
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return UsageError(f"{service} must give {expected} here; it gives {shown}: its format may have changed")
+    return FormatError(f"{service} must give {expected} here; it gives {shown}: its format may have changed")
+
+
+def well_formed(
+    records: Iterable[Record], parse: Callable[[Record], Parsed], journal: Journal
+) -> list[tuple[Record, Parsed]]:
+    """The records of a page that can be parsed, each with its result; the others are dropped and counted.
+
+    Args:
+        records: of one page.
+        parse: makes the result of a record; raises `FormatError` for a malformed one.
+        journal: counts the malformed ones.
+
+    Raises:
+        FormatError: for a page, the first or of at least `MALFORMED` records, without a well-formed one.
+    """
+    parsed: list[tuple[Record, Parsed]] = []
+    errors = []
+    for record in records:
+        try:
+            parsed.append((record, parse(record)))
+        except FormatError as error:
+            errors.append(error)
+    if errors and not parsed and (journal.cursor is None or len(errors) >= MALFORMED):
+        raise errors[0]
+    for _ in errors:
+        journal.drop("malformed record")
+    return parsed
+
+
+def _project_page() -> str:
+    """The page of the project in the metadata of the package; "" without one."""
+    pages = metadata.metadata("fsd").get_all("Project-URL") or ()
+    return next((page.partition(",")[2].strip() for page in pages), "")
 
 
 def json_object(body: bytes) -> dict[str, Any]:

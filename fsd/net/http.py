@@ -409,11 +409,12 @@ class HTTPClient:
                 fault = f"no whole reply ({_cause(error)})"
             except TransientError as error:
                 fault = first_line(error)
+            demanded = min(retry.get_retry_after(reply.raw) or 0.0, LONGEST_WAIT)
             try:
                 retry = retry.increment(method, url)
             except MaxRetryError:
                 raise self._failed(url, fault) from None
-            self.limiter.pause(retry.get_backoff_time())
+            self.limiter.pause(max(retry.get_backoff_time(), demanded))
 
     def server_message(self, reply: Reply) -> str:
         """The words of an error reply on one line, without the secret."""

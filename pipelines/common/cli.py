@@ -189,6 +189,18 @@ def parse(config: type[Config], description: str) -> Config:
             raise
 
 
+def check_name(flag: str, name: str) -> None:
+    """Check that a name can be part of the names of experiments and studies.
+
+    Raises:
+        UsageError: for a name that is empty, longer than 100 characters, or has other characters than letters, digits,
+            `_`, `-` and `.`.
+    """
+    if not re.fullmatch(r"[\w.-]{1,100}", name) or set(name) == {"."}:
+        shown = name if len(name) <= 60 else name[:57] + "..."
+        raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {shown!r}")
+
+
 def _joined(config: type[Any], arguments: Sequence[str]) -> list[str]:
     """The arguments with the values of a repeated list flag at its first place: `--data A --data B` is `--data A B`."""
     lists = _list_flags(config)

@@ -89,6 +89,13 @@ def read_own(
     return documents, _left_out("files", skipped or {})
 
 
+def read_cleaned(files: Sequence[str], columns: str, cleaning: CleaningConfig) -> tuple[list[Document], list[str]]:
+    """The user's texts, with or without labels, as by `read_own` and then `resolve_contradictions`."""
+    documents, skipped = read_own(files, columns, cleaning)
+    documents, dropped = resolve_contradictions(documents, cleaning)
+    return documents, [*skipped, *dropped]
+
+
 def resolve_contradictions(documents: Sequence[Document], cleaning: CleaningConfig) -> tuple[list[Document], list[str]]:
     """Refuse texts labelled both 1 and 0, or leave them out with a remark; see `fsd.data.near_duplicates`.
 

@@ -49,8 +49,7 @@ def main(config: DetectConfig) -> None:
     from pipelines.detect import report, verdicts
     from pipelines.detect.classifier import MembershipClassifier
 
-    documents, skipped = datasets.read_own(config.files, config.columns, config.cleaning)
-    documents, dropped = datasets.resolve_contradictions(documents, config.cleaning)
+    documents, cleaned = datasets.read_cleaned(config.files, config.columns, config.cleaning)
     known, unknown = datasets.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
     check_outputs(config)
     version = tracking.version_info(config.adapter)
@@ -63,7 +62,7 @@ def main(config: DetectConfig) -> None:
         result = verdicts.judge(
             classifier, documents, fpr=config.fpr, test_scores=test_scores, known=known, seed=config.seed
         )
-        result = replace(result, remarks=[*skipped, *dropped, *unknown])
+        result = replace(result, remarks=[*cleaned, *unknown])
         page = report.page(result, classifier, adapter, config.files)
         report.deliver(result, page, run, source=", ".join(config.files), out=config.out, report=config.report)
         report.show(result)

@@ -16,6 +16,7 @@ from fsd.errors import UsageError
 from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import Scorer, Scores
 from fsd.tuning.objective import Task, TrialRecord, ValidationSet, Winner, grouped_folds
+from pipelines.common.cli import check_name
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
     Raises:
         UsageError: for numbers out of range, no validation texts, one class only, or too few families for the folds.
     """
+    if config.study is not None:
+        check_name("study", config.study)
     for name, value in (("trials", config.trials), ("workers", config.workers)):
         if value < 1:
             raise UsageError(f"{name} must be at least 1; got {value}")

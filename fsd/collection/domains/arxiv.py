@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 from xml.etree import ElementTree
 
-from fsd.collection.service import Service, format_changed, iso_day
+from fsd.collection.service import FormatError, Service, format_changed, iso_day, well_formed
 from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 from fsd.errors import UsageError
@@ -55,39 +55,56 @@ def texts(
             "sortBy": "submittedDate",
             "sortOrder": "descending" if window.newest_first else "ascending",
         }
-        papers, total = service.get("/api/query", partial(_page, start=at["start"]), params)
+        # where the query was restarted, the papers that end the former one come again
+        least = at["start"] or len(at.get("seen", ()))
+        entries, total = service.get("/api/query", partial(_page, start=at["start"], least=least), params)
+        if not total and journal.cursor is None:  # the API sometimes reports no results: it is believed the second time
+            entries, total = service.get("/api/query", partial(_page, start=0, least=0), params)
+        papers = [paper for _, paper in well_formed(entries, _paper, journal)]
         for document, revised in papers:
+            if document.group in at.get("seen", ()):
+                continue
             if window.before and revised and revised >= window.before:
                 journal.drop("revised after the window")
             elif "paper has been withdrawn" in document.text:
                 journal.drop("withdrawn")
             else:
                 yield document
-        at = at | {"start": at["start"] + len(papers)}
+        at = at | {"start": at["start"] + len(entries)}
         if at["start"] >= total:
             return
-        edge = papers[-1][0].date
-        if at["start"] >= DEEPEST and edge:
+        edge = papers[-1][0].date if papers else None
+        at_edge = [document.group for document, _ in papers if document.date == edge]
+        if edge:
+            before = at.get("edge", ()) if at.get("day") == str(edge) else ()
+            at |= {"day": str(edge), "edge": list(dict.fromkeys([*before, *at_edge]))}
+        if at["start"] >= DEEPEST and edge and str(edge) != at.get("restarted"):
             at |= {
                 "start": 0,
+                "seen": at["edge"],
+                "restarted": str(edge),
                 **({"to": f"{edge:%Y%m%d}2359"} if window.newest_first else {"from": f"{edge:%Y%m%d}0000"}),
             }
         journal.save(at)
 
 
-def _page(body: bytes, start: int) -> tuple[list[tuple[Document, Date | None]], int]:
-    """Each paper of a page with the day of its newest version, and the number of papers of all pages."""
+def _page(body: bytes, start: int, least: int) -> tuple[list[ElementTree.Element], int]:
+    """The entries of a page, and the number of papers of all pages, of which at least `least` are known."""
     feed = ElementTree.fromstring(body)
+    if feed.tag != f"{ATOM}feed":
+        raise ValueError(f"<{feed.tag.rpartition('}')[2]}> in place of a feed")
     total = _need(feed, f"{SEARCH}totalResults", "feed").strip()
     if not total.isdecimal():
         raise format_changed("arxiv", "<totalResults> as a whole number", total)
-    papers = [_paper(entry) for entry in feed.iter(f"{ATOM}entry")]
-    if not papers and start < int(total):  # the API sometimes sends an empty page in the middle of a result
-        raise ValueError(f"no papers at {start} of {total}")
-    return papers, int(total)
+    entries = list(feed.iter(f"{ATOM}entry"))
+    # the API sometimes sends an empty page in the middle of a result
+    if int(total) < least or (not entries and start < int(total)):
+        raise ValueError(f"{len(entries)} papers at {start} of {total}")
+    return entries, int(total)
 
 
 def _paper(entry: ElementTree.Element) -> tuple[Document, Date | None]:
+    """A paper, and the day of its newest version."""
     link = _need(entry, f"{ATOM}id", "entry")
     title, abstract = (" ".join(_need(entry, f"{ATOM}{name}", "entry").split()) for name in ("title", "summary"))
     if "/api/errors" in link:
@@ -101,7 +118,7 @@ def _need(element: ElementTree.Element, path: str, where: str) -> str:
     text = element.findtext(path)
     if text is None:
         name = path.rpartition("}")[2]
-        raise UsageError(f"arxiv must give <{name}> in each {where}; it does not: its format may have changed")
+        raise FormatError(f"arxiv must give <{name}> in each {where}; it does not: its format may have changed")
     return text
 
 

@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from io import StringIO
 
-from fsd.collection.service import RefusedError, Service, field
+from fsd.collection.service import FormatError, RefusedError, Service, field
 from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 from fsd.data.segments import PLACES, segments
 from fsd.errors import UsageError
+from fsd.net.http import TransientError
 
-URL = "https://www.gutenberg.org"
+URL = "https://gutenberg.pglaf.org"
+"""A mirror of the project's own foundation: www.gutenberg.org is for people alone and blocks programs."""
+PAGE = "https://www.gutenberg.org/ebooks/"
 CATALOGUE = "/cache/epub/feeds/pg_catalog.csv"
 FIRST = Date(1971, 12, 1)
 LANGUAGE = "en"
@@ -25,7 +28,17 @@ START = re.compile(r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG EBOOK.*?\*
 END = re.compile(
     r"^(?:\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG EBOOK|End of (?:the )?Project Gutenberg)", re.M | re.I
 )
-CREDITS = re.compile(r"(?:\[?Transcriber|E-text prepared|(?:This e(?:text|book) was )?Produced by|Credits:)", re.I)
+CREDITS = re.compile(
+    r"^\W*(?:Transcriber|E-?text prepared|(?:This e-?(?:text|book) was )?Produced by|Credits:|Transcribed from)"
+    r"|produced from|HTML version|Project Gutenberg|Internet Archive|Distributed Proofread|pgdp\.net|made available by",
+    re.I,
+)
+NOTE = re.compile(r"\W*Transcriber['’]?s?['’]? Notes?\b", re.I)
+HTML = re.compile(r"\s*<(?:!doctype html|html)\b", re.I)
+ENDS = 6
+"""Sections at each end of a book that are searched for credits and notes."""
+LONGEST_NOTE, LONGEST_CREDIT, HEADING = 400, 120, 6
+"""Most words of a transcriber's note, of a paragraph of credits, and of a heading."""
 
 
 def texts(
@@ -47,7 +60,7 @@ def texts(
         language: code of the catalogue: en, fr, de, ...
         words: length of a segment; Dolma-Book has 512 and 1,024.
         places: among head, middle, tail.
-        mirror: another address with the same paths; the project wants one used for many books.
+        mirror: another address with the same paths.
     """
     if words < 1 or not places or not set(places) <= set(PLACES):
         raise UsageError(
@@ -62,32 +75,39 @@ def texts(
         try:
             body, problem = service.get(f"/cache/epub/{number}/pg{number}.txt", _body)
         except RefusedError as refusal:
-            if refusal.status not in (403, 404, 410):
+            if refusal.status not in (404, 410):
                 raise
             body, problem = "", "no plain text"
         if problem:
             journal.drop(problem)
         for text in segments(body, words, places):
-            yield Document(text, None, issued, f"gutenberg:{number}", f"{service.base_url}/ebooks/{number}")
+            yield Document(text, None, issued, f"gutenberg:{number}", f"{PAGE}{number}")
         journal.save(list(key))
 
 
 def _books(service: Service, window: Window, journal: Journal, language: str) -> list[tuple[Date, int]]:
     """Day of release and number of each book in the window, in the order of collection."""
-    books = []
+    books, first, readable = [], journal.cursor is None, False
+    malformed: list[FormatError] = []
     for row in service.get(CATALOGUE, _catalogue):
         if row["Type"] != "Text" or language not in re.split(r"[;,\s]+", row["Language"].strip()):
             continue
         if not row["Issued"].strip():
-            if journal.cursor is None:
+            if first:
                 journal.drop("no date")
             continue
         try:
             book = Date.fromisoformat(row["Issued"].strip()), int(row["Text#"])
         except ValueError as error:
-            raise UsageError(f"gutenberg must give 'Issued' as a date and 'Text#' as a number; {error}") from error
+            malformed.append(FormatError(f"gutenberg must give 'Issued' as a date and 'Text#' as a number; {error}"))
+            continue
+        readable = True
         if book[0] in window:
             books.append(book)
+    if malformed and not readable:
+        raise malformed[0]
+    for _ in malformed if first else ():
+        journal.drop("malformed record")
     return sorted(books, reverse=window.newest_first)
 
 
@@ -106,10 +126,30 @@ def _body(content: bytes) -> tuple[str, str]:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         return "", "not UTF-8"
+    if HTML.match(text):  # such as a page on maintenance
+        raise TransientError("an HTML page in place of the text")
     start, end = START.search(text), END.search(text)
     if not start or not end or end.start() < start.end():
         return "", "no Gutenberg markers"
-    paragraphs = re.split(r"\n\s*\n", text[start.end() : end.start()].strip())
-    while paragraphs and CREDITS.match(paragraphs[0].strip()):
-        paragraphs.pop(0)
-    return "\n\n".join(paragraphs).strip(), ""
+    return without_credits(text[start.end() : end.start()]), ""
+
+
+def without_credits(body: str) -> str:
+    """A book without what the makers of its electronic edition have added.
+
+    At both ends, paragraphs of credits and the transcriber's notes are left out, a note up to the next gap of two blank
+    lines; in the whole text the underscores that stand for italics, and the places of illustrations.
+    """
+    sections = [re.split(r"\n[ \t]*\n", section) for section in re.split(r"\n(?:[ \t]*\n){2,}", body.strip())]
+    for ends in (sections[:ENDS], sections[-ENDS:]):
+        for number, section in enumerate(ends):
+            if section and NOTE.match(section[0].lstrip()) and len(" ".join(section).split()) <= LONGEST_NOTE:
+                alone = len(section) == 1 and len(section[0].split()) <= HEADING
+                section.clear()
+                if alone and number + 1 < len(ends) and len(" ".join(ends[number + 1]).split()) <= LONGEST_NOTE:
+                    ends[number + 1].clear()
+            else:
+                section[:] = [p for p in section if len(p.split()) > LONGEST_CREDIT or not CREDITS.search(p)]
+    text = "\n\n\n".join("\n\n".join(section) for section in sections if section)
+    text = re.sub(r"\[Illustration(?:: [^\]]*)?\]", "", text)
+    return re.sub(r"(?<![^\W_])_([^_]+)_(?![^\W_])", r"\1", text).strip()

@@ -4,7 +4,9 @@ The date must be part of the data. The modification time of a file proves nothin
 is never used; in a folder the name of each file must contain the date (2024-05-01 minutes.txt).
 """
 
+import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
@@ -25,22 +27,25 @@ def texts(window: Window, journal: Journal, *, path: str, columns: str = "", wor
 
     Args:
         window: days of publication, by the date column or the file name.
-        journal: unused; the file is read again after an interruption.
+        journal: counts the rows without a text; the file is read again after an interruption.
         path: the file or folder.
         columns: other names of the columns, text=NAME,date=NAME,group=NAME.
         words: length to cut the texts to; 0 keeps them whole.
     """
-    for document in dated(path, columns, window):
+    for document in dated(path, columns, window, journal):
         yield replace(document, text=cut(document.text, words), member=None)
 
 
-def dated(path: str, columns: str, window: Window) -> list[Document]:
+def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Document]:
     """All texts of a file or folder: the day nearest to the cutoff first, those without a date last.
+
+    Rows without a text are left out and counted.
 
     Raises:
         UsageError: if it cannot be read or no text has a date.
     """
-    documents = _folder(Path(path)) if Path(path).is_dir() else _table(path, columns)
+    # os.path, because pathlib raises for a name that is too long
+    documents = _folder(Path(path)) if os.path.isdir(path) else _table(path, columns, journal)  # noqa: PTH112
     with_date = [document for document in documents if document.date]
     if not with_date:
         raise UsageError(
@@ -52,11 +57,15 @@ def dated(path: str, columns: str, window: Window) -> list[Document]:
     return with_date + [document for document in documents if not document.date]
 
 
-def _table(path: str, columns: str) -> list[Document]:
+def _table(path: str, columns: str, journal: Journal) -> list[Document]:
+    skipped = Counter[str]()
     try:
-        return read_files([path], parse_columns(columns))
+        documents = read_files([path], parse_columns(columns), skipped=skipped)
     except UsageError as error:  # a flag of the other commands, an option of the domain here
         raise UsageError(str(error).replace(SYNTAX, COLUMNS_OPTION)) from error
+    for reason in skipped.elements():
+        journal.drop(reason)
+    return documents
 
 
 def _folder(folder: Path) -> list[Document]:

@@ -41,13 +41,13 @@ def texts(
 
     Args:
         window: days of priority.
-        journal: counts the texts that are shorter than a snippet.
+        journal: counts the rows without a text and the texts that are shorter than a snippet.
         path: the file.
         columns: names of the columns.
         language: words are segmented by jieba for zh, at spaces otherwise.
         words: length of a snippet; 512 in PatentMIA.
     """
-    for document in dated(path, columns, window):
+    for document in dated(path, columns, window, journal):
         text = document.text
         for pattern, replacement in NOISE:
             text = pattern.sub(replacement, text)

@@ -4,16 +4,20 @@ The sites are in the Pile, LLaMA's data, RedPajama and Dolma. One unauthenticate
 each with its creation date, the date of its last edit, and a licence that allows keeping it (CC BY-SA).
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
+from functools import partial
 from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
-from fsd.collection.service import Service, field, json_object
+from fsd.collection.service import RefusedError, Service, field, format_changed, json_object, well_formed
 from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
+from fsd.errors import UsageError
+from fsd.net.http import LONGEST_WAIT
 
 URL = "https://api.stackexchange.com"
 FIRST = Date(2008, 7, 31)
@@ -51,36 +55,77 @@ def texts(
     query = {"sort": "creation", "order": order, "site": site, "filter": "withbody", "pagesize": 100, "page": 1}
     while True:
         dates = {"fromdate": at["fromdate"], "todate": at["todate"], "tagged": ";".join(tags)}
-        page = service.get("/2.3/questions", json_object, query | dates)
-        items = [
-            item
-            for item in field(page, "items", service.name, list)
-            if field(item, "question_id", service.name) not in at["seen"]
-        ]
-        for item in items:
-            edited = field({"last_edit_date": 0} | item, "last_edit_date", service.name, int)
+        page = _page(service, query | dates)
+        listed = field(page, "items", service.name, list)
+        items = [item for item in listed if not isinstance(item, Mapping) or item.get("question_id") not in at["seen"]]
+        questions = well_formed(items, partial(_question, service=service.name), journal)
+        for _, (document, edited) in questions:
             if window.before and edited and edited >= _seconds(window.before):
                 journal.drop("edited after the window")
             else:
-                yield _question(item, service.name)
+                yield document
         service.limiter.pause(field({"backoff": 0} | page, "backoff", service.name, int))
         if not field(page, "has_more", service.name) or not items:
             return
-        edge = items[-1].get("creation_date")
-        seen = [item["question_id"] for item in items if item.get("creation_date") == edge]
+        stamps = [stamp for stamp in map(_created, items) if isinstance(stamp, int)]
+        if not stamps:
+            raise format_changed(service.name, "'creation_date' of at least one question", items[-1])
+        edge = stamps[-1]
+        seen = [item.get("question_id") for item in items if _created(item) == edge]
         at = {**at, "todate" if window.newest_first else "fromdate": edge, "seen": seen}
         journal.save(at)
+        if page.get("quota_remaining") == 0:
+            raise UsageError(
+                f"{service.name} must allow more requests; its quota of {page.get('quota_max', 'a day')} is used up "
+                f"until tomorrow; {service.resume_hint}"
+            )
+
+
+def _page(service: Service, params: Mapping[str, Any]) -> dict[str, Any]:
+    """A page of questions, after the pause that the service demands if it throttles requests."""
+    while True:
+        try:
+            return service.get("/2.3/questions", json_object, params)
+        except RefusedError as refusal:
+            pause = _throttled(refusal.body)
+            if pause is None:
+                raise
+            if pause > LONGEST_WAIT:
+                raise UsageError(
+                    f"{service.name} must accept a request within {LONGEST_WAIT:.0f} s; it demands a pause of "
+                    f"{pause:,} s; {service.resume_hint}"
+                ) from refusal
+            service.limiter.pause(pause + 1)
+
+
+def _throttled(body: bytes) -> int | None:
+    """Seconds that the service demands to be left alone for; None if that is not what it says."""
+    try:
+        error = json_object(body)
+    except ValueError:
+        return None
+    if error.get("error_name") != "throttle_violation":
+        return None
+    seconds = re.search(r"in (\d+) seconds", str(error.get("error_message")))
+    return int(seconds[1]) if seconds else round(LONGEST_WAIT) + 1
+
+
+def _created(item: object) -> object:
+    return item.get("creation_date") if isinstance(item, Mapping) else None
 
 
 def _seconds(day: Date) -> int:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
 
 
-def _question(item: Mapping[str, Any], service: str) -> Document:
+def _question(item: Mapping[str, Any], service: str) -> tuple[Document, int]:
+    """A question, and the time of its last edit, 0 if there was none."""
+    field(item, "question_id", service)
     title, body, link = (field(item, name, service, str) for name in ("title", "body", "link"))
     created = field(item, "creation_date", service, int) if "creation_date" in item else None
     day = datetime.fromtimestamp(created, UTC).date() if created is not None else None
-    return Document(f"{unescape(title)}\n{plain(body)}", None, day, f"{service}:{link}", link)
+    edited = field({"last_edit_date": 0} | dict(item), "last_edit_date", service, int)
+    return Document(f"{unescape(title)}\n{plain(body)}", None, day, f"{service}:{link}", link), edited
 
 
 def plain(html: str) -> str:

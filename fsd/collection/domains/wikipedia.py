@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from typing import Any
 
-from fsd.collection.service import Service, field, iso_day, json_object
+from fsd.collection.service import FormatError, Service, field, iso_day, json_object
 from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 from fsd.data.segments import cut
@@ -63,13 +63,23 @@ def texts(
     }  # fmt: skip
     while True:
         page = _query(service, log | (journal.cursor or {}))
+        malformed, readable = [], False
         for event in field(field(page, "query", service.name), "logevents", service.name, list):
-            article = _article(service, field(event, "pageid", service.name, int))
-            reason = _unsuitable(article, kind)
+            try:
+                article = _article(service, field(event, "pageid", service.name, int))
+                reason = _unsuitable(article, kind)
+                _created(article)
+            except FormatError as error:
+                malformed.append(error)
+                journal.drop("malformed record")
+                continue
+            readable = readable or not article.get("missing")
             if reason:
                 journal.drop(reason)
             else:
                 yield _lead(article, words)
+        if malformed and not readable:
+            raise malformed[0]
         if "continue" not in page:
             return
         journal.save(field(page, "continue", service.name, dict))

@@ -5,11 +5,13 @@ import json
 from collections import Counter
 from dataclasses import replace
 from datetime import date
+from itertools import count
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from fsd.collection import domains
+from fsd.collection import domains, engine, resume
 from fsd.collection.domains import Domain
 from fsd.collection.engine import CollectionSpec, collect, distinct, log_manifest, reusable
 from fsd.collection.resume import PartialCollection
@@ -307,3 +309,47 @@ def test_distinct_keeps_the_first_of_a_family(prose):
     kept, dropped = distinct([Document(text) for text in texts], [prose(9)])
     assert [d.text for d in kept] == texts[:2]
     assert dropped == Counter({"near-duplicate": 1, "near-duplicate of the benchmark": 1})
+
+
+def test_a_text_dated_in_the_future_is_dropped(source, tmp_path, made):
+    source([made(1), made(2, date(2027, 3, 1)), made(3, date(2026, 9, 21)), made(4, date(2026, 9, 22))])
+    collected = run(tmp_path / "a.jsonl")
+    assert [d.group for d in collected.documents] == ["g1", "g3"]
+    assert collected.manifest["dropped"] == {"dated in the future": 2}
+
+
+def test_texts_without_a_group_are_in_no_group(source, tmp_path, made):
+    source([made(1, group=""), made(2, group=""), made(3)])
+    assert run(tmp_path / "a.jsonl").manifest["groups"] == 1
+    source([made(1, group=""), made(2, group="")])
+    assert run(tmp_path / "b.jsonl").manifest["groups"] == 0
+
+
+def test_a_specification_that_nothing_meets_ends_and_can_go_on(source, tmp_path, made, monkeypatch):
+    monkeypatch.setattr(resume, "BARREN", 20)
+    pages = [[made(10 * page + n, text="too short") for n in range(10)] for page in range(6)]
+    requests = source(*pages)
+    out = tmp_path / "a.jsonl"
+    message = r"none of the last 20 was kept \(dropped in all: 20 too short\): change .* run the same command again"
+    with pytest.raises(UsageError, match=message):
+        run(out)
+    assert requests == [0, 1]
+    with pytest.raises(UsageError, match=r"none of the last 20 was kept \(dropped in all: 40 too short\)"):
+        run(out)
+    assert requests == [0, 1, 2, 3]
+    source([made(1), *pages[0][1:]], [*pages[1][:9], made(2)], *pages[2:3])
+    assert run(tmp_path / "b.jsonl").manifest["kept"] == 2
+
+
+def test_the_bar_shows_found_and_dropped_texts(source, tmp_path, made, monkeypatch, capsys):
+    seconds = count(0, 20)
+    monkeypatch.setattr(engine, "monotonic", lambda: next(seconds))
+    source([made(1, text="too short"), made(2, text="too short")], [made(3)])
+    collect(CollectionSpec("made", AFTER, "en"), 5, tmp_path / "a.jsonl", clock=CLOCK)
+    assert "2 found, 2 dropped" in capsys.readouterr().err
+
+
+def test_a_folder_that_takes_no_files_is_not_another_process(source, made):
+    source([made(1)])
+    with pytest.raises(UsageError, match=r"out must be in a folder that can be written to; /proc/x\.jsonl"):
+        run(Path("/proc/x.jsonl"))

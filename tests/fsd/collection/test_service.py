@@ -1,10 +1,12 @@
 """The client of public services, and the checks of their records."""
 
 from datetime import date
+from email.message import Message
 from email.utils import formatdate
 
 import pytest
 
+from fsd.collection import service as service_module
 from fsd.collection.service import RefusedError, Service, field, iso_day, json_object
 from fsd.errors import UsageError
 
@@ -74,6 +76,36 @@ def test_a_refusal_is_final(client_of, reply):
     assert caught.value.status == 404
     assert "\n" not in str(caught.value)
     assert len(fake.requests) == 1
+
+
+def test_a_client_that_is_forbidden_is_told_about_the_contact(client_of, reply, monkeypatch):
+    _, client = client_of(lambda *_: reply(b"Please set a user agent", 403))
+    monkeypatch.delenv("FSD_CONTACT", raising=False)
+    with pytest.raises(RefusedError, match=r"HTTP 403: Please .*; set FSD_CONTACT to an e-mail .*again to resume$"):
+        client.get("/x", json_object)
+    monkeypatch.setenv("FSD_CONTACT", "someone@example.org")
+    with pytest.raises(RefusedError, match=r"user agent; the texts collected so far are saved: .* again to resume$"):
+        client.get("/x", json_object)
+
+
+def test_the_user_agent_has_the_page_of_the_project(service, fake_time, monkeypatch):
+    package = Message()
+    package["Project-URL"] = "Source, https://example.org/fsd"
+    monkeypatch.setattr(service_module.metadata, "metadata", lambda name: package)
+    fake = service(ok)
+    Service("arxiv", fake.url, interval=0.0, clock=fake_time.clock).get("/x", json_object)
+    assert "https://example.org/fsd" in next(iter(fake.agents))
+
+
+def test_the_day_of_a_stamp_is_that_of_utc():
+    assert iso_day("2024-01-06T00:30:00+09:00", "published", "arxiv") == date(2024, 1, 5)
+
+
+def test_a_broken_reply_is_repeated_after_the_pause_that_it_demands(client_of, fake_time, reply):
+    fake, client = client_of(ok)
+    fake.faults = [reply(b'{"a": ', 200, {"Retry-After": "50"})]
+    assert client.get("/x", json_object) == {"a": 1}
+    assert fake_time.waits == [50.0]
 
 
 def test_without_a_network_it_fails_at_once_and_names_the_service(fake_time):

@@ -141,3 +141,51 @@ def test_changed_formats_and_errors_are_named(service, fake_time, body, message)
     with pytest.raises(UsageError, match=message):
         list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock), mirror=fake.url))
     assert len(fake.requests) == 1
+
+
+def test_a_total_that_falls_in_mid_run_is_retried(archive, fake_time, reply, monkeypatch):
+    monkeypatch.setattr(arxiv, "PAGE", 2)
+    papers = [entry(f"p{n}", f"2023-03-0{n}") for n in range(1, 6)]
+    fake = archive(papers)
+    # the proper first page, then one that says that there are no papers at all
+    fake.faults = [reply(feed(papers[:2], 5)), reply(feed([], 0, 2))]
+    journal = Journal(clock=fake_time.clock)
+    assert len(list(arxiv.texts(Window(after=date(2023, 2, 1)), journal))) == 5
+    fake.faults = [reply(feed(papers[:2], 5)), *[reply(feed([], 0, 2))] * 6]
+    journal = Journal(clock=fake_time.clock)
+    with pytest.raises(UsageError, match=r"a reply that cannot be read \(0 papers at 2 of 0\); .*again to resume"):
+        list(arxiv.texts(Window(after=date(2023, 2, 1)), journal))
+    assert journal.cursor["start"] == 2
+    assert len(list(arxiv.texts(Window(after=date(2023, 2, 1)), journal))) == 3
+
+
+def test_no_results_on_the_first_page_are_believed_the_second_time(archive, fake_time, reply):
+    fake = archive([entry("a", "2023-03-01")])
+    fake.faults = [reply(feed([], 0))]
+    assert len(list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock)))) == 1
+
+
+def test_one_malformed_paper_is_dropped_and_counted(archive, fake_time):
+    bad = entry("b", "2023-03-02").replace("summary", "abstract")
+    archive([entry("a", "2023-03-01"), bad, entry("d", "2023-03-04")])
+    journal = Journal(clock=fake_time.clock)
+    assert [d.group for d in arxiv.texts(Window(after=date(2023, 2, 1)), journal)] == ["arxiv:a", "arxiv:d"]
+    assert journal.dropped == {"malformed record": 1}
+
+
+def test_a_web_page_in_place_of_the_feed_is_retried(archive, fake_time, reply):
+    fake = archive([entry("a", "2023-03-01")])
+    fake.faults = [reply(b'<html xmlns="http://www.w3.org/1999/xhtml"><body>Busy</body></html>')]
+    assert len(list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock)))) == 1
+    assert len(fake.requests) == 2
+
+
+def test_papers_at_a_restart_come_once(archive, fake_time, monkeypatch):
+    monkeypatch.setattr(arxiv, "PAGE", 2)
+    monkeypatch.setattr(arxiv, "DEEPEST", 4)
+    days = [1, 1, 1, 2, 2, 2, 2, 2]
+    archive([entry(f"p{n}", f"2023-03-0{day}") for n, day in enumerate(days)])
+    for window in (Window(after=date(2023, 2, 1)), Window(before=date(2023, 4, 1))):
+        journal = Journal(clock=fake_time.clock)
+        found = [d.group for d in arxiv.texts(window, journal)]
+        assert sorted(found) == [f"arxiv:p{n}" for n in range(8)]

@@ -80,7 +80,7 @@ def test_segments_of_new_books_without_header_and_licence(library, fake_time):
         ("gutenberg:70003", date(2023, 3, 2))
     ] * 2
     assert [d.text.split() for d in documents] == [WORDS[:10], WORDS[15:25], WORDS[30:], WORDS[:10], WORDS[15:25]]
-    assert documents[0].source == f"{fake.url}/ebooks/70002"
+    assert documents[0].source == "https://www.gutenberg.org/ebooks/70002"
     assert journal.dropped == {"no date": 1, "no plain text": 1, "no Gutenberg markers": 1, "not UTF-8": 1}
     assert journal.cursor == ["2023-03-09", 70009]
     assert min(fake_time.waits) == 2.0
@@ -113,3 +113,82 @@ def test_a_blocked_server_stops_the_run_only_for_server_faults(library, fake_tim
     fake = library([book(1, "2023-03-01")], {path(1): reply(b"", 503)})
     with pytest.raises(UsageError, match="gutenberg must answer; 6 attempts"):
         collected(fake, fake_time)
+
+
+def test_the_default_address_is_a_mirror_and_not_the_site_for_people():
+    assert "www.gutenberg.org" not in books.URL
+
+
+def test_a_block_ends_the_run_and_loses_no_book(library, fake_time, reply):
+    rows = [book(n, f"2023-03-0{n}") for n in range(1, 6)]
+    files = {path(n): file_of(WORDS[n:]) for n in range(1, 6)}
+    blocked = dict(files) | {path(n): reply(b"Your IP address has been automatically blocked", 403) for n in (3, 4, 5)}
+    journal = Journal(clock=fake_time.clock)
+    fake = library(rows, blocked)
+    with pytest.raises(UsageError, match=r"HTTP 403: Your IP .* blocked; .*: run the same command again to resume"):
+        collected(fake, fake_time, journal=journal, words=10)
+    assert journal.cursor == ["2023-03-02", 2]
+    assert len(fake.requests) == 4
+    assert not journal.dropped
+    again, _ = collected(library(rows, files), fake_time, journal=journal, words=10)
+    assert {d.group for d in again} == {"gutenberg:3", "gutenberg:4", "gutenberg:5"}
+
+
+def test_a_page_in_place_of_a_text_is_retried(library, fake_time, reply):
+    fake = library([book(1, "2023-03-01")], {path(1): file_of(WORDS)})
+    maintenance = reply(b"<!DOCTYPE html>\n<html><body>Down for maintenance</body></html>")
+    fake.faults = [reply(catalogue([book(1, "2023-03-01")])), maintenance, maintenance]
+    documents, journal = collected(fake, fake_time, words=10)
+    assert len(documents) == 3
+    assert not journal.dropped
+    fake = library([book(1, "2023-03-01")], {path(1): maintenance})
+    with pytest.raises(UsageError, match=r"6 attempts .* failed: an HTML page in place of the text; .*again to resume"):
+        collected(fake, fake_time)
+
+
+def test_one_malformed_row_of_the_catalogue_is_dropped_and_counted(library, fake_time):
+    rows = [book(1, "2023-03-01"), book(2, "2023/03/02")]
+    fake = library(rows, {path(1): file_of(WORDS)})
+    documents, journal = collected(fake, fake_time, words=10)
+    assert {d.group for d in documents} == {"gutenberg:1"}
+    assert journal.dropped == {"malformed record": 1}
+    assert collected(fake, fake_time, journal=Journal(["2023-03-01", 1], clock=fake_time.clock))[1].dropped == {}
+
+
+def test_credits_and_notes_are_left_out_at_both_ends_and_italics_in_the_text():
+    story = [f"Chapter {n}\n\n" + " ".join(f"word{n}x{i}" for i in range(60)) for n in range(12)]
+    story[3] += " with an _emphasised phrase_ and a snake_case_word.\n\n[Illustration: A horse]"
+    added = [
+        "E-text prepared by A, B, and the Online Distributed Proofreading Team\n(http://www.pgdp.net)\n"
+        "from page images generously made available by\nInternet Archive (https://archive.org)",
+        "Note: Project Gutenberg also has an HTML version of this\n      file which includes the illustrations.",
+        "Transcriber's Note:",
+        "      Text enclosed by underscores is in italics (_italics_).\n\n      Small capitals are capitals.",
+        "(This file was produced from images generously made\navailable by The Library.)",
+    ]
+    notes = "TRANSCRIBER’S NOTES\n\nObvious errors of the printer were corrected.\n\nThe cover is new."
+    body = "\n\n\n\n".join([*added, *story, notes])
+    clean = books.without_credits(body)
+    for cue in (
+        "_",
+        "ranscriber",
+        "TRANSCRIBER",
+        "HTML",
+        "Internet",
+        "produced",
+        "pgdp",
+        "capitals",
+        "printer",
+        "Illus",
+    ):
+        assert cue not in clean.replace("snake_case_word", "")
+    assert "with an emphasised phrase and a snake_case_word." in clean
+    kept = " ".join(clean.split())
+    assert kept.startswith("Chapter 0 word0x0")
+    assert kept.endswith("word11x59")
+    assert [w for w in kept.split() if w.startswith("word")] == [f"word{n}x{i}" for n in range(12) for i in range(60)]
+
+
+def test_a_book_without_gaps_is_not_taken_for_a_note():
+    body = "Transcriber's Note: x\n\n" + "\n\n".join(f"paragraph {n} " + "of many words " * 20 for n in range(40))
+    assert len(books.without_credits(body).split()) > 2000

@@ -77,3 +77,12 @@ def test_bad_tables(tmp_path, content, message):
     file.write_text(content)
     with pytest.raises(UsageError, match=message):
         list(local.texts(AFTER, Journal(), path=str(file)))
+
+
+def test_rows_without_a_text_are_dropped_and_counted(tmp_path):
+    file = rows(tmp_path / "a.jsonl", [{"text": text, "date": "2023-05-01"} for text in ("a", " ", None, "b")])
+    journal = Journal()
+    assert [d.text for d in local.texts(AFTER, journal, path=file)] == ["a", "b"]
+    assert journal.dropped == {"blank text": 2}
+    with pytest.raises(UsageError, match="data file must exist"):
+        list(local.texts(AFTER, journal, path="x" * 300 + ".jsonl"))

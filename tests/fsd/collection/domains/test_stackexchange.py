@@ -115,3 +115,39 @@ def test_the_message_of_an_exhausted_quota_is_shown(service, fake_time, reply):
     fake = service(lambda *_: reply(body, 400))
     with pytest.raises(UsageError, match=r"HTTP 400: .*more requests available in 79043 seconds"):
         collected(fake, fake_time, Window(after=date(2023, 2, 28)))
+
+
+def test_one_malformed_question_is_dropped_and_counted(site, fake_time):
+    questions = [question(n, date(2023, 3, n)) for n in range(1, 6)]
+    questions[1]["body"] = None
+    del questions[2]["body"]
+    found, journal = collected(site(questions), fake_time, Window(after=date(2023, 2, 28)))
+    assert [d.date.day for d in found] == [1, 4, 5]
+    assert journal.dropped == {"malformed record": 2}
+
+
+def test_throttling_is_waited_for_or_ends_with_how_to_resume(site, fake_time, reply):
+    def throttled(seconds):
+        message = f"too many requests from this IP, more requests available in {seconds} seconds"
+        body = {"error_id": 502, "error_name": "throttle_violation", "error_message": message}
+        return reply(json.dumps(body).encode(), 400)
+
+    questions = [question(1, date(2023, 3, 1))]
+    fake = site(questions)
+    fake.faults = [throttled(30)]
+    assert len(collected(fake, fake_time, Window(after=date(2023, 2, 28)))[0]) == 1
+    assert max(fake_time.waits) >= 30
+    fake = site(questions)
+    fake.faults = [throttled(52934)]
+    with pytest.raises(UsageError, match=r"a pause of 52,934 s; .*: run the same command again to resume"):
+        collected(fake, fake_time, Window(after=date(2023, 2, 28)))
+
+
+def test_a_used_up_quota_ends_the_run_where_it_resumes(site, fake_time):
+    questions = [question(n, date(2023, 3, n)) for n in range(1, 6)]
+    journal = Journal(clock=fake_time.clock)
+    window = Window(after=date(2023, 2, 28))
+    with pytest.raises(UsageError, match=r"its quota of 300 is used up until tomorrow; .*: run the same command again"):
+        collected(site(questions, quota_remaining=0, quota_max=300), fake_time, window, journal)
+    found, _ = collected(site(questions), fake_time, window, journal)
+    assert [d.date.day for d in found] == [3, 4, 5]

@@ -153,3 +153,17 @@ def test_nothing_new_and_a_changed_format(wiki, service, fake_time):
         collected(fake, fake_time)
     with pytest.raises(UsageError, match="wikipedia must give 'logevents' here; it gives events"):
         collected(service(lambda *_: b'{"query": {"events": []}}'), fake_time)
+
+
+def test_one_malformed_article_is_dropped_and_counted(wiki, fake_time):
+    found, journal = collected(wiki({1: page(1), 2: page(2) | {"extract": None}, 3: page(3)}), fake_time)
+    assert [d.group for d in found] == ["wikipedia:Flood 1", "wikipedia:Flood 3"]
+    assert journal.dropped == {"malformed record": 1}
+
+
+def test_a_lagging_wiki_is_left_alone_for_as_long_as_it_wants(wiki, fake_time, reply):
+    fake = wiki({1: page(1)})
+    lag = b'{"error": {"code": "maxlag", "info": "Waiting for db: 7 s"}}'
+    fake.faults = [reply(lag, headers={"Retry-After": "5"})]
+    assert len(collected(fake, fake_time)[0]) == 1
+    assert fake_time.waits[0] == 5.0
