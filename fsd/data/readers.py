@@ -35,6 +35,9 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 SYNTAX = "--columns text=NAME,label=NAME,group=NAME,date=NAME"
 
+LARGEST = 2**32
+"""Bytes of a compressed file's content beyond which it is not read: a small file may expand without end."""
+
 Row = Mapping[str, Any]
 
 
@@ -332,8 +335,12 @@ def _decoded(path: Path) -> str:
         if packed:
             import pyarrow as pa
 
+            parts: list[bytes] = []
             with pa.CompressedInputStream(pa.OSFile(str(path)), COMPRESSIONS[packed]) as stream:
-                content: bytes = stream.read()
+                while part := stream.read(2**24):
+                    parts.append(part)
+                    _check_size(path, sum(map(len, parts)))
+            content = b"".join(parts)
         else:
             content = path.read_bytes()
     except OSError as error:
@@ -351,6 +358,11 @@ def _decoded(path: Path) -> str:
             f"{path}:{line}: must be encoded in UTF-8; "
             f"byte 0x{content[error.start]:02x} at position {error.start} is not"
         ) from error
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > LARGEST:
+        raise UsageError(f"{path} must hold at most {LARGEST:,} bytes when it is decompressed; there are more")
 
 
 def _json_rows(path: Path) -> Iterator[tuple[int, Row]]:
@@ -417,8 +429,12 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
             names = file.schema_arrow.names
             if len(set(names)) < len(names):
                 raise UsageError(f"{path}: columns must have different names; got {', '.join(names)}")
-            rows = (row for batch in file.iter_batches(batch_size=1024) for row in batch.to_pylist())
-            yield from enumerate(rows, 1)
+            size, line = 0, 0
+            for batch in file.iter_batches(batch_size=1024):
+                size += batch.nbytes
+                _check_size(path, size)
+                yield from enumerate(batch.to_pylist(), line + 1)
+                line += len(batch)
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{path}: must be a Parquet file; {str(error).splitlines()[0]}") from error
 

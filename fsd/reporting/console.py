@@ -30,7 +30,7 @@ def table(
     """
     console = Console(width=max(110, Console().width))
     if rows:
-        grid = Table(title=title, title_style="")
+        grid = Table(title=Text(printable(title)) if title else None, title_style="")
         for at, heading in enumerate(headings):
             grid.add_column(heading, justify="left" if at in left else "right", no_wrap=at not in left)
         for row in rows:

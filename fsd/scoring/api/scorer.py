@@ -82,15 +82,8 @@ class CompletionsScorer:
         Raises:
             UsageError: if the server cannot be reached.
         """
-        try:
-            kind = LlamaServer if is_llama_server(self.client) else Echo
-            return kind(self.client, self.model, start=self.start, tokens=self.tokens)
-        except UsageError as error:
-            raise self._redacted(error) from None
-
-    def _redacted(self, error: UsageError) -> UsageError:
-        """The error without the key, which the server may have repeated anywhere in its reply."""
-        return UsageError(self.client.redact(str(error)))
+        kind = LlamaServer if is_llama_server(self.client) else Echo
+        return kind(self.client, self.model, start=self.start, tokens=self.tokens)
 
     def estimate(self, prompts: Sequence[Prompt], price: float | None = None) -> Estimate:
         """Requests, tokens and cost of scoring the prompts.
@@ -128,7 +121,7 @@ class CompletionsScorer:
                     try:
                         stats = future.result()
                     except UsageError as error:
-                        failure = failure or self._redacted(error)
+                        failure = failure or UsageError(self.client.redact(str(error)))  # it may quote the server
                         self.client.stop()
                         continue
                     bar.update()

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from fsd.data import readers
 from fsd.data.documents import Document
 from fsd.data.readers import RowError, parse_columns, read_files, read_texts
 from fsd.errors import UsageError
@@ -266,6 +267,20 @@ def test_bad_files(tmp_path: Path, name: str, content: str | bytes, says: str) -
     with pytest.raises(UsageError, match=says) as error:
         read_files([write(tmp_path / name, content)])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.csv.zst", "bomb.parquet"])
+def test_a_file_that_expands_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(readers, "LARGEST", 2**22)
+    file, text = tmp_path / name, "a" * 2**23
+    if name.endswith("parquet"):
+        pq.write_table(pa.table({"text": [text[: 2**13]] * 2**10}), file, compression="zstd")
+    else:
+        with pa.CompressedOutputStream(str(file), "gzip" if name.endswith("gz") else "zstd") as stream:
+            stream.write(text.encode())
+    assert file.stat().st_size < 2**17
+    with pytest.raises(UsageError, match="must hold at most 4,194,304 bytes when it is decompressed; there are more"):
+        read_files([file])
 
 
 def test_bad_paths(tmp_path: Path) -> None:

@@ -64,6 +64,20 @@ def test_old_bin_weights_load_too(copy: Path, tiny: Path) -> None:
     assert old.identity.fingerprint
 
 
+def test_pickled_weights_run_no_code(copy: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+
+    class Payload:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.touch, (ran,)
+
+    torch.save({**load_file(copy / "model.safetensors"), "payload": Payload()}, copy / "pytorch_model.bin")
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(UsageError, match="must be a whole causal language model"):
+        load(str(copy), device="cpu")
+    assert not ran.exists()
+
+
 def test_missing_weights_are_refused_in_one_line(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
     weights = load_file(copy / "model.safetensors")
     weights.pop("gpt_neox.layers.1.mlp.dense_h_to_4h.weight")

@@ -13,10 +13,11 @@ import pandas as pd
 import pytest
 
 from fsd import tracking
+from fsd.config import ModelConfig
 from fsd.errors import UsageError
 from pipelines.common.adapter_files import CALIBRATION
 from pipelines.detect.__main__ import DetectConfig, main
-from pipelines.detect.classifier import MEMBER, OUT_OF_DOMAIN, MembershipClassifier
+from pipelines.detect.classifier import MEMBER, OUT_OF_DOMAIN, MembershipClassifier, _model_config
 
 CHAMPION = "models:/fsd-arxiv@champion"
 RUSSIAN = "Измерения были проведены на двенадцати образцах и сравнены с расчётами. " * 2
@@ -216,6 +217,12 @@ def test_an_adapter_without_calibration_is_refused(working_folder, unlabelled, t
     (folder / CALIBRATION).unlink()
     with pytest.raises(UsageError, match=r"must come with a calibration .* has no calibration\.json"):
         detect(tmp_path / "v.parquet", unlabelled, adapter=str(folder))
+
+
+def test_a_setup_chooses_no_file_of_this_machine():
+    model = {"model": "embedded", "cache": "/somewhere", "frequencies": "/etc/passwd"}
+    config = _model_config({"model": model, "folder": False}, None, {"dtype": "float32"})
+    assert config == ModelConfig("embedded", dtype="float32")
 
 
 def test_a_base_model_that_has_moved_must_be_located(working_folder, unlabelled, tiny, other, tmp_path, monkeypatch):
