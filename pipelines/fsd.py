@@ -35,7 +35,7 @@ def main(config: FSDConfig) -> None:
         with stages("scoring"):
             deviation = job.score()
         with stages("placebo"):
-            control = placebo.deviation(split) if placebo else None
+            control = placebo.deviation(split, run) if placebo else None
         if run is None:  # a process that only helps with training and scoring
             return
         with stages("judging"):
