@@ -16,12 +16,14 @@ def main(config: FSDConfig) -> None:
     from fsd.evaluation.results import judge
     from fsd.reporting import console
     from pipelines.common import datasets, detection, experiment, run_log
+    from pipelines.common.output import check_space
 
     stages = run_log.Stages()
     with stages("data"):
         detectors = detection.load_detectors(config.detection)
         labelled = datasets.load_texts(config.data, config.model)
         split, remarks = datasets.split_texts(labelled.documents, config.data, config.seed)
+        check_space(document.text for document in labelled.documents)
     with stages("model"):
         model = experiment.load_model(config)
         config = replace(config, model=replace(config.model, dtype=cast("Dtype", model.dtype)))

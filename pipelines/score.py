@@ -36,15 +36,16 @@ def main(config: ScoreConfig) -> None:
     from pipelines.common import datasets
     from pipelines.common.cli import check_name
     from pipelines.common.detection import load_detectors
-    from pipelines.common.output import check_table_path, write_table
+    from pipelines.common.output import check_space, check_table_path, write_table
 
     out = Path(config.out)
     check_name("domain", config.domain)
-    check_table_path(out)
+    check_table_path(out, [*config.data, *filter(None, (config.unseen, config.model.frequencies))])
     documents, cleaned = datasets.read_cleaned(config.data, config.columns, config.cleaning)
     unseen_texts, blank = datasets.read_own([config.unseen], "", config.cleaning) if config.unseen else ([], [])
     unseen = [document.text for document in unseen_texts]
     texts = [document.text for document in documents]
+    check_space(texts)
     requested = load_detectors(config.detection)
     is_api = config.model.model.startswith(API)
     answers = SQLiteStore(Path(f"{out}.partial"), limit=None, required=True) if is_api else None

@@ -65,6 +65,7 @@ def finetune(
         UsageError: for no texts, invalid hyperparameters, an architecture without known targets, a loss that is not
             finite, or too little memory.
     """
+    detach(language_model)
     pieces, _, _ = plan(language_model, texts, config)
     if not language_model.identity.fingerprint:
         cache = None
@@ -88,7 +89,6 @@ def _finetune(
     folder: Path | None,
 ) -> None:
     """Fine-tune as `finetune` does, from the last checkpoint in the folder if there is one."""
-    detach(language_model)
     steps = _steps(pieces, config)
     adapter = peft_config(language_model, config, steps=steps)
     begun = from_main(lambda: checkpoints.last_checkpoint(folder)) if folder else None
