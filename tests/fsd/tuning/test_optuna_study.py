@@ -53,12 +53,12 @@ class Hill:
 @pytest.fixture
 def storage(tmp_path):
     """A journal, whose trials are written faster than a database's."""
-    return f"journal:{tmp_path}/new/trials.log"
+    return f"journal:{tmp_path}/trials.log"
 
 
 @pytest.fixture
 def database(tmp_path):
-    return f"sqlite:///{tmp_path}/new/optuna.db"
+    return f"sqlite:///{tmp_path}/optuna.db"
 
 
 def test_a_small_space_is_searched_exhaustively_and_each_cell_once(database):
