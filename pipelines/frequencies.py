@@ -47,7 +47,7 @@ def main(config: FrequencyConfig) -> None:
     if config.out.suffix != ".npz":
         raise UsageError(f"out must be a file that ends in .npz; got {config.out}")
     corpus = Corpus(config.corpus, config.column)
-    check_path(config.out, [file.url for file in corpus.files])
+    check_path(config.out, [file.url for file in corpus.files], create_folder=True)
     tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
     with progress(corpus.size, "counting", "B") as bar:
         table = count(

@@ -30,17 +30,20 @@ def check_table_path(path: Path, inputs: Iterable[str | Path] = ()) -> None:
     check_path(path, inputs)
 
 
-def check_path(path: Path, inputs: Iterable[str | Path] = ()) -> None:
+def check_path(path: Path, inputs: Iterable[str | Path] = (), *, create_folder: bool = False) -> None:
     """Check that a file can be written to the path, by writing an empty one beside it.
 
     Args:
         path: the output file.
         inputs: files that are read, none of which it may replace; names of anything else are ignored.
+        create_folder: whether the folder of the path is created if it does not exist.
 
     Raises:
         UsageError: if its folder does not exist or cannot be written, or the path is a folder, a device or an input.
     """
     try:
+        if create_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
         fine = path.resolve().parent.is_dir() and (path.is_file() or not path.exists())
     except (OSError, RuntimeError) as error:  # a name that is too long, or links in a circle
         raise UsageError(f"an output file must have a path that exists or can be made; got {path} ({error})") from error
