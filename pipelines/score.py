@@ -69,8 +69,9 @@ def main(config: ScoreConfig) -> None:
         answers.delete()
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
     with tracking.run(f"fsd-{config.domain}", "score", params=flags(config), tags={"task": "score"}) as run:
-        labels = [document.member for document in documents]
-        run.log_dataset("scored", texts, labels=labels, source=", ".join(config.data), context="score")
+        run.log_dataset(
+            "scored", texts, labels=[d.member for d in documents], source=", ".join(config.data), context="score"
+        )
         run.log_table("scores.parquet", table)
         run.log_metrics(tracked(results) | ({"audit/blind_auc": blind.value} if blind else {}))
 
