@@ -271,14 +271,14 @@ SENTENCE = "The score of an unseen Text moves more than that of a member when mo
 
 @pytest.fixture(scope="session")
 def make_rows() -> Callable[..., list[dict[str, object]]]:
-    """Gives labelled texts of 14 words, members and non-members alike: `make_rows(number, seed)`."""
+    """Gives labelled texts of 14 words, members and non-members and all seeds alike: `make_rows(number, seed)`."""
 
     def rows(texts: int, seed: int) -> list[dict[str, object]]:
         """Labelled texts of 14 words; members and non-members are alike."""
         rng = np.random.default_rng(seed)
         return [
             {
-                "text": " ".join(rng.choice(SENTENCE.split(), 14)) + f" {seed}{i}.",
+                "text": " ".join([*rng.choice(SENTENCE.split(), 14), _number(f"{seed}-{i}")]),
                 "label": i % 2,
                 "date": f"20{20 + i % 2}-01-01",
                 "group": f"g{seed}-{i}",
@@ -287,3 +287,8 @@ def make_rows() -> Callable[..., list[dict[str, object]]]:
         ]
 
     return rows
+
+
+def _number(key: str) -> str:
+    """Six random digits that make a text the only one of its kind, and a full stop."""
+    return f"{random.Random(key).randrange(10**6):06}."

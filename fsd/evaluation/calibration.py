@@ -2,13 +2,18 @@
 
 The conformal p-value of a score is the share of held-out non-members that score at least as high (Bates et al. 2023,
 https://arxiv.org/abs/2104.08279). It is valid for any distribution of scores, provided that the new text, if it is not
-a member, is exchangeable with the calibration texts; `DomainCheck` flags texts that visibly are not.
+a member, is exchangeable with the calibration texts; `DomainCheck` and `exchangeability` look for texts that are not.
+
+The detector is chosen on the texts that calibrate it, and the best of many ranks just those non-members low. So the
+choice is repeated with each new text counted among the non-members: it then treats that text and the calibration texts
+alike, and the p-value by the detector chosen is valid as it stands (Liang, Zhu and Barber 2024,
+https://arxiv.org/abs/2408.07066).
 """
 
 import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,15 +21,44 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from fsd.errors import UsageError
-from fsd.evaluation.domain_check import DomainCheck
 from fsd.evaluation.intervals import LEVEL, BoolArray, Estimate, group_index
-from fsd.token_stats import FloatArray
+from fsd.evaluation.metrics import auc
+from fsd.token_stats import FloatArray, Scores
 
 TOLERANCE = 1e-9
 """Amount by which a p-value may exceed the target rate, so that 1/20 and .05 compare as equal."""
 
-VERSION = 1
+VERSION = 2
 """Version of the JSON format that `Calibration.to_json` writes."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A detector that a new text can make the best one on validation.
+
+    Attributes:
+        detector: its name.
+        settings: its settings.
+        scores: (n,) scores of the calibration non-members.
+        members: (m,) scores of the validation members.
+    """
+
+    detector: str
+    settings: Mapping[str, Any]
+    scores: tuple[float, ...]
+    members: tuple[float, ...]
+
+    def wins(self, scores: FloatArray) -> FloatArray:
+        """(N,) pairs of a member and a non-member that are in order, ties ½, with each text among the non-members.
+
+        Divided by m (n + 1) this is the AUC.
+        """
+        members = np.sort(self.members)
+        below, up_to = (np.searchsorted(members, scores, side=side) for side in ("left", "right"))
+        labels = np.arange(len(self.members) + len(self.scores)) < len(self.members)
+        known = auc(labels, [*self.members, *self.scores]) * len(self.members) * len(self.scores)
+        wins = known + members.size - (below + up_to) / 2
+        return np.asarray(np.round(2 * wins) / 2, dtype=np.float64)  # rounding of the AUC must not break ties
 
 
 @dataclass(frozen=True)
@@ -32,32 +66,46 @@ class Calibration:
     """Scores of held-out non-members that turn a detector's score into a p-value; saved with the registered model.
 
     Attributes:
-        detector: name of the detector.
+        detector: name of the detector that was chosen on validation.
         state: "fsd" if the scores are deviations, "base" if they are plain scores.
-        settings: settings of the detector.
-        scores: scores of the n held-out non-members, ascending.
-        weights: 1 / (number of texts in the same group) for each score, so that every group counts once.
-        domain_check: test of whether a new text resembles the calibration texts.
+        candidates: that detector and those that one more non-member can put before it, in the order of the choice, in
+            which the first of equals is chosen.
+        texts: (n,) the held-out non-members, for the domain check.
+        families: (n,) number of the family of each text; every family counts once.
     """
 
     detector: str
     state: str
-    settings: Mapping[str, Any]
-    scores: tuple[float, ...]
-    weights: tuple[float, ...]
-    domain_check: DomainCheck
+    candidates: tuple[Candidate, ...]
+    texts: tuple[str, ...]
+    families: tuple[int, ...]
+
+    @property
+    def chosen(self) -> Candidate:
+        """The candidate that was chosen on validation."""
+        return next(candidate for candidate in self.candidates if candidate.detector == self.detector)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Settings of the detector that was chosen."""
+        return self.chosen.settings
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """(n,) scores of the calibration non-members by the detector that was chosen."""
+        return self.chosen.scores
 
     @property
     def groups(self) -> int:
         """G, the number of independent groups of non-members in the calibration set."""
-        return round(sum(self.weights))
+        return len(set(self.families))
 
     @property
     def finest(self) -> float:
         """The smallest false-positive rate that G groups support, 1 / (G + 1)."""
         return 1 / (self.groups + 1)
 
-    def p_values(self, scores: ArrayLike) -> FloatArray:
+    def p_values(self, scores: ArrayLike | Scores) -> FloatArray:
         """Compute conformal p-values.
 
         p = (1 + Σ_groups share of the group's scores ≥ s) / (G + 1), so that ties count against membership. With one
@@ -66,18 +114,32 @@ class Calibration:
         https://arxiv.org/abs/2306.06342).
 
         Args:
-            scores: (N,) scores of new texts.
+            scores: detector → (N,) scores of new texts by every candidate. The p-value of each text is by the candidate
+                that is best with that text among the non-members. (N,) scores by the chosen detector alone give the
+                p-values of a detector that was fixed in advance.
 
         Returns:
             (N,) p-values.
         """
-        calibration = np.asarray(self.scores)
-        above = np.append(np.cumsum(np.asarray(self.weights)[::-1])[::-1], 0.0)
-        place = np.searchsorted(calibration, np.asarray(scores, dtype=np.float64), side="left")
+        if not isinstance(scores, Mapping):
+            return self._p_values(self.chosen, np.asarray(scores, dtype=np.float64))
+        columns = [np.asarray(scores[candidate.detector], dtype=np.float64) for candidate in self.candidates]
+        pairs = list(zip(self.candidates, columns, strict=True))
+        if len(pairs) == 1:
+            return self._p_values(*pairs[0])
+        best = np.argmax([candidate.wins(column) for candidate, column in pairs], axis=0)
+        return np.asarray(np.choose(best, [self._p_values(candidate, column) for candidate, column in pairs]))
+
+    def _p_values(self, candidate: Candidate, scores: FloatArray) -> FloatArray:
+        order = np.argsort(candidate.scores, kind="stable")
+        family = np.unique(self.families, return_inverse=True)[1]
+        weights = (1 / np.bincount(family))[family][order]
+        above = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
+        place = np.searchsorted(np.asarray(candidate.scores)[order], scores, side="left")
         return np.asarray((1 + above[place]) / (self.groups + 1), dtype=np.float64)
 
     def threshold_at(self, fpr: float) -> float:
-        """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr`.
+        """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen detector alone.
 
         Raises:
             UsageError: if the rate is below `finest`, or not below 1.
@@ -121,28 +183,30 @@ class Calibration:
 
     def to_json(self) -> str:
         """The calibration as JSON text, with numbers in full precision."""
-        values = {"version": VERSION, **vars(self), "settings": dict(self.settings)}
-        values["likeness"] = values.pop("domain_check").to_dict()
+        values = {"version": VERSION, **asdict(self)}
         return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Calibration":
-        """The inverse of `to_json`; keys that only earlier releases wrote are ignored.
+        """The inverse of `to_json`.
 
         Raises:
-            UsageError: if the text is not a calibration of this version.
+            UsageError: if the text is not a calibration of this version; those of earlier releases hold no texts, so
+                that nothing would notice a text of another kind.
         """
         try:
             values = json.loads(text)
             if values["version"] != VERSION:
-                raise KeyError(f"version {values['version']}")
+                raise KeyError(f"version {values['version']}: register the adapter again with pipelines.fsd --adapter")
             return cls(
                 detector=values["detector"],
                 state=values["state"],
-                settings=values["settings"],
-                scores=tuple(values["scores"]),
-                weights=tuple(values["weights"]),
-                domain_check=DomainCheck.from_dict(values["likeness"]),
+                candidates=tuple(
+                    Candidate(one["detector"], one["settings"], tuple(one["scores"]), tuple(one["members"]))
+                    for one in values["candidates"]
+                ),
+                texts=tuple(values["texts"]),
+                families=tuple(values["families"]),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UsageError(
@@ -152,46 +216,50 @@ class Calibration:
 
 def calibrate(
     labels: Sequence[bool],
-    scores: ArrayLike,
+    scores: Scores,
     texts: Sequence[str],
     groups: Sequence[Hashable] | None = None,
     *,
     detector: str,
     state: str = "fsd",
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Calibration:
     """Calibrate one detector on the non-members among the validation texts.
 
-    The domain check is fitted to the non-members alone, since the error rate rests on them.
-
     Args:
         labels: (N,) True for members.
-        scores: (N,) scores; higher = more likely a member.
+        scores: detector → (N,) scores, higher = more likely a member, of all detectors that the choice was made from.
         texts: (N,) texts, on none of which anything was trained.
         groups: (N,) group of each text; None if all are independent.
-        detector: name of the detector.
+        detector: name of the detector with the highest AUC.
         state: "fsd" or "base".
-        settings: settings of the detector; JSON values.
+        settings: detector → settings; JSON values.
 
     Raises:
         UsageError: if there is no non-member.
     """
     member = np.asarray(labels, dtype=bool)
-    values = np.asarray(scores, dtype=np.float64)
     if member.all():
         raise UsageError(f"calibration must have held-out non-members; got {member.size} texts, all members")
-    group = group_index(groups, member.size)[~member]
-    _, index, sizes = np.unique(group, return_inverse=True, return_counts=True)
-    order = np.argsort(values[~member], kind="stable")
+    names = [detector]
+    if member.any():  # one more non-member adds at most one win for each member
+        aucs = {name: auc(member, column) for name, column in scores.items()}
+        names = [name for name in scores if aucs[name] >= aucs[detector] - 1 / (~member).sum() - TOLERANCE]
+    candidates = (
+        Candidate(
+            detector=name,
+            settings=dict((settings or {}).get(name, {})),
+            scores=tuple(scores[name][~member].tolist()),
+            members=tuple(scores[name][member].tolist()),
+        )
+        for name in names
+    )
     return Calibration(
         detector=detector,
         state=state,
-        settings=dict(settings or {}),
-        scores=tuple(values[~member][order].tolist()),
-        weights=tuple((1 / sizes[index])[order].tolist()),
-        domain_check=DomainCheck.fit(
-            [text for text, side in zip(texts, member, strict=True) if not side], group.tolist()
-        ),
+        candidates=tuple(candidates),
+        texts=tuple(text for text, side in zip(texts, member, strict=True) if not side),
+        families=tuple(group_index(groups, member.size)[~member].tolist()),
     )
 
 

@@ -1,22 +1,22 @@
-"""Out-of-domain check: does a new text resemble the calibration texts, whose error rates would otherwise not apply?
+"""Domain check: does a text resemble the calibration non-members, on which the error rate of verdicts rests?
 
-Four checks, each with a limit estimated from the calibration texts: script, length, character-trigram similarity
-(language) and vocabulary coverage (domain). Each limit is the value that 99 % of the calibration texts satisfy when
-their own group is left out, so each of the three graded checks raises a false alarm on about max(1 %, 1 / number of
-groups) of texts of the same kind. Measured on abstracts and encyclopaedia articles: 2-3 % for all checks together,
-6 % with only 30 calibration texts.
+The novelty of a text is the largest of three deviations: its script, its number of words, and its similarity (words and
+character n-grams) with the nearest calibration texts. It becomes a conformal p-value: each calibration text in turn is
+compared with all others and the new text, so that a text that is exchangeable with them has p ≤ α with probability at
+most α, whatever the texts are like (Vovk, Gammerman and Shafer 2005, Algorithmic Learning in a Random World, ch. 2).
 """
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import numpy as np
+from scipy import sparse
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
 from fsd.data.near_duplicates import words
 from fsd.evaluation.intervals import group_index
+from fsd.token_stats import FloatArray
 
 SCRIPTS: dict[str, tuple[int, int]] = {
     "Latin": (0x41, 0x24F),
@@ -33,14 +33,14 @@ SCRIPTS: dict[str, tuple[int, int]] = {
 }
 """Script → first and last code point of its range."""
 
-COVERAGE = 0.99
-"""Share of calibration texts that satisfy each limit."""
+LEVEL = 0.025
+"""Share of texts like the calibration texts that may be found outside; 1 / (G + 1) if that is larger."""
 
-TRIGRAMS = 400
-"""Number of most frequent character trigrams that represent a language; enough to separate related ones."""
+NEAREST = 10
+"""Number of nearest calibration texts whose mean similarity counts."""
 
-WORDS = 20_000
-"""Number of most widespread words that represent a domain."""
+CHARACTERS = 20_000
+"""Beginning of a text that is compared; the number of words is that of the whole text."""
 
 
 def script(text: str) -> str:
@@ -54,118 +54,115 @@ def script(text: str) -> str:
     return counts.most_common(1)[0][0] if counts else "no known"
 
 
-def _trigrams(text: str) -> Counter[str]:
-    clean = f" {' '.join(words(text))} "
-    return Counter(clean[at : at + 3] for at in range(len(clean) - 2))
+class TextFeatures:
+    """Counts of hashed words and character n-grams.
 
-
-def _cosine(first: Mapping[str, float], second: Mapping[str, float]) -> float:
-    product = sum(value * second.get(key, 0.0) for key, value in first.items())
-    lengths = [math.sqrt(sum(value * value for value in side.values())) for side in (first, second)]
-    return product / (lengths[0] * lengths[1]) if min(lengths) > 0 else 0.0
-
-
-@dataclass(frozen=True)
-class DomainCheck:
-    """Properties of the calibration texts, and limits on how far a new text may deviate from them.
-
-    Attributes:
-        scripts: scripts in which the texts are mainly written.
-        shortest: smallest number of words in domain.
-        longest: largest number of words in domain.
-        trigrams: character trigram → mean frequency.
-        least_trigrams: smallest cosine similarity with `trigrams` in domain.
-        words: the most widespread words.
-        least_words: smallest share of a text's words that must be among `words`.
+    Args:
+        texts: N texts.
     """
 
-    scripts: tuple[str, ...]
-    shortest: float
-    longest: float
-    trigrams: Mapping[str, float]
-    least_trigrams: float
-    words: frozenset[str]
-    least_words: float
+    def __init__(self, texts: Sequence[str]) -> None:
+        beginnings = [text[:CHARACTERS] for text in texts]
+        self.counts = [
+            HashingVectorizer(n_features=2**18, norm=None, alternate_sign=False, **settings).transform(beginnings)
+            for settings in ({"analyzer": words}, {"analyzer": "char_wb", "ngram_range": (2, 4)})
+        ]
 
-    @classmethod
-    def fit(cls, texts: Sequence[str], groups: Sequence[Hashable] | None = None) -> "DomainCheck":
-        """Estimate the properties and limits from calibration texts.
 
-        Args:
-            texts: (N,) texts, N ≥ 1.
-            groups: (N,) group of each text, left out when the limit for that text is estimated; None if all are
-                independent.
-        """
-        lengths = np.log([max(1, len(words(text))) for text in texts])
-        trigrams, least_trigrams = _trigram_profile(texts)
-        vocabulary, least_words = _vocabulary(texts, group_index(groups, len(texts)).tolist())
-        low, high = np.quantile(lengths, [1 - COVERAGE, COVERAGE])
-        slack = math.log(1.25)
-        return cls(
-            scripts=tuple(sorted({script(text) for text in texts})),
-            shortest=math.exp(low - slack),
-            longest=math.exp(high + slack),
-            trigrams=trigrams,
-            least_trigrams=least_trigrams,
-            words=vocabulary,
-            least_words=least_words,
+class DomainCheck:
+    """Conformal test of whether a new text is like the calibration non-members.
+
+    Args:
+        texts: (n,) calibration non-members, n ≥ 1.
+        groups: (n,) group of each; a text is not compared with its own group, and every group has one vote. None if all
+            are independent.
+        background: texts of any kind, other than those and the new ones, that say which words are common.
+    """
+
+    def __init__(
+        self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, background: Sequence[str] = ()
+    ) -> None:
+        self.texts = list(texts)
+        self.group = group_index(groups, len(texts))
+        self.features = TextFeatures(self.texts)
+        self._weighting = [TfidfTransformer(sublinear_tf=True, use_idf=bool(background)) for _ in self.features.counts]
+        for weighting, counts in zip(self._weighting, TextFeatures(background or texts[:1]).counts, strict=True):
+            weighting.fit(counts)
+        self._rows = self._weighted(self.features)
+        similar = self._similarity(self.features)
+        similar[self.group[:, None] == self.group[None, :]] = -np.inf
+        self._nearest = -np.sort(-similar, axis=1)[:, :NEAREST]
+        self._length = np.log([max(1, len(words(text))) for text in self.texts])
+        self._script = np.array([script(text) for text in self.texts])
+        self._shared = {
+            name: np.unique(self.group[self._script == name]).size > 1 for name in np.unique(self._script).tolist()
+        }
+        self._vote = 1 / np.bincount(self.group)[self.group]
+
+    @property
+    def groups(self) -> int:
+        """G, the number of groups of calibration texts."""
+        return int(self.group.max()) + 1
+
+    @property
+    def rank(self) -> int:
+        """r: a text is outside if p ≤ r / (G + 1)."""
+        return max(1, math.floor(LEVEL * (self.groups + 1) + 1e-9))
+
+    def p_values(self, texts: Sequence[str]) -> FloatArray:
+        """(N,) conformal p-value of each new text; it does not depend on the other new texts."""
+        return np.array([p for p, _ in self._judged(texts)], dtype=np.float64)
+
+    def outside(self, texts: Sequence[str]) -> list[str]:
+        """(N,) reason why each text is unlike the calibration texts; empty for a text that is like them."""
+        limit = self.rank / (self.groups + 1) + 1e-9
+        return [reason if p <= limit else "" for p, reason in self._judged(texts)]
+
+    def _judged(self, texts: Sequence[str]) -> list[tuple[float, str]]:
+        """p-value of each text, and what is most unusual about it."""
+        if not texts:
+            return []
+        similar = self._similarity(TextFeatures(texts))
+        return [self._judge(text, row) for text, row in zip(texts, similar, strict=True)]
+
+    def _judge(self, text: str, similar: FloatArray) -> tuple[float, str]:
+        count, letters = len(words(text)), script(text)
+        near = _mean_of_nearest(np.column_stack([self._nearest, similar]))
+        nearness = np.append(near, _mean_of_nearest(similar[None, :]))
+        length = np.append(self._length, math.log(max(1, count)))
+        lone = np.array([not self._shared[name] and name != letters for name in self._script.tolist()])
+        strange = np.append(lone, letters not in self._shared)
+        deviations = np.stack(
+            [np.where(strange, np.inf, 0.0), np.abs(_standard(length)), -_standard(nearness)]
+        )  # (3, n + 1), the new text last
+        novelty = deviations.max(axis=0)
+        p = float((1 + self._vote @ (novelty[:-1] >= novelty[-1] - 1e-12)) / (self.groups + 1))
+        shortest, longest = np.exp([self._length.min(), self._length.max()]).round().astype(int)
+        reasons = (
+            f"written in {letters} letters; calibrated on {', '.join(sorted(self._shared))}",
+            f"length {count} words; the calibration texts have {shortest} to {longest}",
+            "language or vocabulary unlike the calibration texts",
         )
+        return p, reasons[int(deviations[:, -1].argmax())]
 
-    def out_of_domain(self, text: str) -> str | None:
-        """Reason why the text does not resemble the calibration texts; None if it does."""
-        tokens = words(text)
-        written = script(text)
-        if written not in self.scripts:
-            return f"written in {written} letters; calibrated on {', '.join(self.scripts)}"
-        if not self.shortest <= len(tokens) <= self.longest:
-            return f"length {len(tokens)} words; calibrated on {math.ceil(self.shortest)} to {math.floor(self.longest)}"
-        similarity = _cosine(_trigrams(text), self.trigrams)
-        if similarity < self.least_trigrams:
-            return (
-                f"language or spelling unlike the calibration texts: trigram similarity {similarity:.2f}, "
-                f"at least {self.least_trigrams:.2f} expected"
-            )
-        share = sum(word in self.words for word in tokens) / max(1, len(tokens))
-        if share < self.least_words:
-            return (
-                f"vocabulary unlike the calibration texts: {share:.0%} of the words occur in them, "
-                f"at least {self.least_words:.0%} expected"
-            )
-        return None
+    def _weighted(self, features: TextFeatures) -> sparse.csr_matrix:
+        """(N, D) rows whose scalar product is the mean of the cosines by words and by characters."""
+        parts = (w.transform(c) for w, c in zip(self._weighting, features.counts, strict=True))
+        return sparse.csr_matrix(sparse.hstack([part / math.sqrt(2) for part in parts]))
 
-    def to_dict(self) -> dict[str, Any]:
-        """The check as JSON-serialisable values."""
-        return asdict(self) | {"scripts": list(self.scripts), "words": sorted(self.words)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "DomainCheck":
-        """The inverse of `to_dict`."""
-        return cls(**{**values, "scripts": tuple(values["scripts"]), "words": frozenset(values["words"])})
+    def _similarity(self, features: TextFeatures) -> FloatArray:
+        """(N, n) similarity of texts with the calibration texts, from 0 to 1."""
+        return np.asarray((self._weighted(features) @ self._rows.T).toarray(), dtype=np.float64)
 
 
-def _trigram_profile(texts: Sequence[str]) -> tuple[dict[str, float], float]:
-    """Mean trigram frequencies, and the similarity with the other texts' mean that `COVERAGE` of the texts reach."""
-    frequencies = []
-    total: Counter[str] = Counter()
-    for text in texts:
-        counts = _trigrams(text)
-        size = max(1, counts.total())
-        frequencies.append({key: value / size for key, value in counts.items()})
-        total.update(frequencies[-1])
-    top = dict(total.most_common(TRIGRAMS))
-    similar = [_cosine(own, {key: value - own.get(key, 0.0) for key, value in top.items()}) for own in frequencies]
-    mean = {key: value / len(texts) for key, value in top.items()}
-    return mean, float(np.quantile(similar, 1 - COVERAGE, method="lower")) if len(texts) > 1 else 0.0
+def _mean_of_nearest(similar: FloatArray) -> FloatArray:
+    """(N, M) similarities, -inf for texts that do not count → (N,) mean of the `NEAREST` highest."""
+    nearest = -np.sort(-similar, axis=1)[:, :NEAREST]
+    known = np.isfinite(nearest)
+    total = np.where(known, nearest, 0.0).sum(axis=1)
+    return np.asarray(total / np.maximum(1, known.sum(axis=1)), dtype=np.float64)
 
 
-def _vocabulary(texts: Sequence[str], groups: Sequence[int]) -> tuple[frozenset[str], float]:
-    """Words used by at least two groups, and the share of them that `COVERAGE` of the texts reach without their own."""
-    tokens = [words(text) for text in texts]
-    by_group: dict[int, set[str]] = {}
-    for group, own in zip(groups, tokens, strict=True):
-        by_group.setdefault(group, set()).update(own)
-    groups_of = Counter(word for used in by_group.values() for word in used)
-    top = {word: count for word, count in groups_of.most_common(WORDS) if count >= 2}
-    shares = [sum(top.get(word, 0) >= 3 for word in own) / max(1, len(own)) for own in tokens]
-    limit = float(np.quantile(shares, 1 - COVERAGE, method="lower")) if len(by_group) > 2 else 0.0
-    return frozenset(top), limit
+def _standard(values: FloatArray) -> FloatArray:
+    spread = values.std()
+    return np.asarray((values - values.mean()) / (spread if spread > 1e-12 else 1.0), dtype=np.float64)

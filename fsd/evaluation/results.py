@@ -216,11 +216,11 @@ def judge(
     if held:
         calibration = calibrate(
             member[:held].tolist(),
-            deviation.fsd[best][:held],
+            {name: column[:held] for name, column in deviation.fsd.items()},
             [document.text for document in parts.validation],
             family[:held],
             detector=best,
-            settings=next(detector.settings for detector in detectors if detector.name == best),
+            settings={detector.name: detector.settings for detector in detectors},
         )
     return Results(
         parts=parts,

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from fsd.evaluation import metrics
 from fsd.evaluation.intervals import Estimate
@@ -173,7 +174,15 @@ def reliability(name: str, p_values: FloatArray) -> Figure:
     return figure
 
 
-def verdicts(calibration: ArrayLike, scores: ArrayLike, p_values: ArrayLike, *, threshold: float, fpr: float) -> Figure:
+def verdicts(
+    calibration: ArrayLike,
+    scores: ArrayLike,
+    p_values: ArrayLike,
+    *,
+    threshold: float,
+    fpr: float,
+    groups: int | None = None,
+) -> Figure:
     """Scores of new texts against those of known non-members, and the distribution of their p-values.
 
     Args:
@@ -182,6 +191,9 @@ def verdicts(calibration: ArrayLike, scores: ArrayLike, p_values: ArrayLike, *, 
         p_values: (N,) of the same texts.
         threshold: score from which on a text is called a member; may be infinite.
         fpr: false-positive rate of the threshold.
+        groups: G, the number of independent groups of calibration texts, n by default. They are finite, as are the N
+            texts: of N non-members, the number with p ≤ α is beta-binomial with parameters r = ⌊α (G + 1)⌋ and
+            G + 1 − r; the grey band contains 95 % of it at each α.
     """
     figure = Figure(figsize=(10.0, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -193,8 +205,14 @@ def verdicts(calibration: ArrayLike, scores: ArrayLike, p_values: ArrayLike, *, 
     edges = _histograms(left, sides, tail=0.005)
     if edges[0] <= threshold <= edges[-1]:
         left.axvline(threshold, color="black", linewidth=1.2, label=f"threshold for {fpr:.1%}")
-    right.plot(ALPHA, _share_up_to(p_values), color=FSD, linewidth=1.7, label="these texts")
-    right.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, label="non-members only")
+    if new.size:
+        places = (groups or known.size) + 1
+        alpha = ALPHA[(1 / places <= ALPHA) & (ALPHA < 1)]
+        rank = np.floor(alpha * places + 1e-9)
+        low, high = (stats.betabinom(new.size, rank, places - rank).ppf(end) / new.size for end in (0.025, 0.975))
+        right.fill_between(alpha, low, high, color="#dddddd", label="non-members only, 95 %")
+        right.plot(ALPHA, _share_up_to(p_values), color=FSD, linewidth=1.7, label="these texts")
+    right.plot([0, 1], [0, 1], color=GREY, linewidth=0.9)
     right.axvline(fpr, color="black", linewidth=1.2, label=f"chosen error rate {fpr:.1%}")
     right.set(xlim=(0, 1), ylim=(0, 1.02))
     _finish(left, "score (higher = more likely a member)", "share of texts", "Scores")

@@ -31,6 +31,7 @@ _REQUIREMENTS = ("mlflow", "numpy", "pandas", "peft", "safetensors", "torch", "t
 # prefix. None means as in the run.
 _SETTINGS = {"serving_model": None, "serving_device": "auto", "serving_dtype": None}
 _FPR = 0.05
+_FDR = 0.1
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def register(
             checksums are copied.
         code: Python file that calls `mlflow.models.set_model`. The model's `context.artifacts["adapter"]` is the
             adapter's folder, and the files are next to it. `context.model_config` holds serving_model, serving_device
-            and serving_dtype; `params` holds the false-positive rate `fpr`.
+            and serving_dtype; `params` holds the false-positive rate `fpr` and the false discovery rate `fdr`.
         validation_score: score by which versions of that name are compared; NaN ranks last.
         files: file name → path or text of each file to save with the adapter, such as calibration.json.
         tags: tags of the version; those in `COMPARED` make it comparable with others.
@@ -149,11 +150,11 @@ def _log_model(run: Run, artifacts: Mapping[str, Path], code: Path) -> str:
         from mlflow.models import ModelSignature
         from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
-    columns = {"score": "double", "p_value": "double", "verdict": "string", "warning": "string"}
+    columns = {"score": "double", "p_value": "double", "verdict": "string", "warning": "string", "selected": "boolean"}
     signature = ModelSignature(
         inputs=Schema([ColSpec("string", "text")]),
         outputs=Schema([ColSpec(kind, name) for name, kind in columns.items()]),
-        params=ParamSchema([ParamSpec("fpr", "double", _FPR)]),
+        params=ParamSchema([ParamSpec("fpr", "double", _FPR), ParamSpec("fdr", "double", _FDR)]),
     )
     with quiet():
         logged = mlflow.pyfunc.log_model(

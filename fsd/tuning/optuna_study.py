@@ -1,16 +1,14 @@
 """Optuna studies that several processes can share, and that continue after an interruption."""
 
 import json
-import os
-import signal
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from multiprocessing import active_children, get_context, parent_process
-from typing import Any, cast
+from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 import optuna
@@ -78,13 +76,8 @@ def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) 
                     pool.submit(run_trials, task, name, config, deadline, show_progress=worker == 0)
                     for worker in range(config.workers)
                 ]
-                try:
-                    for job in as_completed(jobs):
-                        job.result()
-                except BaseException:
-                    for worker in active_children():  # they offer their trials again, and end
-                        os.kill(cast("int", worker.pid), signal.SIGINT)
-                    raise
+                for job in as_completed(jobs):
+                    job.result()
         study = optuna.load_study(study_name=name, storage=open_storage(config.storage))
         records = [_record(task, trial) for trial in study.get_trials(deepcopy=False, states=FINISHED)]
         if not any(record.state == "complete" for record in records):
@@ -148,9 +141,7 @@ def run_trials(task: Task, name: str, config: TuneConfig, deadline: float | None
         def after_trial(study: optuna.Study, trial: FrozenTrial) -> None:
             nonlocal failures
             failures = failures + 1 if trial.state == TrialState.FAIL else 0
-            parent = parent_process()
-            orphaned = parent is not None and not parent.is_alive()  # the command of this worker was killed
-            if failures >= MAX_FAILURES or done() >= wanted or orphaned:
+            if failures >= MAX_FAILURES or done() >= wanted:
                 study.stop()
             bar.update(1)
 

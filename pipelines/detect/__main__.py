@@ -25,6 +25,10 @@ class DetectConfig:
     """Adapter with its calibration: models:/fsd-arxiv@champion, models:/fsd-arxiv/3, runs:/<id> or a folder."""
     fpr: float = 0.05
     """False-positive rate: share of non-members that may be called members."""
+    fdr: float = 0.1
+    """False discovery rate of the column `selected`: share of selected texts that may be non-members, on average."""
+    storey: bool = False
+    """Estimate the share of non-members for `selected` (Storey), which selects more if many texts are members."""
     known: tuple[str, ...] = ()
     """Texts known to be non-members, of the same source, time and kind as FILE; adds a test of FILE as a whole."""
     columns: str = ""
@@ -45,10 +49,12 @@ class DetectConfig:
 def main(config: DetectConfig) -> None:
     """Read the texts, load the classifier, judge, write, track and print."""
     from fsd import tracking
+    from fsd.evaluation.discoveries import check_fdr
     from pipelines.common import datasets
     from pipelines.detect import report, verdicts
     from pipelines.detect.classifier import MembershipClassifier
 
+    check_fdr(config.fdr)
     documents, cleaned = datasets.read_cleaned(config.files, config.columns, config.cleaning)
     known, unknown = datasets.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
     check_outputs(config)
@@ -60,7 +66,14 @@ def main(config: DetectConfig) -> None:
     tags = {"task": "detect", "adapter": adapter}
     with tracking.run(f"fsd-{classifier.domain}", "detect", params=flags(config), tags=tags) as run:
         result = verdicts.judge(
-            classifier, documents, fpr=config.fpr, test_scores=test_scores, known=known, seed=config.seed
+            classifier,
+            documents,
+            fpr=config.fpr,
+            fdr=config.fdr,
+            storey=config.storey,
+            test_scores=test_scores,
+            known=known,
+            seed=config.seed,
         )
         result = replace(result, remarks=[*cleaned, *unknown])
         page = report.page(result, classifier, adapter, config.files)
@@ -76,13 +89,12 @@ def check_outputs(config: DetectConfig) -> None:
     from fsd.errors import UsageError
     from pipelines.common.output import check_path, check_table_path
 
-    inputs = [*config.files, *config.known]
     if config.out:
-        check_table_path(Path(config.out), inputs)
+        check_table_path(Path(config.out))
     if config.report:
         if not config.report.lower().endswith((".html", ".htm")):
             raise UsageError(f"report must end in .html; got {config.report}")
-        check_path(Path(config.report), inputs)
+        check_path(Path(config.report))
 
 
 if __name__ == "__main__":

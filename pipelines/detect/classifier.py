@@ -4,19 +4,25 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 import detectors
+from detectors import Detector
 from fsd import tracking
 from fsd.config import ModelConfig
+from fsd.data.documents import Document
 from fsd.data.near_duplicates import NGRAM, words
+from fsd.data.near_duplicates import families as near_duplicate_families
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.evaluation.audit_summary import AuditSummary
-from fsd.evaluation.calibration import Calibration
+from fsd.evaluation.calibration import TOLERANCE, Calibration
+from fsd.evaluation.discoveries import check_fdr, discoveries
+from fsd.evaluation.domain_check import DomainCheck
+from fsd.evaluation.exchangeability import Exchangeability, exchangeability
 from fsd.models import adapters, language_model
 from fsd.scoring.deviation import evaluate, usable
 from fsd.scoring.scorers import TABLE, build_scorers, view_inputs
@@ -25,8 +31,22 @@ from pipelines.common.adapter_files import AUDIT, CALIBRATION, FILES, SETUP, UNS
 from pipelines.common.detection import cheap
 
 MEMBER, NOT_SHOWN, OUT_OF_DOMAIN = "member", "not shown", "outside the calibrated domain"
+FDR = 0.1
+"""Default false discovery rate."""
 TRAINED_OVERLAP = 0.2
 """A text counts as trained on if at least this share of its 7-grams occurs in the adapter's training texts."""
+
+
+class Classified(NamedTuple):
+    """Verdicts on texts, and the test on which they rest.
+
+    Attributes:
+        table: N rows (see `MembershipClassifier.verdicts`).
+        exchangeability: of the texts with the calibration texts; None if the adapter was trained on all of them.
+    """
+
+    table: pd.DataFrame
+    exchangeability: Exchangeability | None
 
 
 class MembershipClassifier:
@@ -59,7 +79,9 @@ class MembershipClassifier:
         self.setup = json.loads(files[SETUP].read_text(encoding="utf-8"))
         self.config = _model_config(self.setup, files.get(TABLE), overrides)
         self.detector = detectors.load(self.calibration.detector, **self.calibration.settings)
+        self.candidates = [detectors.load(one.detector, **one.settings) for one in self.calibration.candidates]
         self.unseen = [document.text for document in read_files([files[UNSEEN]])]
+        self.domain_check = DomainCheck(self.calibration.texts, self.calibration.families, background=self.unseen)
         self._trained = {ngram for text in self.unseen for ngram in _ngrams(text)}
         self.language_model = language_model.load(self.config)
         adapters.attach(self.language_model, adapter)
@@ -72,9 +94,12 @@ class MembershipClassifier:
         return str(self.setup["domain"])
 
     def scores(self, texts: Sequence[str]) -> FloatArray:
-        """(N,) score of each text by the calibrated detector."""
-        deviation = evaluate(texts, [self.detector], self.scorers, self.inputs)
-        return (deviation.fsd if self.calibration.state == "fsd" else deviation.base)[self.detector.name]
+        """(N,) score of each text by the detector that was chosen on validation."""
+        return self._scores(texts, [self.detector])[self.calibration.detector]
+
+    def _scores(self, texts: Sequence[str], candidates: Sequence[Detector]) -> Scores:
+        deviation = evaluate(texts, candidates, self.scorers, self.inputs)
+        return deviation.fsd if self.calibration.state == "fsd" else deviation.base
 
     def fsd_scores(self, texts: Sequence[str]) -> Scores:
         """Detector → (N,) FSD of each text, by the detectors of the run that need one or two forward passes."""
@@ -87,43 +112,70 @@ class MembershipClassifier:
         ngrams = _ngrams(text)
         return len(ngrams & self._trained) >= TRAINED_OVERLAP * len(ngrams)
 
-    def warning(self, text: str) -> str:
-        """Reason why no verdict can be given on the text; empty if one can."""
-        if self.trained_on(text):
-            return "the adapter itself was trained on this text or large parts of it"
-        return self.calibration.domain_check.out_of_domain(text) or ""
+    def warnings(self, texts: Sequence[str]) -> list[str]:
+        """(N,) reason why no verdict can be given on each text, whatever the others are; empty if one can."""
+        trained = "the adapter itself was trained on this text or large parts of it"
+        outside = self.domain_check.outside(texts)
+        return [trained if self.trained_on(text) else why for text, why in zip(texts, outside, strict=True)]
 
-    def verdicts(self, texts: Sequence[str], *, fpr: float) -> pd.DataFrame:
-        """Classify texts; the result for a text does not depend on the others.
+    def classify(
+        self,
+        texts: Sequence[str],
+        *,
+        fpr: float,
+        families: Sequence[int] | None = None,
+        fdr: float = FDR,
+        storey: bool = False,
+    ) -> Classified:
+        """Classify texts, after a test whether they are exchangeable with the calibration texts.
 
         Args:
             texts: N ≥ 1 texts.
             fpr: false-positive rate: share of non-members that may be called members.
-
-        Returns:
-            N rows with score, p_value, verdict and warning. The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`; it is
-            `OUT_OF_DOMAIN` for a text with a warning, to which the error rate does not apply.
+            families: (N,) number of the family of each text; None to find near-duplicates among the texts.
+            fdr: false discovery rate of the column `selected`.
+            storey: whether `selected` rests on Storey's estimate of the share of non-members.
 
         Raises:
-            UsageError: if there is no text, a text is blank, or the calibration does not support the rate.
+            UsageError: if there is no text, a text is blank, or the calibration does not support the rates.
         """
         if not texts:
             raise UsageError("at least one text must be given; got none")
         for row, text in enumerate(texts):
             if not isinstance(text, str) or not text.strip():
                 raise UsageError(f"text must be a string that is not blank; got {text!r} in row {row}")
-        threshold = self.calibration.threshold_at(fpr)
-        scores = self.scores(texts)
-        warnings = [self.warning(text) for text in texts]
-        verdict = np.where(scores >= threshold, MEMBER, NOT_SHOWN)
-        return pd.DataFrame(
-            {
-                "score": scores,
-                "p_value": self.calibration.p_values(scores),
-                "verdict": [OUT_OF_DOMAIN if warning else v for v, warning in zip(verdict, warnings, strict=True)],
-                "warning": warnings,
-            }
+        self.calibration.threshold_at(fpr)
+        check_fdr(fdr)
+        family = near_duplicate_families([Document(text) for text in texts]) if families is None else families
+        warnings = self.warnings(texts)
+        new = [at for at, text in enumerate(texts) if not self.trained_on(text)]
+        test = None
+        if new:
+            test = exchangeability(self.domain_check, [texts[at] for at in new], [family[at] for at in new])
+            if test.rejected:
+                reason = f"the texts together are not exchangeable with the calibration texts (p = {test.p:.2g})"
+                warnings = [warning or reason for warning in warnings]
+        judged = [at for at, warning in enumerate(warnings) if not warning]
+        table = pd.DataFrame(
+            {"score": np.nan, "p_value": np.nan, "verdict": OUT_OF_DOMAIN, "warning": warnings, "selected": False}
         )
+        if judged:
+            scores = self._scores([texts[at] for at in judged], self.candidates)
+            p_values = self.calibration.p_values(scores)
+            table.loc[judged, "score"] = scores[self.calibration.detector]
+            table.loc[judged, "p_value"] = p_values
+            table.loc[judged, "verdict"] = np.where(p_values <= fpr + TOLERANCE, MEMBER, NOT_SHOWN)
+            table.loc[judged, "selected"] = discoveries(p_values, [family[at] for at in judged], fdr=fdr, storey=storey)
+        return Classified(table, test)
+
+    def verdicts(self, texts: Sequence[str], *, fpr: float, **options: Any) -> pd.DataFrame:
+        """The table of `classify`: N rows with score, p_value, verdict, warning and selected.
+
+        The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`; it is `OUT_OF_DOMAIN` for a text with a warning, which is
+        not scored and has no p-value, since the error rate does not apply to it. The score is by the detector that was
+        chosen on validation.
+        """
+        return self.classify(texts, fpr=fpr, **options).table
 
 
 def _model_config(setup: Mapping[str, Any], table: Path | None, overrides: Mapping[str, Any]) -> ModelConfig:

@@ -4,6 +4,7 @@ Versions keep the copy of their release, so `MembershipClassifier(folder, model=
 `verdicts` must not change.
 """
 
+import logging
 from typing import Any
 
 import mlflow
@@ -11,6 +12,19 @@ import pandas as pd
 
 from fsd.errors import UsageError
 from pipelines.detect.classifier import MembershipClassifier
+
+DEFAULTS = {"fpr": 0.05, "fdr": 0.1}
+"""Parameters of `predict`."""
+
+
+def _refuse_unknown(record: logging.LogRecord) -> bool:
+    """Raise an error in place of MLflow's warning that it ignores a misspelt parameter and uses the default."""
+    message = record.getMessage()
+    if message.startswith("Unrecognized params") and all(repr(name) in message for name in DEFAULTS):
+        raise mlflow.MlflowException.invalid_parameter_value(
+            f"params must be among {', '.join(DEFAULTS)}; got {message.split('[', 1)[1].split(']')[0]}"
+        )
+    return True
 
 
 class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports are skipped by mypy
@@ -20,18 +34,29 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
         """Load the base model, adapter and calibration."""
         settings = {name.removeprefix("serving_"): value for name, value in (context.model_config or {}).items()}
         self.classifier = MembershipClassifier(context.artifacts["adapter"], **settings)
+        logging.getLogger("mlflow.models.utils").addFilter(_refuse_unknown)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Verdicts on the texts in column `text` at the false-positive rate `params["fpr"]`, .05 by default.
+        """Verdicts on the texts in column `text` at the rates in `params`, `DEFAULTS` if there are none.
+
+        Texts without a verdict are not scored: score and p_value are None.
 
         Raises:
             MlflowException: INVALID_PARAMETER_VALUE (status 400), with the message of the UsageError, for a blank text
-                or a rate that the calibration does not support.
+                or a rate that is not a number or that the calibration does not support.
         """
         try:
-            return self.classifier.verdicts(model_input["text"].tolist(), fpr=float((params or {}).get("fpr", 0.05)))
+            rates = {name: _rate(name, (params or {}).get(name, default)) for name, default in DEFAULTS.items()}
+            table = self.classifier.verdicts(model_input["text"].tolist(), **rates)
         except UsageError as error:
             raise mlflow.MlflowException.invalid_parameter_value(str(error)) from error
+        return table.astype(object).where(table.notna(), None)  # JSON has no NaN
+
+
+def _rate(name: str, value: Any) -> float:
+    if not isinstance(value, int | float):
+        raise UsageError(f"{name} must be a number; got {'null' if value is None else repr(value)}")
+    return float(value)
 
 
 mlflow.models.set_model(Model())

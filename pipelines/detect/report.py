@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fsd.errors import UsageError
+from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.intervals import Estimate
 from fsd.reporting import console, figures, html
 from fsd.tracking import Run
@@ -53,7 +54,8 @@ def show(verdicts: Verdicts) -> None:
     rest = max(0, len(verdicts.documents) - TERMINAL_ROWS)
     title = f"{_count(len(verdicts.documents), 'text')}, lowest p-values first" + (f" ({rest:,} more)" if rest else "")
     rows = _rows(verdicts, TERMINAL_ROWS, TERMINAL_CHARACTERS)
-    console.table(["from", "text", "score", "p", "verdict"], rows, conclusions(verdicts), title=title, left=(0, 1, 4))
+    headings = ["from", "text", "score", "p", "verdict", f"FDR {verdicts.fdr:.0%}"]
+    console.table(headings, rows, conclusions(verdicts), title=title, left=(0, 1, 4, 5))
 
 
 def conclusions(verdicts: Verdicts) -> list[str]:
@@ -61,10 +63,11 @@ def conclusions(verdicts: Verdicts) -> list[str]:
     calibration, called, outside = verdicts.calibration, verdicts.count(MEMBER), verdicts.count(OUT_OF_DOMAIN)
     rate = calibration.rate(verdicts.fpr)
     lines = [
+        *_exchangeability(verdicts.exchangeability),
         f"{called} of {_count(len(verdicts.documents), 'text')} {_are(called)} called members of the training data, at "
         f"a false-positive rate of {verdicts.fpr:.1%}; membership is not shown for {verdicts.count(NOT_SHOWN)}; "
         f"{outside} {_are(outside)} outside the calibrated domain and cannot be judged",
-        *([_chance(verdicts, called)] if verdicts.in_domain > 1 else []),
+        *([_chance(verdicts, called), _selected(verdicts)] if verdicts.in_domain > 1 else []),
         f"the false-positive rate of {verdicts.fpr:.1%} holds on average over calibration sets: this calibration rests "
         f"on {calibration.groups} held-out non-members, and the rate of its threshold is between {rate.low:.1%} and "
         f"{rate.high:.1%} with 95 % confidence",
@@ -107,6 +110,26 @@ def _chance(verdicts: Verdicts, called: int) -> str:
         return start
     calls = "call is" if called == 1 else "calls together are"
     return f"{start}: {called} such {calls} no evidence of membership"
+
+
+def _selected(verdicts: Verdicts) -> str:
+    """How many texts are selected at the false discovery rate."""
+    selected = int(verdicts.table["selected"].sum())
+    start = f"at a false discovery rate of {verdicts.fdr:.0%}, {_count(selected, 'text')} {_are(selected)} selected"
+    if not selected:
+        return f"{start}: no set of these calls is free enough of false ones"
+    return f"{start}: on average at most {verdicts.fdr:.0%} of such a selection are non-members (groups count once)"
+
+
+def _exchangeability(test: Exchangeability | None) -> list[str]:
+    if test is None or not test.rejected:
+        return []
+    apart = "" if test.auc is None else f"; a classifier on their words tells the two apart with AUC {test.auc:.2f}"
+    return [
+        "WARNING: no verdict is given, since the texts are not exchangeable with the calibration texts "
+        f"(p = {test.p:.2g}{apart}) and the error rate does not hold for them; judge texts of one kind at a time, by "
+        "an adapter whose non-members are of that kind"
+    ]
 
 
 def _measurement(measured: Measured, fpr: float) -> str:
@@ -157,7 +180,7 @@ def _dataset(dataset: DatasetComparison) -> list[str]:
 
 def _order(verdicts: Verdicts) -> list[int]:
     """Row numbers: judged texts by p-value, then those out of domain."""
-    table = verdicts.table
+    table = verdicts.table.fillna({"p_value": 1.0, "score": 0.0})
     return sorted(
         range(len(table)), key=lambda at: (bool(table["warning"][at]), table["p_value"][at], -table["score"][at], at)
     )
@@ -171,19 +194,20 @@ def _rows(verdicts: Verdicts, number: int, characters: int) -> list[list[str]]:
         text = " ".join(document.text.split())
         beginning = text if len(text) <= characters else text[: characters - 1].rstrip() + "…"
         verdict = f"{row.verdict}: {row.warning}" if row.warning else str(row.verdict)
-        rows.append([Path(document.source).name, beginning, f"{row.score:.4g}", html.p_shown(row.p_value), verdict])
+        score, p = ("–", "–") if row.warning else (f"{row.score:.4g}", html.p_shown(row.p_value))
+        rows.append([Path(document.source).name, beginning, score, p, verdict, "selected" if row.selected else ""])
     return rows
 
 
 def figure(verdicts: Verdicts) -> bytes:
     """PNG of the scores and p-values of the judged texts against the calibration."""
-    judged = verdicts.table[verdicts.table["warning"] == ""]
-    table = judged if len(judged) else verdicts.table
+    table = verdicts.table[verdicts.table["warning"] == ""]
     return figures.png(
         figures.verdicts(
             verdicts.calibration.scores,
             table["score"].to_numpy(),
             table["p_value"].to_numpy(),
+            groups=verdicts.calibration.groups,
             threshold=verdicts.calibration.threshold_at(verdicts.fpr),
             fpr=verdicts.fpr,
         )
@@ -196,8 +220,10 @@ def page(verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, fil
     names = ", ".join(Path(file).name for file in files)
     caption = (
         "Left: scores of the texts to be judged and of texts known not to be in the training data; texts to the right "
-        "of the black line are called members. Right: share of texts with a p-value up to each level; texts that were "
-        "not in the training data follow the grey line, members rise above it on the left."
+        "of the black line are called members, as long as the same detector is the best one with that text among the "
+        "non-members. Right: share of texts with a p-value up to each level. For texts none of which was in the "
+        "training data, the curve is within the grey band at each level in 95 of 100 cases; members raise it on the "
+        "left."
     )
     return html.render(
         title="Were these texts in the training data?",
@@ -229,7 +255,11 @@ def _method(verdicts: Verdicts, classifier: MembershipClassifier) -> list[str]:
         f"if its p-value is at most {verdicts.fpr:g}; otherwise its membership is “not shown”, which does not mean "
         "that it was not in the training data.",
         "A text that differs from the comparison texts in language, length or subject gets no verdict, because the "
-        "error rate does not apply to it; nor does a text on which the model was fine-tuned.",
+        "error rate does not apply to it; nor does a text on which the model was fine-tuned. If the texts together "
+        "differ from the comparison texts, as a classifier that uses only their words shows, none of them gets a "
+        "verdict.",
+        f"Among many texts, some are called members by chance. The texts marked as selected are chosen such that, on "
+        f"average, at most {verdicts.fdr:.0%} of them were not in the training data.",
     ]
     if verdicts.dataset:
         paragraphs.append(
@@ -262,9 +292,9 @@ def _texts(verdicts: Verdicts) -> html.Table:
     return html.Table(
         caption="Lowest p-values first; texts without a verdict last. Texts called members are highlighted."
         + (f" {rest:,} more are in the file of verdicts." if rest else ""),
-        head=["From", "Beginning of the text", "Score", "p", "Verdict"],
+        head=["From", "Beginning of the text", "Score", "p", "Verdict", f"FDR {verdicts.fdr:.0%}"],
         rows=rows,
-        left=(0, 1, 4),
+        left=(0, 1, 4, 5),
         marked=[at for at, row in enumerate(rows) if row[4] == MEMBER],
     )
 

@@ -13,10 +13,11 @@ from fsd.data.near_duplicates import families, near_duplicates
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, controls
 from fsd.evaluation.audit_summary import AuditSummary
-from fsd.evaluation.calibration import Calibration, observed_rate
+from fsd.evaluation.calibration import TOLERANCE, Calibration, observed_rate
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
+from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.intervals import BoolArray, Estimate
-from pipelines.detect.classifier import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, MembershipClassifier
+from pipelines.detect.classifier import FDR, MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, MembershipClassifier
 
 
 class Measured(NamedTuple):
@@ -62,12 +63,14 @@ class Verdicts:
 
     Attributes:
         documents: the N texts.
-        table: N rows with score, p_value, verdict and warning.
+        table: N rows with score, p_value, verdict, warning and selected.
         fpr: false-positive rate chosen by the user.
         calibration: calibration of the detector.
         measured: error rates on labelled texts.
         dataset: comparison of all texts with known non-members; None if there are none.
         audit: of the run that made the adapter; None if it is not known.
+        exchangeability: of the texts with the calibration texts; None if the adapter was trained on all of them.
+        fdr: false discovery rate of the column `selected`.
         remarks: what was left out.
     """
 
@@ -78,6 +81,8 @@ class Verdicts:
     measured: Sequence[Measured]
     dataset: DatasetComparison | None
     audit: AuditSummary | None
+    exchangeability: Exchangeability | None
+    fdr: float
     remarks: Sequence[str] = ()
 
     def count(self, verdict: str) -> int:
@@ -103,7 +108,10 @@ class Verdicts:
             "detect/not_shown": float(self.count(NOT_SHOWN)),
             "detect/outside": float(self.count(OUT_OF_DOMAIN)),
             "detect/texts": float(len(self.documents)),
+            "detect/selected": float(self.table["selected"].sum()),
         }
+        if self.exchangeability:
+            values["detect/exchangeability_p"] = self.exchangeability.p
         for measured in self.measured:
             if measured.fpr:
                 values[f"detect/{measured.key}_fpr"] = measured.fpr.value
@@ -119,6 +127,8 @@ def judge(
     documents: Sequence[Document],
     *,
     fpr: float,
+    fdr: float = FDR,
+    storey: bool = False,
     test_scores: pd.DataFrame | None = None,
     known: Sequence[Document] = (),
     seed: int = 0,
@@ -129,6 +139,8 @@ def judge(
         classifier: the classifier.
         documents: N ≥ 1 texts; error rates are measured on those with labels.
         fpr: chosen false-positive rate.
+        fdr: chosen false discovery rate of the column `selected`.
+        storey: whether `selected` rests on Storey's estimate of the share of non-members.
         test_scores: scores.parquet of the adapter's run, if available.
         known: matched texts known to be non-members, for dataset inference; none for verdicts on single texts alone.
         seed: random seed for dataset inference.
@@ -137,22 +149,26 @@ def judge(
         UsageError: if the calibration does not support the rate, and as for `compare_dataset`.
     """
     calibration = classifier.calibration
-    threshold = calibration.threshold_at(fpr)
+    calibration.threshold_at(fpr)
     dataset = compare_dataset(classifier, documents, known, seed=seed) if known else None
-    table = classifier.verdicts([document.text for document in documents], fpr=fpr)
+    texts, family = [document.text for document in documents], families(documents)
+    table, test = classifier.classify(texts, fpr=fpr, families=family, fdr=fdr, storey=storey)
     measured = []
     if test_scores is not None:
-        test = test_scores[test_scores["split"] == "test"]
-        called = (test[f"{calibration.detector}.{calibration.state}"] >= threshold).to_numpy()
-        member = (test["label"] == 1).to_numpy()
-        measured.append(_measure("test", "the adapter's own test texts", member, called, test["group"].tolist()))
+        held_out = test_scores[test_scores["split"] == "test"]
+        names = [candidate.detector for candidate in calibration.candidates]
+        columns = {name: held_out[f"{name}.{calibration.state}"].to_numpy(np.float64) for name in names}
+        called = calibration.p_values(columns) <= fpr + TOLERANCE
+        member = (held_out["label"] == 1).to_numpy()
+        measured.append(_measure("test", "the adapter's own test texts", member, called, held_out["group"].tolist()))
     labelled = [at for at, d in enumerate(documents) if d.member is not None and not table["warning"][at]]
     if labelled:
         called = (table["verdict"] == MEMBER).to_numpy()[labelled]
         member = np.array([bool(documents[at].member) for at in labelled])
-        groups = families([documents[at] for at in labelled])
-        measured.append(_measure("labelled", "the labelled texts given", member, called, groups))
-    return Verdicts(documents, table, fpr, calibration, measured, dataset, classifier.audit)
+        measured.append(
+            _measure("labelled", "the labelled texts given", member, called, [family[at] for at in labelled])
+        )
+    return Verdicts(documents, table, fpr, calibration, measured, dataset, classifier.audit, test, fdr)
 
 
 def _measure(key: str, name: str, member: BoolArray, called: BoolArray, groups: Sequence[Hashable]) -> Measured:
@@ -176,7 +192,11 @@ def compare_dataset(
     labelled_member = next((d for d in known if d.member), None)
     if labelled_member:
         raise UsageError(f"known must hold texts that are non-members; {labelled_member.source} is labelled a member")
-    sides = [[d for d in side if not classifier.warning(d.text)] for side in (suspect, known)]
+    warnings = [classifier.warnings([d.text for d in side]) for side in (suspect, known)]
+    sides = [
+        [d for d, warning in zip(side, why, strict=True) if not warning]
+        for side, why in zip((suspect, known), warnings, strict=True)
+    ]
     shared = ({d.group for d in sides[0]} & {d.group for d in sides[1]}) - {""}
     if shared:
         raise UsageError(f"known must hold other groups than the texts to be judged; both have {min(shared)!r}")

@@ -7,17 +7,15 @@ import pytest
 from scipy import stats
 
 from fsd.errors import UsageError
-from fsd.evaluation.calibration import Calibration, calibrate, observed_rate
-from fsd.evaluation.domain_check import DomainCheck
-
-DOMAIN_CHECK = DomainCheck.fit(["words of text number 0", "words of text number 1"])
+from fsd.evaluation.calibration import Calibration, Candidate, calibrate, observed_rate
+from fsd.evaluation.metrics import auc
 
 
 def _calibrated(scores, labels=None, groups=None):
     scores = np.asarray(scores, dtype=float)
     labels = np.zeros(scores.size, bool) if labels is None else labels
     texts = [f"words of text number {i}" for i in range(scores.size)]
-    return calibrate(labels, scores, texts, groups, detector="loss", settings={"k": 0.2})
+    return calibrate(labels, {"loss": scores}, texts, groups, detector="loss", settings={"loss": {"k": 0.2}})
 
 
 def test_p_value_by_hand_with_a_tie():
@@ -60,9 +58,11 @@ def test_p_values_of_held_out_nonmembers_are_uniform(per_group):
 
 
 def _calibrated_scores(scores, per_group):
-    """A calibration of scores alone, without the cost of fitting the domain check."""
-    weights = (1 / per_group,) * scores.size
-    return Calibration("loss", "fsd", {}, tuple(np.sort(scores).tolist()), weights, DOMAIN_CHECK)
+    """A calibration of scores alone, whose consecutive texts are of one family."""
+    families = tuple(at // per_group for at in range(scores.size))
+    return Calibration(
+        "loss", "fsd", (Candidate("loss", {}, tuple(scores.tolist()), ()),), ("",) * scores.size, families
+    )
 
 
 def test_passages_counted_one_by_one_would_not_be_calibrated():
@@ -111,22 +111,19 @@ def test_json_round_trip_is_exact():
     calibration = _calibrated(np.random.default_rng(2).normal(size=30), groups=[str(i // 3) for i in range(30)])
     again = Calibration.from_json(calibration.to_json())
     assert again == calibration
-    assert again.domain_check.out_of_domain("слова") is not None
+    assert again.texts[0] == "words of text number 0"
 
 
-def test_json_of_earlier_releases_is_read():
-    """They also wrote the threshold of the highest validation accuracy."""
-    calibration = _calibrated([0.0, 1.0])
-    legacy = json.loads(calibration.to_json()) | {"threshold": 1.5, "accuracy": 1.0}
-    assert set(legacy) == {
-        *("version", "detector", "state", "settings", "scores", "weights", "likeness", "threshold", "accuracy")
-    }
-    assert Calibration.from_json(json.dumps(legacy)) == calibration
+def test_json_of_earlier_releases_must_be_registered_again():
+    """It holds no texts, so that nothing would notice texts of another kind."""
+    legacy = {"version": 1, "detector": "loss", "state": "fsd", "settings": {}, "scores": [0.0], "weights": [1.0]}
+    with pytest.raises(UsageError, match=r"register the adapter again with pipelines\.fsd --adapter"):
+        Calibration.from_json(json.dumps(legacy))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 0}', '{"version": 1, "detector": "loss"}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 0}', '{"version": 2, "state": "fsd"}'])
 def test_other_json_is_refused_in_one_line(text):
-    with pytest.raises(UsageError, match="calibration must be JSON of version 1") as raised:
+    with pytest.raises(UsageError, match="calibration must be JSON of version 2") as raised:
         Calibration.from_json(text)
     assert "\n" not in str(raised.value)
 
@@ -136,7 +133,7 @@ def test_the_rate_of_a_threshold_is_beta_distributed():
     calibration = _calibrated(rng.uniform(size=39))
     rates = []
     for _ in range(2000):
-        redrawn = replace(calibration, scores=tuple(np.sort(rng.uniform(size=39)).tolist()))
+        redrawn = replace(calibration, candidates=(Candidate("loss", {}, tuple(rng.uniform(size=39)), ()),))
         rates.append(1 - redrawn.threshold_at(0.1))
     rate = calibration.rate(0.1)
     assert rate.value == pytest.approx(4 / 40)
@@ -151,6 +148,45 @@ def test_false_alarms_are_exceeded_in_one_case_of_twenty():
     most = calibration.false_alarms(0.1, 50)
     assert (alarms > most).mean() <= 0.05 + 0.005
     assert (alarms > most - 1).mean() > 0.05 - 0.005
+
+
+def _drawn(rng, members, others, detectors):
+    """Validation scores of detectors that are noise."""
+    labels = np.arange(members + others) < members
+    return labels, {f"d{k}": rng.normal(size=labels.size) for k in range(detectors)}
+
+
+def test_the_candidates_are_those_that_one_more_non_member_can_make_the_best():
+    rng = np.random.default_rng(5)
+    for _ in range(30):
+        labels, scores = _drawn(rng, 12, 9, 6)
+        best = max(scores, key=lambda name: auc(labels, scores[name]))
+        calibration = calibrate(labels, scores, [""] * labels.size, detector=best)
+        new = {name: rng.normal(size=10) for name in scores}
+        p_values = calibration.p_values(new)
+        for at in range(10):
+            together = {name: np.append(scores[name], new[name][at]) for name in scores}
+            winner = max(scores, key=lambda name: auc(np.append(labels, False), together[name]))
+            assert winner in {candidate.detector for candidate in calibration.candidates}
+            others = together[winner][~np.append(labels, False)]
+            assert p_values[at] == pytest.approx((others >= new[winner][at]).mean())
+
+
+def test_the_rate_is_exact_for_a_detector_chosen_on_the_calibration_texts():
+    """The best of ten detectors of noise ranks the calibration non-members low: its own p-values are too small."""
+    rng = np.random.default_rng(6)
+    chosen, naive = [], []
+    for _ in range(600):
+        labels, scores = _drawn(rng, 20, 19, 10)
+        best = max(scores, key=lambda name: auc(labels, scores[name]))
+        calibration = calibrate(labels, scores, [""] * labels.size, detector=best)
+        new = {name: rng.normal(size=1) for name in scores}
+        chosen.append(calibration.p_values(new)[0])
+        naive.append(calibration.p_values(new[best])[0])
+    for level in (0.05, 0.1, 0.25):
+        spread = 3 * math.sqrt(level * (1 - level) / 600)
+        assert np.mean(np.array(chosen) <= level + 1e-9) == pytest.approx(level, abs=spread)
+    assert np.mean(np.array(naive) <= 0.1 + 1e-9) > 0.1 + 3 * math.sqrt(0.09 / 600)
 
 
 def test_the_observed_rate_has_an_exact_interval_that_accounts_for_groups():

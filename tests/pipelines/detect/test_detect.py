@@ -56,7 +56,7 @@ def test_unlabelled_texts_get_verdicts_a_report_and_a_run(unlabelled, tmp_path, 
     page = tmp_path / "report.html"
     table = detect(tmp_path / "v.parquet", unlabelled, report=str(page))
 
-    assert list(table.columns) == ["source", "text", "score", "p_value", "verdict", "warning"]
+    assert list(table.columns) == ["source", "text", "score", "p_value", "verdict", "warning", "selected"]
     assert len(table) == 42
     judged = table[table["warning"] == ""]
     np.testing.assert_array_equal(judged["verdict"] == MEMBER, judged["p_value"] <= 0.1 + 1e-9)
@@ -87,8 +87,9 @@ def test_pyfunc_and_the_pipeline_agree(working_folder, unlabelled, tmp_path, mon
 
     assert list(served["verdict"]) == list(table["verdict"])
     assert list(served["warning"]) == list(table["warning"].fillna(""))
-    np.testing.assert_allclose(served["score"], table["score"], rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(served["p_value"], table["p_value"], rtol=1e-12)
+    np.testing.assert_allclose(served["score"].astype(float), table["score"], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(served["p_value"].astype(float), table["p_value"], rtol=1e-12)
+    assert list(served["selected"]) == list(table["selected"])
 
 
 def test_the_served_model_has_a_signature_and_refuses_invalid_input(working_folder, tmp_path, tiny, monkeypatch):
@@ -97,11 +98,69 @@ def test_the_served_model_has_a_signature_and_refuses_invalid_input(working_fold
     model = mlflow.pyfunc.load_model(CHAMPION, model_config={"serving_model": str(moved)})
 
     assert model.unwrap_python_model().classifier.config.model == str(moved)
-    assert model.metadata.signature.outputs.input_names() == ["score", "p_value", "verdict", "warning"]
+    assert model.metadata.signature.outputs.input_names() == ["score", "p_value", "verdict", "warning", "selected"]
     assert model.metadata.get_params_schema().params[0].default == 0.05
     for texts, fpr, message in (([" "], 0.1, "not blank"), ([None], 0.1, "not blank"), (["a b"], 0.001, "at least")):
         with pytest.raises(mlflow.MlflowException, match=message):
             model.predict(pd.DataFrame({"text": texts}), params={"fpr": fpr})
+
+
+def test_the_served_model_refuses_misspelt_and_empty_parameters(working_folder, make_rows, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{working_folder}/mlruns/mlflow.db")
+    model = mlflow.pyfunc.load_model(CHAMPION)
+    texts = pd.DataFrame({"text": [row["text"] for row in make_rows(1, 12)]})
+
+    for params, message in (
+        ({"fp": 0.1}, "params must be among fpr, fdr; got 'fp'"),
+        ({"fpr": None}, "fpr must be a number; got null"),
+        ({"fpr": 0.1, "fdr": 0.0}, "fdr must be above 0 and below 1; got 0"),
+    ):
+        with pytest.raises(mlflow.MlflowException, match=message) as caught:
+            model.predict(texts, params=params)
+        assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
+
+
+def test_a_text_without_a_verdict_is_not_scored(classifier, make_rows, monkeypatch):
+    """Length alone places a megabyte outside, and no pass over it keeps a server busy."""
+    long = "a word of a very long text " * 40_000
+    scored = []
+    scores = classifier._scores
+    monkeypatch.setattr(classifier, "_scores", lambda texts, named: scored.extend(texts) or scores(texts, named))
+    ordinary = make_rows(1, 13)[0]["text"]
+    table = classifier.verdicts([long, ordinary], fpr=0.1)
+
+    assert scored == [ordinary]
+    assert "length 280000 words" in table["warning"][0]
+    assert np.isnan(table["score"][0])
+    assert np.isnan(table["p_value"][0])
+
+
+def test_texts_of_another_kind_get_no_verdict_and_are_not_scored(classifier, prose, monkeypatch):
+    monkeypatch.setattr(classifier, "_scores", lambda texts, named: pytest.fail("scored"))
+    result = classifier.classify([prose(seed, 14) for seed in range(20)], fpr=0.1)
+
+    assert result.exchangeability.rejected
+    assert set(result.table["verdict"]) == {OUT_OF_DOMAIN}
+    assert result.table["p_value"].isna().all()
+
+
+def test_selected_texts_are_in_the_table_the_report_and_the_metrics(
+    classifier, make_rows, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(
+        MembershipClassifier,
+        "_scores",
+        lambda self, texts, named: {d.name: np.full(len(texts), 1e6) for d in named},
+    )
+    file = jsonl(tmp_path / "t.jsonl", [{"text": row["text"]} for row in make_rows(20, 14)])
+    table = detect(tmp_path / "v.parquet", file, fdr=0.2, report=str(tmp_path / "r.html"))
+
+    judged = table["warning"] == ""
+    assert judged.sum() > 10
+    np.testing.assert_array_equal(table["selected"], judged)
+    assert tracking.find_runs("fsd-arxiv", {"task": "detect"})[0].metrics["detect/selected"] == judged.sum()
+    assert f"at a false discovery rate of 20%, {judged.sum()} texts are selected" in capsys.readouterr().out
+    assert "FDR 20%" in (tmp_path / "r.html").read_text()
 
 
 def test_a_run_a_version_and_a_folder_give_the_same_scores(classifier, working_folder, make_rows, tmp_path):
@@ -125,7 +184,7 @@ def test_p_values_of_non_members_are_uniform(classifier, make_rows):
 
 
 def test_the_verdict_on_a_text_is_independent_of_the_others(classifier, make_rows):
-    texts = [row["text"] for row in make_rows(8, 4)]
+    texts = [row["text"] for row in make_rows(8, 16)]
     together = classifier.verdicts(texts, fpr=0.1)
     alone = pd.concat([classifier.verdicts([text], fpr=0.1) for text in texts], ignore_index=True)
 
@@ -187,6 +246,7 @@ def test_plain_text_files_and_folders(make_rows, tmp_path):
     [
         ({"fpr": 0.001}, r"fpr must be at least 0\.0\d+ = 1/\(\d+\+1\)"),
         ({"fpr": 1.5}, "below 1"),
+        ({"fdr": 0.0}, "fdr must be above 0 and below 1; got 0"),
         ({"out": "v.doc"}, r"out must end in \.parquet"),
         ({"out": "no/such/folder.csv"}, "a folder that exists"),
         ({"report": "r.pdf"}, r"report must end in \.html"),

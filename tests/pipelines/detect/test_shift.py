@@ -1,7 +1,9 @@
 """Members and non-members of different kinds: no version becomes champion, and no verdict is given."""
 
 import json
+import shutil
 
+import pandas as pd
 import pytest
 
 from fsd import tracking
@@ -11,6 +13,7 @@ from fsd.errors import UsageError
 from pipelines.common.adapter_files import AUDIT
 from pipelines.detect.__main__ import DetectConfig
 from pipelines.detect.__main__ import main as detect
+from pipelines.detect.classifier import OUT_OF_DOMAIN
 from pipelines.fsd import main
 
 
@@ -48,3 +51,35 @@ def test_detect_refuses_an_adapter_that_a_blind_classifier_explains(shifted_run)
     with pytest.raises(UsageError, match=r"a blind classifier.*that benchmark cannot show membership") as caught:
         detect(DetectConfig(files=("shifted.jsonl",), adapter="models:/fsd-arxiv/1", fpr=0.1, device="cpu"))
     assert "\n" not in str(caught.value)
+
+
+def test_texts_of_the_kind_of_the_members_get_no_verdict(shifted_run, tmp_path, capsys):
+    """The embedded non-members look like the members: they are far above the calibration, which is of another kind."""
+    folder = shutil.copytree(tracking.fetch_adapter("models:/fsd-arxiv/1").parent, tmp_path / "adapter of old")
+    (folder / AUDIT).unlink()
+    asked = [{"text": document.text} for document in embedded.corpus() if not document.member][:60]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
+    files = (str(tmp_path / "asked.jsonl"),)
+    detect(DetectConfig(files=files, adapter=str(folder), fpr=0.1, device="cpu", out=str(tmp_path / "v.parquet")))
+
+    table = pd.read_parquet(tmp_path / "v.parquet")
+    assert set(table["verdict"]) == {OUT_OF_DOMAIN}
+    assert table["p_value"].isna().all()
+    assert not table["selected"].any()
+    output = capsys.readouterr().out
+    assert (
+        "WARNING: no verdict is given, since the texts are not exchangeable with the calibration texts (p = " in output
+    )
+    assert "WARNING: no audit of this adapter is known" in output
+    one = [{"text": asked[0]["text"]}]
+    (tmp_path / "one.jsonl").write_text(json.dumps(one[0]) + "\n", encoding="utf-8")
+    detect(
+        DetectConfig(
+            files=(str(tmp_path / "one.jsonl"),),
+            adapter=str(folder),
+            fpr=0.1,
+            device="cpu",
+            out=str(tmp_path / "one.parquet"),
+        )
+    )
+    assert pd.read_parquet(tmp_path / "one.parquet")["verdict"].tolist() == [OUT_OF_DOMAIN]
