@@ -1,12 +1,14 @@
 """Reference: the loss relative to that of a second model, which measures the difficulty of the text."""
 
+import math
+
 from fsd.search_space import Choice
 from fsd.token_stats import TokenStats, loss_ratio
 
 SEARCH = {"difference": Choice((False, True))}
 
 
-def reference(text: TokenStats, reference: TokenStats, *, difference: bool = False) -> float:
+def reference(text: TokenStats, reference: TokenStats, *, difference: bool = False, log: bool = True) -> float:
     """Negative ratio of the losses under the target and the reference model: −loss(x) / loss_ref(x), without a unit.
 
     The reference model, usually a smaller one of the same family, measures how difficult the text is in general. The
@@ -17,13 +19,16 @@ def reference(text: TokenStats, reference: TokenStats, *, difference: bool = Fal
         reference: token statistics under the reference model.
         difference: use mean logp − mean logp_ref, in nats, in place of the ratio. The reference term is the same for
             the base and the fine-tuned model, so that the FSD of this variant equals the FSD of `loss`.
+        log: compare the log-perplexities (losses); off, the perplexities, as in the text of DC-PDD (arXiv 2409.14781,
+            A.1): −exp(loss(x)) / exp(loss_ref(x)), or the negative difference, whose FSD equals that of `perplexity`.
 
     Raises:
-        ValueError: if loss_ref(x) is zero and `difference` is off.
+        ValueError: if loss_ref(x) is zero, `difference` is off and `log` is on.
 
-    Source: "Extracting training data from large language models", arXiv 2012.07805; the ratio as in DC-PDD, arXiv
-    2409.14781, A.1.
+    Source: "Extracting training data from large language models", arXiv 2012.07805; the ratio is that of DC-PDD, arXiv
+    2409.14781, A.1, with losses in place of perplexities.
     """
-    if difference:
-        return float(text.logp.mean()) - float(reference.logp.mean())
-    return -loss_ratio(text, reference)
+    if not difference:
+        return -loss_ratio(text, reference, log=log)
+    mean, other = float(text.logp.mean()), float(reference.logp.mean())
+    return mean - other if log else math.exp(-other) - math.exp(-mean)

@@ -18,7 +18,8 @@ def surp(text: TokenStats, *, entropy: float = 2.0, k: float = 40.0) -> float:
     well (as for a single token), the lowest logp. A constant for empty sets would dominate the FSD.
 
     The paper names no default settings: it reports the best of its grid, e.g. 2.5/40 and 2.0/30. The default 2.0/40
-    is a choice of this project.
+    is a choice of this project, and so is the percentile, which counts tokens: k % of them lie below. The paper's
+    words, "the value k/100 of the way from the minimum to the maximum", may also mean a point on the scale of logp.
 
     Args:
         text: token statistics under the target model; logp and mean are (T,).

@@ -1,5 +1,6 @@
 """Token statistics of a text under a language model, from one forward pass."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -79,13 +80,20 @@ def lowest_mean(values: FloatArray, k: float, setting: str = "k") -> float:
     return float(np.sort(values)[:n].sum()) / n
 
 
-def loss_ratio(numerator: TokenStats, denominator: TokenStats) -> float:
+def loss_ratio(numerator: TokenStats, denominator: TokenStats, *, log: bool = True) -> float:
     """Ratio of two losses, where the loss is minus the mean log-probability of the tokens.
 
+    Args:
+        numerator: token statistics of one text.
+        denominator: token statistics of another text, or of the same under another model.
+        log: the ratio of the losses; off, that of the perplexities exp(loss).
+
     Raises:
-        ValueError: if the loss of the denominator is zero, i.e. every token has probability one.
+        ValueError: if the loss of the denominator is zero, i.e. every token has probability one, and `log` is on.
     """
     mean = float(denominator.logp.mean())
+    if not log:
+        return math.exp(mean - float(numerator.logp.mean()))
     if mean == 0:
         raise ValueError(f"a ratio of losses needs a loss above 0, got 0 for the text {denominator.text[:40]!r}")
     return float(numerator.logp.mean()) / mean

@@ -24,6 +24,7 @@ class ScoringJob:
         left_out: the other requested detectors, each with the reason.
         scorers: model state or table → scorer.
         inputs: what the views need besides the texts.
+        cut: number of texts for which the prefix of `recall` does not fit into the context of the model.
     """
 
     texts: list[str]
@@ -31,11 +32,18 @@ class ScoringJob:
     left_out: dict[str, str]
     scorers: Mapping[str, Scorer]
     inputs: ViewInputs
+    cut: int = 0
 
     @property
     def remarks(self) -> list[str]:
-        """A line for each detector that was left out."""
-        return [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
+        """A line for each detector that was left out, and on a prefix that is cut."""
+        remarks = [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
+        if self.cut:
+            remarks.append(
+                f"recall: {self.cut:,} of {len(self.texts):,} texts exceed the model's context with the prefix, so "
+                "that tokens are scored without its beginning and the start token (fewer --shots make it shorter)"
+            )
+        return remarks
 
     def score(self) -> Deviation:
         """Base, tuned and FSD scores of the texts, in every process of the job."""
@@ -83,4 +91,12 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
     if left_out and (strict or not computable):
         name, reason = next(iter(left_out.items()))
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
-    return ScoringJob(list(texts), computable, left_out, scorers, inputs)
+    primed = any("primed" in detector.views for detector in computable)
+    cut = _without_whole_prefix(model, texts, inputs.prefix) if primed else 0
+    return ScoringJob(list(texts), computable, left_out, scorers, inputs, cut)
+
+
+def _without_whole_prefix(model: LanguageModel, texts: Sequence[str], prefix: str) -> int:
+    """Number of texts that exceed the context of the model together with the prefix, see `fsd.scoring.batching`."""
+    size = len(model.tokens([prefix])[0])
+    return sum(size + len(ids) > model.context for ids in model.tokens(texts))

@@ -1,6 +1,10 @@
+import math
+
 import pytest
 
+import detectors
 from detectors.loss import loss
+from detectors.perplexity import perplexity
 from detectors.reference import reference
 
 
@@ -37,3 +41,34 @@ def test_a_reference_loss_of_zero_has_a_difference_and_no_ratio(make):
     assert reference(make([-1.0]), make([0.0]), difference=True) == -1
     with pytest.raises(ValueError, match="needs a loss above 0"):
         reference(make([-1.0]), make([0.0]))
+
+
+def test_perplexities_by_hand(make):
+    text, other = make([math.log(1 / 2), math.log(1 / 8)]), make([math.log(1 / 16)])  # perplexities 4 and 16
+    assert reference(text, other, log=False) == pytest.approx(-4 / 16, rel=1e-15)
+    assert reference(text, other, log=False, difference=True) == pytest.approx(16 - 4, rel=1e-15)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 50])
+def test_perplexities_equal_those_of_their_detector(random_views, size):
+    views = random_views(size, size)
+    text, other = perplexity(views["text"]), perplexity(views["reference"])
+    assert reference(views["text"], views["reference"], log=False) == pytest.approx(-text / other, rel=1e-12)
+    difference = reference(views["text"], views["reference"], log=False, difference=True)
+    assert difference == pytest.approx(text - other, rel=1e-12)
+
+
+def test_the_deviation_of_the_difference_of_perplexities_is_that_of_perplexity(random_views):
+    views = random_views(5, 20)
+    base, tuned, other = views["text"], views["tuned"], views["reference"]
+    settings = {"difference": True, "log": False}
+    deviation = reference(base, other, **settings) - reference(tuned, other, **settings)
+    assert deviation == pytest.approx(perplexity(base) - perplexity(tuned), rel=1e-12)
+
+
+def test_the_search_space_is_that_of_existing_studies():
+    assert {name: set(detectors.load(name).search) for name in ("zlib", "lowercase", "reference")} == {
+        "zlib": set(),
+        "lowercase": set(),
+        "reference": {"difference"},
+    }

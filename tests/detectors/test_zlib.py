@@ -1,3 +1,4 @@
+import math
 import zlib as stdlib
 
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 
 import detectors
 from detectors.loss import loss
+from detectors.perplexity import perplexity
 from detectors.zlib import zlib
 
 
@@ -43,3 +45,22 @@ def test_a_text_that_compresses_better_scores_further_from_zero(make):
 def test_the_name_of_the_file_hides_nothing(make):
     assert stdlib.decompress(stdlib.compress(b"x")) == b"x"
     assert detectors.load("zlib").function.__module__ == "detectors.zlib"
+
+
+def test_the_perplexity_by_hand(make):
+    text = make([-math.log(2), -math.log(8)], text="ab")  # perplexity 4, 10 bytes
+    assert zlib(text, log=False) == pytest.approx(-4 / 10, rel=1e-15)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 50])
+def test_the_perplexity_equals_a_product_of_probabilities(random_views, size):
+    text = random_views(size, size)["text"]
+    inverse = math.prod((1 / math.exp(float(value))) ** (1 / size) for value in text.logp)
+    expected = -inverse / len(stdlib.compress(text.text.encode()))
+    assert zlib(text, log=False) == pytest.approx(expected, rel=1e-12)
+
+
+def test_times_the_compressed_size_the_perplexity_is_perplexity(random_views):
+    text = random_views(1, 30)["text"]
+    size = len(stdlib.compress(text.text.encode()))
+    assert zlib(text, log=False) * size == pytest.approx(perplexity(text), rel=1e-12)

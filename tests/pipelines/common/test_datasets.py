@@ -8,8 +8,20 @@ from typing import Any
 
 import pytest
 
-from fsd.config import CleaningConfig, DataConfig, DetectorConfig, ModelConfig, ScoreConfig
+from fsd import tracking
+from fsd.config import (
+    AdapterConfig,
+    CleaningConfig,
+    DataConfig,
+    DetectorConfig,
+    FSDConfig,
+    ModelConfig,
+    ScoreConfig,
+    TuneConfig,
+)
+from fsd.data.splitting import Split
 from fsd.errors import UsageError
+from pipelines import fsd as run
 from pipelines import score
 from pipelines.common import datasets
 from pipelines.common.cli import parse
@@ -17,6 +29,7 @@ from pipelines.detect import __main__ as detect
 from pipelines.study.grid import Cell, StudyConfig, plan
 from pipelines.study.spec import load as load_study
 from pipelines.study.texts import remarks, split_texts
+from pipelines.tune.job import tuning_data
 
 DROP = CleaningConfig(skip_invalid=True, near_duplicates="drop")
 
@@ -100,13 +113,13 @@ def test_every_command_with_labelled_texts_refuses_before_any_work(
     name = request.getfixturevalue(file)
     flag = {"blank": "--skip-invalid", "both": "--near-duplicates drop"}[file]
     config = ScoreConfig(data=(name,), out=str(tmp_path / "s.csv"), model=ModelConfig("no/such"))
-    for run in (
+    for command in (
         lambda: score.main(config),
         lambda: detect.main(detect.DetectConfig(files=(name,), adapter="no/such")),
         lambda: split_texts(study_cell(StudyConfig("fsd-t6", data=(name,))), trained=True),
     ):
         with pytest.raises(UsageError, match=flag) as error:
-            run()
+            command()
         assert "\n" not in str(error.value)
 
 
@@ -143,3 +156,30 @@ def test_the_flags_are_the_same_in_all_commands(config: Any, monkeypatch: pytest
     needed = {ScoreConfig: ["--data", "a", "--out", "b"], detect.DetectConfig: ["a", "--adapter", "b"]}.get(config, [])
     monkeypatch.setattr(sys, "argv", ["fsd", *needed, "--skip-invalid", "--near-duplicates", "drop"])
     assert parse(config, "").cleaning == DROP
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a/b", "x" * 300, "..", "a b"])
+def test_names_of_experiments_and_studies_are_checked(name: str, blank: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="domain must be 1 to 100 letters, digits, _, - and"):
+        score.main(ScoreConfig(data=(blank,), out=str(tmp_path / "s.csv"), domain=name))
+    with pytest.raises(UsageError, match="study must be 1 to 100 letters, digits, _, - and"):
+        tuning_data(TuneConfig(study=name), Split((), (), ()), "")
+
+
+def test_remarks_on_a_published_benchmark_are_in_the_terminal_and_the_report(
+    blank: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run.main(
+        FSDConfig(
+            data=DataConfig(data=("patentmia:blank.jsonl",), validation=0.3),
+            model=ModelConfig(str(tiny), device="cpu", cache="none"),
+            training=AdapterConfig(batch_size=8, epochs=1),
+            detection=DetectorConfig(detectors="loss"),
+            placebo="none",
+        )
+    )
+    remark = "patentmia:blank.jsonl: 1 left out: blank text"
+    assert remark in " ".join(capsys.readouterr().out.split())
+    (record,) = tracking.find_runs("fsd-arxiv", {})
+    assert remark in tracking.fetch_artifact(record.id, "report.html").read_text()
