@@ -56,13 +56,22 @@ def setup(
     return json.dumps(known, indent=2) + "\n"
 
 
-def read_setup(uri: str) -> dict[str, Any] | None:
-    """The settings that `setup` wrote with an adapter; None where there are none."""
-    file = distributed.from_main(lambda: tracking.fetch_model_file(uri, SETUP))
+def read_setup(uri: str, *, collective: bool = True) -> dict[str, Any] | None:
+    """The settings that `setup` wrote with an adapter; None where there are none.
+
+    Args:
+        uri: of the adapter.
+        collective: whether every process of the job calls this function; False if the main process alone does.
+    """
+
+    def fetch() -> Path | None:
+        return tracking.fetch_model_file(uri, SETUP)
+
+    file = distributed.from_main(fetch) if collective else fetch()
     return json.loads(file.read_text(encoding="utf-8")) if file else None
 
 
-def recorded_training(uri: str) -> AdapterConfig | None:
-    """How a registered adapter was trained; None where it is not recorded."""
-    recorded = (read_setup(uri) or {}).get("training")
+def recorded_training(uri: str, *, collective: bool = True) -> AdapterConfig | None:
+    """How a registered adapter was trained, see `read_setup`; None where it is not recorded."""
+    recorded = (read_setup(uri, collective=collective) or {}).get("training")
     return AdapterConfig(**recorded) if recorded else None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from detectors import Detector
 from fsd import distributed, tracking
-from fsd.config import DataConfig, FSDConfig, flags
+from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
 from fsd.data.documents import Document, content_hash, digest
 from fsd.data.splitting import Split
 from fsd.evaluation.results import Results, summary
@@ -56,12 +56,19 @@ def start(
 
 def _model_tags(config: FSDConfig, identity: BaseIdentity) -> dict[str, object]:
     """Tags of a run and of a registered version."""
+    training = _training(config)
     return {
         "base_model": identity.id,
         "base_revision": identity.revision or "local",
         "base_fingerprint": identity.fingerprint,
-        "method": "reused" if config.adapter else config.training.method,
+        "method": training.method if training else "unknown",
+        **({"reused_adapter": config.adapter} if config.adapter else {}),
     }
+
+
+def _training(config: FSDConfig) -> AdapterConfig | None:
+    """How the adapter of the run was trained; None for a reused one that does not record it. Main process only."""
+    return adapter_files.recorded_training(config.adapter, collective=False) if config.adapter else config.training
 
 
 def identity_text(identity: BaseIdentity) -> str:
@@ -162,7 +169,7 @@ def model_files(results: Results, config: FSDConfig) -> dict[str, str | Path]:
             detectors=[detector for detector in load_detectors(config.detection) if detector.name in scored],
             shots=config.detection.shots,
             seed=config.seed,
-            training=adapter_files.recorded_training(config.adapter) if config.adapter else config.training,
+            training=_training(config),
         ),
     }
     table = frequency_file(config.model)

@@ -130,7 +130,9 @@ def test_reused_adapter_gives_the_same_scores_without_training(finished: Finishe
     first = pd.read_parquet(artifact(finished.folder, "scores.parquet"))
     second = pd.read_parquet(artifact(finished.folder, "scores.parquet", run=-1))
     pd.testing.assert_frame_equal(first, second)
-    assert "train/loss" not in runs(finished.folder)[-1].data.metrics  # type: ignore[attr-defined]
+    last = runs(finished.folder)[-1].data  # type: ignore[attr-defined]
+    assert "train/loss" not in last.metrics
+    assert (last.tags["method"], last.tags["reused_adapter"]) == ("lora", "models:/fsd-arxiv@champion")
 
 
 def test_adapter_of_another_base_is_refused(finished: Finished, other: Path) -> None:
