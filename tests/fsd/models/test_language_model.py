@@ -140,10 +140,10 @@ LOADERS: dict[str, Callable[[str], object]] = {
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
 @pytest.mark.parametrize("loader", LOADERS)
 def test_no_loader_runs_code_of_a_model_even_if_somebody_says_yes(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: str, file: str
+    make_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: str, file: str
 ) -> None:
     folder, ran = tmp_path / "mine", tmp_path / "ran"
-    shutil.copytree(tiny, folder)
+    shutil.copytree(make_model("bert" if loader == "masked model" else "gpt_neox"), folder)
     config = json.loads((folder / file).read_text())
     names = ("AutoConfig", "AutoModelForCausalLM", "AutoModelForMaskedLM")
     changes: dict[str, Any] = {"model_type": "mine", "auto_map": dict.fromkeys(names, "mine.Mine")}
