@@ -42,10 +42,12 @@ def main(config: FrequencyConfig) -> None:
     from fsd.models.language_model import load_tokenizer
     from fsd.progress import progress
     from fsd.scoring.token_counting import count
+    from pipelines.common.output import check_path
 
     if config.out.suffix != ".npz":
         raise UsageError(f"out must be a file that ends in .npz; got {config.out}")
     corpus = Corpus(config.corpus, config.column)
+    check_path(config.out, [file.url for file in corpus.files], create_folder=True)
     tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
     with progress(corpus.size, "counting", "B") as bar:
         table = count(

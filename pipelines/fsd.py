@@ -16,12 +16,14 @@ def main(config: FSDConfig) -> None:
     from fsd.evaluation.results import judge
     from fsd.reporting import console
     from pipelines.common import datasets, detection, experiment, run_log
+    from pipelines.common.output import check_space
 
     stages = run_log.Stages()
     with stages("data"):
         detectors = detection.load_detectors(config.detection)
         labelled = datasets.load_texts(config.data, config.model)
         split, remarks = datasets.split_texts(labelled.documents, config.data, config.seed)
+        check_space(document.text for document in labelled.documents)
     with stages("model"):
         model = experiment.load_model(config)
         config = replace(config, model=replace(config.model, dtype=cast("Dtype", model.dtype)))
@@ -35,7 +37,7 @@ def main(config: FSDConfig) -> None:
         with stages("scoring"):
             deviation = job.score()
         with stages("placebo"):
-            control = placebo.deviation(split) if placebo else None
+            control = placebo.deviation(split, run) if placebo else None
         if run is None:  # a process that only helps with training and scoring
             return
         with stages("judging"):

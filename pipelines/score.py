@@ -36,15 +36,16 @@ def main(config: ScoreConfig) -> None:
     from pipelines.common import datasets
     from pipelines.common.cli import check_name
     from pipelines.common.detection import load_detectors
-    from pipelines.common.output import check_table_path, write_table
+    from pipelines.common.output import check_space, check_table_path, write_table
 
     out = Path(config.out)
     check_name("domain", config.domain)
-    check_table_path(out)
+    check_table_path(out, [*config.data, *filter(None, (config.unseen, config.model.frequencies))])
     documents, cleaned = datasets.read_cleaned(config.data, config.columns, config.cleaning)
     unseen_texts, blank = datasets.read_own([config.unseen], "", config.cleaning) if config.unseen else ([], [])
     unseen = [document.text for document in unseen_texts]
     texts = [document.text for document in documents]
+    check_space(texts)
     requested = load_detectors(config.detection)
     is_api = config.model.model.startswith(API)
     answers = SQLiteStore(Path(f"{out}.partial"), limit=None, required=True) if is_api else None
@@ -68,8 +69,9 @@ def main(config: ScoreConfig) -> None:
         answers.delete()
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
     with tracking.run(f"fsd-{config.domain}", "score", params=flags(config), tags={"task": "score"}) as run:
-        labels = [document.member for document in documents]
-        run.log_dataset("scored", texts, labels=labels, source=", ".join(config.data), context="score")
+        run.log_dataset(
+            "scored", texts, labels=[d.member for d in documents], source=", ".join(config.data), context="score"
+        )
         run.log_table("scores.parquet", table)
         run.log_metrics(tracked(results) | ({"audit/blind_auc": blind.value} if blind else {}))
 

@@ -7,15 +7,18 @@ import math
 import os
 import random
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from fsd.config import AdapterConfig
-from fsd.distributed import num_processes
+from fsd.distributed import from_main, is_main_process, num_processes
 from fsd.errors import UsageError
+from fsd.models import checkpoints
 from fsd.models.adapters import detach, orthogonal_penalty, peft_config, quiet_peft, strip
 from fsd.models.language_model import LanguageModel
 from fsd.net.hub import first_line
@@ -34,7 +37,8 @@ def finetune(
     log: StepLog | None = None,
     after_epoch: Callable[[int], None] | None = None,
     shown: bool = True,
-) -> None:
+    cache: Path | None = None,
+) -> Path | None:
     """Attach a new adapter and train it on `texts` with the causal language-modelling loss, in place.
 
     Texts are tokenized as for scoring: a start token, no end token, no packing and no truncation (a text longer than
@@ -51,22 +55,53 @@ def finetune(
         log: called after every step.
         after_epoch: called with the number of finished epochs while the model can score; an exception ends training.
         shown: whether to show a progress bar.
+        cache: folder of checkpoints. A training that was killed continues after the last epoch that is saved there,
+            and gives bitwise the adapter of one that was not. None saves nothing.
+
+    Returns:
+        The folder with the checkpoint of this training, to be deleted once the adapter is stored; None without one.
 
     Raises:
         UsageError: for no texts, invalid hyperparameters, an architecture without known targets, a loss that is not
             finite, or too little memory.
     """
     detach(language_model)
-    pieces, steps, adapter = plan(language_model, texts, config)
+    pieces, _, _ = plan(language_model, texts, config)
+    if not language_model.identity.fingerprint:
+        cache = None
+    with checkpoints.training_folder(cache, checkpoints.training_key(language_model, pieces, config, seed)) as folder:
+        try:
+            _finetune(language_model, pieces, config, seed, log, after_epoch, shown, folder)
+        except checkpoints.CheckpointError:
+            checkpoints.clear(cast("Path", folder))
+            _finetune(language_model, pieces, config, seed, log, after_epoch, shown, folder)
+    return folder if folder and checkpoints.last_checkpoint(folder) else None
+
+
+def _finetune(
+    language_model: LanguageModel,
+    pieces: list[list[int]],
+    config: AdapterConfig,
+    seed: int,
+    log: StepLog | None,
+    after_epoch: Callable[[int], None] | None,
+    shown: bool,
+    folder: Path | None,
+) -> None:
+    """Fine-tune as `finetune` does, from the last checkpoint in the folder if there is one."""
+    steps = _steps(pieces, config)
+    adapter = peft_config(language_model, config, steps=steps)
+    begun = from_main(lambda: checkpoints.last_checkpoint(folder)) if folder else None
     forward = vars(language_model.base).get("forward")
     padding = getattr(language_model.base.config, "pad_token_id", None)  # rwkv has no such setting
-    with _restored_randomness(), _quiet(), _current_device(language_model), tempfile.TemporaryDirectory() as folder:
+    with _restored_randomness(), _quiet(), _current_device(language_model), tempfile.TemporaryDirectory() as scratch:
         try:
-            arguments = _arguments(language_model.device, config, steps, seed, folder)
+            arguments = _arguments(language_model.device, config, steps, seed, str(folder or scratch))
             trainer = _trainer(language_model, pieces, adapter, config, arguments)
             with progress(steps, "fine-tuning", "step", shown=shown) as bar:
-                trainer.add_callback(_callback(trainer, language_model, forward, bar, log, after_epoch))
-                trainer.train()
+                callback = _callback(trainer, language_model, forward, bar, log, after_epoch, saved=folder is not None)
+                trainer.add_callback(callback)
+                trainer.train(resume_from_checkpoint=str(begun) if begun else None)
             language_model.model = trainer.accelerator.unwrap_model(trainer.model)
         except torch.OutOfMemoryError as error:
             strip(language_model)
@@ -92,8 +127,13 @@ def plan(
         raise UsageError("fine-tuning must have at least one unseen text; got none")
     _check(config)
     pieces = _pieces(language_model, texts)
-    steps = math.ceil(len(pieces) / config.batch_size) * config.epochs
+    steps = _steps(pieces, config)
     return pieces, steps, peft_config(language_model, config, steps=steps)
+
+
+def _steps(pieces: list[list[int]], config: AdapterConfig) -> int:
+    """Number of optimiser steps."""
+    return math.ceil(len(pieces) / config.batch_size) * config.epochs
 
 
 def _check(config: AdapterConfig) -> None:
@@ -259,7 +299,7 @@ def _trainer_class() -> Any:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     from trl import SFTTrainer
 
-    class FSDTrainer(SFTTrainer):  # type: ignore[misc]
+    class FSDTrainer(checkpoints.trainer_with_checkpoints(SFTTrainer)):  # type: ignore[misc]
         lm_loss = 0.0
 
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
@@ -275,20 +315,42 @@ def _trainer_class() -> Any:
             loss = loss + orthogonal_penalty(self.accelerator.unwrap_model(self.model))
             return (loss, *answer[1:]) if isinstance(answer, tuple) else loss
 
+        def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+            """Log the loss of the model too, so that it is in the history of a checkpoint."""
+            super().log(logs | ({"lm_loss": self.lm_loss} if "loss" in logs else {}), *args, **kwargs)
+
     return FSDTrainer
 
 
-def _callback(
+def _report(log: StepLog | None, logs: Mapping[str, Any], step: int) -> None:
+    """Report the numbers of a step from the trainer's log, in the main process."""
+    if log is not None and is_main_process() and "loss" in logs:
+        names = ("loss", "lm_loss", "learning_rate", "grad_norm")
+        log({name: float(logs[name]) for name in names if name in logs}, step)
+
+
+def _callback(  # noqa: C901 - one callback for every stage of the training
     trainer: Any,
     language_model: LanguageModel,
     forward: Any,
     bar: Any,
     log: StepLog | None,
     after_epoch: Callable[[int], None] | None,
+    *,
+    saved: bool,
 ) -> Any:
     from transformers import TrainerCallback
 
     class Callback(TrainerCallback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.last_saved = time.monotonic()
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            """After a checkpoint: the steps before it are logged again, since this may be another run."""
+            bar.update(state.global_step)
+            for logs in state.log_history:
+                _report(log, logs, logs["step"])
+
         def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             base = trainer.accelerator.unwrap_model(trainer.model).base_model
             if hasattr(base, "update_and_allocate"):  # AdaLoRA's budget; the trainer does not call it
@@ -303,11 +365,12 @@ def _callback(
                     "lower learning-rate or another dtype"
                 )
             bar.update(1)
-            if log is not None and state.is_world_process_zero:
-                numbers = {k: float(logs[k]) for k in ("loss", "learning_rate", "grad_norm") if k in logs}
-                log({**numbers, "lm_loss": trainer.lm_loss}, state.global_step)
+            _report(log, logs, state.global_step)
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if saved and from_main(lambda: time.monotonic() - self.last_saved >= checkpoints.SECONDS):
+                control.should_save = True
+                self.last_saved = time.monotonic()
             if after_epoch is None:
                 return
             untuned, patched = language_model.model, vars(language_model.base).get("forward")

@@ -63,9 +63,17 @@ def _disk_store(config: ModelConfig) -> "SQLiteStore | None":
     """The store of statistics on disk; none in other processes than the main one, or if it is switched off."""
     from fsd.scoring.cache import FILE, SQLiteStore
 
-    if config.cache == "none" or not distributed.is_main_process():
+    folder = cache_folder(config)
+    return SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
+
+
+def cache_folder(config: ModelConfig) -> Path | None:
+    """The folder of the cache; None if it is switched off."""
+    from fsd.scoring.cache import default_folder
+
+    if config.cache == "none":
         return None
-    return SQLiteStore(Path(config.cache).expanduser() / FILE if config.cache else None)
+    return Path(config.cache).expanduser() if config.cache else default_folder()
 
 
 def _scorer(name: str, model: "LanguageModel", config: ModelConfig, store: "SQLiteStore | None") -> Scorer:

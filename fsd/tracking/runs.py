@@ -64,11 +64,13 @@ class Run:
         store: the store that holds the run.
         id: MLflow's run id.
         losses: what could not be stored.
+        when_stored: called at the end of the run if everything of it is stored.
     """
 
     store: Store
     id: str
     losses: Losses = field(default_factory=Losses, compare=False, repr=False)
+    when_stored: list[Callable[[], None]] = field(default_factory=list, compare=False, repr=False)
 
     def attempt(self, name: str, action: Callable[[], object], *, in_store: bool = True) -> bool:
         """Call an action that stores `name`, and return whether it has; if not, the reason is noted.
@@ -253,31 +255,10 @@ def run(
     if parent is None:
         with suppress(Exception):  # the store may be of another user
             close_ended_runs(store)
-    started: list[str] = []
-
-    def start() -> None:
-        mlflow = load_mlflow()
-        from mlflow.tracking.context.registry import resolve_tags
-
-        known = {name: without_credentials(value) for name, value in resolve_tags().items()}  # of the git remote
-        with quiet():
-            active = mlflow.start_run(
-                experiment_id=store.experiment_id(experiment),
-                run_name=name,
-                nested=parent is not None,
-                parent_run_id=parent.id if parent else None,
-                description=description,
-                tags={**known, _PROCESS: this_process()},
-            )
-        started.append(active.info.run_id)
-
-    opened = Run(store, "", parent.losses if parent else Losses())
-    if not opened.attempt(f"the run {name!r}", start):
-        if parent is None:
-            opened.check()
+    opened = _start(Run(store, "", parent.losses if parent else Losses()), experiment, name, description, parent)
+    if not opened.id:
         yield opened
         return
-    opened = replace(opened, id=started[0])
     status = "FAILED"
     try:
         opened.set_tags(tags or {})
@@ -296,8 +277,36 @@ def run(
         raise
     finally:
         _end(opened, status)
+    if not opened.losses.names:
+        for action in opened.when_stored:
+            action()
     if parent is None:
         opened.check()
+
+
+def _start(unopened: Run, experiment: str, name: str, description: str | None, parent: Run | None) -> Run:
+    """Start MLflow's run; one within another that cannot be stored has an empty id, and notes what it loses."""
+    started: list[str] = []
+
+    def start() -> None:
+        mlflow = load_mlflow()
+        from mlflow.tracking.context.registry import resolve_tags
+
+        known = {name: without_credentials(value) for name, value in resolve_tags().items()}  # of the git remote
+        with quiet():
+            active = mlflow.start_run(
+                experiment_id=unopened.store.experiment_id(experiment),
+                run_name=name,
+                nested=parent is not None,
+                parent_run_id=parent.id if parent else None,
+                description=description,
+                tags={**known, _PROCESS: this_process()},
+            )
+        started.append(active.info.run_id)
+
+    if not unopened.attempt(f"the run {name!r}", start) and parent is None:
+        unopened.check()
+    return replace(unopened, id=started[0]) if started else unopened
 
 
 def _end(run: Run, status: str) -> None:

@@ -14,6 +14,8 @@ from fsd.errors import UsageError
 HEARTBEAT_SECONDS = 30
 """Interval of a long trial's heartbeat; after twice that without one, Optuna fails the trial and queues it again."""
 STALE_RETRIES = 2
+_DRIVERS = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
+"""Module of a database driver → package to install, where the names differ."""
 _LOCK_SECONDS = 60.0
 _ATTEMPTS = 5
 _SQLITE, _JOURNAL = "sqlite:///", "journal:"
@@ -44,6 +46,8 @@ def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
                 time.sleep(random.uniform(0.05, 0.3))
                 continue
             reason = " ".join(str(error.__cause__ or error).split())[:200]
+            if isinstance(error, ModuleNotFoundError) and error.name:
+                reason += f": pip install '{_DRIVERS.get(error.name, error.name)}'"
             raise UsageError(
                 f"storage must be {_SQLITE}FILE, {_JOURNAL}FILE or the URL of a database that answers; "
                 f"got {url!r} ({reason})"
@@ -52,8 +56,16 @@ def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
 
 def _journal(url: str) -> JournalStorage:
     path = Path(url.removeprefix(_JOURNAL))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _check_folder(path.parent)
     return JournalStorage(JournalFileBackend(str(path)))
+
+
+def _check_folder(folder: Path) -> None:
+    """Create the default folder; any other must exist, since its name may be a mistake."""
+    if folder == Path("mlruns"):
+        folder.mkdir(exist_ok=True)
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}")
 
 
 def _database(url: str, heartbeat: bool) -> RDBStorage:
@@ -66,7 +78,7 @@ def _database(url: str, heartbeat: bool) -> RDBStorage:
     path = Path(url.removeprefix(_SQLITE))
     if path.name == "mlflow.db":
         raise UsageError(f"storage must not be MLflow's file, whose tables have the same names; got {url!r}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _check_folder(path.parent)
     storage = RDBStorage(url, engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}}, **options)
     with storage.engine.connect() as connection:  # a property of the file: readers and the writer need not wait
         connection.exec_driver_sql("pragma journal_mode=wal")

@@ -1,14 +1,16 @@
 """Optuna studies that several processes can share, and that continue after an interruption."""
 
 import json
+import os
+import signal
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from multiprocessing import get_context
-from typing import Any
+from multiprocessing import active_children, get_context, parent_process
+from typing import Any, cast
 
 import numpy as np
 import optuna
@@ -76,8 +78,13 @@ def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) 
                     pool.submit(run_trials, task, name, config, deadline, show_progress=worker == 0)
                     for worker in range(config.workers)
                 ]
-                for job in as_completed(jobs):
-                    job.result()
+                try:
+                    for job in as_completed(jobs):
+                        job.result()
+                except BaseException:
+                    for worker in active_children():  # they offer their trials again, and end
+                        os.kill(cast("int", worker.pid), signal.SIGINT)
+                    raise
         study = optuna.load_study(study_name=name, storage=open_storage(config.storage))
         records = [_record(task, trial) for trial in study.get_trials(deepcopy=False, states=FINISHED)]
         if not any(record.state == "complete" for record in records):
@@ -141,7 +148,9 @@ def run_trials(task: Task, name: str, config: TuneConfig, deadline: float | None
         def after_trial(study: optuna.Study, trial: FrozenTrial) -> None:
             nonlocal failures
             failures = failures + 1 if trial.state == TrialState.FAIL else 0
-            if failures >= MAX_FAILURES or done() >= wanted:
+            parent = parent_process()
+            orphaned = parent is not None and not parent.is_alive()  # the command of this worker was killed
+            if failures >= MAX_FAILURES or done() >= wanted or orphaned:
                 study.stop()
             bar.update(1)
 

@@ -1,6 +1,7 @@
 """Command-line handling shared by all pipelines."""
 
 import contextlib
+import errno
 import io
 import os
 import re
@@ -21,6 +22,8 @@ from fsd.leftovers import own_temporary_files
 Config = TypeVar("Config")
 MAIN_FIRST = 10.0
 """Seconds that a failing process leaves the main one to report the same error, upon which the launcher ends both."""
+_NOT_STORED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+"""Errors of a disk that is full or cannot be written."""
 CAUSE_FIRST = 2.0
 """Seconds that the main process leaves the launcher to end it, if it failed because another process is gone."""
 
@@ -48,7 +51,7 @@ def command(
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings = parse(config, description)
-        with _interruptible(), _temporary_files():
+        with _interruptible(), _temporary_files(), _full_disks():
             if several:
                 distributed.join()
             main(settings)
@@ -135,6 +138,17 @@ def _temporary_files() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _full_disks() -> Iterator[None]:
+    """Turn an error of a disk that is full or cannot be written, wherever it occurs, into one that has no traceback."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NOT_STORED:
+            raise
+        raise StorageError(f"{error.filename or 'a file'} cannot be written: {error.strerror}") from error
+
+
 def _exit(message: str, code: int) -> NoReturn:
     """Print the message once in the whole job and exit."""
     if not distributed.is_main_process():
@@ -156,8 +170,8 @@ def _program() -> str:
 
 
 def _command_line() -> str:
-    """The whole command as the user typed it."""
-    return f"{_program()} {shlex.join(sys.argv[1:])}"
+    """The whole command as the user typed it, without passwords in URLs."""
+    return re.sub(r"(//[^/@\s:]*):[^/@\s]*@", r"\1:***@", f"{_program()} {shlex.join(sys.argv[1:])}")
 
 
 def parse(config: type[Config], description: str) -> Config:
@@ -176,7 +190,7 @@ def parse(config: type[Config], description: str) -> Config:
         if not distributed.is_main_process():
             stack.enter_context(contextlib.redirect_stdout(messages))  # the text of --help
         try:
-            return tyro.cli(
+            settings = tyro.cli(
                 config,
                 args=arguments,
                 prog=_program(),
@@ -187,6 +201,18 @@ def parse(config: type[Config], description: str) -> Config:
             if end.code:
                 raise UsageError(_in_one_line(messages.getvalue())) from None
             raise
+    _check_seeds(settings)
+    return settings
+
+
+def _check_seeds(config: Any) -> None:
+    """Refuse a seed that one of the random generators does not take."""
+    for entry in fields(config):
+        value = getattr(config, entry.name)
+        if is_dataclass(value):
+            _check_seeds(value)
+        elif entry.name == "seed" and not 0 <= value < 2**32:
+            raise UsageError(f"seed must be at least 0 and below 2**32 ({2**32}); got {value}")
 
 
 def check_name(flag: str, name: str) -> None:

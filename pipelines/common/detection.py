@@ -4,10 +4,14 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import detectors
 from detectors import Detector
 from fsd.config import DetectorConfig
 from fsd.errors import UsageError
+from fsd.token_stats import TokenStats
+from fsd.views import LISTS, VIEWS
 from pipelines.common.adapter_files import SETUP, read_setup
 
 BASE = "base"
@@ -38,13 +42,25 @@ def load_detectors(config: DetectorConfig) -> list[Detector]:
     if unused:
         raise UsageError(f"settings must be of a detector in use, one of {', '.join(names)}; got {unused[0]!r}")
     tuned = _tuned_settings(config.settings_from) if config.settings_from else Settings({}, {})
-    return [
+    loaded = [
         detectors.load(name, **tuned.both.get(name, {}))
         .with_base_settings(**tuned.base.get(name, {}))
         .with_settings(**given.both.get(name, {}))
         .with_base_settings(**given.base.get(name, {}))
         for name in names
     ]
+    for detector in loaded:
+        if any(detector.name in state for state in given):
+            _check_ranges(detector)
+    return loaded
+
+
+def _check_ranges(detector: Detector) -> None:
+    """Refuse settings out of range, which a detector does when it is computed, before anything else is."""
+    probe = TokenStats("probe", np.arange(4), -np.arange(1.0, 5.0), -np.arange(1.0, 5.0), np.ones(4))
+    views = {name: [probe] if VIEWS[name].form in LISTS else probe for name in detector.views}
+    for state in (detector, detector.for_base):
+        state(views)
 
 
 def cheap(detectors: Iterable[Detector]) -> list[Detector]:

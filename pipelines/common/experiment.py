@@ -1,7 +1,9 @@
 """The steps that the main job, tuning and studies share: prepare, fine-tune, score, and the placebo."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fsd import distributed, tracking
 from fsd.config import FSDConfig
@@ -16,13 +18,15 @@ from fsd.net.hub import EMBEDDED, locate
 from fsd.scoring import job
 from fsd.scoring.deviation import Deviation
 from fsd.scoring.job import ScoringJob
-from fsd.scoring.scorers import reader_names
+from fsd.scoring.scorers import cache_folder, reader_names
 from fsd.token_stats import Scorer
 from fsd.tracking import Run
 from fsd.views import Detector, ViewInputs, unavailable
 from pipelines.common.adapter_files import recorded_training
 from pipelines.common.detection import cheap
 
+TRAINING = "training"
+"""Folder in the cache with the checkpoints of trainings."""
 EMBEDDED_TARGET, EMBEDDED_TWIN = "embedded", "embedded-twin"
 
 
@@ -73,15 +77,31 @@ def load_model(config: FSDConfig) -> LanguageModel:
     return model
 
 
-def train_adapter(model: LanguageModel, unseen: Sequence[Document], config: FSDConfig, run: Run | None) -> None:
-    """Fine-tune a fresh adapter on the unseen texts, and log every step to the run."""
+def train_adapter(
+    model: LanguageModel, unseen: Sequence[Document], config: FSDConfig, run: Run | None, *, logged: bool = True
+) -> None:
+    """Fine-tune a fresh adapter on the unseen texts, and log every step to the run.
+
+    The checkpoint of the training is in the cache until everything of the run is stored.
+    """
 
     def log(numbers: Mapping[str, float], step: int) -> None:
         if run:
             run.log_metrics({f"train/{name}": value for name, value in numbers.items()}, step=step)
 
     texts = [document.text for document in unseen]
-    finetune(model, texts, config.training, seed=config.seed, log=log, shown=distributed.is_main_process())
+    cache = cache_folder(config.model)
+    checkpoint = finetune(
+        model,
+        texts,
+        config.training,
+        seed=config.seed,
+        log=log if logged else None,
+        shown=distributed.is_main_process(),
+        cache=cache / TRAINING if cache else None,
+    )
+    if run and checkpoint:
+        run.when_stored.append(partial(shutil.rmtree, checkpoint, ignore_errors=True))
 
 
 # The placebo: the same procedure on a model that was trained on none of the texts
@@ -99,11 +119,11 @@ class Placebo:
     config: FSDConfig
     detectors: Sequence[Detector]
 
-    def deviation(self, split: Split) -> tuple[str, Deviation]:
+    def deviation(self, split: Split, run: Run | None = None) -> tuple[str, Deviation]:
         """Name of the control model, and the scores of the validation and test texts before and after fine-tuning."""
         model = load_model(self.config)
         work = prepare(model, split, self.detectors, self.config)
-        train_adapter(model, split.unseen, self.config, None)
+        train_adapter(model, split.unseen, self.config, run, logged=False)
         return self.config.model.model, work.score()
 
 

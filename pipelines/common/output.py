@@ -2,20 +2,24 @@
 
 import contextlib
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd.errors import StorageError, UsageError
+from fsd.leftovers import temporary_folder
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_SUFFIXES = (".parquet", ".csv", ".jsonl")
+RUN_BYTES = 2**20
+"""Bytes that any run takes, for figures and report."""
 
 
-def check_table_path(path: Path) -> None:
+def check_table_path(path: Path, inputs: Iterable[str | Path] = ()) -> None:
     """Check that a table can be written to the path.
 
     Raises:
@@ -23,17 +27,66 @@ def check_table_path(path: Path) -> None:
     """
     if path.suffix.lower() not in TABLE_SUFFIXES:
         raise UsageError(f"out must end in {', '.join(TABLE_SUFFIXES)}; got {path}")
-    check_path(path)
+    check_path(path, inputs)
 
 
-def check_path(path: Path) -> None:
-    """Check that a file can be written to the path.
+def check_path(path: Path, inputs: Iterable[str | Path] = (), *, create_folder: bool = False) -> None:
+    """Check that a file can be written to the path, by writing an empty one beside it.
+
+    Args:
+        path: the output file.
+        inputs: files that are read, none of which it may replace; names of anything else are ignored.
+        create_folder: whether the folder of the path is created if it does not exist.
 
     Raises:
-        UsageError: if its folder does not exist, or the path is a folder.
+        UsageError: if its folder does not exist or cannot be written, or the path is a folder, a device or an input.
     """
-    if not path.resolve().parent.is_dir() or path.is_dir():
-        raise UsageError(f"an output file must be in a folder that exists, and not be a folder; got {path}")
+    try:
+        if create_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        fine = path.resolve().parent.is_dir() and (path.is_file() or not path.exists())
+    except (OSError, RuntimeError) as error:  # a name that is too long, or links in a circle
+        raise UsageError(f"an output file must have a path that exists or can be made; got {path} ({error})") from error
+    if not fine:
+        raise UsageError(f"an output file must be in a folder that exists, and not be a folder or device; got {path}")
+    source = next((source for source in inputs if _same(path, Path(source))), None)
+    if source is not None:
+        raise UsageError(f"an output file must not replace an input; {path} is the input {source}")
+    draft = _draft(path)
+    try:
+        draft.touch()
+        draft.unlink()
+        writable = not path.exists() or os.access(path, os.W_OK)
+    except OSError as error:
+        raise UsageError(
+            f"an output file must be in a folder that can be written; {path} cannot be written: {error.strerror}"
+        ) from error
+    if not writable:
+        raise UsageError(f"an output file that exists must not be write-protected; {path} is")
+
+
+def _same(path: Path, source: Path) -> bool:
+    try:
+        return path.samefile(source)
+    except OSError:  # one of them does not exist
+        return False
+
+
+def check_space(texts: Iterable[str]) -> None:
+    """Check that the disks of temporary files and runs have room for tables of the texts.
+
+    The estimate is far below what is needed, so that nothing is refused that could succeed.
+
+    Raises:
+        UsageError: if one of them surely has too little.
+    """
+    needed = RUN_BYTES + sum(map(len, texts)) // 8
+    for name, folder in (("TMPDIR", Path(tempfile.gettempdir())), ("the working folder", Path.cwd())):
+        free = shutil.disk_usage(folder).free
+        if free < needed:
+            raise UsageError(
+                f"{name} must have at least {needed / 2**20:.1f} MiB of free space; {folder} has {free / 2**20:.1f} MiB"
+            )
 
 
 def write_table(table: "pd.DataFrame", path: Path) -> None:
@@ -62,7 +115,7 @@ def write_text(text: str, path: Path) -> None:
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = _draft(path)
     try:
         write(draft)
         draft.replace(path)
@@ -81,15 +134,19 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"out must be a folder that does not exist or is empty; got {path}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = tempfile.TemporaryDirectory(dir=path.parent, prefix=".fsd-")
-    except OSError as error:
-        raise UsageError(f"out must be in a folder that can be written; {path}: {error.strerror}") from error
-    with scratch as folder:
-        draft = Path(folder) / path.name
-        draft.mkdir()
+    with contextlib.ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = stack.enter_context(temporary_folder(path.parent, ".fsd-")) / path.name
+            draft.mkdir()
+        except OSError as error:
+            raise UsageError(f"out must be in a folder that can be written; {path}: {error.strerror}") from error
         yield draft
         if path.exists():
             path.rmdir()
         draft.replace(path)
+
+
+def _draft(path: Path) -> Path:
+    """A file beside the path, which takes its name once it is complete."""
+    return path.with_name(f".{path.name}.{os.getpid()}")

@@ -89,12 +89,13 @@ def check_outputs(config: DetectConfig) -> None:
     from fsd.errors import UsageError
     from pipelines.common.output import check_path, check_table_path
 
+    inputs = [*config.files, *config.known]
     if config.out:
-        check_table_path(Path(config.out))
+        check_table_path(Path(config.out), inputs)
     if config.report:
         if not config.report.lower().endswith((".html", ".htm")):
             raise UsageError(f"report must end in .html; got {config.report}")
-        check_path(Path(config.report))
+        check_path(Path(config.report), inputs)
 
 
 if __name__ == "__main__":

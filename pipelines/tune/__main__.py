@@ -63,7 +63,7 @@ def main(config: TuneConfig) -> None:
         results = judge(
             split,
             experiment.prepare(model, split, chosen, job, tuned.scorers).score(),
-            placebo.deviation(split) if placebo else None,
+            placebo.deviation(split, run) if placebo else None,
             chosen,
             remarks=[*labelled.remarks, *remarks, *tuned.remarks, *placebo_remarks],
             never_saw=experiment.never_saw(job, split.test),

@@ -21,7 +21,7 @@ from fsd.search_space import Choice, Range, Search
 from fsd.token_stats import FloatArray, Scorer
 from fsd.tracking import Run
 from fsd.tuning.objective import Settings, ValidationSet, winner
-from fsd.tuning.optuna_study import importance, search
+from fsd.tuning.optuna_study import create_study, importance, search
 from pipelines.common import detection, experiment
 from pipelines.tune import run_log
 from pipelines.tune.job import TuningData, TuningResult
@@ -168,10 +168,11 @@ def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run)
     requested = detection.load_detectors(job.detection)
     scoring = experiment.prepare(model, data.split, requested, job, scorers)
     detectors = [detector for detector in requested if detector.name not in scoring.left_out]
-    base = ViewStatistics.compute(texts, detectors, scorers, scoring.inputs, states=("base",))
-    validation = replace(data.validation, statistics=base)
-    task = AdapterTask(job, data.split.unseen, texts, detectors, validation, run, _loaded=(model, scorers))
+    task = AdapterTask(job, data.split.unseen, texts, detectors, data.validation, run, _loaded=(model, scorers))
     name, setup = data.study_of(task)
+    create_study(name, setup, config.storage)  # a study with another setup is refused before the scoring
+    base = ViewStatistics.compute(texts, detectors, scorers, scoring.inputs, states=("base",))
+    task.validation = replace(data.validation, statistics=base)
     trials = {task.label: search(task, name, setup, config)}
     task.parent = None
     best = winner(task, task.evaluate(task.default), trials[task.label], folds=config.folds)

@@ -16,7 +16,7 @@ import torch
 
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
-from fsd.models import finetuning
+from fsd.models import checkpoints, finetuning
 from fsd.models.adapters import adapter_fingerprint, peft_config
 from fsd.models.finetuning import finetune, orthogonal_penalty
 from fsd.models.language_model import LanguageModel, load
@@ -411,3 +411,104 @@ def test_what_is_raised_after_an_epoch_ends_the_training_and_leaves_the_base(mod
     assert not model.adapted
     assert "forward" not in vars(model.base)
     assert not any("lora" in name for name, _ in model.base.named_modules())
+
+
+def killed_after(epoch: int) -> Callable[[int], None]:
+    def after_epoch(number: int) -> None:
+        if number == epoch:
+            raise KeyboardInterrupt  # before this epoch is saved
+
+    return after_epoch
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_killed_training_continues_to_bitwise_the_same_adapter(
+    model: LanguageModel, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "SECONDS", 0)
+    config = settings(method, dropout=0.1)
+    logs = train(model, config)
+    expected = adapter_fingerprint(model)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(model, TEXTS, config, seed=0, shown=False, cache=tmp_path, after_epoch=killed_after(4))
+
+    steps, again = [], []
+    trained = finetuning._trainer
+
+    def counting(*args: Any) -> Any:
+        trainer = trained(*args)
+        compute = trainer.compute_loss
+        trainer.compute_loss = lambda *args, **kwargs: (steps.append(1), compute(*args, **kwargs))[1]
+        return trainer
+
+    monkeypatch.setattr(finetuning, "_trainer", counting)
+    for left in (2 * 2, 0):  # two batches in each of two epochs, then nothing is left
+        steps.clear()
+        again.clear()
+        folder = finetune(
+            model, TEXTS, config, seed=0, shown=False, cache=tmp_path, log=lambda n, step: again.append((step, dict(n)))
+        )
+        assert len(steps) == left
+        assert adapter_fingerprint(model) == expected
+        assert again == logs
+    assert folder is not None
+    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-10"]
+
+
+def test_a_short_training_saves_nothing(model: LanguageModel, tmp_path: Path) -> None:
+    assert finetune(model, TEXTS, settings(), seed=0, shown=False, cache=tmp_path) is None
+    assert list(tmp_path.glob("*/checkpoint-*")) == []
+
+
+@pytest.mark.parametrize("file", ["adapter.pt", "optimizer.pt", "rng_state.pth"])
+def test_a_damaged_checkpoint_is_not_used(
+    model: LanguageModel, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "SECONDS", 0)
+    config = settings(epochs=2)
+    train(model, config)
+    expected = adapter_fingerprint(model)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(model, TEXTS, config, seed=0, shown=False, cache=tmp_path, after_epoch=killed_after(2))
+    (damaged,) = tmp_path.glob(f"*/checkpoint-2/{file}")
+    damaged.write_bytes(b"half")
+
+    finetune(model, TEXTS, config, seed=0, shown=False, cache=tmp_path)
+    assert adapter_fingerprint(model) == expected
+
+
+def test_another_training_has_another_checkpoint(model: LanguageModel) -> None:
+    pieces, config = [[0, 1, 2]], settings()
+    keys = {
+        checkpoints.training_key(model, pieces, config, 0),
+        checkpoints.training_key(model, [[0, 1, 3]], config, 0),
+        checkpoints.training_key(model, pieces, settings(learning_rate=0.01), 0),
+        checkpoints.training_key(model, pieces, config, 1),
+    }
+    assert len(keys) == 4
+
+
+def test_a_training_that_another_job_is_at_saves_nothing(tmp_path: Path) -> None:
+    with checkpoints.training_folder(tmp_path, "key") as first, checkpoints.training_folder(tmp_path, "key") as second:
+        assert first == tmp_path / "key"
+        assert second is None
+
+
+def test_a_full_disk_ends_no_training(
+    model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "SECONDS", 0)
+    monkeypatch.setattr(checkpoints.torch, "save", full)
+    finetune(model, TEXTS, settings(epochs=1), seed=0, shown=False, cache=tmp_path)
+    assert "no checkpoint is stored in" in capsys.readouterr().err
+    assert model.adapted
+
+
+def test_old_checkpoints_are_deleted(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    os.utime(tmp_path / "old", (0, 0))
+    with checkpoints.training_folder(tmp_path, "key"):
+        assert [path.name for path in tmp_path.iterdir()] == ["key"]

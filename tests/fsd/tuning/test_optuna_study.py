@@ -1,5 +1,6 @@
 """Studies on an invented task: nothing here reads a text."""
 
+import multiprocessing
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ import pytest
 from fsd.config import FSDConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.search_space import Choice, Range
+from fsd.tuning import optuna_storage, optuna_study
 from fsd.tuning.objective import grid, key_of
 from fsd.tuning.optuna_storage import open_storage
 from fsd.tuning.optuna_study import FINISHED, MAX_FAILURES, _has_claim, _sampler, create_study, importance, search
@@ -51,12 +53,12 @@ class Hill:
 @pytest.fixture
 def storage(tmp_path):
     """A journal, whose trials are written faster than a database's."""
-    return f"journal:{tmp_path}/new/trials.log"
+    return f"journal:{tmp_path}/trials.log"
 
 
 @pytest.fixture
 def database(tmp_path):
-    return f"sqlite:///{tmp_path}/new/optuna.db"
+    return f"sqlite:///{tmp_path}/optuna.db"
 
 
 def test_a_small_space_is_searched_exhaustively_and_each_cell_once(database):
@@ -284,3 +286,49 @@ def test_a_trial_waits_until_earlier_trials_have_their_grid_cell(storage):
 def test_workers_evaluate_no_grid_cell_twice(database):
     trials = search(Hill(wait=0.05), "s", {}, settings(database, workers=2))
     assert len(trials) == len({key_of(t.settings) for t in trials}) == 20
+
+
+@pytest.mark.parametrize("prefix", ["sqlite:///", "journal:"])
+def test_a_storage_in_a_folder_that_does_not_exist_is_refused(tmp_path, prefix):
+    with pytest.raises(UsageError, match=r"storage must be .*there is no folder .*nowhere"):
+        open_storage(f"{prefix}{tmp_path}/nowhere/trials")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_driver_is_named_with_its_package(monkeypatch):
+    def missing(*_, **__):
+        raise ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
+
+    monkeypatch.setattr(optuna_storage, "RDBStorage", missing)
+    with pytest.raises(UsageError, match=r"pip install 'psycopg\[binary\]'"):
+        open_storage("postgresql+psycopg://host/x")
+
+
+def test_a_database_that_another_process_is_creating_is_opened_again(monkeypatch):
+    from sqlalchemy.exc import IntegrityError
+
+    opened = [IntegrityError("CREATE TABLE", {}, Exception("duplicate key value pg_type_typname_nsp_index")), "open"]
+
+    def open_once(*_, **__):
+        if isinstance(result := opened.pop(0), Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(optuna_storage, "RDBStorage", open_once)
+    assert open_storage("postgresql://host/x") == "open"
+
+
+@pytest.mark.slow
+def test_workers_end_with_their_command(database, monkeypatch):
+    def interrupted(jobs):
+        deadline = time.monotonic() + 60
+        while not finished(database) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        raise KeyboardInterrupt
+        yield from jobs
+
+    monkeypatch.setattr(optuna_study, "as_completed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        search(Hill(WIDE, wait=0.2), "s", {}, settings(database, workers=2, trials=1000))
+    assert multiprocessing.active_children() == []
+    assert 0 < len(finished(database)) < 100

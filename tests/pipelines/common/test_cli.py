@@ -1,5 +1,6 @@
 """The command line: quick help, flat flags, one line for a user's mistake, one report from several processes."""
 
+import errno
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from fsd.config import FSDConfig, ScoreConfig
-from fsd.errors import UsageError
+from fsd.errors import StorageError, UsageError
 from pipelines.collect import Collect
 from pipelines.common.cli import command, parse
 from pipelines.detect.__main__ import DetectConfig
@@ -80,6 +81,11 @@ def test_help_takes_less_than_half_a_second(root: Path) -> None:
         (["--device", "abacus"], "device must be"),
         (["--domain", "wikipedia"], "--data FILE"),
         (["--batch-size", "0"], "batch-size must be greater than 0"),
+        (["--seed", "-1"], "seed must be at least 0 and below 2**32 (4294967296); got -1"),
+        (["--seed", "4294967296"], "seed must be at least 0 and below 2**32"),
+        (["--settings", "surp.k=300"], "surp.k must be in (0, 100]"),
+        (["--settings", "surp.base.k=300"], "surp.k must be in (0, 100]"),
+        (["--settings", "min_k.k=2"], "min_k.k must be"),
         (["--target-modules", "nothing"], "target-modules must be"),
     ],
 )
@@ -138,6 +144,12 @@ class Config:
     """How many."""
 
 
+@dataclass(frozen=True)
+class Words:
+    words: tuple[str, ...] = ()
+    """Any."""
+
+
 def test_a_usage_error_is_exit_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def mistaken(config: Config) -> None:
         raise UsageError(f"size must be 2; got {config.size}")
@@ -180,6 +192,28 @@ def test_an_empty_list_flag_is_refused_also_when_repeated(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "argv", ["fsd", "--domain", "x", "--limit", "1", "--options"])
     with pytest.raises(UsageError, match="options must be followed by at least one value; got none"):
         parse(Collect, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (StorageError("the table cannot be stored"), "the table cannot be stored"),
+        (OSError(errno.ENOSPC, "No space left on device", "cache"), "cache cannot be written: No space left on device"),
+    ],
+)
+def test_what_cannot_be_stored_is_exit_1_with_the_command_to_continue(
+    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(config: Words) -> None:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["fsd x", "--words", "a b", "postgresql://me:secret@host/x"])
+    with pytest.raises(SystemExit) as ended:
+        command(Words, failing, "x")
+
+    assert ended.value.code == 1
+    expected = "fsd x --words 'a b' postgresql://me:***@host/x"
+    assert capsys.readouterr().err == f"error: {message}; to continue: {expected}\n"
 
 
 def test_an_interruption_is_exit_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

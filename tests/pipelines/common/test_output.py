@@ -1,0 +1,80 @@
+"""Output paths are checked before any work, never replace an input, and are written completely or not at all."""
+
+import errno
+import os
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fsd.errors import StorageError, UsageError
+from pipelines.common.output import check_path, check_space, check_table_path, new_folder, write_table
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data.jsonl").write_text("{}\n")
+    Path("link.jsonl").symlink_to("data.jsonl")
+    Path("hard.jsonl").hardlink_to("data.jsonl")
+    Path("folder.jsonl").mkdir()
+    Path("circle.jsonl").symlink_to("circle.jsonl")
+
+
+@pytest.mark.parametrize(
+    "out", ["data.jsonl", "./data.jsonl", "folder.jsonl/../data.jsonl", "link.jsonl", "hard.jsonl"]
+)
+def test_an_output_never_replaces_an_input(out: str) -> None:
+    with pytest.raises(UsageError, match="must not replace an input"):
+        check_table_path(Path(out), ["wikimia:64", "no such file", "data.jsonl"])
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("folder.jsonl", "not be a folder"),
+        ("nowhere/out.csv", "a folder that exists"),
+        ("/dev/null", "folder or device"),
+        ("circle.jsonl", "circle.jsonl"),
+        (f"{'x' * 300}.csv", "File name too long"),
+        ("/proc/out.csv", "cannot be written"),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_refused(out: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_path(Path(out))
+
+
+def test_a_check_leaves_nothing_and_changes_nothing(tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    check_path(Path("new.csv"))
+    check_path(Path("data.jsonl"))
+    assert sorted(tmp_path.iterdir()) == before
+    assert Path("data.jsonl").read_text() == "{}\n"
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: pd.DataFrame, path: Path, **_: object) -> None:
+        path.write_text("half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(pd.DataFrame, "to_json", full)
+    with pytest.raises(StorageError, match=r"data\.jsonl cannot be written: No space left on device"):
+        write_table(pd.DataFrame({"a": [1]}), Path("data.jsonl"))
+    assert Path("data.jsonl").read_text() == "{}\n"
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_too_little_space_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_space(["a text"])
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: namedtuple("Usage", "free")(500_000))
+    with pytest.raises(UsageError, match=r"TMPDIR must have at least 1\.0 MiB of free space; .* has 0\.5 MiB"):
+        check_space(["a text"])
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work() -> None:
+    with pytest.raises(UsageError, match="must be in a folder that can be written"), new_folder(Path("/proc/x")):
+        pytest.fail("the block was entered")
