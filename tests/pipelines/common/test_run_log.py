@@ -12,6 +12,7 @@ from fsd.data.splitting import Split
 from fsd.evaluation.results import judge
 from fsd.models.language_model import BaseIdentity
 from fsd.scoring.deviation import Deviation
+from fsd.tracking.registry import COMPARED
 from pipelines.common import run_log
 
 IDENTITY = BaseIdentity("tiny", "", "abc")
@@ -100,3 +101,15 @@ def test_the_report_has_every_figure_and_table(results):
     assert page.count("<figure>") == 3
     assert '<tr class="best"><th scope="row">loss</th>' in page
     assert "How to repeat this" in page
+
+
+def test_versions_are_comparable_on_the_same_texts_base_and_judging_alone(results):
+    tags = run_log.version_tags(results, CONFIG, IDENTITY)
+    assert all(tags[name] for name in COMPARED)
+    assert run_log.version_tags(_results(validation=16), CONFIG, IDENTITY) == tags
+    for changed, tag in (
+        (run_log.version_tags(_results(validation=18), CONFIG, IDENTITY), "benchmark"),
+        (run_log.version_tags(results, replace(CONFIG, seed=7), IDENTITY), "judging"),
+        (run_log.version_tags(results, CONFIG, replace(IDENTITY, fingerprint="def")), "base_fingerprint"),
+    ):
+        assert {name for name in COMPARED if changed[name] != tags[name]} == {tag}
