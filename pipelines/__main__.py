@@ -9,13 +9,24 @@ COMMANDS = {
     "detect": ("pipelines.detect", "was this text a member? verdicts with error rates from a registered adapter"),
     "score": ("pipelines.score", "base scores of any texts, by a local model or a completions API"),
     "canary": ("pipelines.canary", "publish random canaries, and test exactly whether a model read them"),
-    "extract": ("pipelines.extract", "how probable are a work's own words as continuations of its passages"),
-    "contamination": ("pipelines.contamination", "was a whole data set, such as a benchmark, in the training data?"),
+    "extract": ("pipelines.extract", "can passages of this book be extracted? beside a control"),
+    "contamination": ("pipelines.contamination", "was this benchmark, as a whole, in the training data?"),
+    "adapter-audit": ("pipelines.adapter_audit", "was this text in the fine-tuning data of a model with a known base?"),
     "tune": ("pipelines.tune", "choose detector or adapter settings with Optuna"),
     "study": ("pipelines.study", "tables and figures of the papers"),
     "collect": ("pipelines.collect", "collect texts published after a model's knowledge cutoff"),
     "pretrain": ("pipelines.pretrain", "pretrain a small model whose members are known"),
     "frequencies": ("pipelines.frequencies", "count token frequencies of a reference corpus for DC-PDD"),
+}
+GROUPS = {
+    "texts in the pretraining data": ("run", "detect", "score"),
+    "one book, a benchmark, fine-tuning data, or texts not yet published": (
+        "extract",
+        "contamination",
+        "adapter-audit",
+        "canary",
+    ),
+    "research and preparation": ("tune", "study", "collect", "pretrain", "frequencies"),
 }
 
 
@@ -23,10 +34,12 @@ def main() -> None:
     """Run the pipeline that the first argument names with the arguments after it."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
-        print("usage: fsd COMMAND [OPTIONS]\n\nWas this text in that model's pretraining data?\n\ncommands:")
-        for command, (_, summary) in COMMANDS.items():
-            print(f"  {command:<14} {summary}")
-        print("\n`fsd COMMAND --help` lists the options of a command.")
+        print("usage: fsd COMMAND [OPTIONS]\n\nWas this text in that model's training data?")
+        for question, names in GROUPS.items():
+            print(f"\n{question}:")
+            for command in names:
+                print(f"  {command:<14} {COMMANDS[command][1]}")
+        print("\n`fsd COMMAND --help` lists the options of a command. Which to take: docs/questions.md")
     elif name == "--version":
         print(f"fsd {version('fsd')}")
     elif name in COMMANDS:

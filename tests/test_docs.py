@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWa
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = {name: module for name, (module, _) in COMMANDS.items()}
-START = re.compile(r"(?:^|\s)(?:-m (?P<module>(?:pipelines|benchmarks)\.\w+)|fsd (?P<word>[a-z]+))(?=\s|$)")
+START = re.compile(r"(?:^|\s)(?:-m (?P<module>(?:pipelines|benchmarks)\.\w+)|fsd (?P<word>[a-z-]+))(?=\s|$)")
 
 
 OPERATORS = {"&", "&&", "|", ";", ">"}

@@ -127,6 +127,26 @@ def split_with(
     return parts, _where(documents, related)
 
 
+def split_labelled(documents: Sequence[Document], *, validation: float, seed: int = 42) -> Split:
+    """Split labelled texts into validation and test texts, by family; nothing is trained on.
+
+    Args:
+        documents: labelled texts of both classes.
+        validation: share of them, in (0, 1).
+        seed: random seed.
+
+    Raises:
+        UsageError: for a share out of range, missing labels, a single class, or too few families.
+    """
+    _check_validation(validation)
+    _check_labels(documents)
+    family = np.array(families(documents))
+    held = _hold_out(_members(documents), family, validation, np.random.default_rng(seed))
+    parts = Split((), _where(documents, held), _where(documents, ~held))
+    _check_classes(parts, documents, validation, "families (texts of one group, and near-duplicates)")
+    return parts
+
+
 def _members(documents: Sequence[Document]) -> BoolArray:
     return np.array([bool(d.member) for d in documents], dtype=bool)
 
@@ -238,6 +258,10 @@ def _check_parts(parts: Split, documents: Sequence[Document], validation: float,
             f"some non-members must be left to train on, in {unit} without a member; "
             f"got {_classes(documents)[1]} and none to take"
         )
+    _check_classes(parts, documents, validation, unit)
+
+
+def _check_classes(parts: Split, documents: Sequence[Document], validation: float, unit: str) -> None:
     for name in ("test", "validation") if validation else ("test",):
         both, sizes = _classes(getattr(parts, name))
         if not both:

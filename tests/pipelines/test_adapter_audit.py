@@ -1,0 +1,156 @@
+"""Audits of fine-tuned models: what the base as reference tells, and what is refused."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
+from fsd.data.embedded import corpus
+from fsd.errors import UsageError
+from pipelines.adapter_audit import AuditConfig, main
+
+TRAINED, OTHERS = 40, 40
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter trained on 40 abstracts, the same as a whole model, and the labelled texts."""
+    from fsd.models import language_model
+    from fsd.models.adapters import save_adapter
+    from fsd.models.finetuning import finetune
+
+    out = tmp_path_factory.mktemp("audit")
+    texts = [document.text for document in corpus() if not document.member][: TRAINED + OTHERS]
+    model = language_model.load(ModelConfig(cache="none", device="cpu"))
+    finetune(model, texts[:TRAINED], AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4), seed=0, shown=False)
+    save_adapter(model, out / "adapter")
+    rows = [{"text": text, "label": int(at < TRAINED)} for at, text in enumerate(texts)]
+    (out / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    hidden = [{"text": row["text"]} if at % 20 in (3, 4) else row for at, row in enumerate(rows)]
+    (out / "hidden.jsonl").write_text("".join(json.dumps(row) + "\n" for row in hidden))
+    merged = model.model.merge_and_unload()
+    merged.save_pretrained(out / "merged")
+    model.tokenizer.save_pretrained(out / "merged")
+    return out
+
+
+def configured(folder: Path, **changes: object) -> AuditConfig:
+    settings: dict[str, object] = {
+        "data": (str(folder / "data.jsonl"),),
+        "model": ModelConfig(device="cpu"),
+        "adapter": str(folder / "adapter"),
+        "detection": DetectorConfig(detectors="loss,min_k"),
+    }
+    return AuditConfig(**{**settings, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_base_tells_fine_tuning_texts_from_others(
+    folder: Path, there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fsd.tracking import fetch_artifact, find_runs
+
+    main(configured(folder, out="scores.csv"))
+
+    (run,) = find_runs("fsd-adapter-audit")
+    assert run.metrics["auc/loss.calibrated"] > 0.9
+    assert run.metrics["auc/loss.calibrated"] > run.metrics["auc/loss.tuned"]
+    assert "auc_gain/loss" in run.metrics
+    assert "audit/blind_auc" in run.metrics
+    table = pd.read_parquet(fetch_artifact(run.id, "scores.parquet"))
+    assert (table["loss.calibrated"] == table["loss.tuned"] - table["loss.base"]).all()
+    assert len(pd.read_csv("scores.csv")) == TRAINED + OTHERS
+    assert "fine-tuned" in fetch_artifact(run.id, "report.html").read_text()
+    assert "can be told from others" in capsys.readouterr().out
+
+
+def test_texts_without_a_label_are_judged(folder: Path, there: Path) -> None:
+    main(configured(folder, data=(str(folder / "hidden.jsonl"),), fpr=0.1, out="scores.parquet"))
+
+    table = pd.read_parquet("scores.parquet")
+    judged = table[table["split"] == "judged"]
+    truth = {row["text"]: row["label"] for row in map(json.loads, (folder / "data.jsonl").read_text().splitlines())}
+    assert len(judged) == 8
+    assert judged["label"].isna().all()
+    assert table.loc[table["split"] != "judged", "verdict"].isna().all()
+    called = judged["verdict"] == "in the fine-tuning data"
+    members = judged["text"].map(truth) == 1
+    assert called[members].mean() >= 0.5
+    assert called[~members].mean() <= 0.25
+
+
+def test_texts_of_another_kind_get_no_verdict(folder: Path, there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = random.Random(0)
+    kitchen = ["butter", "flour", "sugar", "whisk", "golden", "fold", "eggs", "warm", "milk", "salt", "lemon"]
+    other = [json.dumps({"text": " ".join(rng.choices(kitchen, k=120))}) for _ in range(20)]
+    (there / "other.jsonl").write_text((folder / "data.jsonl").read_text() + "\n".join(other) + "\n")
+    main(configured(folder, data=("other.jsonl",), detection=DetectorConfig(detectors="loss"), out="scores.parquet"))
+
+    judged = pd.read_parquet("scores.parquet").query("split == 'judged'")
+    assert len(judged) == 20
+    assert judged["p_value"].isna().all()
+    assert set(judged["verdict"]) == {"outside the calibrated domain"}
+    assert "not of the kind of the labelled ones" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_merged_model_gives_the_numbers_of_its_adapter(folder: Path, there: Path) -> None:
+    main(configured(folder, out="adapter.parquet"))
+    main(configured(folder, adapter=None, tuned=str(folder / "merged"), out="merged.parquet"))
+
+    columns = ["loss.base", "loss.tuned", "min_k.tuned"]
+    merged, adapter = (pd.read_parquet(f"{name}.parquet")[columns] for name in ("merged", "adapter"))
+    assert merged.to_numpy() == pytest.approx(adapter.to_numpy(), abs=5e-3)  # the embedded weights are half precision
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": ()}, "data must be given"),
+        ({"adapter": None}, "either --adapter or --tuned; got none"),
+        ({"tuned": "embedded"}, "either --adapter or --tuned; got both"),
+        ({"validation": 1.0}, "validation must be above 0 and below 1"),
+        ({"fpr": 0.0}, "fpr must be above 0 and below 1"),
+        ({"out": "scores.txt"}, "out must end in"),
+        ({"data": ("one.jsonl",)}, "texts to be split must be of both classes"),
+        ({"data": ("twice.jsonl",)}, "a text to be judged must not be labelled elsewhere"),
+        ({"data": ("both.jsonl",)}, "member"),
+        ({"data": ("hidden.jsonl",), "fpr": 0.001}, r"fpr must be at least 0\.0"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_model_is_loaded(
+    folder: Path, there: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], message: str
+) -> None:
+    from fsd.models import language_model
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("the model must not be loaded")
+
+    monkeypatch.setattr(language_model, "load", never)
+    lines = (folder / "data.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    (there / "hidden.jsonl").write_text((folder / "hidden.jsonl").read_text())
+    (there / "one.jsonl").write_text("\n".join(lines[:20]) + "\n")
+    (there / "twice.jsonl").write_text("\n".join([*lines, json.dumps({"text": rows[0]["text"]})]) + "\n")
+    (there / "both.jsonl").write_text("\n".join([*lines, json.dumps({**rows[0], "label": 0})]) + "\n")
+
+    with pytest.raises(UsageError, match=message):
+        main(configured(folder, **change))
+
+
+def test_models_that_do_not_belong_together_are_refused(folder: Path, there: Path, tiny: Path) -> None:
+    for change, message in (
+        ({"model": ModelConfig(model=str(tiny), device="cpu")}, "adapter must be used on its own base model"),
+        ({"adapter": None, "tuned": str(tiny)}, "tuned must have the tokenizer of its base"),
+        ({"detection": DetectorConfig(detectors="min_k_deviation")}, "min_k_deviation cannot be used in an audit"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            main(replace(configured(folder), **change))  # type: ignore[arg-type]
