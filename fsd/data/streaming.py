@@ -114,8 +114,8 @@ class Corpus:
     def _parsed(self, where: str, line: str) -> str:
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UsageError(f"every line must be a JSON object; {where}: {error.msg}") from error
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise UsageError(f"every line must be a JSON object; {where}: {first_line(error)}") from error
         if not isinstance(row, dict):
             raise UsageError(f"every line must be a JSON object; {where} is {type(row).__name__}")
         if self.column not in row:
@@ -136,6 +136,8 @@ class Corpus:
         )
         if self.column not in reader.schema.names:
             raise self._no_column(file, reader.schema.names)
+        if reader.schema.names.count(self.column) > 1:
+            raise UsageError(f"columns must have different names; {file} has {', '.join(reader.schema.names)}")
         for batch in reader:
             yield from (Passage(text) for text in batch.column(self.column).to_pylist())
 

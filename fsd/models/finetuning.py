@@ -125,7 +125,7 @@ def plan(
     """
     if not texts:
         raise UsageError("fine-tuning must have at least one unseen text; got none")
-    _check(config)
+    check_training(config)
     pieces = _pieces(language_model, texts)
     steps = _steps(pieces, config)
     return pieces, steps, peft_config(language_model, config, steps=steps)
@@ -136,15 +136,22 @@ def _steps(pieces: list[list[int]], config: AdapterConfig) -> int:
     return math.ceil(len(pieces) / config.batch_size) * config.epochs
 
 
-def _check(config: AdapterConfig) -> None:
+def check_training(config: AdapterConfig) -> None:
+    """Check the numbers of a training, which takes no model.
+
+    Raises:
+        UsageError: for a number out of range.
+    """
     for name in ("rank", "alpha", "learning_rate", "epochs", "batch_size"):
         value = getattr(config, name)
         if not 0 < value < math.inf:
             raise UsageError(f"{name.replace('_', '-')} must be greater than 0; got {value}")
     if not 0 <= config.dropout < 1:
         raise UsageError(f"dropout must be at least 0 and below 1; got {config.dropout}")
-    if config.warmup_steps < 0 or config.weight_decay < 0:
-        raise UsageError("warmup-steps and weight-decay must be at least 0; got a negative value")
+    for name in ("warmup_steps", "weight_decay"):
+        value = getattr(config, name)
+        if not 0 <= value < math.inf:
+            raise UsageError(f"{name.replace('_', '-')} must be at least 0; got {value}")
 
 
 def _pieces(language_model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import io
+import math
 import os
 import re
 import shlex
@@ -11,15 +12,20 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from itertools import pairwise
 from typing import Annotated, Any, NoReturn, TypeVar, cast, get_args, get_origin
 
 from fsd import distributed
+from fsd.config import flags
 from fsd.errors import StorageError, UsageError
 from fsd.leftovers import own_temporary_files
 
 Config = TypeVar("Config")
+SEEDS = 2**32
+"""Number of seeds; NumPy takes no others."""
+SHOWN = 120
+"""Characters of a path in a message."""
 MAIN_FIRST = 10.0
 """Seconds that a failing process leaves the main one to report the same error, upon which the launcher ends both."""
 _NOT_STORED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
@@ -51,7 +57,7 @@ def command(
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings = parse(config, description)
-        with _interruptible(), _temporary_files(), _full_disks():
+        with _interruptible(), _temporary_files(), _full_disks(), _impossible_paths():
             if several:
                 distributed.join()
             main(settings)
@@ -149,6 +155,35 @@ def _full_disks() -> Iterator[None]:
         raise StorageError(f"{error.filename or 'a file'} cannot be written: {error.strerror}") from error
 
 
+@contextlib.contextmanager
+def _impossible_paths() -> Iterator[None]:
+    """Report a path that the system refuses whatever the disk holds as the user's mistake.
+
+    Whatever looks at such a path first fails, and every command looks at its paths before it does anything else.
+
+    Raises:
+        UsageError: for a name that is too long, or a loop of links.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UsageError(f"names must have at most 255 bytes; got {_shortened(error.filename)}") from error
+        if error.errno == errno.ELOOP:
+            raise UsageError(f"a path must not be a loop of links; got {_shortened(error.filename)}") from error
+        raise
+    except RuntimeError as error:
+        path = re.fullmatch(r"Symlink loop from '(.*)'", str(error))  # of pathlib, before Python 3.13
+        if path:
+            raise UsageError(f"a path must not be a loop of links; got {_shortened(path[1])}") from error
+        raise
+
+
+def _shortened(path: object) -> str:
+    text = str(path)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
 def _exit(message: str, code: int) -> NoReturn:
     """Print the message once in the whole job and exit."""
     if not distributed.is_main_process():
@@ -201,18 +236,21 @@ def parse(config: type[Config], description: str) -> Config:
             if end.code:
                 raise UsageError(_in_one_line(messages.getvalue())) from None
             raise
-    _check_seeds(settings)
+    _check_values(settings)
     return settings
 
 
-def _check_seeds(config: Any) -> None:
-    """Refuse a seed that one of the random generators does not take."""
-    for entry in fields(config):
-        value = getattr(config, entry.name)
-        if is_dataclass(value):
-            _check_seeds(value)
-        elif entry.name == "seed" and not 0 <= value < 2**32:
-            raise UsageError(f"seed must be at least 0 and below 2**32 ({2**32}); got {value}")
+def _check_values(config: Any) -> None:
+    """Refuse what no flag can mean: a seed that no generator takes, numbers that are not finite, blanks for a name."""
+    defaults = {entry.name: entry.default for entry in _fields(type(config))}
+    for name, value in flags(config).items():
+        flag = name.replace("_", "-")
+        if name == "seed" and not 0 <= value < SEEDS:
+            raise UsageError(f"seed must be from 0 to {SEEDS - 1}; got {value}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{flag} must be a finite number; got {value}")
+        if isinstance(value, str) and not value.strip() and defaults[name] != value:
+            raise UsageError(f"{flag} must not be blank; got {value!r}")
 
 
 def check_name(flag: str, name: str) -> None:
@@ -249,6 +287,15 @@ def _joined(config: type[Any], arguments: Sequence[str]) -> list[str]:
     return [argument for part in kept.values() for argument in part]
 
 
+def _fields(config: type[Any]) -> Iterator[Field[Any]]:
+    """The fields of a configuration and of its groups."""
+    for entry in fields(config):
+        if is_dataclass(entry.type):
+            yield from _fields(cast("type[Any]", entry.type))
+        else:
+            yield entry
+
+
 def _refuse_empty(config: type[Any], arguments: Sequence[str]) -> None:
     """Refuse a list flag without values, as `--data $FILES` gives if FILES is not set: it must not mean the default."""
     lists = _list_flags(config)
@@ -258,15 +305,12 @@ def _refuse_empty(config: type[Any], arguments: Sequence[str]) -> None:
 
 
 def _list_flags(config: type[Any]) -> set[str]:
-    return {f"--{name.replace('_', '-')}" for name in _list_fields(config)}
+    return {f"--{entry.name.replace('_', '-')}" for entry in _fields(config) if _is_list(entry.type)}
 
 
-def _list_fields(config: type[Any]) -> Iterator[str]:
-    for entry in fields(config):
-        if is_dataclass(entry.type):
-            yield from _list_fields(cast("type[Any]", entry.type))
-        elif get_origin(get_args(entry.type)[0] if get_origin(entry.type) is Annotated else entry.type) is tuple:
-            yield entry.name
+def _is_list(kind: Any) -> bool:
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    return get_origin(kind) is tuple
 
 
 def _in_one_line(box: str) -> str:
@@ -274,4 +318,13 @@ def _in_one_line(box: str) -> str:
     rows = [row.strip("│|+╭╮╰╯─ ") for row in box.splitlines()[1:]]
     text = " ".join(row for row in rows if row.strip("-"))
     text = re.sub(r"Missing from \S+", "required:", text)
-    return re.sub(r"\s*For full helptext.*", "", text) + "; --help lists all flags"
+    text = re.sub(r"\s*(For full|Argument) helptext.*", "", text)
+    number = re.fullmatch(r"Error parsing --(\S+): (.*?(?:10: |float: |from \[))('.*?').*", text)
+    if number:
+        kind = "a whole number" if re.search(r"\bint\b", number[2], re.I) else "a number"
+        text = f"{number[1]} must be {kind}; got {number[3]}"
+    choice = re.fullmatch(r"invalid choice (.*) for argument '--(\S+)'. Expected one of \((.*)\)\.?", text)
+    if choice:
+        allowed = [name.strip("' ") for name in choice[3].split(",")]
+        text = f"{choice[2]} must be one of {', '.join(name for name in allowed if name != 'None')}; got {choice[1]}"
+    return f"{text}; --help lists all flags"

@@ -12,7 +12,7 @@ from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.models import language_model
 from fsd.models.adapters import attach
-from fsd.models.finetuning import finetune
+from fsd.models.finetuning import check_training, finetune
 from fsd.models.language_model import LanguageModel
 from fsd.net.hub import EMBEDDED, locate
 from fsd.scoring import job
@@ -67,9 +67,12 @@ def load_model(config: FSDConfig) -> LanguageModel:
     """The base model, with the adapter attached if one is reused.
 
     Raises:
-        UsageError: if there is no such adapter, the model cannot be loaded, or the adapter does not fit it.
+        UsageError: if there is no such adapter, the model cannot be loaded, the adapter does not fit it, or a number
+            of the training is out of range.
     """
     uri = config.adapter
+    if uri is None:
+        check_training(config.training)
     adapter = distributed.from_main(lambda: tracking.fetch_adapter(uri)) if uri else None
     model = language_model.load(config.model)
     if adapter:

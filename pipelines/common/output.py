@@ -132,7 +132,8 @@ def new_folder(path: Path) -> Iterator[Path]:
     Raises:
         UsageError: if the path exists and is not an empty folder, or nothing can be written beside it.
     """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    taken = any(path.iterdir()) if path.is_dir() else path.exists() or path.is_symlink()
+    if taken:
         raise UsageError(f"out must be a folder that does not exist or is empty; got {path}")
     with contextlib.ExitStack() as stack:
         try:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.common.cli import command
+from pipelines.common.cli import check_name, command
 from pipelines.study.grid import StudyConfig
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 def main(config: StudyConfig) -> None:
     """Plan the cells, run those that are not finished yet, and lay out table and figure as in the paper."""
     from fsd import tracking
+    from fsd.data.readers import parse_columns
     from pipelines.study import spec
     from pipelines.study.cells import at_small_scale, prepare_cell
     from pipelines.study.grid import plan
@@ -35,6 +36,8 @@ def main(config: StudyConfig) -> None:
     if config.list:
         print(catalogue())
         return
+    check_name("domain", config.domain)
+    parse_columns(config.columns)
     name, study = spec.load(config.name)
     if config.scale == "small":
         study = at_small_scale(study)

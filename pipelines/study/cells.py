@@ -13,7 +13,9 @@ from fsd import tracking
 from fsd.data.documents import content_hash
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
+from fsd.models.finetuning import check_training
 from fsd.scoring.scorers import frequency_file, reference_name
+from fsd.scoring.token_frequencies import FrequencyTable
 from pipelines.common import experiment
 from pipelines.common.run_log import log_texts
 from pipelines.study.code_version import code_version
@@ -90,16 +92,20 @@ def prepare_cell(cell: Cell, study: Study, pool: ModelPool) -> PreparedCell:
         parts = split_texts(cell, trained=study.trained)
     except UsageError as error:
         raise UsageError(f"cell {cell.name}: {error}") from error
+    if parts.unseen:
+        check_training(cell.config.training)
     loaded = load_detectors(study.detectors)
     return PreparedCell(cell, loaded, parts, _key(cell, loaded, parts, pool))
 
 
 def _key(cell: Cell, loaded: Sequence[Detector], parts: Split, pool: ModelPool) -> str:
     """SHA-256 of everything that the numbers of a cell depend on."""
+    from fsd.models import quantization
     from fsd.models.language_model import resolve_precision
 
     model = cell.config.model
     device, dtype = resolve_precision(model)
+    quantization.options(model.bits, dtype)  # refuses what cannot be loaded
     reference = reference_name(model)
     views = {view for detector in loaded for view in detector.views}
     table = frequency_file(model) if "unigram" in views else None
@@ -120,10 +126,8 @@ def _key(cell: Cell, loaded: Sequence[Detector], parts: Split, pool: ModelPool) 
 
 
 def _digest(file: Path) -> str:
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UsageError(f"frequency table must be a file; there is no file {file}") from error
+    FrequencyTable.load(file)  # refuses what is none
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def run(name: str, prepared: PreparedCell, pool: ModelPool, parent: tracking.Run, experiment_name: str) -> CellResult:

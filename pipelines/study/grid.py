@@ -126,6 +126,8 @@ def _check(name: str, study: Study, config: StudyConfig) -> None:
     ):
         if len(values) > 1 and axis not in axes:
             raise UsageError(f"study {name} must have one {flag}; got {', '.join(values)}")
+    if config.max_batch_tokens is not None and config.max_batch_tokens < 1:
+        raise UsageError(f"max-batch-tokens must be at least 1; got {config.max_batch_tokens}")
     if config.scale == "full" and not config.model and MODEL not in axes:
         raise UsageError(f"study {name} in full must have a model: give --model ID, or leave out --scale full")
     if FREQUENCIES in axes and not config.frequencies and not config.embedded:

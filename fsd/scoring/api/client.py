@@ -66,7 +66,11 @@ class Client(HTTPClient):
     def __init__(
         self, base_url: str, *, key: str = "", per_minute: float | None = None, clock: Clock | None = None
     ) -> None:
-        parts = urlsplit(base_url)
+        try:
+            parts = urlsplit(base_url)
+            parts.port  # noqa: B018 - read for its error: it is parsed here
+        except ValueError as error:
+            raise UsageError(f"base-url must look like http://localhost:8000/v1; {error}") from error
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise UsageError("base-url must look like http://localhost:8000/v1, with nothing after the path")
         if parts.username or parts.password:

@@ -149,6 +149,8 @@ def api_scorers(model: ModelConfig, api: APIConfig, answers: SQLiteStore) -> dic
     """
     if api.base_url is None:
         raise UsageError(f"model {model.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none")
+    if api.price is not None and api.price < 0:
+        raise UsageError(f"price must be at least 0; got {api.price}")
     client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
     scorers: dict[str, Scorer] = {}
     tokens = None

@@ -324,12 +324,11 @@ def test_a_closed_pipe_is_no_error(root: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (
-            ["--method", "magic"],
-            "invalid choice 'magic' for argument '--method'. Expected one of ('lora', 'ia3', 'adalora')",
-        ),
-        (["--split", "none"], "Expected one of ('grouped', 'paper')"),
-        (["--epochs", "many"], "Error parsing --epochs"),
+        (["--method", "magic"], "method must be one of lora, ia3, adalora; got 'magic'"),
+        (["--split", "none"], "split must be one of grouped, paper; got 'none'"),
+        (["--epochs", "many"], "epochs must be a whole number; got 'many'"),
+        (["--validation", "half"], "validation must be a number; got 'half'"),
+        (["--neighbours", "2.5"], "neighbours must be a whole number; got '2.5'"),
         (["--epoch", "3"], "Unrecognized options: --epoch, 3 Perhaps you meant: --epochs INT"),
     ],
 )
