@@ -36,6 +36,8 @@ def load_detectors(config: DetectorConfig) -> list[Detector]:
     Raises:
         UsageError: for an unknown detector or setting, or settings that cannot be fetched.
     """
+    if config.shots < 1:
+        raise UsageError(f"shots must be at least 1; got {config.shots}")
     given = _parse_settings(config.settings)
     names = detectors.names() if config.detectors == "all" else _parse_names(config.detectors)
     unused = sorted({name for state in given for name in state} - set(names))

@@ -99,8 +99,23 @@ class DetectorSpec:
         return self.label or self.key
 
 
-PaperNumbers = Mapping[tuple[str, ...], float]
-"""Numbers printed in the paper, by (model, data, detector, state, metric) as labelled in the table."""
+PaperNumbers = Mapping[tuple[str, str, str, str, str, str], float]
+"""Numbers printed in the paper: (model, data, detector, setting, state, metric) → number.
+
+Model and data are a hub id and a benchmark, as a cell has them; the detector is a name in `detectors`; setting is the
+label of the other axes or, of a detector with settings, its own. It is empty where neither is varied, or makes no
+difference, as the training does to base scores."""
+
+
+def numbers(text: str) -> PaperNumbers:
+    """Lines `model | data | detector | setting | state metric number, …` with `-` for no setting."""
+    table: dict[tuple[str, str, str, str, str, str], float] = {}
+    for line in text.strip().splitlines():
+        model, data, detector, setting, values = line.split(" | ")
+        for value in values.split(", "):
+            state, metric, number = value.split(" ")
+            table[model, data, detector, setting.removeprefix("-"), state, metric] = float(number)
+    return table
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from fsd.evaluation.intervals import Bootstrap, Estimate
 from fsd.evaluation.metrics import compare
 from pipelines.study.cells import SCORES, CellResult
 from pipelines.study.grid import label
-from pipelines.study.spec import DATA, MODEL, Study
+from pipelines.study.spec import DATA, MODEL, DetectorSpec, Study
 from pipelines.study.texts import remarks
 
 METRICS = {"auc": "AUC", "tpr_at_5fpr": "TPR@5%FPR", "accuracy": "accuracy"}
@@ -29,7 +29,8 @@ def measurements(study: Study, results: Sequence[CellResult]) -> pd.DataFrame:
 
     Returns:
         One row per number. Columns: its labels by axis, detector setting, detector, state and metric; `value`, `low`
-        and `high`, the number with its interval; `run`, the id of the MLflow run.
+        and `high`, the number with its interval; `paper`, the paper's number for the same model, texts, detector and
+        setting, or NaN; `run`, the id of the MLflow run.
     """
     rows = []
     for result, spec, state in itertools.product(results, study.detectors, study.states):
@@ -45,9 +46,26 @@ def measurements(study: Study, results: Sequence[CellResult]) -> pd.DataFrame:
             value = result.metrics.get(f"{metric}/{name}")
             if value is not None:
                 low, high = (result.metrics.get(f"{metric}_{end}/{name}", value) for end in ("low", "high"))
-                interval = {"value": value, "low": low, "high": high}
-                rows.append({**labels, "metric": METRICS[metric], **interval, "run": result.run_id})
+                numbers = {
+                    "value": value,
+                    "low": low,
+                    "high": high,
+                    "paper": _printed(study, result, spec, state, metric),
+                }
+                rows.append({**labels, "metric": METRICS[metric], **numbers, "run": result.run_id})
     return pd.DataFrame([*rows, *_paired_tests(study, results)])
+
+
+def _printed(study: Study, result: CellResult, spec: DetectorSpec, state: str, metric: str) -> float:
+    """The paper's number for the same model, texts, detector and setting; NaN without one."""
+    config = result.cell.config
+    varied = [label for axis, label in result.cell.labels.items() if axis not in (MODEL, DATA)]
+    setting = spec.shown if spec.settings else ", ".join(varied)
+    place = (config.model.model, ", ".join(config.data.data), spec.name)
+    for named in dict.fromkeys((setting, "" if state == "base" or not varied or study.x == "words" else setting)):
+        if (*place, named, state, metric) in study.paper:
+            return study.paper[*place, named, state, metric]
+    return math.nan
 
 
 def _paired_tests(study: Study, results: Sequence[CellResult]) -> list[dict[str, Any]]:
@@ -63,7 +81,7 @@ def _paired_tests(study: Study, results: Sequence[CellResult]) -> list[dict[str,
         bootstrap = Bootstrap.draw(frame["label"] == 1, list(frame["group"]))
         for name, test in compare(bootstrap, scores, dict.fromkeys(scores, against)).items():
             labels = {"detector": shown[name], "state": "base", "metric": f"p against {shown[study.against]}"}
-            interval = dict.fromkeys(("value", "low", "high"), test.p_holm)
+            interval = {**dict.fromkeys(("value", "low", "high"), test.p_holm), "paper": math.nan}
             rows.append({**result.cell.labels, **labels, **interval, "run": result.run_id})
     return rows
 
@@ -77,12 +95,11 @@ def read_scores(result: CellResult) -> pd.DataFrame:
 
 
 def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
-    """The measurements with their labels ordered as in the table, and the paper's number, or NaN, as `paper`.
+    """The measurements with their labels ordered as in the table.
 
     Equal base scores are merged into one column, as where only the training of the adapter is varied.
     """
-    places = measured.reindex(columns=[MODEL, DATA, "detector", "state", "metric"], fill_value="")
-    table = measured.assign(paper=[study.paper.get(place, math.nan) for place in places.itertuples(False, None)])
+    table = measured
     headings = [*study.rows, *study.columns]
     varied = [axis.name for axis in study.axes if axis.name in study.columns and table[axis.name].nunique() > 1]
     base = table["state"] == STATES["base"]
@@ -136,10 +153,10 @@ def _text(number: Any, *, wide: bool) -> str:
 def page(study: Study, results: Sequence[CellResult], table: pd.DataFrame) -> str:
     """The Markdown page: title, table and notes."""
     text = markdown(study, table)
-    return "\n".join([f"# {study.place}", "", study.title, "", text, *_notes(study, results, "[" in text), ""])
+    return "\n".join([f"# {study.place}", "", study.title, "", text, *_notes(study, results, table, "[" in text), ""])
 
 
-def _notes(study: Study, results: Sequence[CellResult], has_intervals: bool) -> list[str]:
+def _notes(study: Study, results: Sequence[CellResult], table: pd.DataFrame, has_intervals: bool) -> list[str]:
     models = list(dict.fromkeys(label(result.cell.config.model.model) for result in results))
     data = dict.fromkeys(", ".join(map(label, result.cell.config.data.data)) for result in results)
     tested = sorted({int(result.metrics["texts/test"]) for result in results})
@@ -164,11 +181,11 @@ def _notes(study: Study, results: Sequence[CellResult], has_intervals: bool) -> 
     for name, reason in dict.fromkeys(pair for result in results for pair in result.left_out.items()):
         notes.append(f"{name} is missing where it cannot be computed: {reason}.")
     if not study.paper:
-        notes.append("The paper's own numbers are not on record here.")
-    elif {place[0] for place in study.paper} & set(models):
-        notes.append("In parentheses: the paper's own numbers.")
+        notes.append("The paper prints no numbers for this, or none that are on record here.")
+    elif table["paper"].notna().any():
+        notes.append("In parentheses: the paper's own numbers, for the same model, texts, detector and setting.")
     else:
-        notes.append("The paper's own numbers are for other models.")
+        notes.append("The paper's own numbers are for other models, texts or settings.")
     return [f"- {note}" for note in notes]
 
 

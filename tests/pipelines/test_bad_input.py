@@ -33,7 +33,7 @@ BASE = {
     "tune": "--data {good.jsonl} --model {tiny} --placebo none --validation 0.4 --storage journal:trials.log",
     "study": "",
     "collect": "--domain arxiv --limit 5 --after 2024-01-01",
-    "pretrain": "--members {good.jsonl} --background {more.jsonl} --out out --layers 1 --hidden-size 16 --passes 1",
+    "pretrain": "--members {good.jsonl} --background {more.jsonl} --out out --layers 1 --hidden-size 32 --passes 1",
     "frequencies": "--corpus {good.jsonl} --out t.npz --model {tiny}",
 }
 """Arguments of a command beside those of a case, which replace them."""
@@ -342,9 +342,9 @@ extra → Unrecognized options: extra
 --out s → out must end in .parquet, .csv, .jsonl
 --out {empty_folder} → out must end in .parquet, .csv, .jsonl
 --out nowhere/s.csv → an output file must be in a folder that exists, and not
---out LONG.csv → names must have at most 255 bytes
+--out LONG.csv → an output file must have a path that exists or can be
 --out '' → out must not be blank
---out {loop.jsonl} → a path must not be a loop of links
+--out {loop.jsonl} → an output file must have a path that exists or can be
 --out {good.jsonl}/s.csv → an output file must be in a folder that exists, and not
 --out {folder.jsonl} → an output file must be in a folder that exists, and not
 --out /proc/nowhere/s.csv → an output file must be in a folder that exists, and not
@@ -392,8 +392,8 @@ extra → Unrecognized options: extra
 --columns words=x → columns may name text, label, group, date
 --columns text=nothing → good.jsonl:1: text must be in column 'nothing'
 --domain '' → domain must not be blank
---domain ../x → domain must be one of
---domain LONG → domain must be one of
+--domain ../x → domain must be 1 to 100 letters, digits, _, - and .
+--domain LONG → domain must be 1 to 100 letters, digits, _, - and .
 --frequencies nowhere.npz --detectors dc_pdd → frequency table must be a file
 --colour red → Unrecognized options: --colour, red
 --data → data must be followed by at least one value
@@ -423,13 +423,13 @@ extra → Unrecognized options: extra
 --out v → out must end in .parquet, .csv, .jsonl
 --out {empty_folder} → out must end in .parquet, .csv, .jsonl
 --out nowhere/v.csv → an output file must be in a folder that exists, and not
---out LONG.csv → names must have at most 255 bytes
+--out LONG.csv → an output file must have a path that exists or can be
 --out '' → out must not be blank
---out {loop.jsonl} → a path must not be a loop of links
+--out {loop.jsonl} → an output file must have a path that exists or can be
 --report r.txt → report must end in .html
 --report r → report must end in .html
 --report nowhere/r.html → an output file must be in a folder that exists, and not
---report LONG.html → names must have at most 255 bytes
+--report LONG.html → an output file must have a path that exists or can be
 --report '' → report must not be blank
 --report {loop.jsonl} → report must end in .html
 --adapter nowhere → an adapter must be models:/name@alias
@@ -540,7 +540,7 @@ fsd-t6 --seed 4294967296 → seed must be from 0 to 4294967295
 fsd-t6 --scale medium → scale must be one of
 fsd-t6 --scale full → study fsd-t6 in full must have a model: give --model ID
 fsd-t6 --domain '' → domain must not be blank
-fsd-t6 --domain LONG → domain must be one of
+fsd-t6 --domain LONG → domain must be 1 to 100 letters, digits, _, - and .
 fsd-t6 --model ./nowhere → cell AdaLoRA: dataset swj0419/WikiMIA must be on the hub
 fsd-t6 --model '' → cell AdaLoRA: dataset swj0419/WikiMIA must be on the hub
 fsd-t6 --model LONG → cell AdaLoRA: dataset swj0419/WikiMIA must be on the hub
@@ -615,10 +615,10 @@ fsd-t6 --colour red → Unrecognized options: --colour, red
 --options =3 → options of arxiv must be categories=, query=, mirror=
 --domain local → options of local must have path=VALUE; all are path=VALUE
 --domain local --options path=nowhere → data file must exist
---domain local --options path=LONG → names must have at most 255 bytes
+--domain local --options path=LONG → data file must exist
 --domain local --options path={empty_folder} → folder must hold .txt files; empty_folder has none
 --domain local --options path={loop.jsonl} → data file must exist
---domain local --options path={text_null.jsonl} → text_null.jsonl:1: text must be a string that is not blank
+--domain local --options path={text_null.jsonl} → text_null.jsonl must have at least one valid row
 --domain local --options path={binary.jsonl} → binary.jsonl:1: must be encoded in UTF-8
 --domain books --options words=0 → options must have words of 1 or more and places of
 --domain books --options words=many → option words must be a whole number, 0 or more
@@ -634,35 +634,34 @@ fsd-t6 --colour red → Unrecognized options: --colour, red
 --colour red → Unrecognized options: --colour, red
 """,
     "pretrain": r"""
---heads 0 → heads must be at least 1
---heads 3 → hidden-size must be a multiple of heads
---heads -4 → heads must be at least 1
---hidden-size 0 → hidden-size must be at least 1
---hidden-size 15 → hidden-size must be a multiple of heads
---hidden-size -8 → hidden-size must be at least 1
---layers 0 → layers must be at least 1
---layers -1 → layers must be at least 1
---vocabulary 0 → vocabulary must be at least 257
---vocabulary -1 → vocabulary must be at least 257
---vocabulary 5 → vocabulary must be at least 257
---context 0 → context must be at least 2
---context 1 → context must be at least 2
---context -3 → context must be at least 2
---passes -1 → passes must be at least 0
---passes 0 --exposures 0 → passes or exposures must be at least 1
---exposures -1 → exposures must be at least 0
---batch-size 0 → batch-size must be at least 1
---batch-size -1 → batch-size must be at least 1
+--heads 0 → heads must be from 1 to 2^32 - 1
+--heads 3 → hidden_size must be a multiple of 8 for each of the heads
+--heads -4 → heads must be from 1 to 2^32 - 1
+--hidden-size 0 → hidden_size must be from 1 to 2^32 - 1
+--hidden-size 15 → hidden_size must be a multiple of 8 for each of the heads
+--hidden-size -8 → hidden_size must be from 1 to 2^32 - 1
+--layers 0 → layers must be from 1 to 2^32 - 1
+--layers -1 → layers must be from 1 to 2^32 - 1
+--vocabulary 0 → vocabulary must be from 257 to 2^32 - 1
+--vocabulary -1 → vocabulary must be from 257 to 2^32 - 1
+--vocabulary 5 → vocabulary must be from 257 to 2^32 - 1
+--context 0 → context must be from 2 to 2^32 - 1
+--context 1 → context must be from 2 to 2^32 - 1
+--context -3 → context must be from 2 to 2^32 - 1
+--passes -1 → passes must be from 0 to 2^32 - 1
+--passes 0 --exposures 0 → passes or exposures must be above 0
+--exposures -1 → exposures must be from 0 to 2^32 - 1
+--batch-size 0 → batch_size must be from 1 to 2^32 - 1
+--batch-size -1 → batch_size must be from 1 to 2^32 - 1
 --learning-rate nan → learning-rate must be a finite number
 --learning-rate inf → learning-rate must be a finite number
---learning-rate 0 → learning-rate must be above 0 and at most 1
---learning-rate -1 → learning-rate must be above 0 and at most 1
---learning-rate 1e9 → learning-rate must be above 0 and at most 1
+--learning-rate 0 → learning_rate must be above 0
+--learning-rate -1 → learning_rate must be above 0
 --weight-decay nan → weight-decay must be a finite number
---weight-decay -1 → weight-decay must be at least 0
+--weight-decay -1 → weight_decay must be 0 or more
 --seed -1 → seed must be from 0 to 4294967295
 --seed 4294967296 → seed must be from 0 to 4294967295
---hidden-size 99999999999 → hidden-size must be a multiple of heads
+--hidden-size 99999999999 → hidden_size must be from 1 to 2^32 - 1
 --paragraphs 0 → paragraphs must be at least 1
 --paragraphs -5 → paragraphs must be at least 1
 --paragraphs some → paragraphs must be a whole number
@@ -691,10 +690,10 @@ fsd-t6 --colour red → Unrecognized options: --colour, red
 --out t.txt → out must be a file that ends in .npz
 --out t → out must be a file that ends in .npz
 --out {empty_folder} → out must be a file that ends in .npz
---out LONG.npz → frequency table must be a file that can be written
+--out LONG.npz → an output file must have a path that exists or can be
 --out {loop.jsonl} → out must be a file that ends in .npz
---out {dir.npz} → frequency table must be a file that can be written
---out {good.jsonl}/t.npz → frequency table must be a file that can be written
+--out {dir.npz} → an output file must be in a folder that exists, and not
+--out {good.jsonl}/t.npz → an output file must have a path that exists or can be
 --out '' → out must be a file that ends in .npz
 --corpus → corpus must be followed by at least one value
 --corpus nowhere.jsonl → corpus must be files that exist

@@ -1,6 +1,25 @@
 """DC-PDD paper (arXiv 2409.14781), Table 5: the cap a."""
 
-from pipelines.study.spec import DetectorSpec, Study
+from pipelines.study.spec import DetectorSpec, Study, numbers
+
+PAPER = """
+Baichuan-13B | patentmia | dc_pdd | a = 0.001 | base auc .645
+Baichuan-13B | patentmia | dc_pdd | a = 0.01 | base auc .699
+Baichuan-13B | patentmia | dc_pdd | a = 0.1 | base auc .664
+Baichuan-13B | patentmia | dc_pdd | a = 1 | base auc .647
+Baichuan-13B | patentmia | dc_pdd | a = 10 | base auc .645
+Qwen/Qwen1.5-14B | patentmia | dc_pdd | a = 0.001 | base auc .640
+Qwen/Qwen1.5-14B | patentmia | dc_pdd | a = 0.01 | base auc .689
+Qwen/Qwen1.5-14B | patentmia | dc_pdd | a = 0.1 | base auc .652
+Qwen/Qwen1.5-14B | patentmia | dc_pdd | a = 1 | base auc .623
+Qwen/Qwen1.5-14B | patentmia | dc_pdd | a = 10 | base auc .619
+GPT-3 | bookmia | dc_pdd | a = 0.001 | base auc .673
+GPT-3 | bookmia | dc_pdd | a = 0.01 | base auc .676
+GPT-3 | bookmia | dc_pdd | a = 0.1 | base auc .665
+GPT-3 | bookmia | dc_pdd | a = 1 | base auc .667
+GPT-3 | bookmia | dc_pdd | a = 10 | base auc .725
+"""
+"""Printed in DC-PDD (arXiv 2409.14781), Table 5; see `spec.numbers`."""
 
 STUDY = Study(
     place="DC-PDD, Table 5",
@@ -14,4 +33,5 @@ STUDY = Study(
     settings={"data.data": ("wikimia:128",)},
     needs="--frequencies (pipelines.frequencies)",
     note="The best cap is chosen on the tested texts themselves; pipelines.tune chooses on held-out texts.",
+    paper=numbers(PAPER),
 )

@@ -1,6 +1,12 @@
 """FSD paper (arXiv 2410.10880), Figures 4 and 6: number of unseen texts."""
 
-from pipelines.study.spec import Study, vary, with_defaults
+from pipelines.study.spec import Study, numbers, vary, with_defaults
+
+PAPER = """
+huggyllama/llama-7b | wikimia | perplexity | 0 | base auc .63
+huggyllama/llama-7b | wikimia | perplexity | 100 | fsd auc .91
+"""
+"""Printed in FSD (arXiv 2410.10880), Figure 4; see `spec.numbers`."""
 
 STUDY = Study(
     place="FSD, Figures 4 and 6",
@@ -17,4 +23,5 @@ STUDY = Study(
     small_settings={"data.unseen": 0.3},
     aliases=("fsd-fig6",),
     note="At 0 texts nothing is trained and the base score is shown. Smaller sets are subsets of larger ones.",
+    paper=numbers(PAPER),
 )

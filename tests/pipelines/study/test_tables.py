@@ -1,10 +1,13 @@
+import math
+from dataclasses import replace
+
 import pytest
 
-from fsd.config import FSDConfig
-from pipelines.study import tables
+from fsd.config import DataConfig, FSDConfig, ModelConfig
+from pipelines.study import spec, tables
 from pipelines.study.cells import CellResult
-from pipelines.study.grid import Cell
-from pipelines.study.spec import Axis, DetectorSpec, Study, TextOptions, model_axis, with_defaults
+from pipelines.study.grid import Cell, StudyConfig, plan
+from pipelines.study.spec import Axis, DetectorSpec, Study, TextOptions, numbers, with_defaults
 
 METHODS = Axis("method", {"LoRA": {}, "IA3": {}})
 
@@ -62,13 +65,48 @@ def test_cells_without_training_show_the_base_score():
     assert measured["value"].tolist() == [0.7]
 
 
-def test_numbers_of_the_paper_are_shown_for_the_same_model():
-    place = ("a/b", "", "loss", "FSD", "AUC")
-    grid = study(axes=(model_axis("a/b", "a/c"),), columns=("model",), states=("fsd",), paper={place: 0.91})
-    table = arranged(grid, [result({"model": m}, auc__loss_of_fsd=0.88) for m in ("a/b", "a/c")])
-    assert tables.markdown(grid, table).splitlines()[-1] == "| loss | .88 (paper .91) | .88 |"
-    assert list(tables.frame(grid, table)) == ["detector", "a/b", "a/b (paper)", "a/c"]
-    assert tables.frame(grid, table).loc[0, "a/b (paper)"] == 0.91
+def of(labels, model="a/b", data=("wikimia",), **metrics):
+    """A result of a cell with a model and texts."""
+    made = result(labels, **metrics)
+    return replace(made, cell=replace(made.cell, config=FSDConfig(DataConfig(data=data), ModelConfig(model))))
+
+
+def test_numbers_of_the_paper_are_shown_for_the_same_model_texts_and_method():
+    paper = numbers("""
+a/b | wikimia | loss | - | base auc .7
+a/b | wikimia | loss | LoRA | fsd auc .91, fsd tpr_at_5fpr .5
+a/b | wikimia | loss | IA3 | fsd auc .92
+""")
+    grid = study(paper=paper)
+    base = {"auc__loss_of_base": 0.6}
+    cells = [of({"method": m}, auc__loss_of_fsd=0.8, **base) for m in ("LoRA", "IA3", "AdaLoRA")]
+    table = arranged(grid, cells)
+    line = "| loss | .60 (paper .70) | .80 (paper .91) | .80 (paper .92) | .80 |"
+    assert tables.markdown(grid, table).splitlines()[-1] == line
+    assert tables.frame(grid, table).loc[0, "FSD · IA3 (paper)"] == 0.92
+    for other in ({"model": "a/c"}, {"data": ("wikimia:64",)}):
+        table = arranged(grid, [of({"method": "LoRA"}, auc__loss_of_fsd=0.8, **base, **other)])
+        assert "paper" not in tables.markdown(grid, table)
+
+
+def test_settings_of_a_detector_tell_the_papers_numbers_apart():
+    caps = tuple(DetectorSpec("dc_pdd", {"cap": cap}, f"a = {cap:g}") for cap in (0.01, 10.0))
+    paper = numbers("a/b | wikimia | dc_pdd | a = 10 | base auc .6")
+    grid = study(axes=(), detectors=caps, columns=("metric",), states=("base",), paper=paper)
+    cell = of({})
+    cell.metrics.update({f"auc/{d.key}.base": 0.5 for d in caps})
+    lines = tables.markdown(grid, arranged(grid, [cell])).splitlines()[2:]
+    assert lines == ["| a = 0.01 | .50 |", "| a = 10 | .50 (paper .60) |"]
+
+
+@pytest.mark.parametrize(("name", "model", "found"), [("fsd-t6", 1, 16), ("fsd-t1", 0, 160), ("fsd-t16", 1, 72)])
+def test_the_papers_numbers_are_those_of_the_declared_cells(name, model, found):
+    declared = spec.read(name)
+    models = ("huggyllama/llama-7b",) * model
+    metrics = {f"{m}/{d.key}.{s}": 0.5 for m in declared.metrics for d in declared.detectors for s in declared.states}
+    cells = plan(name, declared, StudyConfig(scale="full", model=models))
+    measured = tables.measurements(declared, [CellResult(c, "run", metrics, {}, reused=False) for c in cells])
+    assert measured["paper"].notna().sum() >= found
 
 
 def test_settings_of_one_detector_are_rows_and_columns():
@@ -84,7 +122,7 @@ def test_settings_of_one_detector_are_rows_and_columns():
 @pytest.mark.parametrize(("value", "text"), [(0.0001, "<.001"), (0.0314, ".031"), (1.0, "1.000")])
 def test_p_values(value, text, monkeypatch):
     grid = study(columns=("metric",), axes=(), states=("base",))
-    row = {"detector": "loss", "state": "base", "metric": "p against dc_pdd", "run": "run"}
+    row = {"detector": "loss", "state": "base", "metric": "p against dc_pdd", "paper": math.nan, "run": "run"}
     monkeypatch.setattr(tables, "_paired_tests", lambda *_: [{**row, "value": value, "low": value, "high": value}])
     assert tables.markdown(grid, arranged(grid, [result({})])).splitlines()[-1] == f"| loss | {text} |"
 
@@ -92,7 +130,7 @@ def test_p_values(value, text, monkeypatch):
 def test_one_row_a_number_with_its_run():
     frame = tables.measurements(study(), results())
     assert len(frame) == 4
-    assert frame.iloc[0].to_dict() == {
+    assert frame.drop(columns="paper").iloc[0].to_dict() == {
         "method": "LoRA", "detector": "loss", "state": "base", "metric": "AUC",
         "value": 0.7, "low": 0.6, "high": 0.8, "run": "run",
     }  # fmt: skip
