@@ -246,7 +246,7 @@ def _check_values(config: Any) -> None:
     for name, value in flags(config).items():
         flag = name.replace("_", "-")
         if name == "seed" and not 0 <= value < SEEDS:
-            raise UsageError(f"seed must be from 0 to {SEEDS - 1}; got {value}")
+            raise UsageError(f"seed must be at least 0 and below 2**32 ({SEEDS}); got {value}")
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{flag} must be a finite number; got {value}")
         if isinstance(value, str) and not value.strip() and defaults[name] != value:

@@ -151,12 +151,12 @@ PATHS: dict[str, str] = {
 
 CASES: dict[str, str] = {
     "run": r"""
---seed -1 → seed must be from 0 to 4294967295
---seed 4294967296 → seed must be from 0 to 4294967295
+--seed -1 → seed must be at least 0 and below 2**32
+--seed 4294967296 → seed must be at least 0 and below 2**32
 --seed 1.5 → seed must be a whole number
 --seed abc → seed must be a whole number
 --seed nan → seed must be a whole number
---seed 99999999999999999999999999 → seed must be from 0 to 4294967295
+--seed 99999999999999999999999999 → seed must be at least 0 and below 2**32
 --epochs 0 → epochs must be greater than 0
 --epochs -1 → epochs must be greater than 0
 --epochs 1.5 → epochs must be a whole number
@@ -335,8 +335,8 @@ extra → Unrecognized options: extra
 --data {good.jsonl} {good.jsonl} → each data file must be given once
 """,
     "score": r"""
---seed -1 → seed must be from 0 to 4294967295
---seed 4294967296 → seed must be from 0 to 4294967295
+--seed -1 → seed must be at least 0 and below 2**32
+--seed 4294967296 → seed must be at least 0 and below 2**32
 --seed x → seed must be a whole number
 --out s.txt → out must end in .parquet, .csv, .jsonl
 --out s → out must end in .parquet, .csv, .jsonl
@@ -410,8 +410,8 @@ extra → Unrecognized options: extra
 --fpr inf → fpr must be a finite number
 --fpr half → fpr must be a number
 --fpr 0.00001 → an adapter must be models:/name@alias
---seed -1 → seed must be from 0 to 4294967295
---seed 4294967296 → seed must be from 0 to 4294967295
+--seed -1 → seed must be at least 0 and below 2**32
+--seed 4294967296 → seed must be at least 0 and below 2**32
 --known nowhere.jsonl → data file must exist
 --known {empty.jsonl} → empty.jsonl must have at least one row
 --known {empty_folder} → a folder must hold .txt files, one text each
@@ -458,8 +458,8 @@ extra → Unrecognized options: extra
 --detectors loss → Unrecognized options: --detectors, loss
 """,
     "tune": r"""
---seed -1 → seed must be from 0 to 4294967295
---seed 4294967296 → seed must be from 0 to 4294967295
+--seed -1 → seed must be at least 0 and below 2**32
+--seed 4294967296 → seed must be at least 0 and below 2**32
 --trials 0 → trials must be at least 1
 --trials -5 → trials must be at least 1
 --trials 1.5 → trials must be a whole number
@@ -535,8 +535,8 @@ FSD_T6 → study must be one of
 LONG → study must be one of
 '' → study must be one of
 fsd-t6 surp-t1 → Unrecognized options: surp-t1
-fsd-t6 --seed -1 → seed must be from 0 to 4294967295
-fsd-t6 --seed 4294967296 → seed must be from 0 to 4294967295
+fsd-t6 --seed -1 → seed must be at least 0 and below 2**32
+fsd-t6 --seed 4294967296 → seed must be at least 0 and below 2**32
 fsd-t6 --scale medium → scale must be one of
 fsd-t6 --scale full → study fsd-t6 in full must have a model: give --model ID
 fsd-t6 --domain '' → domain must not be blank
@@ -659,8 +659,8 @@ fsd-t6 --colour red → Unrecognized options: --colour, red
 --learning-rate -1 → learning_rate must be above 0
 --weight-decay nan → weight-decay must be a finite number
 --weight-decay -1 → weight_decay must be 0 or more
---seed -1 → seed must be from 0 to 4294967295
---seed 4294967296 → seed must be from 0 to 4294967295
+--seed -1 → seed must be at least 0 and below 2**32
+--seed 4294967296 → seed must be at least 0 and below 2**32
 --hidden-size 99999999999 → hidden_size must be from 1 to 2^32 - 1
 --paragraphs 0 → paragraphs must be at least 1
 --paragraphs -5 → paragraphs must be at least 1
