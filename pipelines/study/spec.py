@@ -220,7 +220,7 @@ def load(name: str) -> tuple[str, Study]:
     """
     for known in names():
         study = read(known)
-        if name in (known, *study.aliases):
+        if name.lower() in (known, *study.aliases):
             return known, study
     got = f"got {name!r}" if name else "none is given"
     raise UsageError(f"study must be one of {', '.join(names())}; {got}")

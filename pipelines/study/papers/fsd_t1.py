@@ -81,6 +81,7 @@ STUDY = Study(
     rows=("model", "detector"),
     columns=("data", "metric", "state"),
     metrics=("auc", "tpr_at_5fpr"),
+    aliases=("fsd-t11",),
     note="At the small scale the second model is the target's twin, pretrained without members: its AUC should be .5.",
     paper=numbers(PAPER),
 )

@@ -14,7 +14,7 @@ from pipelines.study.spec import DATA, FREQUENCIES, MODEL, Study, TextOptions
 NAMES = spec.names()
 SMALL_CELLS = 9
 EXPECTED = {
-    *(f"fsd-t{number}" for number in (1, 2, 3, 4, 5, 6, 14, 15, 16)),
+    *(f"fsd-t{number}" for number in (1, 2, 3, 4, 5, 6, 11, 14, 15, 16)),
     *(f"fsd-fig{number}" for number in (2, 3, 4, 5, 6)),
     *("surp-t1", "surp-t2", "surp-t3", "surp-fig3", "surp-fig4"),
     *("dcpdd-t2", "dcpdd-t3", "dcpdd-t4", "dcpdd-t5", "dcpdd-fig2", "dcpdd-fig3"),
@@ -40,6 +40,7 @@ def test_aliases_are_unique():
     aliases = [alias for name in NAMES for alias in spec.read(name).aliases]
     assert len({*aliases, *NAMES}) == len(aliases) + len(NAMES)
     assert spec.load("fsd-fig6")[0] == "fsd-fig4"
+    assert spec.load("FSD-T11")[0] == "fsd-t1"
 
 
 def test_place_and_title(study):
