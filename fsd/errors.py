@@ -3,11 +3,11 @@
 import re
 
 _SECRETS = (
-    (re.compile(r"(https?://)[^\s/@]+@", re.IGNORECASE), r"\1***@"),  # a token may stand in place of the user
-    (re.compile(r"([a-z][a-z0-9+.-]*://[^\s/:@]*):\S*@", re.IGNORECASE), r"\1:***@"),
+    (re.compile(r"(https?://)[^\s/@]{1,999}@", re.IGNORECASE), r"\1***@"),  # a token may stand in place of the user
+    (re.compile(r"(://[^\s/:@]{0,99}):\S{0,999}@"), r"\1:***@"),
     (
         re.compile(
-            r"([?&][^=&\s]*(?:token|secret|password|pwd|signature|sig|credential|key)=)[^&\s'\")]+", re.IGNORECASE
+            r"([?&][^?=&\s]{0,40}(?:token|secret|password|pwd|signature|sig|credential|key)=)[^&\s'\")]+", re.IGNORECASE
         ),
         r"\1***",
     ),

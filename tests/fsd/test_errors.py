@@ -1,5 +1,7 @@
 """What a message may not show: credentials, and characters that command a terminal."""
 
+import time
+
 import pytest
 
 from fsd.errors import UsageError, printable, without_credentials
@@ -50,3 +52,10 @@ def test_a_message_is_one_line_that_commands_no_terminal() -> None:
         == "a\ufffd[2Jb c d\ufffde\ufffdf\ufffdg\ufffd1mh"
     )
     assert printable("non\u00a0breaking\u3000space") == "non breaking space"
+
+
+@pytest.mark.parametrize("part", ["a", "?", "&key", "https://", "://:", "x://a:b "])
+def test_long_texts_take_no_time(part: str) -> None:
+    begun = time.process_time()
+    without_credentials(part * 20_000)
+    assert time.process_time() - begun < 2
