@@ -75,9 +75,9 @@ def attach(language_model: LanguageModel, folder: Path, *, warn: Callable[[str],
     """
     from peft import PeftModel
 
-    _check_precision(language_model, _check_config(folder))
+    _check_precision(language_model, check_adapter(folder))
     check_base(language_model.identity, folder)
-    if not _check_sums(folder):
+    if not (folder / CHECKSUMS_FILE).exists():
         warn(f"adapter: it has no {CHECKSUMS_FILE}, so damage to its files would go unnoticed")
     detach(language_model)
     before = _base_digest(language_model.base)
@@ -164,6 +164,17 @@ def _check_precision(language_model: LanguageModel, method: str) -> None:
         )
 
 
+def check_adapter(folder: Path) -> str:
+    """Check what can be known of a saved adapter without its base, and return its method.
+
+    Raises:
+        UsageError: if the folder holds no adapter, a damaged one, or one that could change its base.
+    """
+    method = _check_config(folder)
+    _check_sums(folder)
+    return method
+
+
 def _check_config(folder: Path) -> str:
     """Method of a saved adapter, which must be one that can be switched off and leaves the base as it is.
 
@@ -224,23 +235,20 @@ def check_base(identity: BaseIdentity, folder: Path) -> None:
         )
 
 
-def _check_sums(folder: Path) -> bool:
-    """Whether an adapter has checksums; without them, as before they were written, its files are taken as they are.
+def _check_sums(folder: Path) -> None:
+    """Check the files of an adapter; without checksums, as before they were written, they are taken as they are.
 
     Raises:
         UsageError: if a file differs from its checksum, or has none.
     """
-    file = folder / CHECKSUMS_FILE
-    if not file.exists():
-        return False
-    lines = (line.split() for line in file.read_text(encoding="utf-8", errors="replace").splitlines())
+    sums = folder / CHECKSUMS_FILE
+    if not sums.exists():
+        return
+    lines = (line.split() for line in sums.read_text(encoding="utf-8", errors="replace").splitlines())
     expected = {pair[1]: pair[0] for pair in lines if len(pair) == 2}
-    for name in (CONFIG_FILE, WEIGHTS_FILE, BASE_FILE):
-        if expected.get(name) != hashlib.sha256((folder / name).read_bytes()).hexdigest():
-            raise UsageError(
-                f"adapter must be as it was saved; {folder / name} differs from its checksum in {CHECKSUMS_FILE}"
-            )
-    return True
+    for file in (folder / name for name in (CONFIG_FILE, WEIGHTS_FILE, BASE_FILE)):
+        if not file.exists() or expected.get(file.name) != hashlib.sha256(file.read_bytes()).hexdigest():
+            raise UsageError(f"adapter must be as it was saved; {file} differs from its checksum in {CHECKSUMS_FILE}")
 
 
 def save_adapter(language_model: LanguageModel, folder: Path) -> None:

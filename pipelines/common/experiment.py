@@ -11,7 +11,7 @@ from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.models import language_model
-from fsd.models.adapters import attach
+from fsd.models.adapters import attach, check_adapter
 from fsd.models.finetuning import check_training, finetune
 from fsd.models.language_model import LanguageModel
 from fsd.net.hub import EMBEDDED, locate
@@ -74,6 +74,8 @@ def load_model(config: FSDConfig) -> LanguageModel:
     if uri is None:
         check_training(config.training)
     adapter = distributed.from_main(lambda: tracking.fetch_adapter(uri)) if uri else None
+    if adapter:
+        check_adapter(adapter)  # before the base, which takes long
     model = language_model.load(config.model)
     if adapter:
         attach(model, adapter)

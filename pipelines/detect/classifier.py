@@ -83,6 +83,7 @@ class MembershipClassifier:
         self.unseen = [document.text for document in read_files([files[UNSEEN]])]
         self.domain_check = DomainCheck(self.calibration.texts, self.calibration.families, background=self.unseen)
         self._trained = {ngram for text in self.unseen for ngram in _ngrams(text)}
+        adapters.check_adapter(adapter)
         self.language_model = language_model.load(self.config)
         adapters.attach(self.language_model, adapter)
         self.scorers = build_scorers(self.language_model, self.config)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fsd.config import AdapterConfig, ModelConfig
+from fsd.config import AdapterConfig, FSDConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.models import adapters
 from fsd.models.adapters import adapter_fingerprint, attach, detach, peft_config, quiet_peft, save_adapter
@@ -22,6 +22,7 @@ from fsd.scoring.cache import model_key
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.scorers import build_scorers
 from fsd.token_stats import Prompt
+from pipelines.common.experiment import load_model
 
 TEXTS = ["the score of an unseen text", "a member moves more", "more or less text", "an unseen score"]
 Method = Any
@@ -260,6 +261,12 @@ def test_one_flipped_bit_of_an_adapter_is_refused(tiny: Path, adapter: Path, tmp
     if name == "adapter_model.safetensors":
         with pytest.raises(UsageError, match=r"adapter must be as it was saved; .*adapter_model.safetensors differs"):
             attach(load(str(tiny)), file.parent)
+
+
+def test_an_adapter_is_checked_before_its_base_is_loaded(adapter: Path, tmp_path: Path) -> None:
+    folder = changed(adapter, tmp_path / "changed", init_lora_weights="pissa")
+    with pytest.raises(UsageError, match="init_lora_weights is 'pissa'"):
+        load_model(FSDConfig(model=ModelConfig("/no/such/model"), adapter=str(folder)))
 
 
 def test_checksums_are_those_of_sha256sum(adapter: Path) -> None:
