@@ -130,7 +130,7 @@ def frame(documents: "Sequence[Document]", deviation: "Deviation") -> "pd.DataFr
 def judge(
     documents: "Sequence[Document]", table: "pd.DataFrame", *, seed: int
 ) -> "tuple[pd.DataFrame, Estimate | None]":
-    """Metrics on the labelled texts, and the AUC of a bag-of-words classifier without the model.
+    """Metrics on the labelled texts, and the AUC of a blind classifier without the model.
 
     Empty without two groups of members and two of non-members, since one group has no interval.
     """

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -210,15 +209,20 @@ def _gather(
     suitable = _suitable(spec, domain, partial, benchmark, today)
     with progress(limit, domain.name, "texts", shown=shown) as bar:
         partial.on_save = _show_counts(bar, partial)
-        while (missing := limit - len(distinct(partial.documents, benchmark)[0])) > 0:
-            bar.update(limit - missing - bar.n)
-            before = len(partial.documents)
-            for document in islice(suitable, missing):
-                partial.add(document)
-                bar.update()
-            if len(partial.documents) < before + missing:
-                return True
-    return False
+        missing = limit - len(distinct(partial.documents, benchmark)[0])
+        bar.update(limit - missing)
+        if missing <= 0:
+            return False
+        for document in suitable:
+            partial.add(document)
+            bar.update()
+            missing -= 1
+            if missing <= 0:  # as many as were missing, some of which may be near-duplicates
+                missing = limit - len(distinct(partial.documents, benchmark)[0])
+                bar.update(limit - missing - bar.n)
+                if missing <= 0:
+                    return False
+    return True
 
 
 def _show_counts(bar: "tqdm[None]", partial: PartialCollection) -> Callable[[], None]:

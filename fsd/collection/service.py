@@ -100,7 +100,7 @@ class Service(HTTPClient):
                 return parse(reply.content)
             except UsageError:
                 raise
-            except (ValueError, SyntaxError) as error:
+            except (ValueError, SyntaxError, RecursionError) as error:
                 raise TransientError(f"a reply that cannot be read ({first_line(error)[:200]})") from error
 
         return self.request("GET", f"{self.base_url}{path}", read, params=params)

@@ -58,6 +58,11 @@ _FORMS = (
 _STAMP = re.compile(rf"(?P<before>[ \t]?)(?P<stamp>{'|'.join(_FORMS)})(?P<after>[ \t]?)")
 
 
+def stamps(text: str) -> list[str]:
+    """The dates and years in the text, in order."""
+    return [match["stamp"] for match in _STAMP.finditer(text)]
+
+
 def delete(text: str) -> str:
     """The text without its dates; a blank remains only where a date had blanks on both sides.
 

@@ -1,21 +1,17 @@
 """Explanations of a result other than membership: leaks between the parts, and differences visible without a model.
 
-Nothing here uses a language model. A bag-of-words classifier that is as good as a detector shows that the members and
-non-members of a benchmark differ in content; then no score on it proves membership (Duan et al. 2024,
+Nothing here uses a language model. A classifier of the texts alone that is as good as a detector shows that the members
+and non-members of a benchmark differ in content; then no score on it proves membership (Duan et al. 2024,
 https://arxiv.org/abs/2402.07841; Das et al. 2024, https://arxiv.org/abs/2406.16201).
 """
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
-from sklearn.pipeline import make_pipeline
 
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import Link, families, near_duplicates, words
@@ -24,9 +20,8 @@ from fsd.errors import UsageError
 from fsd.evaluation.distribution_shift import Overlap, overlaps
 from fsd.evaluation.intervals import BoolArray, Bootstrap, Estimate, checked, percentiles
 from fsd.evaluation.metrics import METRICS, auc
+from fsd.evaluation.text_classifiers import Telling, cross_validated, telling_word
 from fsd.token_stats import FloatArray
-
-FOLDS = 5
 
 
 class Leak(NamedTuple):
@@ -81,10 +76,11 @@ class Audit:
 
     Attributes:
         leaks: between unseen, validation and test.
-        blind: AUC of a bag-of-words classifier, cross-validated by group.
+        blind: AUC of the best classifier without the model, cross-validated by group.
         date: AUC of the date alone, in the direction that makes it at least .5.
         length: AUC of the number of words alone, in the same sense.
         overlaps: of date, length and vocabulary between members and non-members, as far as they are known.
+        telling: the word or pair of words that tells most; None if no word occurs often enough.
     """
 
     leaks: Leaks
@@ -92,6 +88,7 @@ class Audit:
     date: Control
     length: Control
     overlaps: dict[str, Overlap]
+    telling: Telling | None = None
 
     def metrics(self) -> dict[str, float]:
         """The numbers by their names in MLflow, without those that are unknown."""
@@ -161,9 +158,13 @@ def blind(
     *,
     seed: int = 0,
 ) -> Control:
-    """AUC of a logistic regression on words and word pairs, cross-validated by whole groups.
+    """AUC of the best classifier without a language model, cross-validated by whole groups.
 
-    It works in every script: characters of scripts without spaces count as words.
+    Which kind of classifier is best (see `fsd.evaluation.text_classifiers`) is chosen inside the training texts of each
+    fold. It works in every script: characters of scripts without spaces count as words.
+
+    The AUC is the mean over several divisions of the texts into folds. Its interval contains the spread over folds as
+    well as that over texts: every resample of the groups is judged by the scores of one of the divisions.
 
     Args:
         texts: (N,).
@@ -178,24 +179,12 @@ def blind(
         member, group = checked(labels, groups)
     except UsageError as error:
         return Control(None, str(error))
-    fewest = min(np.unique(group[side]).size for side in (member, ~member))
-    folds = StratifiedGroupKFold(min(FOLDS, fewest), shuffle=True, random_state=seed)
-    hashed = HashingVectorizer(analyzer=_words_and_pairs, n_features=2**18, norm=None, alternate_sign=False)
-    counts = hashed.transform(texts)
-    splits = list(folds.split(counts, member, group))
-    if any(np.unique(member[train]).size < 2 for train, _ in splits):
+    scores = cross_validated(texts, member, group, seed=seed)
+    if scores is None:
         return Control(None, "members and non-members share too few groups to hold some out")
-    classifier = make_pipeline(
-        TfidfTransformer(sublinear_tf=True),
-        LogisticRegression(C=10.0, class_weight="balanced", solver="liblinear", max_iter=1000),
-    )
-    scores = cross_val_predict(classifier, counts, member, cv=splits, method="decision_function")
-    return _estimated(member, scores, groups, seed)
-
-
-def _words_and_pairs(text: str) -> list[str]:
-    tokens = words(text)
-    return tokens + [f"{first} {second}" for first, second in pairwise(tokens)]
+    bootstrap = Bootstrap.draw(member, groups, seed=seed)
+    values = np.concatenate([bootstrap.values(column, [METRICS["auc"].of]) for column in scores])
+    return Control(percentiles(values[:, 0].mean(), values[:, 1:]), scores=scores.mean(axis=0))
 
 
 def _estimated(member: BoolArray, scores: FloatArray, groups: Sequence[Hashable] | None, seed: int) -> Control:
@@ -231,7 +220,7 @@ def alone(
 def controls(
     documents: Sequence[Document], labels: Sequence[bool], groups: Sequence[Hashable], *, seed: int = 0
 ) -> dict[str, Control]:
-    """What the words (`blind`), the length and the date alone reach, without the language model."""
+    """What a classifier of the text (`blind`), the length and the date alone reach, without the language model."""
     texts = [document.text for document in documents]
     dates = [document.date.toordinal() if document.date else None for document in documents]
     return {
@@ -244,13 +233,14 @@ def controls(
 def audit(split: Split, *, seed: int = 0) -> Audit:
     """Everything that can be said about a benchmark without a model.
 
-    The controls read all labelled texts of the three parts; near-duplicates count as one group.
+    The controls compare the two sides that a detector is judged on: the labelled validation and test texts. Unseen
+    texts are on neither side, wherever they are from: a file of them may be of another kind or time, and those that
+    were drawn from the benchmark come from families without a member. Near-duplicates count as one group.
     """
-    documents = [document for part in split for document in part]
-    links: list[Link] | None = near_duplicates([document.text for document in documents])
-    leaked = leaks(split, links)
-    if any(document.member is None for document in documents):
-        documents, links = [document for document in documents if document.member is not None], None
-    labels = [bool(document.member) for document in documents]
-    without_model = controls(documents, labels, families(documents, links), seed=seed)
-    return Audit(leaks=leaked, **without_model, overlaps=overlaps(documents, seed=seed))
+    leaked = leaks(split)
+    documents = [document for document in (*split.validation, *split.test) if document.member is not None]
+    texts, labels = [document.text for document in documents], [bool(document.member) for document in documents]
+    family = families(documents)
+    telling = telling_word(texts, np.array(labels, dtype=bool), np.array(family, dtype=np.int64), seed=seed)
+    without_model = controls(documents, labels, family, seed=seed)
+    return Audit(leaked, **without_model, overlaps=overlaps(documents, seed=seed), telling=telling)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pandas as pd
 
 from fsd.evaluation.audit import Audit, explains
-from fsd.evaluation.intervals import Estimate
 from fsd.evaluation.metrics import Row, by_key
+from fsd.evaluation.text_classifiers import Telling
 
 SIGNIFICANT = 0.05
 
@@ -18,11 +18,12 @@ def conclusions(
 ) -> list[str]:
     """Cautious sentences about one detector, the most important first.
 
-    - The interval contains .5: nothing was shown.
+    - The interval contains .5: nothing was shown. The blind classifier is given all the same.
     - The blind classifier explains the result (see `explains`): the benchmark cannot show membership.
     - The blind classifier is better than chance but clearly worse than the detector: part of the result may be the
       difference between members and non-members that it sees.
     - The lead over the placebo may be zero: the result is not evidence of membership.
+    - The most telling word is named with its corrected p-value.
     - There is a lead, but the placebo is better than chance: only the lead can be due to membership.
 
     Args:
@@ -40,15 +41,16 @@ def conclusions(
             "evidence of membership"
         )
     if rows:
-        lines.append(_headline(best, rows, audit.blind.auc, audit.blind.reason, on_validation))
+        lines.append(_headline(best, rows, audit, on_validation))
         lines.append("" if never_saw else _placebo(best, rows))
         lines.append(_gains(rows))
     elif audit.blind.auc is not None:
         lines.append(f"a blind classifier, which never sees the model, reaches {audit.blind.auc}")
+    lines.append(_telling(audit.telling))
     return [line for line in (*lines, *_leaks(audit), *_shift(audit)) if line]
 
 
-def _headline(best: str, rows: Rows, blind: Estimate | None, reason: str, on_validation: bool) -> str:
+def _headline(best: str, rows: Rows, audit: Audit, on_validation: bool) -> str:
     auc = rows[best, "fsd", "auc"].estimate
     many = len({detector for detector, state, _ in rows if state == "fsd"})
     start = f"{best} FSD {auc}"
@@ -57,15 +59,35 @@ def _headline(best: str, rows: Rows, blind: Estimate | None, reason: str, on_val
             "validation texts" if on_validation else "test texts themselves, which makes it optimistic"
         )
     if auc.low <= 0.5:
-        return f"{start}: not distinguishable from chance, this shows nothing about membership"
+        start += ": not distinguishable from chance, this shows nothing about membership"
+    blind = audit.blind.auc
     if blind is None:
-        return f"{start}; no blind classifier could be trained ({reason}): the cause of the result is open"
-    reached = f"a blind classifier, which never sees the model, reaches {blind} here"
-    if blind.low <= 0.5:
-        return f"{start}; {reached}, no better than chance: without the model, members and non-members look alike"
+        cause = "" if auc.low <= 0.5 else ": the cause of the result is open"
+        return f"{start}; no blind classifier could be trained ({audit.blind.reason}){cause}"
+    reached = f"{start}; a blind classifier, which never sees the model, reaches {blind} here"
     if explains(blind, auc):
-        return f"{start}; {reached}: this benchmark cannot show membership"
-    return f"{start}; {reached}: part of the result may be the difference between members and non-members"
+        return f"{reached}: this benchmark cannot show membership"
+    if blind.low > 0.5:
+        return f"{reached}: part of the result may be the difference between members and non-members"
+    reached += ", no better than chance"
+    if audit.telling and audit.telling.p < SIGNIFICANT:
+        return reached
+    return f"{reached}: without the model, members and non-members were not distinguishable"
+
+
+def _telling(telling: Telling | None) -> str:
+    if telling is None:
+        return ""
+    corrected = f"p = {telling.p:.2g}".replace("0.", ".", 1) + f", corrected for {telling.looked_at:,} words and pairs"
+    if telling.p >= SIGNIFICANT:
+        return (
+            "no single word or pair of words separates members from non-members; the most telling is "
+            f"“{telling.phrase}” ({corrected})"
+        )
+    return (
+        f"the most telling word or pair, “{telling.phrase}”, is in {telling.members:.0%} of the members and "
+        f"{telling.nonmembers:.0%} of the non-members ({corrected})"
+    )
 
 
 def _gains(rows: Rows) -> str:
@@ -105,18 +127,21 @@ def _leaks(audit: Audit) -> list[str]:
     leaks = audit.leaks
     if not leaks.groups:
         return ["no group and no set of near-duplicates spans two parts of the split"]
-    lines = [f"LEAK: {leaks.groups} groups of texts span more than one part of the split"]
+    spans = "group of texts spans" if leaks.groups == 1 else "groups of texts span"
+    lines = [f"LEAK: {leaks.groups} {spans} more than one part of the split"]
     if leaks.tested:
         share = leaks.tested / leaks.test
         lines.append(
-            f"LEAK: {leaks.tested} of {leaks.test} test texts ({share:.0%}) belong to a group that was used for "
-            "fine-tuning; their scores measure the fine-tuning"
+            f"LEAK: {_belong(leaks.tested, leaks.test)} ({share:.0%}) to a group that was used for fine-tuning; "
+            f"{'its score measures' if leaks.tested == 1 else 'their scores measure'} the fine-tuning"
         )
     if leaks.calibrated:
-        lines.append(
-            f"LEAK: {leaks.calibrated} of {leaks.test} test texts belong to a group that was used to choose thresholds"
-        )
+        lines.append(f"LEAK: {_belong(leaks.calibrated, leaks.test)} to a group that was used to choose thresholds")
     return lines
+
+
+def _belong(number: int, texts: int) -> str:
+    return f"{number} of {texts} test text{'' if texts == 1 else 's'} belong{'s' if number == 1 else ''}"
 
 
 def _shift(audit: Audit) -> list[str]:

@@ -36,7 +36,7 @@ class DatasetVerdict:
         weights: detector → weight, ≥ 0, summing to 1.
         suspect_groups: number of independent groups in the suspect set.
         known_groups: number of independent groups of known non-members.
-        blind: AUC of a bag-of-words classifier between the two sets; None if not measured.
+        blind: AUC of a blind classifier between the two sets; None if not measured.
         reason: why the p-value is withheld; empty if it is not.
     """
 
@@ -93,8 +93,8 @@ def dataset_verdict(
     reason = ""
     if blind is not None and blind.auc is not None and blind.auc.low > REFUSE_ABOVE:
         reason = (
-            f"a bag-of-words classifier separates the two data sets with AUC {blind.auc}: they differ in more than "
-            "membership; choose known non-members of the same source, time and kind"
+            f"a classifier that never sees the model separates the two data sets with AUC {blind.auc}: they differ "
+            "in more than membership; choose known non-members of the same source, time and kind"
         )
     share = weights / weights.sum()
     return DatasetVerdict(

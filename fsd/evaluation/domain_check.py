@@ -9,6 +9,8 @@ most α, whatever the texts are like (Vovk, Gammerman and Shafer 2005, Algorithm
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -54,19 +56,18 @@ def script(text: str) -> str:
     return counts.most_common(1)[0][0] if counts else "no known"
 
 
-class TextFeatures:
-    """Counts of hashed words and character n-grams.
+@lru_cache(maxsize=2048)  # the domain check and the test of exchangeability count the same texts
+def _counted(text: str) -> tuple[sparse.csr_matrix, ...]:
+    settings: tuple[dict[str, Any], ...] = ({"analyzer": words}, {"analyzer": "char_wb", "ngram_range": (2, 4)})
+    return tuple(
+        HashingVectorizer(n_features=2**18, norm=None, alternate_sign=False, **one).transform([text[:CHARACTERS]])
+        for one in settings
+    )
 
-    Args:
-        texts: N texts.
-    """
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        beginnings = [text[:CHARACTERS] for text in texts]
-        self.counts = [
-            HashingVectorizer(n_features=2**18, norm=None, alternate_sign=False, **settings).transform(beginnings)
-            for settings in ({"analyzer": words}, {"analyzer": "char_wb", "ngram_range": (2, 4)})
-        ]
+def text_features(texts: Sequence[str]) -> list[sparse.csr_matrix]:
+    """(N, D) counts of hashed words, and of hashed character n-grams, of N ≥ 1 texts."""
+    return [sparse.csr_matrix(sparse.vstack(rows)) for rows in zip(*map(_counted, texts), strict=True)]
 
 
 class DomainCheck:
@@ -84,10 +85,11 @@ class DomainCheck:
     ) -> None:
         self.texts = list(texts)
         self.group = group_index(groups, len(texts))
-        self.features = TextFeatures(self.texts)
-        self._weighting = [TfidfTransformer(sublinear_tf=True, use_idf=bool(background)) for _ in self.features.counts]
-        for weighting, counts in zip(self._weighting, TextFeatures(background or texts[:1]).counts, strict=True):
-            weighting.fit(counts)
+        self.features = text_features(self.texts)
+        self._weighting = [
+            TfidfTransformer(sublinear_tf=True, use_idf=bool(background)).fit(counts)
+            for counts in text_features(background or self.texts)
+        ]
         self._rows = self._weighted(self.features)
         similar = self._similarity(self.features)
         similar[self.group[:, None] == self.group[None, :]] = -np.inf
@@ -109,20 +111,24 @@ class DomainCheck:
         """r: a text is outside if p ≤ r / (G + 1)."""
         return max(1, math.floor(LEVEL * (self.groups + 1) + 1e-9))
 
+    @property
+    def limit(self) -> float:
+        """The largest p-value of a text outside, r / (G + 1)."""
+        return self.rank / (self.groups + 1) + 1e-9
+
     def p_values(self, texts: Sequence[str]) -> FloatArray:
         """(N,) conformal p-value of each new text; it does not depend on the other new texts."""
         return np.array([p for p, _ in self._judged(texts)], dtype=np.float64)
 
     def outside(self, texts: Sequence[str]) -> list[str]:
         """(N,) reason why each text is unlike the calibration texts; empty for a text that is like them."""
-        limit = self.rank / (self.groups + 1) + 1e-9
-        return [reason if p <= limit else "" for p, reason in self._judged(texts)]
+        return [reason if p <= self.limit else "" for p, reason in self._judged(texts)]
 
     def _judged(self, texts: Sequence[str]) -> list[tuple[float, str]]:
         """p-value of each text, and what is most unusual about it."""
         if not texts:
             return []
-        similar = self._similarity(TextFeatures(texts))
+        similar = self._similarity(text_features(texts))
         return [self._judge(text, row) for text, row in zip(texts, similar, strict=True)]
 
     def _judge(self, text: str, similar: FloatArray) -> tuple[float, str]:
@@ -145,12 +151,12 @@ class DomainCheck:
         )
         return p, reasons[int(deviations[:, -1].argmax())]
 
-    def _weighted(self, features: TextFeatures) -> sparse.csr_matrix:
+    def _weighted(self, features: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
         """(N, D) rows whose scalar product is the mean of the cosines by words and by characters."""
-        parts = (w.transform(c) for w, c in zip(self._weighting, features.counts, strict=True))
+        parts = (w.transform(c) for w, c in zip(self._weighting, features, strict=True))
         return sparse.csr_matrix(sparse.hstack([part / math.sqrt(2) for part in parts]))
 
-    def _similarity(self, features: TextFeatures) -> FloatArray:
+    def _similarity(self, features: Sequence[sparse.csr_matrix]) -> FloatArray:
         """(N, n) similarity of texts with the calibration texts, from 0 to 1."""
         return np.asarray((self._weighted(features) @ self._rows.T).toarray(), dtype=np.float64)
 

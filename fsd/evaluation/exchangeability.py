@@ -5,8 +5,8 @@ tests look for a difference between the two sets of texts, without the language 
 
 - a classifier two-sample test (Lopez-Paz and Oquab 2017, https://arxiv.org/abs/1610.06545): ridge regression on words
   and character n-grams, scored on each text without that text, compared with permuted sides;
-- the number of texts outside the domain (`DomainCheck`). It is beta-binomial under exchangeability, since all conformal
-  p-values share one calibration set (Gazin, Blanchard and Roquain 2023, https://arxiv.org/abs/2310.18108).
+- the number of texts outside the domain (`DomainCheck`). It is nearly beta-binomial under exchangeability, since the
+  conformal p-values share one calibration set (Gazin, Blanchard and Roquain 2023, https://arxiv.org/abs/2310.18108).
 
 The first sees a slight difference of all texts, the second a strong difference of a few. Members among the texts do not
 count as a difference if they are of the same kind as the non-members.
@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse, stats
 from sklearn.feature_extraction.text import TfidfTransformer
 
-from fsd.evaluation.domain_check import DomainCheck, TextFeatures
+from fsd.evaluation.domain_check import DomainCheck, text_features
 from fsd.evaluation.intervals import BoolArray, group_index
 from fsd.token_stats import FloatArray, IntArray
 
@@ -78,7 +78,7 @@ def exchangeability(
     """
     p_values = check.p_values(texts) if novelty is None else novelty
     first = _first(group_index(groups, len(texts)))
-    outside = int((p_values[first] <= check.rank / (check.groups + 1) + 1e-9).sum())
+    outside = int((p_values[first] <= check.limit).sum())
     spread = stats.betabinom(first.size, check.rank, check.groups + 1 - check.rank)
     # a single text outside says nothing about the others
     outside_p = float(spread.sf(outside - 1)) if outside > 1 and check.groups > 1 else 1.0
@@ -86,8 +86,8 @@ def exchangeability(
     sides = [_sample(first, rng), _sample(_first(check.group), rng)]
     if min(side.size for side in sides) < FEWEST:
         return Exchangeability(outside_p, None, outside_p, None)
-    asked = TextFeatures([texts[at] for at in sides[0]]).counts
-    rows = [sparse.vstack([new, known[sides[1]]]) for new, known in zip(asked, check.features.counts, strict=True)]
+    asked = text_features([texts[at] for at in sides[0]])
+    rows = [sparse.vstack([new, known[sides[1]]]) for new, known in zip(asked, check.features, strict=True)]
     label = np.arange(sides[0].size + sides[1].size) < sides[0].size
     labels = np.stack([label, *(rng.permutation(label) for _ in range(permutations))], axis=1)
     aucs = _aucs(_left_out_predictions(_gram(rows), labels), labels)

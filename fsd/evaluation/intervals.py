@@ -183,6 +183,20 @@ def delong(
     Returns:
         (K,) AUCs and their (K, K) covariance.
     """
+    aucs, hits, alarms, counts = _placements(labels, scores, groups)
+    cross = hits.T @ alarms
+    covariance = (
+        _bessel(counts[0]) * (hits.T @ hits)
+        + _bessel(counts[1]) * (alarms.T @ alarms)
+        + _bessel(hits.shape[0]) * (cross + cross.T)
+    )
+    return aucs, covariance
+
+
+def _placements(
+    labels: ArrayLike, scores: FloatArray, groups: Sequence[Hashable] | None
+) -> tuple[FloatArray, FloatArray, FloatArray, tuple[int, int]]:
+    """(K,) AUCs, (G, K) parts of their errors due to each group's members and non-members, and groups of each class."""
     member, group = checked(labels, groups)
     m, n = int(member.sum()), int((~member).sum())
     ranks = stats.rankdata(scores, axis=1)
@@ -192,13 +206,7 @@ def delong(
     size = int(group.max()) + 1
     hits = _group_sums(above - aucs[:, None], group[member], size) / m
     alarms = _group_sums(below - aucs[:, None], group[~member], size) / n
-    cross = hits.T @ alarms
-    covariance = (
-        _bessel(np.unique(group[member]).size) * (hits.T @ hits)
-        + _bessel(np.unique(group[~member]).size) * (alarms.T @ alarms)
-        + _bessel(size) * (cross + cross.T)
-    )
-    return aucs, covariance
+    return aucs, hits, alarms, (np.unique(group[member]).size, np.unique(group[~member]).size)
 
 
 def _bessel(count: int) -> float:
@@ -210,27 +218,84 @@ def _group_sums(values: FloatArray, group: IntArray, size: int) -> FloatArray:
     return np.stack([np.bincount(group, weights=row, minlength=size) for row in values], axis=1)
 
 
+def delong_difference(
+    labels: ArrayLike, first: FloatArray, second: FloatArray, groups: Sequence[Hashable] | None = None
+) -> tuple[float, float, float]:
+    """The difference of two AUCs on the same texts, its standard error, and the degrees of freedom of that error.
+
+    The error is DeLong's by group (see `delong`). It rests on as few groups as there are of either class, so that the
+    difference in such errors follows Student's t with Satterthwaite's degrees of freedom, as in the test of Brunner and
+    Munzel (2000, https://doi.org/10.1002/(SICI)1521-4036(200001)42:1%3C17::AID-BIMJ17%3E3.0.CO;2-U).
+
+    Returns:
+        second − first; the standard error, 0 if there is no variance; and the degrees of freedom.
+    """
+    aucs, hits, alarms, counts = _placements(labels, np.stack([first, second]), groups)
+    hit, alarm = hits[:, 1] - hits[:, 0], alarms[:, 1] - alarms[:, 0]
+    parts = [_bessel(count) * float(part @ part) for count, part in zip(counts, (hit, alarm), strict=True)]
+    variance = sum(parts) + 2 * _bessel(hits.shape[0]) * float(hit @ alarm)
+    gain = float(aucs[1] - aucs[0])
+    if variance < 1e-24:
+        return gain, 0.0, math.inf
+    degrees = sum(parts) ** 2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True))
+    return gain, math.sqrt(variance), degrees
+
+
 def delong_test(
     labels: ArrayLike, first: FloatArray, second: FloatArray, groups: Sequence[Hashable] | None = None
 ) -> tuple[float, float, float]:
-    """Test whether the AUCs of two detectors on the same texts differ.
+    """Test whether the AUCs of two detectors on the same texts differ (see `delong_difference`).
 
     Returns:
         The difference second − first, its standard error, and the two-sided p-value: 1 for equal rankings, NaN for a
         difference without any variance.
     """
-    aucs, covariance = delong(labels, np.stack([first, second]), groups)
-    gain = float(aucs[1] - aucs[0])
-    error = math.sqrt(max(float(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]), 0.0))
-    if error < 1e-12:
+    gain, error, degrees = delong_difference(labels, first, second, groups)
+    if not error:
         return gain, 0.0, 1.0 if abs(gain) < 1e-12 else math.nan
-    return gain, error, float(2 * stats.norm.sf(abs(gain) / error))
+    return gain, error, float(2 * stats.t.sf(abs(gain) / error, degrees))
 
 
 def bootstrap_p(differences: FloatArray) -> float:
     """Two-sided p-value of resampled differences (R,): twice the share on the rarer side of zero."""
     rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     return min(1.0, 2 * (1 + rarer) / (1 + differences.size))
+
+
+def conformal_band(
+    calibration: int, texts: int, rates: FloatArray, *, curves: int = 4000, seed: int = 0
+) -> tuple[FloatArray, FloatArray]:
+    """Band that contains the whole curve of valid conformal p-values in 95 of 100 cases.
+
+    The curve is the share of the texts with p at most each rate. All p-values share one calibration set, so the number
+    of texts below one rate is beta-binomial, not binomial, and the numbers below all rates together are a
+    Dirichlet-multinomial (Bates et al. 2023, https://arxiv.org/abs/2104.08279). The band is the global rank envelope of
+    simulated curves (Myllymäki et al. 2017, https://doi.org/10.1111/rssb.12172): between the k-th lowest and the k-th
+    highest value at each rate, with the largest k that keeps 95 % of the curves inside throughout.
+
+    Args:
+        calibration: number of independent calibration texts, at least 1.
+        texts: number of independent texts with a p-value, at least 1.
+        rates: (K,) ascending rates in [0, 1].
+        curves: number of simulated curves.
+        seed: of the simulation.
+
+    Returns:
+        (K,) lower and (K,) upper end of the band.
+    """
+    rng = np.random.default_rng(seed)
+    ranks = np.diff(np.floor(np.append(rates, 1.0) * (calibration + 1) + 1e-9), prepend=0.0)
+    weights = rng.standard_gamma(ranks, (curves, ranks.size))
+    weights /= weights.sum(axis=1, keepdims=True)
+    shares = np.cumsum(rng.multinomial(texts, weights), axis=1)[:, :-1] / texts
+    ordered = np.sort(shares, axis=0)
+    low, high = ordered[0], ordered[-1]
+    for at in range(1, curves // 2):
+        narrower = ordered[at], ordered[-1 - at]
+        if ((shares >= narrower[0]) & (shares <= narrower[1])).all(axis=1).mean() < LEVEL:
+            break
+        low, high = narrower
+    return low, high
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

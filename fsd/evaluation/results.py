@@ -21,7 +21,7 @@ from fsd.evaluation.audit_summary import AuditSummary
 from fsd.evaluation.calibration import Calibration, calibrate
 from fsd.evaluation.conclusions import conclusions
 from fsd.evaluation.intervals import Bootstrap
-from fsd.evaluation.metrics import METRICS, Row, auc, best_threshold, by_key, compare, estimates
+from fsd.evaluation.metrics import METRICS, Row, auc, best_threshold, by_key, caveats, compare, estimates
 from fsd.scoring.deviation import Deviation
 from fsd.token_stats import Scores
 from fsd.views import Detector
@@ -42,7 +42,8 @@ def evaluate(
 ) -> pd.DataFrame:
     """Every metric of every detector with its 95 % interval, FSD against base, and the lead over the placebo.
 
-    Intervals and tests resample whole groups; p-values of the gains are corrected for the number of detectors (Holm).
+    Intervals and tests are by whole groups; p-values of the gains, and of the leads, are corrected for the number of
+    detectors (Holm).
 
     Args:
         scores: N rows; columns `<detector>.base`, `<detector>.tuned` and `<detector>.fsd` as in scores.parquet. Other
@@ -75,9 +76,9 @@ def evaluate(
     for detector, (gain, p, p_holm) in compare(bootstrap, base, fsd).items():
         rows.append(Row(detector, "", "auc_gain", *gain, p, p_holm))
     control = {detector: column for detector, column in (placebo or {}).items() if detector in fsd}
-    for detector, (lead, p, _) in compare(bootstrap, control, fsd).items():
+    for detector, (lead, p, p_holm) in compare(bootstrap, control, fsd).items():
         rows.append(Row(detector, "fsd", "placebo_auc", *estimates(bootstrap, control[detector])["auc"]))
-        rows.append(Row(detector, "fsd", "placebo_lead", *lead, p))
+        rows.append(Row(detector, "fsd", "placebo_lead", *lead, p, p_holm))
     return _table(rows)
 
 
@@ -99,8 +100,8 @@ def tracked(table: pd.DataFrame) -> dict[str, float]:
     return metrics
 
 
-def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per detector for summary.csv: every number with the ends of its interval."""
+def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
+    """One row per detector for summary.csv: every number with the ends of its interval, and the caveat, if any."""
     columns = [f"{state}_{name}{end}" for state in ("base", "fsd") for name in METRICS for end in ("", "_low", "_high")]
     lines: dict[str, dict[str, Any]] = {}
     for row in by_key(table).values():
@@ -109,13 +110,15 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
             name, p_values = "gain", {"p": row.p, "p_holm": row.p_holm}
         elif row.metric.startswith("placebo_"):
             name = row.metric.replace("placebo_auc", "placebo_fsd_auc")
-            p_values = {"placebo_lead_p": row.p} if row.metric == "placebo_lead" else {}
+            tested = {"placebo_lead_p": row.p, "placebo_lead_p_holm": row.p_holm}
+            p_values = tested if row.metric == "placebo_lead" else {}
         elif row.metric in METRICS:
             name, p_values = f"{row.state}_{row.metric}", {}
         else:
             continue
         line |= {name: row.value, f"{name}_low": row.low, f"{name}_high": row.high, **p_values}
-    return pd.DataFrame(list(lines.values()))
+    frame = pd.DataFrame(list(lines.values()))
+    return frame.assign(caveat=caveat) if caveat else frame
 
 
 @dataclass(frozen=True)
@@ -160,12 +163,17 @@ class Results:
         """Every number under the name that all runs share."""
         return self.audit.metrics() | tracked(self.table)
 
+    def caveats(self) -> list[str]:
+        """What the number of non-members in the test does not support (see `fsd.evaluation.metrics.caveats`)."""
+        test = self.scores[self.scores["split"] == "test"]
+        return caveats(test.loc[test["label"] == 0, "group"].nunique())
+
     def notes(self) -> list[str]:
         """The conclusions, and whatever was left out or replaced along the way, one line each."""
         lines = list(self.conclusions)
         if not self.parts.validation:
             lines.append("no validation texts: the accuracy is at the best threshold on the test texts themselves")
-        return [*lines, *self.remarks]
+        return [*lines, *self.caveats(), *self.remarks]
 
 
 def judge(

@@ -43,7 +43,7 @@ def table(
 def show(results: Results) -> None:
     """One table of detectors, and under it the conclusions."""
     rows = by_key(results.table)
-    headings = ["detector", "base AUC [95 % CI]", "FSD AUC [95 % CI]", "gain", "p"]
+    headings = ["detector", "base AUC [95 % CI]", "FSD AUC [95 % CI]", "gain", "Holm p"]
     both = [name for name, metric in METRICS.items() if metric.in_terminal and name != "auc"]
     headings += [f"{METRICS[name].label} base → FSD" for name in both]
     headings += ["placebo"] * (results.placebo is not None)
@@ -56,7 +56,7 @@ def show(results: Results) -> None:
             str(base.estimate) if base else "–",
             str(rows[detector, "fsd", "auc"].estimate),
             f"{gain.value:+.2f}" if gain else "–",
-            _p(gain.p) if gain else "–",
+            _p(gain.p_holm) if gain else "–",
         ]
         for name in both:
             states = (rows.get((detector, state, name)) for state in ("base", "fsd"))

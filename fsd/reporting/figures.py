@@ -14,10 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from fsd.evaluation import metrics
-from fsd.evaluation.intervals import Estimate
+from fsd.evaluation.intervals import Estimate, conformal_band
 from fsd.token_stats import FloatArray, Scores
 
 BASE, FSD, MEMBER, NONMEMBER, GREY = "#0072B2", "#D55E00", "#D55E00", "#0072B2", "#777777"
@@ -26,6 +25,8 @@ STYLES = ("-", "--", "-.", ":")
 COLUMNS = 4
 ALPHA = np.linspace(0, 1, 201)
 """False-positive rates at which the share of small p-values is drawn."""
+MOST = 0.6
+"""Share of the texts in one bar of a histogram from which on the figure says so."""
 LOWEST_FPR = 1e-3
 """Left end of logarithmic axes; with fewer than 1,000 non-members, the smallest rate that they can show."""
 LOOKS = {"base": (BASE, "o"), "FSD": (FSD, "D")}
@@ -117,7 +118,7 @@ def p_value_histogram(name: str, p_values: ArrayLike) -> Figure:
 
 def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
     """Histograms of members and non-members, two panels per detector: base above, FSD below."""
-    figure, panels = _panels(fsd, height=2.0)
+    figure, panels = _panels(fsd, height=2.2)
     member = np.asarray(labels, dtype=bool)
     for (name, scores), (above, below) in zip(fsd.items(), panels, strict=True):
         for axis, label, values in ((above, "base score", base.get(name)), (below, "FSD", scores)):
@@ -129,7 +130,7 @@ def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
             _histograms(axis, sides, tail=0.01)
             _finish(axis, label, "share of texts", size=8)
             axis.locator_params(nbins=4)
-        above.set_title(name, fontsize=11, fontweight="bold")
+        above.set_title(f"{name}\n", fontsize=11, fontweight="bold")
     handles, names = panels[0][1].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize=10, frameon=False)
     figure.suptitle("Scores of members and non-members", fontsize=12)
@@ -139,14 +140,22 @@ def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
 def _histograms(axis: Axes, sides: Mapping[str, tuple[FloatArray, str, str]], *, tail: float) -> FloatArray:
     """Share of texts per bin, for each side with its colour and line style; returns the edges of the bins.
 
-    The share `tail` of the texts on either end is counted in the outermost bins.
+    The share `tail` of the texts on either end is counted in the outermost bins; a line above the bars gives their
+    number, and the share of all texts in a bar that holds most of them.
     """
-    low, high = np.quantile(np.concatenate([values for values, _, _ in sides.values()]), [tail, 1 - tail])
+    together = np.concatenate([values for values, _, _ in sides.values()])
+    low, high = np.quantile(together, [tail, 1 - tail])
     edges = np.linspace(low, high if high > low else low + 1, 25)
     for name, (values, colour, style) in sides.items():
         share = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / max(1, values.size)
         axis.stairs(share, edges, color=colour, fill=True, alpha=0.25)
         axis.stairs(share, edges, color=colour, linewidth=1.5, linestyle=style, label=name)
+    beyond = int(((together < edges[0]) | (together > edges[-1])).sum())
+    most = np.histogram(np.clip(together, edges[0], edges[-1]), edges)[0].max() / together.size
+    notes = [f"{beyond} beyond the axis, in the outer bars"] if beyond else []
+    notes += [f"{most:.0%} of all in one bar"] if most > MOST else []
+    if notes:
+        axis.text(0, 1.03, "\n".join(notes), transform=axis.transAxes, fontsize=7, color=GREY)
     return edges
 
 
@@ -155,20 +164,29 @@ def _share_up_to(p_values: ArrayLike) -> FloatArray:
     return np.asarray((np.asarray(p_values)[None, :] <= ALPHA[:, None] + 1e-9).mean(axis=1))
 
 
-def reliability(name: str, p_values: FloatArray) -> Figure:
-    """Share of held-out non-members with p at most α, against α; the error rate holds on or below the diagonal.
+def _band(axis: Axes, calibration: int, texts: int) -> None:
+    """Where the curve of valid p-values is in 95 of 100 cases, and the diagonal."""
+    low, high = conformal_band(calibration, texts, ALPHA)
+    axis.fill_between(ALPHA, low, high, color="#dddddd", linewidth=0, label="non-members alone, 95 of 100 cases")
+    axis.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
+
+
+def reliability(name: str, p_values: FloatArray, *, calibration: int, texts: int | None = None) -> Figure:
+    """Share of held-out non-members with p at most α, against α.
 
     Args:
         name: name of the detector.
-        p_values: (n,) p-values of known non-members. The grey band contains 95 % of the sampling variation around the
-            diagonal.
+        p_values: (n,) p-values of known non-members.
+        calibration: number of independent calibration texts. The grey band contains the whole curve of valid p-values
+            in 95 of 100 cases (see `fsd.evaluation.intervals.conformal_band`).
+        texts: number of independent texts with a p-value; n if absent.
     """
     figure = Figure(figsize=(5.6, 5.2), layout="constrained")
     axis = figure.subplots()
-    half = 1.96 * np.sqrt(ALPHA * (1 - ALPHA) / p_values.size)
-    axis.fill_between(ALPHA, ALPHA - half, ALPHA + half, color="#dddddd", label=f"chance, n = {p_values.size}")
-    axis.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
-    axis.plot(ALPHA, _share_up_to(p_values), color=CYCLE[0], label=name, linewidth=1.7)
+    _band(axis, calibration, texts or p_values.size)
+    axis.plot(
+        ALPHA, _share_up_to(p_values), color=CYCLE[0], label=f"{name}, {p_values.size} non-members", linewidth=1.7
+    )
     axis.set(xlim=(0, 1), ylim=(0, 1))
     _finish(axis, "chosen false-positive rate α", "held-out non-members called members", "Are the p-values right?")
     axis.legend(fontsize=9, loc="upper left", frameon=False)
@@ -182,7 +200,7 @@ def verdicts(
     *,
     threshold: float,
     fpr: float,
-    groups: int | None = None,
+    independent: tuple[int, int] | None = None,
 ) -> Figure:
     """Scores of new texts against those of known non-members, and the distribution of their p-values.
 
@@ -192,9 +210,8 @@ def verdicts(
         p_values: (N,) of the same texts.
         threshold: score from which on a text is called a member; may be infinite.
         fpr: false-positive rate of the threshold.
-        groups: G, the number of independent groups of calibration texts, n by default. They are finite, as are the N
-            texts: of N non-members, the number with p ≤ α is beta-binomial with parameters r = ⌊α (G + 1)⌋ and
-            G + 1 − r; the grey band contains 95 % of it at each α.
+        independent: numbers of independent calibration texts and new texts, for the grey band that contains the curve
+            of non-members in 95 of 100 cases; (n, N) if absent.
     """
     figure = Figure(figsize=(10.0, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -207,17 +224,12 @@ def verdicts(
     if edges[0] <= threshold <= edges[-1]:
         left.axvline(threshold, color="black", linewidth=1.2, label=f"threshold for {fpr:.1%}")
     if new.size:
-        places = (groups or known.size) + 1
-        alpha = ALPHA[(1 / places <= ALPHA) & (ALPHA < 1)]
-        rank = np.floor(alpha * places + 1e-9)
-        low, high = (stats.betabinom(new.size, rank, places - rank).ppf(end) / new.size for end in (0.025, 0.975))
-        right.fill_between(alpha, low, high, color="#dddddd", label="non-members only, 95 %")
+        _band(right, *(independent or (known.size, new.size)))
         right.plot(ALPHA, _share_up_to(p_values), color=FSD, linewidth=1.7, label="these texts")
-    right.plot([0, 1], [0, 1], color=GREY, linewidth=0.9)
     right.axvline(fpr, color="black", linewidth=1.2, label=f"chosen error rate {fpr:.1%}")
     right.set(xlim=(0, 1), ylim=(0, 1.02))
-    _finish(left, "score (higher = more likely a member)", "share of texts", "Scores")
-    _finish(right, "p-value α", "share of texts with p at most α", "p-values")
+    _finish(left, "score (higher = more likely a member)", "share of texts", "Scores\n")
+    _finish(right, "p-value α", "share of texts with p at most α", "p-values\n")
     for axis in (left, right):
         axis.legend(fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     return figure

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
 
+from fsd.errors import printable
 from fsd.evaluation.metrics import METRICS, Row, by_key
 
 
@@ -96,17 +98,22 @@ def results_table(table: pd.DataFrame, best: str) -> Table:
     )
 
 
+def _shown(value: object) -> object:
+    """An expression of the template without control characters; what is HTML already is made of such."""
+    return value if isinstance(value, Markup) else printable(str(value))
+
+
 def placebo_table(table: pd.DataFrame) -> Table:
     """What the same procedure reaches on a control model, and the lead over it."""
     rows = by_key(table)
-    head = ["Detector", "FSD AUC", "Placebo", "Lead", "p"]
+    head = ["Detector", "FSD AUC", "Placebo", "Lead", "p (Holm)"]
     cells = [
         [
             detector,
             shown(rows[detector, "fsd", "auc"]),
             shown(rows[detector, "fsd", "placebo_auc"]),
             shown(row),
-            p_shown(row.p),
+            p_shown(row.p_holm),
         ]
         for (detector, _, metric), row in rows.items()
         if metric == "placebo_lead"
@@ -115,7 +122,8 @@ def placebo_table(table: pd.DataFrame) -> Table:
         caption=(
             "The placebo is the same fine-tuning and scoring of the same texts with a control model trained on none of "
             "them: any separation that it shows comes from the texts. The lead is the difference of the two AUCs, "
-            "tested in pairs; only the lead can come from the training data."
+            "tested in pairs; only the lead can come from the training data. p (Holm) is corrected for the number of "
+            "detectors."
         ),
         head=head,
         rows=cells,
@@ -152,7 +160,9 @@ def limits(fpr: float | None = None) -> Section:
 def render(
     *, title: str, question: str, findings: Sequence[str], sections: Sequence[Section], facts: Sequence[tuple[str, str]]
 ) -> str:
-    """The report as one HTML page: figures inside, no external resources, no script; all text is escaped.
+    """The report as one HTML page: figures inside, no external resources, no script.
+
+    All text is escaped, and control characters and overrides of its direction are made visible.
 
     Args:
         title: of the page.
@@ -161,6 +171,8 @@ def render(
         sections: in order; `limits` makes the one about what is not proved.
         facts: label and value of what is needed to repeat the run: model, data, settings, versions, date.
     """
-    pages = Environment(loader=PackageLoader("fsd.reporting"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    pages = Environment(
+        loader=PackageLoader("fsd.reporting"), autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True
+    )
     content = {"title": title, "question": question, "findings": findings, "sections": sections, "facts": facts}
     return pages.get_template("report.html").render(content)

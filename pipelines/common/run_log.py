@@ -112,7 +112,7 @@ def track(
     """
     log_texts(run, results.parts, config.data, sources)
     run.log_table("scores.parquet", results.scores)
-    run.log_table("summary.csv", summary(results.table))
+    run.log_table("summary.csv", summary(results.table, "; ".join(results.caveats())))
     run.log_json("leaks.json", [leak._asdict() for leak in results.audit.leaks.pairs])
     pictures = draw(results)
     for name, content in pictures.items():
@@ -206,7 +206,12 @@ def draw(results: Results) -> dict[str, bytes]:
     drawn = {"roc.png": figures.roc(member, base, fsd), "scores.png": figures.score_distributions(member, base, fsd)}
     if results.calibration:
         p_values = results.calibration.p_values({name: column[~member] for name, column in fsd.items()})
-        drawn["reliability.png"] = figures.reliability(results.best, p_values)
+        drawn["reliability.png"] = figures.reliability(
+            results.best,
+            p_values,
+            calibration=results.calibration.groups,
+            texts=test.loc[~member, "group"].nunique(),
+        )
     return {name: figures.png(figure) for name, figure in drawn.items()}
 
 
@@ -224,9 +229,13 @@ def report(
     captions = {
         "roc.png": "Share of members found against share of non-members wrongly called members, by the base score "
         "(before fine-tuning) and by the FSD.",
-        "scores.png": "Distribution of the scores of members and non-members.",
-        "reliability.png": f"Chosen and observed error rates of {results.best}, on the non-members among the test "
-        "texts.",
+        "scores.png": "Distribution of the scores of members and non-members. Scores beyond the axis, at most 2 %, are "
+        "counted in the outermost bars; where one bar holds most of the texts, their scores are almost equal and a few "
+        "differ much.",
+        "reliability.png": f"How often {results.best} wrongly calls a text a member: for each chosen error rate, the "
+        "share of the non-members among the test texts that is called members. If the error rates are right, the whole "
+        "line stays in the grey band in 95 of 100 such tests. Above the band are more wrong calls than chosen, below "
+        "it fewer. This figure says nothing about membership.",
     }
     return html.render(
         title=f"Was it in the pretraining data? {config.data.domain}",

@@ -6,6 +6,7 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
+from fsd.data.near_duplicates import families
 from fsd.errors import UsageError
 from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.intervals import Estimate
@@ -162,7 +163,7 @@ def _dataset(dataset: DatasetComparison) -> list[str]:
         shown = html.p_shown(verdict.p)
         result = f"{start}p {shown if shown.startswith('<') else f'= {shown}'}, {meaning}"
         if verdict.blind:
-            result += f"; a bag-of-words classifier separates the two sets without the model with AUC {verdict.blind}"
+            result += f"; a classifier that never sees the model separates the two sets with AUC {verdict.blind}"
     lines = [result]
     for name, control in (("date", dataset.date), ("length", dataset.length)):
         if control.auc is not None and control.auc.low > 0.5:
@@ -202,14 +203,15 @@ def _rows(verdicts: Verdicts, number: int, characters: int) -> list[list[str]]:
 def figure(verdicts: Verdicts) -> bytes:
     """PNG of the scores and p-values of the judged texts against the calibration."""
     table = verdicts.table[verdicts.table["warning"] == ""]
+    independent = len(set(families([verdicts.documents[at] for at in table.index])))
     return figures.png(
         figures.verdicts(
             verdicts.calibration.scores,
             table["score"].to_numpy(),
             table["p_value"].to_numpy(),
-            groups=verdicts.calibration.groups,
             threshold=verdicts.calibration.threshold_at(verdicts.fpr),
             fpr=verdicts.fpr,
+            independent=(verdicts.calibration.groups, independent),
         )
     )
 
@@ -221,9 +223,9 @@ def page(verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, fil
     caption = (
         "Left: scores of the texts to be judged and of texts known not to be in the training data; texts to the right "
         "of the black line are called members, as long as the same detector is the best one with that text among the "
-        "non-members. Right: share of texts with a p-value up to each level. For texts none of which was in the "
-        "training data, the curve is within the grey band at each level in 95 of 100 cases; members raise it on the "
-        "left."
+        "non-members. Right: share of texts with a p-value up to each level. If none of the texts were in the training "
+        "data, the whole line would stay in the grey band in 95 of 100 such cases, even if above the diagonal; only a "
+        "line that leaves the band upwards shows more low p-values than chance explains."
     )
     return html.render(
         title="Were these texts in the training data?",

@@ -167,7 +167,7 @@ def _notes(study: Study, results: Sequence[CellResult], table: pd.DataFrame, has
         notes.append("In brackets: 95 % bootstrap intervals, resampled by groups of related texts.")
     blind = sorted({round(r.metrics["audit/blind_auc"], 2) for r in results if "audit/blind_auc" in r.metrics})
     if blind:
-        notes.append(f"A bag-of-words classifier without the model reaches AUC {_range(blind)} on the same texts.")
+        notes.append(f"A blind classifier, which never sees the model, reaches AUC {_range(blind)} on the same texts.")
     notes += [study.note] if study.note else []
     often = [
         spec.shown

@@ -22,7 +22,7 @@ def write_benchmark(path: Path, texts: int = 60) -> None:
     rng = np.random.default_rng(0)
     rows = [
         {
-            "text": " ".join(rng.choice(WORDS.split(), 14)) + f" {i}.",
+            "text": " ".join(rng.choice(WORDS.split(), 14)) + f" {i // 2}.",
             "label": i % 2,
             "date": f"20{20 + i % 2}-01-01",
             "group": f"g{i}",

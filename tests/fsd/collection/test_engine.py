@@ -220,8 +220,9 @@ def test_a_run_with_another_limit_resumes_with_the_same_rows(source, tmp_path, m
     out = tmp_path / "a.jsonl"
     with pytest.raises(KeyboardInterrupt):
         run(out, 9)
-    source([made(1), made(2)], [made(3), made(4)])
+    requests = source([made(1), made(2)], [made(3), made(4)])
     assert [d.group for d in run(out, 2).documents] == ["g1", "g2"]
+    assert requests == []  # the rows are there already
 
 
 @pytest.mark.parametrize(

@@ -101,9 +101,10 @@ def test_the_day_of_a_stamp_is_that_of_utc():
     assert iso_day("2024-01-06T00:30:00+09:00", "published", "arxiv") == date(2024, 1, 5)
 
 
-def test_a_broken_reply_is_repeated_after_the_pause_that_it_demands(client_of, fake_time, reply):
+@pytest.mark.parametrize("body", [b'{"a": ', b"[" * 100_000])
+def test_a_broken_reply_is_repeated_after_the_pause_that_it_demands(client_of, fake_time, reply, body):
     fake, client = client_of(ok)
-    fake.faults = [reply(b'{"a": ', 200, {"Retry-After": "50"})]
+    fake.faults = [reply(body, 200, {"Retry-After": "50"})]
     assert client.get("/x", json_object) == {"a": 1}
     assert fake_time.waits == [50.0]
 

@@ -1,15 +1,19 @@
 import json
 import time
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
+from fsd.evaluation import text_classifiers
 from fsd.evaluation.audit import alone, audit, blind, leaks
 from fsd.evaluation.distribution_shift import overlaps
+from fsd.evaluation.text_classifiers import telling_word
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 VOCABULARY = [f"word{i}" for i in range(400)]
@@ -105,9 +109,9 @@ def test_blind_sees_chinese_signs():
 def test_blind_is_at_chance_on_shuffled_labels():
     texts, labels = _rows("arxiv_mia_dev")
     rng = np.random.default_rng(5)
-    found = [blind(texts, rng.permutation(labels), seed=s).auc for s in range(6)]
+    found = [blind(texts, rng.permutation(labels), seed=s).auc for s in range(3)]
     assert 0.46 < np.mean([e.value for e in found if e]) < 0.54
-    assert sum(e.low <= 0.5 <= e.high for e in found if e) >= 4
+    assert all(e.low <= 0.5 <= e.high for e in found if e)
 
 
 def test_copies_in_one_group_do_not_help_blind():
@@ -118,6 +122,88 @@ def test_copies_in_one_group_do_not_help_blind():
     assert kept.auc is not None
     assert torn.auc.value > 0.9
     assert kept.auc.value < 0.65
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.5, 0.70), (0.25, 0.58)])
+def test_one_word_in_some_members_is_found_and_named(share, least):
+    documents = list(embedded.corpus())
+    rng = np.random.default_rng(7)
+    member = rng.permutation([document.member for document in documents])
+    texts = [document.text for document in documents]
+    for at in rng.permutation(np.flatnonzero(member))[: round(share * member.sum())]:
+        texts[at] = texts[at].replace(" ", " quibblesome ", 1)
+    found, telling = blind(texts, member), telling_word(texts, member, np.arange(len(texts)), seed=0)
+    assert found.auc is not None
+    assert telling is not None
+    assert found.auc.value >= least
+    assert found.auc.low > 0.5
+    assert "quibblesome" in telling.phrase
+    assert (telling.members, telling.nonmembers) == (pytest.approx(share, abs=0.003), 0)
+    assert telling.p < 0.001
+
+
+def test_the_interval_contains_other_folds():
+    documents = list(embedded.corpus())[::2]
+    found = [blind([d.text for d in documents], [bool(d.member) for d in documents], seed=seed).auc for seed in (0, 1)]
+    (first, second) = (estimate for estimate in found if estimate)
+    assert first.low <= second.value <= first.high
+    assert second.low <= first.value <= second.high
+
+
+def test_a_word_of_one_family_is_not_telling():
+    rng = np.random.default_rng(8)
+    texts = _texts(rng, 60) + ["copied by all of them"] * 20
+    member = np.append(np.arange(60) % 2 == 0, np.ones(20, bool))
+    alone, together = (
+        telling_word(texts, member, np.append(np.arange(60), last), seed=0) for last in (range(60, 80), [60] * 20)
+    )
+    assert alone is not None
+    assert together is not None
+    assert alone.phrase in {"copied", "by", "all", "of", "them", "copied by", "by all", "all of", "of them"}
+    assert alone.p < 0.01
+    assert together.p > 0.5
+    assert telling_word(["a", "b"], np.array([True, False]), np.arange(2), seed=0) is None
+
+
+def test_unseen_texts_are_on_neither_side():
+    parts = Split(*map(tuple, _split(np.random.default_rng(11), (40, 40, 80))))
+    marked = parts._replace(
+        unseen=tuple(replace(d, text=f"{d.text} foreign foreign", member=False) for d in parts.unseen)
+    )
+    found = audit(marked)
+    assert found.blind == audit(parts).blind
+    assert found.telling is not None
+    assert "foreign" not in found.telling.phrase
+    assert found.overlaps == audit(parts).overlaps
+
+
+def test_more_texts_than_are_trained_on_all_get_a_score(monkeypatch):
+    monkeypatch.setattr(text_classifiers, "TRAINED_ON", 60)
+    rng = np.random.default_rng(12)
+    labels = np.arange(250) % 5 == 0
+    found = blind([t + " marker" * int(y) for t, y in zip(_texts(rng, 250), labels, strict=True)], labels)
+    assert found.auc is not None
+    assert found.scores is not None
+    assert found.auc.value > 0.97
+    assert np.isfinite(found.scores).all()
+    assert found.scores.shape == (250,)
+
+
+def test_years_and_punctuation_are_seen_without_their_words():
+    rng = np.random.default_rng(13)
+    labels = np.arange(160) % 2 == 0
+    texts = [
+        f"{t} {rng.integers(2010, 2016) if y else rng.integers(2014, 2024)}"
+        for t, y in zip(_texts(rng, 160, 30), labels, strict=True)
+    ]
+    dated = blind(texts, labels).auc
+    dotted = blind(
+        [t.replace(" ", ", ", 2 + 4 * bool(y)) for t, y in zip(_texts(rng, 160), labels, strict=True)], labels
+    ).auc
+    assert dated is not None
+    assert dotted is not None
+    assert dated.value > 0.8
+    assert dotted.value > 0.95
 
 
 @pytest.mark.parametrize(("name", "low", "high"), [("wikimia_64", 0.95, 1.0), ("arxiv_mia_dev", 0.52, 0.66)])

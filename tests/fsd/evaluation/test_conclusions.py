@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -6,6 +8,7 @@ from fsd.evaluation.conclusions import conclusions
 from fsd.evaluation.distribution_shift import Overlap
 from fsd.evaluation.intervals import Estimate
 from fsd.evaluation.metrics import Row
+from fsd.evaluation.text_classifiers import Telling
 
 NO_LEAKS = Leaks((), 0, 0, 0, 100)
 ALIKE = Control(Estimate(0.5, 0.45, 0.55))
@@ -37,6 +40,8 @@ GOOD = _auc("loss", 0.9, 0.8, 0.95)
         ((0.70, 0.65, 0.75), (0.92, 0.90, 0.94), "part of the result may be"),
         ((0.52, 0.47, 0.57), (0.53, 0.48, 0.58), "not distinguishable from chance"),
         ((0.99, 0.98, 1.0), (0.53, 0.48, 0.58), "not distinguishable from chance"),
+        ((0.99, 0.98, 1.0), (0.53, 0.48, 0.58), "reaches .99 [.98, 1.00] here: this benchmark cannot show membership"),
+        ((0.52, 0.47, 0.57), (0.53, 0.48, 0.58), "reaches .52 [.47, .57] here, no better than chance"),
     ],
 )
 def test_the_headline_fits_the_case(blind, auc, said):
@@ -96,10 +101,36 @@ def test_the_placebo_is_described(placebo, said):
     assert said in _said(_audit(ALIKE), [GOOD, *placebo])[1]
 
 
+def test_the_most_telling_word_is_named():
+    planted = replace(_audit(ALIKE), telling=Telling("marker", 0.25, 0.0, 1.2e-6, 1900))
+    headline, named = _said(planted, [GOOD])[0], _said(planted, [])[1]
+    assert headline.endswith("no better than chance")
+    assert named == (
+        "the most telling word or pair, “marker”, is in 25% of the members and 0% of the non-members "
+        "(p = 1.2e-06, corrected for 1,900 words and pairs)"
+    )
+    nothing = replace(_audit(ALIKE), telling=Telling("to within", 0.05, 0.0, 0.43, 1900))
+    assert (
+        "no single word or pair of words separates members from non-members; the most telling is “to within” "
+        "(p = .43, corrected for 1,900 words and pairs)"
+    ) in _said(nothing, [GOOD])
+    assert headline != _said(nothing, [GOOD])[0]
+
+
+def test_one_leak_is_in_the_singular():
+    lines = _said(_audit(ALIKE, Leaks((), 1, 1, 1, 40)), [])
+    assert lines[1:4] == [
+        "LEAK: 1 group of texts spans more than one part of the split",
+        "LEAK: 1 of 40 test texts belongs (2%) to a group that was used for fine-tuning; its score measures the "
+        "fine-tuning",
+        "LEAK: 1 of 40 test texts belongs to a group that was used to choose thresholds",
+    ]
+
+
 def test_leaks_are_reported_with_their_share():
     lines = _said(_audit(ALIKE, Leaks((), 5, 36, 2, 100)), [])
     assert "LEAK: 5 groups" in lines[1]
-    assert "36 of 100 test texts (36%)" in lines[2]
+    assert "36 of 100 test texts belong (36%)" in lines[2]
     assert "2 of 100 test texts" in lines[3]
     assert "no set of near-duplicates spans two parts" in _said(_audit(ALIKE), [])[1]
 

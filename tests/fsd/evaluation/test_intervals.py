@@ -203,3 +203,19 @@ def test_groups_may_be_numbers_or_names():
     assert intervals.group_index([0, 1, 0, 5, 0], 5).tolist() == [0, 1, 0, 2, 0]
     assert intervals.group_index(["b", "", "b", "", "a"], 5).tolist() == [0, 1, 0, 2, 3]
     assert intervals.group_index(None, 3).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("calibration", "texts"), [(42, 105), (7, 300), (400, 40)])
+def test_valid_p_values_seldom_leave_their_band(calibration, texts):
+    rates = np.linspace(0, 1, 201)
+    low, high = intervals.conformal_band(calibration, texts, rates)
+    rng = np.random.default_rng(1)
+    outside = 0
+    for _ in range(600):
+        known, new = rng.normal(size=calibration), rng.normal(size=texts)
+        p = (1 + (known[None, :] >= new[:, None]).sum(axis=1)) / (calibration + 1)
+        share = (p[None, :] <= rates[:, None] + 1e-9).mean(axis=1)
+        outside += bool(((share < low - 1e-9) | (share > high + 1e-9)).any())
+    assert 0.02 <= outside / 600 <= 0.07
+    assert low[0] == high[0] == 0
+    assert low[-1] == high[-1] == 1

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from fsd.errors import UsageError
@@ -145,3 +146,25 @@ def test_bad_input_is_refused():
         metrics.auc([1, 0], [1.0])
     with pytest.raises(ValueError, match="alike"):
         metrics.estimates(Bootstrap.draw([1, 1, 0, 0]), np.arange(3.0))
+
+
+def _paired(seed, groups, per_group, gap):
+    """Two correlated detectors, the second better by `gap` standard deviations, on groups with a shared effect."""
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(groups), per_group)
+    member = group % 2 == 0
+    mixed = np.linalg.cholesky([[1, 0.5], [0.5, 1]])
+    shared = 0.7 * (mixed @ rng.normal(size=(2, groups)))[:, group]
+    scores = mixed @ rng.normal(size=(2, group.size)) + shared
+    scores[1] += gap * np.sqrt(2 * 1.49) * member
+    bootstrap = Bootstrap.draw(member, group.tolist(), resamples=2, seed=seed)
+    return metrics.compare(bootstrap, {"d": scores[0]}, {"d": scores[1]})["d"]
+
+
+@pytest.mark.parametrize(("groups", "per_group"), [(210, 1), (20, 10)])
+def test_intervals_of_differences_cover_the_truth_and_agree_with_their_p_values(groups, per_group):
+    truth = norm.cdf(0.45) - 0.5
+    found = [_paired(seed, groups, per_group, 0.45) for seed in range(500)]
+
+    assert 0.93 <= np.mean([each.gain.low <= truth <= each.gain.high for each in found]) <= 0.97
+    assert all((each.p < 0.05) == (not each.gain.low <= 0 <= each.gain.high) for each in found)

@@ -122,6 +122,7 @@ def test_names_in_mlflow_and_columns_of_the_summary(scores, labels, groups):
     assert set(names) == {
         *("auc", "auc_low", "auc_high", "tpr_at_1fpr", "tpr_at_5fpr", "tpr_at_10fpr"),
         *("auc_gain", "auc_gain_p", "auc_gain_p_holm", "placebo_auc", "placebo_lead", "placebo_lead_p"),
+        "placebo_lead_p_holm",
     }
     assert (names["auc"], names["auc_gain"], names["placebo_lead_p"]) == (
         "auc/zlib.fsd",
@@ -130,10 +131,11 @@ def test_names_in_mlflow_and_columns_of_the_summary(scores, labels, groups):
     )
     columns = list(summary(table))
     assert columns[:4] == ["detector", "base_auc", "base_auc_low", "base_auc_high"]
-    assert columns[-12:-7] == ["gain", "gain_low", "gain_high", "p", "p_holm"]
-    assert columns[-7:] == [
+    assert columns[-13:-8] == ["gain", "gain_low", "gain_high", "p", "p_holm"]
+    assert columns[-8:] == [
         *("placebo_fsd_auc", "placebo_fsd_auc_low", "placebo_fsd_auc_high"),
         *("placebo_lead", "placebo_lead_low", "placebo_lead_high", "placebo_lead_p"),
+        "placebo_lead_p_holm",
     ]
     assert list(summary(table)["detector"]) == ["loss", "pair", "zlib"]
 
@@ -228,5 +230,27 @@ def test_a_registered_metric_reaches_every_output(judged, monkeypatch, capsys):
 def test_fallbacks_and_remarks_are_noted(judged):
     results = judged(remarks=["zlib left out: no reason"])
 
+    assert results.notes()[-2].startswith("too few independent non-members, 20, for the intervals of TPR@1%FPR")
     assert results.notes()[-1] == "zlib left out: no reason"
     assert results.notes()[: len(results.conclusions)] == results.conclusions
+
+
+def test_few_nonmembers_are_stated_in_the_summary(judged):
+    results = judged()
+    (caveat,) = results.caveats()
+
+    assert "TPR@1%FPR (reliable from about 250 on), TPR@5%FPR (reliable from about 50 on)" in caveat
+    assert set(summary(results.table, caveat)["caveat"]) == {caveat}
+    assert metrics.caveats(250) == []
+    assert metrics.caveats(105) == [
+        "too few independent non-members, 105, for the interval of TPR@1%FPR (reliable from about 250 on): it depends "
+        "on the few highest of them and is too narrow"
+    ]
+
+
+def test_leads_are_corrected_for_the_number_of_detectors(judged):
+    rows = by_key(judged().table)
+    leads = [rows[name, "fsd", "placebo_lead"] for name in ("early", "late")]
+
+    assert all(row.p <= row.p_holm <= 1 for row in leads)
+    assert min(row.p for row in leads) * 2 == pytest.approx(min(row.p_holm for row in leads))

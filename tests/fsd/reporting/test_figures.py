@@ -45,9 +45,36 @@ def test_histograms_hold_every_text():
 
 
 def test_reliability_is_the_share_of_small_p_values():
-    figure = plots.reliability("loss", np.array([0.1, 0.5, 0.5, 0.9]))
+    figure = plots.reliability("loss", np.array([0.1, 0.5, 0.5, 0.9]), calibration=9)
     x, y = figure.axes[0].lines[1].get_data()
     assert y[np.searchsorted(x, 0.5 - 1e-9)] == 0.75
+
+
+def _band_at(axis, rate):
+    (band,) = axis.collections
+    corners = band.get_paths()[0].vertices
+    return np.ptp(corners[np.isclose(corners[:, 0], rate), 1])
+
+
+def test_the_band_widens_with_fewer_calibration_texts():
+    p_values = np.linspace(0.01, 1, 105)
+    few, many = (plots.reliability("loss", p_values, calibration=n).axes[0] for n in (42, 10_000))
+    assert _band_at(few, 0.5) > 1.5 * _band_at(many, 0.5)
+    new = plots.verdicts(np.arange(42.0), np.arange(105.0), p_values, threshold=1.0, fpr=0.05).axes[1]
+    assert _band_at(new, 0.5) == _band_at(few, 0.5)
+    grouped = plots.verdicts(
+        np.arange(42.0), np.arange(105.0), p_values, threshold=1.0, fpr=0.05, independent=(42, 10)
+    ).axes[1]
+    assert _band_at(grouped, 0.5) > _band_at(new, 0.5)
+
+
+def test_histograms_state_what_their_outer_bars_hold():
+    scores = np.concatenate([np.linspace(0, 1, 58), [50.0, -50.0]])
+    axis = plots.score_distributions(LABELS, {}, {"loss": scores}).axes[1]
+    assert [text.get_text() for text in axis.texts] == ["2 beyond the axis, in the outer bars\n68% of all in one bar"]
+    equal = np.concatenate([np.zeros(55), np.linspace(5, 9, 5)])
+    (note,) = plots.score_distributions(LABELS, {}, {"surp": equal}).axes[1].texts
+    assert note.get_text().endswith("92% of all in one bar")
 
 
 def test_heat_map_frames_the_best_and_skips_what_is_missing():

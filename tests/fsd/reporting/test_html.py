@@ -101,6 +101,22 @@ def test_texts_are_escaped():
     assert _read(page).count(nasty) >= 9
 
 
+def test_overrides_and_control_characters_are_neutral():
+    nasty = "abc\u202edcba\u2066x\x1b[2J\x00\ud800\u2028"
+    page = _page(
+        title=nasty,
+        findings=[nasty],
+        facts=[(nasty, nasty)],
+        sections=[Section(nasty, [nasty], [nasty], [Table(nasty, [nasty], [[nasty]])], [Picture(PNG, nasty)])],
+    )
+    page.encode("utf-8")
+    assert not set("\u202e\u2066\x1b\x00\u2028") & set(page)
+    assert "abc\ufffddcba\ufffdx" in page
+    arabic = "\u0645\u0631\u062d\u0628\u0627"
+    assert arabic in _page(findings=[arabic])
+    assert "unicode-bidi: plaintext" in page
+
+
 def test_warnings_numbers_and_the_best_row_are_set_off():
     page = _page()
     assert '<li class="warning">LEAK: 3 groups</li>' in page
@@ -129,6 +145,7 @@ def test_table_of_results(table):
 
 def test_the_placebo_table_has_the_detectors_with_a_placebo(table):
     (row,) = placebo_table(table).rows
+    assert placebo_table(table).head[-1] == results_table(table, "pair").head[4] == "p (Holm)"
     assert row[:2] == ["loss", results_table(table, "pair").rows[0][2]]
     assert re.fullmatch(r"-?\.\d\d \[-?\.\d\d, -?\.\d\d\]", row[3])
 

@@ -1,0 +1,299 @@
+"""Classifiers that tell two sets of texts apart without a language model, and the word that tells most.
+
+The candidates read the presence of words and word pairs, their frequencies, character n-grams, or simple numbers such
+as length, punctuation and years mentioned. Which of them judges a text is decided by cross-validation inside the
+texts that it is trained on (nested cross-validation; Varma and Simon 2006, https://doi.org/10.1186/1471-2105-7-91), so
+the choice does not flatter the result. All folds keep families of related texts whole.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import combinations, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse, stats
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, TfidfVectorizer
+from sklearn.feature_selection import SelectKBest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from fsd.data.date_masking import stamps
+from fsd.data.near_duplicates import words
+from fsd.evaluation.intervals import BoolArray
+from fsd.evaluation.metrics import auc
+from fsd.token_stats import FloatArray, IntArray
+
+FOLDS, REPEATS = 5, 3
+"""Largest number of folds, and number of divisions into folds."""
+
+TRAINED_ON = 4000
+"""Largest number of texts that a classifier is trained on and a telling word sought in, half of them of each set."""
+
+CHARACTERS = 5000
+"""Character n-grams are taken from this many characters at the beginning of a text."""
+
+RAREST = 5
+"""A telling word occurs in at least this many families: fewer than six can hardly be significant."""
+
+FEWEST_BOOSTED = 100
+"""With fewer training texts nothing is boosted: its trees have leaves of at least 15 texts."""
+
+Views = dict[str, Any]
+"""Kind of features → (N, D) matrix, sparse or dense."""
+
+
+class Telling(NamedTuple):
+    """The word or pair of words whose presence tells two sets of texts apart best.
+
+    Attributes:
+        phrase: one word or two, in lower case.
+        members: share of the families of members with a text that contains it.
+        nonmembers: the same for non-members.
+        p: of Fisher's exact test by family, two-sided, corrected for all words and pairs looked at (Bonferroni).
+        looked_at: number of words and pairs that were tested.
+    """
+
+    phrase: str
+    members: float
+    nonmembers: float
+    p: float
+    looked_at: int
+
+
+def _words_and_pairs(text: str) -> list[str]:
+    tokens = words(text)
+    return ["", *tokens, *(f"{first} {second}" for first, second in pairwise(tokens))]  # "": no vocabulary is empty
+
+
+def _marked(text: str) -> str:
+    """The beginning of a text between marks, so that n-grams see how a text begins and ends."""
+    return f"\x02{text[:CHARACTERS]}\x03"
+
+
+def _numbers(text: str) -> list[float]:
+    """Length, layout, spelling and years of one text."""
+    tokens, size = words(text), max(1, len(text))
+    dates = stamps(text)
+    mentioned = [int(year) for date in dates for year in re.findall(r"\d{4}", date)]
+    letters, digits, spaces = (sum(map(kind, text)) for kind in (str.isalpha, str.isdigit, str.isspace))
+    return [
+        math.log1p(len(tokens)),
+        math.log1p(len(text)),
+        len(text) / max(1, len(tokens)),
+        len(set(tokens)) / max(1, len(tokens)),
+        digits / size,
+        spaces / size,
+        (len(text) - letters - digits - spaces) / size,
+        sum(map(str.isupper, text)) / size,
+        len(text.encode("utf-8", "surrogatepass")) / size,
+        100 * text.count("\n") / size,
+        100 * sum(map(text.count, ".!?。")) / size,
+        100 * text.count(",") / size,
+        math.log1p(len(dates)),
+        float(bool(mentioned)),
+        max(mentioned, default=2000) - 2000.0,
+    ]
+
+
+class _Features:
+    """Feature extraction fitted to some texts; no label is read.
+
+    Attributes:
+        views: features of those texts.
+    """
+
+    def __init__(self, texts: Sequence[str]):
+        fewest = 2 if len(texts) > 20 else 1
+        self._counts = CountVectorizer(analyzer=_words_and_pairs, min_df=fewest, dtype=np.float64)
+        self._weights = TfidfTransformer(sublinear_tf=True)
+        self._characters = TfidfVectorizer(
+            analyzer="char", ngram_range=(1, 3), lowercase=False, sublinear_tf=True, min_df=fewest
+        )
+        counts = self._counts.fit_transform(texts)
+        weights, characters = self._weights.fit_transform(counts), self._characters.fit_transform(map(_marked, texts))
+        self.views = self._together(texts, counts, weights, characters)
+
+    def of(self, texts: Sequence[str]) -> Views:
+        """Features of other texts."""
+        counts = self._counts.transform(texts)
+        weights, characters = self._weights.transform(counts), self._characters.transform(map(_marked, texts))
+        return self._together(texts, counts, weights, characters)
+
+    def _together(self, texts: Sequence[str], counts: Any, weights: Any, characters: Any) -> Views:
+        numbers = np.array([_numbers(text) for text in texts])
+        return {"presence": counts.sign(), "words": weights, "characters": characters, "numbers": numbers}
+
+
+def association(presence: sparse.csr_array, member: BoolArray) -> FloatArray:
+    """χ² / N of each column's presence with the label (0 if it is in all rows or none)."""
+    count, inside = (np.asarray(rows.sum(axis=0)).ravel() for rows in (presence, presence[np.flatnonzero(member)]))
+    share = member.mean()
+    spread = count * (member.size - count) * share * (1 - share)
+    return np.asarray((inside - count * share) ** 2 / np.where(spread > 0, spread, np.inf), dtype=np.float64)
+
+
+def _candidates(views: Views, seed: int) -> list[tuple[str, Callable[[], Any]]]:
+    """View and classifier of every candidate, the plainest last: it judges where there are too few texts to choose."""
+    columns = views["presence"].shape[1]
+    linear = partial(LogisticRegression, class_weight="balanced", solver="liblinear", max_iter=1000, random_state=seed)
+    boosted = partial(
+        HistGradientBoostingClassifier,
+        max_iter=20,
+        max_leaf_nodes=4,
+        min_samples_leaf=15,
+        learning_rate=0.2,
+        max_bins=32,
+        early_stopping=False,
+        random_state=seed,
+    )
+    boosting = [("numbers", boosted)] if views["presence"].shape[0] >= FEWEST_BOOSTED else []
+    return [
+        *(
+            ("presence", lambda k=k: make_pipeline(SelectKBest(association, k=min(k, columns)), linear()))
+            for k in (1, 20)
+        ),
+        ("characters", lambda: linear(C=10.0, dual=True, tol=0.01)),
+        ("numbers", lambda: make_pipeline(StandardScaler(), linear())),
+        *boosting,
+        ("words", lambda: linear(C=10.0, dual=True, tol=0.01)),
+    ]
+
+
+def _folds(member: BoolArray, group: IntArray, seed: int) -> IntArray:
+    """(N,) number of the fold of each text: whole groups, each label spread evenly; one fold if there are no more."""
+    count = min(FOLDS, *(np.unique(group[side]).size for side in (member, ~member)))
+    fold = np.zeros(member.size, dtype=np.int64)
+    if count < 2:
+        return fold
+    mostly = 2 * np.bincount(group, weights=member) > np.bincount(group)
+    even = min(mostly.sum(), (~mostly).sum()) >= count  # groups with both labels may leave too few to spread
+    divide = (StratifiedKFold if even else KFold)(count, shuffle=True, random_state=seed)
+    for number, (_, held) in enumerate(divide.split(mostly, mostly)):
+        fold[np.isin(group, held)] = number
+    return fold
+
+
+def _classifiers(views: Views, member: BoolArray, fold: IntArray, seed: int) -> list[tuple[str, Any]] | None:
+    """View and fitted classifier for each fold, chosen by cross-validation over the other folds and trained on them.
+
+    A classifier trained without two folds serves in the choice for either, since it is tested on the other.
+    None if the texts outside a fold have only one label.
+    """
+    candidates = _candidates(views, seed)
+    count = int(fold.max()) + 1
+    reached = np.zeros((count, len(candidates)))
+    for first, second in combinations(range(count), 2):
+        train = np.flatnonzero((fold != first) & (fold != second))
+        tests = [(outer, np.flatnonzero(fold == inner)) for outer, inner in ((first, second), (second, first))]
+        if np.unique(member[train]).size < 2 or any(np.unique(member[test]).size < 2 for _, test in tests):
+            continue
+        for at, (view, make) in enumerate(candidates):
+            judge = make().fit(views[view][train], member[train])
+            for outer, test in tests:
+                reached[outer, at] += auc(member[test], judge.decision_function(views[view][test]))
+    chosen = []
+    for number in range(count):
+        train = np.flatnonzero(fold != number)
+        if np.unique(member[train]).size < 2:
+            return None
+        view, make = candidates[int(np.argmax(reached[number]))] if reached[number].any() else candidates[-1]
+        chosen.append((view, make().fit(views[view][train], member[train])))
+    return chosen
+
+
+def _few(member: BoolArray, group: IntArray, seed: int) -> IntArray:
+    """Positions of at most `TRAINED_ON` texts, at most half of them of each label, from families drawn at random."""
+    rank = np.random.default_rng(seed).permutation(int(group.max()) + 1)[group]
+    sides = (np.flatnonzero(side) for side in (member, ~member))
+    return np.sort(np.concatenate([side[np.argsort(rank[side], kind="stable")][: TRAINED_ON // 2] for side in sides]))
+
+
+def cross_validated(texts: Sequence[str], member: BoolArray, group: IntArray, *, seed: int) -> FloatArray | None:
+    """Out-of-fold scores of the chosen classifiers, once for each of several divisions into folds.
+
+    Args:
+        texts: (N,).
+        member: (N,) which of two sets a text is from.
+        group: (N,) family 0..G−1.
+        seed: of the folds and classifiers.
+
+    Returns:
+        (`REPEATS`, N) ranks within the fold, in (0, 1), since scores of different classifiers have no common scale;
+        None if too few groups can be held out.
+    """
+    few = _few(member, group, seed)
+    folds = [_folds(member, group, seed + repeat) for repeat in range(REPEATS)]
+    features = _Features([texts[at] for at in few])
+    with threadpool_limits(1, user_api="openmp"):  # on so few rows, boosting is slower with threads
+        divided = [
+            _classifiers(features.views, member[few], fold[few], seed + repeat) for repeat, fold in enumerate(folds)
+        ]
+        scores = np.empty((REPEATS, len(texts)))
+        for block in _blocks(len(texts)):
+            views = features.views if len(few) == len(texts) else features.of([texts[at] for at in block])
+            for row, fold, classifiers in zip(scores, folds, divided, strict=True):
+                if classifiers is None:
+                    return None
+                for number, (view, judge) in enumerate(classifiers):
+                    at = np.flatnonzero(fold[block] == number)
+                    if at.size:
+                        row[block[at]] = judge.decision_function(views[view][at])
+    for row, fold in zip(scores, folds, strict=True):
+        for number in range(int(fold.max()) + 1):
+            row[fold == number] = stats.rankdata(row[fold == number]) / ((fold == number).sum() + 1)
+    return scores
+
+
+def _blocks(count: int) -> Iterator[IntArray]:
+    for start in range(0, count, TRAINED_ON):
+        yield np.arange(start, min(count, start + TRAINED_ON))
+
+
+def telling_word(texts: Sequence[str], member: BoolArray, group: IntArray, *, seed: int) -> Telling | None:
+    """The word or pair of words with the smallest p-value of Fisher's test on families with and without it.
+
+    Args:
+        texts: (N,).
+        member: (N,) which of two sets a text is from.
+        group: (N,) family 0..G−1; the members and the non-members of a family are two units of the test.
+        seed: of the texts that are read, if there are more than `TRAINED_ON`.
+
+    Returns:
+        None if no word occurs in `RAREST` families or more, or all that do occur in every family.
+    """
+    if member.all() or not member.any():
+        return None
+    few = _few(member, group, seed)
+    counts = CountVectorizer(analyzer=_words_and_pairs, min_df=1, dtype=np.float64)
+    present = counts.fit_transform([texts[at] for at in few]).sign()
+    units, unit = np.unique(2 * group[few] + member[few], return_inverse=True)
+    inside = units % 2 == 1
+    belongs = sparse.csr_array((np.ones(few.size), (unit, np.arange(few.size))), shape=(units.size, few.size))
+    present = sparse.csr_array(belongs @ present).sign()
+    count = np.asarray(present.sum(axis=0)).ravel()
+    tested = np.flatnonzero((count >= RAREST) & (count < units.size))
+    if not tested.size:
+        return None
+    hits = np.asarray(present[np.flatnonzero(inside)].sum(axis=0)).ravel()
+    strongest = tested[np.argsort(-association(present, inside)[tested], kind="stable")[:50]]
+    sides = np.array([inside.sum(), (~inside).sum()])
+
+    def p_value(column: int) -> float:
+        present_in = np.array([hits[column], count[column] - hits[column]])
+        return float(stats.fisher_exact(np.stack([present_in, sides - present_in])).pvalue)
+
+    best = min(strongest, key=p_value)
+    return Telling(
+        phrase=str(counts.get_feature_names_out()[best]),
+        members=float(hits[best] / sides[0]),
+        nonmembers=float((count[best] - hits[best]) / sides[1]),
+        p=min(1.0, p_value(best) * tested.size),
+        looked_at=int(tested.size),
+    )
