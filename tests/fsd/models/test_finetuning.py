@@ -170,6 +170,15 @@ def test_weight_decay_shrinks_the_adapter(model: LanguageModel) -> None:
     assert norms[1] < 0.5 * norms[0]
 
 
+def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
+    config = AdapterConfig()
+    arguments = finetuning._arguments(torch.device("cpu"), config, 300, 0, str(tmp_path))
+    assert (config.method, config.rank, config.alpha, config.dropout) == ("lora", 16, 32, 0.05)
+    assert (arguments.learning_rate, arguments.num_train_epochs, arguments.per_device_train_batch_size) == (1e-3, 3, 8)
+    assert (arguments.lr_scheduler_type, arguments.warmup_steps) == ("cosine", 10)
+    assert (arguments.optim, arguments.weight_decay) == ("adamw_torch", 5e-4)
+
+
 # AdaLoRA
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,6 +59,19 @@ def plan(job: FSDConfig) -> tuple[experiment.Placebo | None, list[str]]:
     documents = datasets.load_texts(job.data, job.model).documents
     split, _ = datasets.split_texts(documents, job.data, job.seed)
     return experiment.plan_placebo(job, split, detection.load_detectors(job.detection))
+
+
+def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) -> None:
+    loaded = []
+    monkeypatch.setattr(experiment, "load_model", lambda config: loaded.append(config.model.model))
+    monkeypatch.setattr(experiment, "prepare", lambda *_: SimpleNamespace(score=lambda: None))
+    monkeypatch.setattr(experiment, "train_adapter", lambda *_, **__: None)
+
+    placebo, _ = plan(replace(job, model=replace(job.model, model="embedded"), placebo="embedded-twin"))
+
+    assert placebo is not None
+    assert placebo.deviation(Split((), (), ())) == ("embedded-twin", None)
+    assert loaded == ["embedded-twin"]
 
 
 def test_a_control_that_can_compute_no_detector_is_left_out_with_a_remark(job, tiny) -> None:
