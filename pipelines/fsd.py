@@ -50,7 +50,7 @@ def main(config: FSDConfig) -> None:
                 never_saw=experiment.never_saw(config, labelled.documents),
                 seed=config.seed,
             )
-        version = run_log.track(run, results, config, model, stages.seconds, labelled.sources)
+        version = run_log.track(run, results, config, detectors, model, stages.seconds, labelled.sources)
         console.show(results)  # before the end of the run, which raises what could not be stored
         if version and version.champion_stays:
             print(version.champion_stays)

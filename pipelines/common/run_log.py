@@ -21,7 +21,7 @@ from fsd.reporting import figures, html
 from fsd.scoring.scorers import TABLE, frequency_file
 from fsd.tracking import Run, Version, register
 from pipelines.common import adapter_files
-from pipelines.common.detection import BASE, load_detectors
+from pipelines.common.detection import BASE
 
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
 
@@ -93,6 +93,7 @@ def track(
     run: Run,
     results: Results,
     config: FSDConfig,
+    detectors: Sequence[Detector],
     model: LanguageModel,
     seconds: Mapping[str, float],
     sources: Mapping[str, str],
@@ -103,6 +104,7 @@ def track(
         run: an open run.
         results: of the run.
         config: of the run.
+        detectors: the requested detectors, with their settings.
         model: with the adapter.
         seconds: duration of each stage.
         sources: file or published benchmark that texts were read from → its version.
@@ -122,7 +124,7 @@ def track(
     versions: list[Version | None] = []
 
     def register_adapter() -> None:
-        files = model_files(results, config)
+        files = model_files(results, config, detectors)
         for name, file in files.items():
             run.log_bytes(name, file.encode() if isinstance(file, str) else file.read_bytes())
         with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
@@ -158,7 +160,7 @@ def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) 
             )
 
 
-def model_files(results: Results, config: FSDConfig) -> dict[str, str | Path]:
+def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detector]) -> dict[str, str | Path]:
     """Files that a registered adapter needs to give verdicts: name → content or path."""
     scored = {name.removesuffix(".fsd") for name in results.scores.columns if name.endswith(".fsd")}
     files: dict[str, str | Path] = {
@@ -166,7 +168,7 @@ def model_files(results: Results, config: FSDConfig) -> dict[str, str | Path]:
         adapter_files.SETUP: adapter_files.setup(
             replace(config.model, frequencies=None, cache=None),
             domain=config.data.domain,
-            detectors=[detector for detector in load_detectors(config.detection) if detector.name in scored],
+            detectors=[detector for detector in detectors if detector.name in scored],
             shots=config.detection.shots,
             seed=config.seed,
             training=_training(config),

@@ -74,7 +74,7 @@ def main(config: TuneConfig) -> None:
                 if config.tune == "detectors" and config.objective == "auc" and winner.label.endswith(".fsd")
             },
         )
-        version = run_log.track(run, results, job, model, {}, labelled.sources)
+        version = run_log.track(run, results, job, chosen, model, {}, labelled.sources)
         console.show(results)
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"
         notes = [

@@ -1,11 +1,13 @@
 """What the report and MLflow state about a run is true of that run."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import detectors
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
@@ -14,6 +16,7 @@ from fsd.models.language_model import BaseIdentity
 from fsd.scoring.deviation import Deviation
 from fsd.tracking.registry import COMPARED
 from pipelines.common import run_log
+from pipelines.common.adapter_files import SETUP
 
 IDENTITY = BaseIdentity("tiny", "", "abc")
 SOURCES = {"embedded corpus": "sha256:123"}
@@ -58,7 +61,7 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
     monkeypatch.setattr(run_log, "register", lambda *args, **more: None)
     config = replace(CONFIG, data=replace(CONFIG.data, unseen="later.jsonl"))
 
-    run_log.track(run, results, config, SimpleNamespace(identity=IDENTITY), {}, SOURCES)
+    run_log.track(run, results, config, [detectors.load("loss")], SimpleNamespace(identity=IDENTITY), {}, SOURCES)
 
     domain, corpus = CONFIG.data.domain, "embedded corpus"
     assert logged == {
@@ -66,6 +69,15 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
         "validation": (f"{domain}-validation", corpus),
         "test": (f"{domain}-test", corpus),
     }
+
+
+def test_the_main_process_makes_no_collective_call_while_it_stores_a_model(results, monkeypatch):
+    monkeypatch.setattr("fsd.distributed.from_main", lambda make: pytest.fail("the other processes have ended"))
+    config = replace(CONFIG, detection=replace(CONFIG.detection, settings_from="models:/fsd-arxiv@champion"))
+
+    files = run_log.model_files(results, config, [detectors.load("loss"), detectors.load("min_k", k=0.3)])
+
+    assert json.loads(files[SETUP])["detectors"] == {"loss": {}}  # min_k has no scores
 
 
 @pytest.mark.parametrize(
