@@ -5,7 +5,6 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import detectors
 from detectors import Detector
@@ -14,8 +13,7 @@ from fsd.data.documents import content_hash
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.models.finetuning import check_training
-from fsd.scoring.scorers import frequency_file, reference_name
-from fsd.scoring.token_frequencies import FrequencyTable
+from fsd.scoring.scorers import reference_name
 from pipelines.common import experiment
 from pipelines.common.run_log import log_texts
 from pipelines.study.code_version import code_version
@@ -108,12 +106,11 @@ def _key(cell: Cell, loaded: Sequence[Detector], parts: Split, pool: ModelPool) 
     quantization.options(model.bits, dtype)  # refuses what cannot be loaded
     reference = reference_name(model)
     views = {view for detector in loaded for view in detector.views}
-    table = frequency_file(model) if "unigram" in views else None
     content = {
         "model": pool.fingerprint(model.model, model.revision),
         "precision": [device.type, str(dtype), model.bits],
         "reference": pool.fingerprint(reference) if reference and "reference" in views else None,
-        "frequencies": _digest(table) if table else None,
+        "frequencies": pool.frequencies(model) if "unigram" in views else None,
         "neighbours": model.neighbour_model,
         "training": asdict(cell.config.training) if parts.unseen else None,
         "detectors": {d.name: dict(d.settings) for d in loaded},
@@ -123,11 +120,6 @@ def _key(cell: Cell, loaded: Sequence[Detector], parts: Split, pool: ModelPool) 
         "code": code_version((__name__, *sorted({f"detectors.{d.function.__name__}" for d in loaded}))),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _digest(file: Path) -> str:
-    FrequencyTable.load(file)  # refuses what is none
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def run(name: str, prepared: PreparedCell, pool: ModelPool, parent: tracking.Run, experiment_name: str) -> CellResult:

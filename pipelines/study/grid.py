@@ -16,7 +16,6 @@ from fsd.config import (
     FSDConfig,
     ModelConfig,
     OptionalInt,
-    OptionalModel,
     OptionalName,
 )
 from fsd.errors import UsageError
@@ -43,7 +42,8 @@ class StudyConfig:
     other: tuple[str, ...] = ()
     """Texts of another domain, for the study that fine-tunes on them."""
     frequencies: tuple[str, ...] = ()
-    """Token-frequency table for dc_pdd, made by pipelines.frequencies; several for the study that compares them."""
+    """Token-frequency table for dc_pdd, made by pipelines.frequencies: one for all models, or one for each, in their
+    order; several for the study that compares them."""
     columns: str = ""
     """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
@@ -51,8 +51,9 @@ class StudyConfig:
     """Domain of the texts; the MLflow experiment is fsd-<domain>."""
     scale: Literal["small", "full"] = "small"
     """`small` runs in about a minute on the embedded model; `full` is the paper's grid."""
-    reference_model: OptionalModel = None
-    """Smaller model of the same family, for the detector `reference`; `embedded` has its own."""
+    reference_model: Annotated[tuple[str | None, ...], arg(metavar="[MODEL ...]", help_behavior_hint="")] = ()
+    """Smaller model of the same family, for the detector `reference`: one for all models, or one for each, in their
+    order (None for a model without one); `embedded` has its own."""
     revision: OptionalName = None
     """Branch, tag or commit of a hub id."""
     device: str = "auto"
@@ -77,7 +78,6 @@ class StudyConfig:
         """Model settings that are the same in all cells."""
         return ModelConfig(
             revision=self.revision,
-            reference_model=self.reference_model,
             device=self.device,
             dtype=self.dtype,
             bits=self.bits,
@@ -111,21 +111,24 @@ def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     Raises:
         UsageError: if a flag is missing that the study needs, or has more values than the study can use.
     """
-    _check(name, study, config)
     axes = [Axis(axis.name, _levels(axis, config)) for axis in study.axes]
+    models = [level["model.model"] for axis in axes if axis.name == MODEL for level in axis.levels.values()]
+    _check(name, study, config, max(1, len(models)))
     fixed = {**study.settings, **(study.small_settings if config.scale == "small" else {})}
     grid = _one_at_a_time(axes) if study.one_at_a_time else _combinations(axes)
-    return [_cell(labels, {**fixed, **settings}, config) for labels, settings in grid]
+    return [_cell(labels, {**fixed, **settings}, config, models) for labels, settings in grid]
 
 
-def _check(name: str, study: Study, config: StudyConfig) -> None:
+def _check(name: str, study: Study, config: StudyConfig, models: int) -> None:
     axes = {axis.name for axis in study.axes}
-    for flag, axis, values in (
-        ("--model", MODEL, config.model),
-        ("--frequencies", FREQUENCIES, config.frequencies),
+    each = f", or one for each of its {models} models" if models > 1 else ""
+    for flag, values, several, allowed in (
+        ("--model", config.model, MODEL in axes, ""),
+        ("--frequencies", config.frequencies, FREQUENCIES in axes or len(config.frequencies) == models, each),
+        ("--reference-model", config.reference_model, len(config.reference_model) == models, each),
     ):
-        if len(values) > 1 and axis not in axes:
-            raise UsageError(f"study {name} must have one {flag}; got {', '.join(values)}")
+        if len(values) > 1 and not several:
+            raise UsageError(f"study {name} must have one {flag}{allowed}; got {', '.join(map(str, values))}")
     if config.max_batch_tokens is not None and config.max_batch_tokens < 1:
         raise UsageError(f"max-batch-tokens must be at least 1; got {config.max_batch_tokens}")
     if config.scale == "full" and not config.model and MODEL not in axes:
@@ -147,7 +150,13 @@ def _levels(axis: Axis, config: StudyConfig) -> Levels:
     }
     setting, values = flags.get(axis.name, ("", ()))
     if values:
-        return {label(value): {setting: (value,) if axis.name == DATA else value} for value in values}
+        labels = [label(value) for value in values]
+        if len({*labels}) < len({*values}):  # folders of the same name
+            labels = list(values)
+        return {
+            label: {setting: (value,) if axis.name == DATA else value}
+            for label, value in zip(labels, values, strict=True)
+        }
     small = config.embedded if axis.name in flags else config.scale == "small"
     return axis.small if small and axis.small is not None else axis.levels
 
@@ -169,16 +178,19 @@ def _combinations(axes: Sequence[Axis]) -> Iterator[tuple[dict[str, str], Mappin
         yield labels, {key: value for _, settings in levels for key, value in settings.items()}
 
 
-def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig) -> Cell:
+def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig, models: Sequence[str]) -> Cell:
     settings = {"model.model": config.model[0] if config.model else "embedded", **settings}
+    at = models.index(settings["model.model"]) if settings["model.model"] in models else 0
+    if config.frequencies and FREQUENCIES not in labels:
+        settings["model.frequencies"] = config.frequencies[at % len(config.frequencies)]
+    if config.reference_model:
+        settings["model.reference_model"] = config.reference_model[at % len(config.reference_model)]
     if config.data and DATA not in labels:
         settings["data.data"] = config.data
     elif config.embedded and not settings.get("data.data", ("",))[0].startswith("embedded"):
         settings["data.data"] = ("embedded",)
     if config.other and "texts.foreign" in settings:
         settings["texts.other"] = config.other
-    if config.frequencies and FREQUENCIES not in labels:
-        settings["model.frequencies"] = config.frequencies[0]
     job = FSDConfig(
         data=DataConfig(domain=config.domain, columns=config.columns, cleaning=config.cleaning),
         model=config.model_options,

@@ -1,5 +1,6 @@
 """Models and scorers shared by the cells of a study: one model is loaded at a time, its base statistics kept."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING
 from fsd.config import ModelConfig
 from fsd.net.hub import fingerprint, locate
 from fsd.scoring.cache import MemoizedScorer
-from fsd.scoring.scorers import build_scorers
+from fsd.scoring.scorers import build_scorers, frequency_file
+from fsd.scoring.token_frequencies import FrequencyTable
 from fsd.token_stats import Scorer
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class ModelPool:
     _loaded: "tuple[ModelConfig, LanguageModel] | None" = None
     _scorers: dict[ModelConfig, dict[str, Scorer]] = field(default_factory=dict)
     _fingerprints: dict[tuple[str, str | None], str] = field(default_factory=dict)
+    _tables: dict[tuple[str, str | None, Path], str] = field(default_factory=dict)
 
     def fingerprint(self, model: str, revision: str | None = None) -> str:
         """Hash of a model's weights, without loading the model."""
@@ -38,6 +41,24 @@ class ModelPool:
         if key not in self._fingerprints:
             self._fingerprints[key] = fingerprint(locate(model, revision)[0])
         return self._fingerprints[key]
+
+    def frequencies(self, config: ModelConfig) -> str | None:
+        """Hash of the token-frequency table of a model, without loading the model; None if there is none.
+
+        Raises:
+            UsageError: if it is no such table, or was made with another tokenizer.
+        """
+        from fsd.models.language_model import load_tokenizer
+
+        file = frequency_file(config)
+        if file is None:
+            return None
+        key = (config.model, config.revision, file)
+        if key not in self._tables:
+            table = FrequencyTable.load(file)
+            table.matching(*load_tokenizer(config.model, revision=config.revision), config.model)
+            self._tables[key] = hashlib.sha256(file.read_bytes()).hexdigest()
+        return self._tables[key]
 
     def with_frequency_file(self, config: ModelConfig) -> ModelConfig:
         """The settings with a frequency file in place of `docstrings:PACKAGE`, whose tokens are counted first."""

@@ -64,7 +64,7 @@ STUDY = Study(
     metrics=("auc", "tpr_at_5fpr"),
     states=("base",),
     against="dc_pdd",
-    needs="--frequencies for dc_pdd (pipelines.frequencies), --reference-model for reference; "
+    needs="--frequencies for dc_pdd (pipelines.frequencies) and --reference-model for reference, one for each model; "
     "PatentMIA: --data patentmia:FILE with a Chinese model",
     aliases=("dcpdd-t3",),
     note="At the small scale the second model is the target's twin, pretrained without members: its AUC should be .5.",

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from fsd.errors import UsageError
@@ -44,6 +46,27 @@ def test_flags_replace_models_and_data():
     ]
 
 
+def test_each_model_has_its_own_table_and_reference_model_or_all_share_one():
+    def given(frequencies, references):
+        config = StudyConfig(scale="full", frequencies=frequencies, reference_model=references)
+        cells = [cell.config.model for cell in plan("dcpdd-t2", spec.read("dcpdd-t2"), config)]
+        return {(model.model.partition("/")[2], model.frequencies, model.reference_model) for model in cells}
+
+    names = ("opt-6.7b", "pythia-6.9b", "llama-13b", "gpt-neox-20b")
+    tables, references = ("o.npz", "p.npz", "l.npz", "n.npz"), ("opt", "pythia", None, "neo")
+    assert given(tables, references) == set(zip(names, tables, references, strict=True))
+    assert given(("t.npz",), ("r",)) == {(name, "t.npz", "r") for name in names}
+    assert given((), ()) == {(name, None, None) for name in names}
+
+
+def test_folders_of_the_same_name_are_different_models(tmp_path):
+    folders = tuple(str(tmp_path / parent / "model") for parent in "ab")
+    for folder in folders:
+        Path(folder).mkdir(parents=True)
+    cells = plan("s", study(model_axis("x/y")), StudyConfig(model=folders, data=("texts.jsonl",)))
+    assert [cell.config.model.model for cell in cells] == [*folders]
+
+
 def test_files_are_merged_unless_benchmarks_are_compared():
     (cell,) = plan("s", study(), StudyConfig(model=("a/b",), data=("one.jsonl", "two.jsonl")))
     assert cell.config.data.data == ("one.jsonl", "two.jsonl")
@@ -62,7 +85,18 @@ def test_another_model_defaults_to_the_published_benchmark():
         ("fsd-t6", StudyConfig(other=("a",)), "other must be given only to a study with foreign texts"),
         ("fsd-t15", StudyConfig(model=("a",), data=("f",)), "give --other FILE"),
         ("dcpdd-t4", StudyConfig(model=("a",), data=("f",)), "give --frequencies FILE FILE"),
-        ("dcpdd-t5", StudyConfig(frequencies=("a", "b")), "must have one --frequencies"),
+        ("dcpdd-t5", StudyConfig(frequencies=("a", "b")), "must have one --frequencies; got a, b"),
+        (
+            "dcpdd-t2",
+            StudyConfig(scale="full", frequencies=("a", "b", "c")),
+            "must have one --frequencies, or one for each of its 4 models; got a, b, c",
+        ),
+        (
+            "dcpdd-t2",
+            StudyConfig(model=("x", "y"), reference_model=("a", None, "c")),
+            "must have one --reference-model, or one for each of its 2 models; got a, None, c",
+        ),
+        ("fsd-t6", StudyConfig(model=("a",), reference_model=("b", "c")), "must have one --reference-model; got b, c"),
     ],
 )
 def test_missing_and_surplus_flags_are_reported(name, config, message):

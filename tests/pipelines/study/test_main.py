@@ -1,8 +1,11 @@
+import json
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -10,6 +13,8 @@ from fsd import leftovers, tracking
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
 from fsd.evaluation import metrics
+from fsd.models.language_model import load_tokenizer
+from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
 from pipelines.study import cells, spec
 from pipelines.study.__main__ import main
 from pipelines.study.grid import StudyConfig
@@ -173,6 +178,40 @@ def test_a_study_of_base_scores_trains_nothing(here, config, monkeypatch, capsys
     table = pd.read_csv(tracking.fetch_artifact(parent.id, "table.csv"), index_col="entropy")
     assert table.shape == (20, 10)
     assert table.loc[2.0, "40"] == pytest.approx(cell.metrics["auc/surp entropy 2.0 k 40.0.base"], abs=1e-4)
+
+
+@pytest.fixture
+def two_tokenizers(tiny, tmp_path):
+    """A study of two models with different tokenizers, and a table of the token frequencies of each."""
+    second = tmp_path / "second"
+    shutil.copytree(tiny, second)
+    tokenizer = json.loads((second / "tokenizer.json").read_text())
+    tokenizer["pre_tokenizer"]["add_prefix_space"] = True
+    (second / "tokenizer.json").write_text(json.dumps(tokenizer))
+    models, tables = (str(tiny), str(second)), []
+    for at, model in enumerate(models):
+        backend, size = load_tokenizer(model)
+        tables.append(str(tmp_path / f"table{at}.npz"))
+        counts = np.arange(size, dtype=np.int64)
+        FrequencyTable(counts, fingerprint(backend), model, "any", 1).save(Path(tables[-1]))
+    return {"model": models, "frequencies": tuple(tables), "reference_model": models, "scale": "full"}
+
+
+def test_models_with_different_tokenizers_have_their_own_tables(here, texts, two_tokenizers):
+    main(StudyConfig("dcpdd-t2", data=(texts,), **two_tokenizers))
+    (parent,) = parents()
+    cells = pd.read_csv(tracking.fetch_artifact(parent.id, "cells.csv"))
+    computed = cells[cells["metric"] == "AUC"].groupby("model")["detector"].agg(set)
+    detectors = {detector.name for detector in spec.read("dcpdd-t2").detectors}
+    assert computed.to_dict() == {"tiny": detectors, "second": detectors}
+
+
+def test_a_table_of_another_tokenizer_is_refused_before_any_cell(here, texts, ran, two_tokenizers):
+    swapped = {**two_tokenizers, "frequencies": two_tokenizers["frequencies"][::-1]}
+    with pytest.raises(UsageError, match=r"frequency table must be made with the tokenizer of '[^']*tiny'"):
+        main(StudyConfig("dcpdd-t2", data=(texts,), **swapped))
+    assert ran == []
+    assert parents() == []
 
 
 def test_the_list_names_every_study_and_what_it_needs(capsys):
