@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from fsd.errors import UsageError
@@ -218,9 +219,12 @@ def load(name: str) -> tuple[str, Study]:
     Raises:
         UsageError: for an unknown name.
     """
+    everything: list[str] = []
     for known in names():
         study = read(known)
         if name.lower() in (known, *study.aliases):
             return known, study
+        everything += (known, *study.aliases)
+    nearest = "".join(f" (nearest: {match})" for match in get_close_matches(name.lower(), everything, n=1))
     got = f"got {name!r}" if name else "none is given"
-    raise UsageError(f"study must be one of {', '.join(names())}; {got}")
+    raise UsageError(f"study must be a name shown by --list{nearest}; {got}")

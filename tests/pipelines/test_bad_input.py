@@ -530,10 +530,10 @@ extra → Unrecognized options: extra
 --data {same_text.jsonl} → members and non-members must not share texts; 59 pairs
 """,
     "study": r"""
-fsd-t99 → study must be one of
-FSD_T6 → study must be one of
-LONG → study must be one of
-'' → study must be one of
+fsd-t99 → study must be a name shown by --list
+FSD_T6 → study must be a name shown by --list
+LONG → study must be a name shown by --list
+'' → study must be a name shown by --list
 fsd-t6 surp-t1 → Unrecognized options: surp-t1
 fsd-t6 --seed -1 → seed must be at least 0 and below 2**32
 fsd-t6 --seed 4294967296 → seed must be at least 0 and below 2**32

@@ -1,4 +1,4 @@
-"""FSD paper (arXiv 2410.10880), Table 2: model size within one family."""
+"""FSD paper (arXiv 2410.10880), Tables 2 and 12: model size within one family."""
 
 from pipelines.study.spec import Study, model_axis, numbers, with_defaults
 
@@ -19,12 +19,14 @@ huggyllama/llama-30b | wikimia | min_k | - | base auc .70, fsd auc .82
 """Printed in FSD (arXiv 2410.10880), Table 2; see `spec.numbers`."""
 
 STUDY = Study(
-    place="FSD, Table 2",
+    place="FSD, Tables 2 and 12",
     title="Does FSD depend on model size?",
     axes=(model_axis("huggyllama/llama-7b", "huggyllama/llama-13b", "huggyllama/llama-30b"),),
     detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
-    columns=("model", "state"),
+    columns=("model", "metric", "state"),
+    metrics=("auc", "tpr_at_5fpr"),
     settings={"data.data": ("wikimia",)},
+    aliases=("fsd-t12",),
     note="Only one model size is embedded: at the small scale the models are the target and its twin, pretrained "
     "without members.",
     paper=numbers(PAPER),

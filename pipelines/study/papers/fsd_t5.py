@@ -1,4 +1,4 @@
-"""FSD paper (arXiv 2410.10880), Table 5: effect of timestamps in the texts."""
+"""FSD paper (arXiv 2410.10880), Tables 5 and 13: effect of timestamps in the texts."""
 
 from pipelines.study.spec import Study, numbers, vary, with_defaults
 
@@ -27,15 +27,17 @@ huggyllama/llama-7b | wikimia | min_k | replaced by 2023 | base tpr_at_5fpr .04,
 """Printed in FSD (arXiv 2410.10880), Table 5 and Table 13; see `spec.numbers`."""
 
 STUDY = Study(
-    place="FSD, Table 5",
+    place="FSD, Tables 5 and 13",
     title="How much of the AUC remains when timestamps are deleted or replaced by the same year?",
     axes=(
         vary("timestamps", "texts.timestamps", {"kept": "keep", "deleted": "delete", "replaced by 2023": "replace"}),
     ),
     detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
-    columns=("timestamps", "state"),
+    columns=("timestamps", "metric", "state"),
+    metrics=("auc", "tpr_at_5fpr"),
     settings={"data.data": ("wikimia",)},
     small_settings={"data.data": ("embedded:dated",)},
+    aliases=("fsd-t13",),
     note="The embedded texts contain no dates: at the small scale each is preceded by its date of publication.",
     paper=numbers(PAPER),
 )

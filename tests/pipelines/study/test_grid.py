@@ -105,6 +105,10 @@ def test_missing_and_surplus_flags_are_reported(name, config, message):
     assert "\n" not in str(error.value)
 
 
-def test_an_unknown_study_lists_all_names():
-    with pytest.raises(UsageError, match=r"study must be one of dcpdd-fig2, .*surp-t3; got 'fsd-t99'"):
-        spec.load("fsd-t99")
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("FSD_T6", " (nearest: fsd-t6)"), ("surp-figure4", " (nearest: surp-fig4)"), ("xyz", "")]
+)
+def test_an_unknown_study_names_the_nearest_one(name, nearest):
+    with pytest.raises(UsageError) as error:
+        spec.load(name)
+    assert str(error.value) == f"study must be a name shown by --list{nearest}; got '{name}'"

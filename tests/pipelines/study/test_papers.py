@@ -14,7 +14,7 @@ from pipelines.study.spec import DATA, FREQUENCIES, MODEL, Study, TextOptions
 NAMES = spec.names()
 SMALL_CELLS = 9
 EXPECTED = {
-    *(f"fsd-t{number}" for number in (1, 2, 3, 4, 5, 6, 11, 14, 15, 16)),
+    *(f"fsd-t{number}" for number in (1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16)),
     *(f"fsd-fig{number}" for number in (2, 3, 4, 5, 6)),
     *("surp-t1", "surp-t2", "surp-t3", "surp-fig3", "surp-fig4"),
     *("dcpdd-t2", "dcpdd-t3", "dcpdd-t4", "dcpdd-t5", "dcpdd-fig2", "dcpdd-fig3"),
@@ -41,6 +41,13 @@ def test_aliases_are_unique():
     assert len({*aliases, *NAMES}) == len(aliases) + len(NAMES)
     assert spec.load("fsd-fig6")[0] == "fsd-fig4"
     assert spec.load("FSD-T11")[0] == "fsd-t1"
+
+
+@pytest.mark.parametrize(("name", "auc_alone"), [("fsd-t12", "fsd-t2"), ("fsd-t13", "fsd-t5")])
+def test_the_appendixs_tables_of_tpr_are_shown_with_those_of_the_auc(name, auc_alone):
+    found, study = spec.load(name)
+    assert found == auc_alone
+    assert study.metrics == ("auc", "tpr_at_5fpr")
 
 
 def test_place_and_title(study):
