@@ -18,7 +18,7 @@ from fsd.config import FSDConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.search_space import Choice, Range
 from fsd.tuning import optuna_storage, optuna_study
-from fsd.tuning.objective import grid, key_of
+from fsd.tuning.objective import grid, key_of, winner
 from fsd.tuning.optuna_storage import open_storage
 from fsd.tuning.optuna_study import FINISHED, MAX_FAILURES, _has_claim, _sampler, create_study, importance, search
 
@@ -77,6 +77,16 @@ def test_a_wide_space_is_sampled_within_its_bounds(storage, sampler):
     assert len(trials) == 15
     assert all(0.1 <= t.settings["x"] <= 10 and t.settings["n"] in range(1, 6) for t in trials)
     assert len({t.settings["x"] for t in trials}) == 15
+
+
+def test_a_repeated_setting_counts_as_a_trial_but_is_evaluated_once(storage):
+    task = Hill({"x": Range(0.1, 1.0, step=0.1), "n": Range(1, 5)})
+    trials = search(task, "s", {}, settings(storage, "tpe", trials=40))
+    different = {key_of(trial.settings) for trial in trials}
+    assert len(trials) == 40
+    assert len(different) == task.evaluated < 40
+    best = winner(task, np.full(2, -9.0), trials, folds=2)
+    assert best.tried == len(different) + 1  # and the default
 
 
 def test_the_same_seed_gives_the_same_trials(tmp_path):
