@@ -245,7 +245,7 @@ def _check_values(config: Any) -> None:
     defaults = {entry.name: entry.default for entry in _fields(type(config))}
     for name, value in flags(config).items():
         flag = name.replace("_", "-")
-        if name == "seed" and not 0 <= value < SEEDS:
+        if name == "seed" and isinstance(value, int) and not 0 <= value < SEEDS:  # of canaries it is a text
             raise UsageError(f"seed must be at least 0 and below 2**32 ({SEEDS}); got {value}")
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{flag} must be a finite number; got {value}")
