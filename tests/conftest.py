@@ -30,6 +30,12 @@ import pytest
 
 from fsd.net.http import Clock
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the longest test first, so that no process waits for it at the end."""
+    items.sort(key=lambda item: "test_wheel" not in item.nodeid)
+
+
 atexit.register(shutil.rmtree, os.environ["FSD_CACHE"], ignore_errors=True)
 ROOT = Path(__file__).parents[1]
 

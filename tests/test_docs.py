@@ -29,6 +29,12 @@ START = re.compile(r"(?:^|\s)(?:-m (?P<module>(?:pipelines|benchmarks)\.\w+)|fsd
 OPERATORS = {"&", "&&", "|", ";", ">"}
 
 
+@pytest.fixture(autouse=True)
+def one_division_into_folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit's blind classifier takes a third of its time; its own tests are elsewhere."""
+    monkeypatch.setattr("fsd.evaluation.text_classifiers.REPEATS", 1)
+
+
 class Command(NamedTuple):
     """A command of a page: the module that it starts, and its arguments."""
 

@@ -22,6 +22,12 @@ def write_rows(path: Path, values: list[dict[str, object]]) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def one_division_into_folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit's blind classifier takes a third of its time; its own tests are elsewhere."""
+    monkeypatch.setattr("fsd.evaluation.text_classifiers.REPEATS", 1)
+
+
 @pytest.fixture(scope="session")
 def finished_run(tiny: Path, make_rows: Callable, tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """A store with one run and its registered adapter; change into its folder to use it, and leave the run be."""
