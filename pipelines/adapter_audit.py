@@ -90,7 +90,7 @@ def main(config: AuditConfig) -> None:
         return
     check(config)
     if config.out:
-        check_table_path(Path(config.out))
+        check_table_path(Path(config.out), config.data)
     parts, judged = read(config)
     scorers, name = build_scorers(config)
     tags = {"task": "adapter audit", "model": config.model.model, "adapter": name}

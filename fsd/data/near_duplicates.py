@@ -263,6 +263,33 @@ def refuse_contradictions(documents: Sequence[Document], remedy: str = "") -> No
         )
 
 
+def refuse_members(known: Sequence[Document]) -> None:
+    """Check that no known text is labelled a member.
+
+    Raises:
+        UsageError: if one is.
+    """
+    member = next((document for document in known if document.member), None)
+    if member:
+        raise UsageError(f"known must hold texts that are non-members; {member.source} is labelled a member")
+
+
+def refuse_related(suspect: Sequence[Document], known: Sequence[Document]) -> None:
+    """Check that known texts share no group and no near-duplicate with the suspect texts.
+
+    Raises:
+        UsageError: if they do, with the first such text.
+    """
+    shared = ({document.group for document in suspect} & {document.group for document in known}) - {""}
+    if shared:
+        raise UsageError(f"known must hold other groups than the texts to be judged; both have {min(shared)!r}")
+    documents = [*suspect, *known]
+    for link in near_duplicates([document.text for document in documents]):
+        if link.i < len(suspect) <= link.j:
+            pair = f"{documents[link.i].source} and {documents[link.j].source}"
+            raise UsageError(f"known must hold other texts than those to be judged; {pair} are alike ({link.reason})")
+
+
 def drop_contradictions(documents: Sequence[Document]) -> tuple[list[Document], int]:
     """Leave out all copies of a text that are labelled differently: what is left, and the number of texts left out.
 

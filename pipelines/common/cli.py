@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn, TypeVar, cast, get_args, get_origin
 
 from fsd import distributed
 from fsd.config import flags
-from fsd.errors import StorageError, UsageError
+from fsd.errors import StorageError, UsageError, without_credentials
 from fsd.leftovers import own_temporary_files
 
 Config = TypeVar("Config")
@@ -205,8 +205,8 @@ def _program() -> str:
 
 
 def _command_line() -> str:
-    """The whole command as the user typed it, without passwords in URLs."""
-    return re.sub(r"(//[^/@\s:]*):[^/@\s]*@", r"\1:***@", f"{_program()} {shlex.join(sys.argv[1:])}")
+    """The whole command as the user typed it, without the credentials of URLs."""
+    return without_credentials(f"{_program()} {shlex.join(sys.argv[1:])}")
 
 
 def parse(config: type[Config], description: str) -> Config:

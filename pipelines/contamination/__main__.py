@@ -14,7 +14,6 @@ from fsd.config import AdapterConfig, DetectorConfig, ModelConfig, flags
 from pipelines.common.cli import command
 
 if TYPE_CHECKING:
-    from fsd.data.documents import Document
     from fsd.evaluation.intervals import Estimate
     from pipelines.contamination.outcomes import Outcome
 
@@ -51,6 +50,7 @@ class ContaminationConfig:
 def main(config: ContaminationConfig) -> None:
     """Read the texts, check them, run the tests, track and print."""
     from fsd import tracking
+    from fsd.data.near_duplicates import refuse_members, refuse_related
     from fsd.data.readers import parse_columns, read_files
     from fsd.errors import UsageError
     from fsd.evidence.dataset_tests import equal_sets
@@ -68,7 +68,8 @@ def main(config: ContaminationConfig) -> None:
         raise UsageError(f"data must fill 2 shards of {config.shard} texts; got {len(suspect)} texts")
     independent = tests.one_per_family(suspect), tests.one_per_family(known)
     if known:
-        check_apart(suspect, known)
+        refuse_members(known)
+        refuse_related(suspect, known)
         equal_sets(len(independent[0]), len(independent[1]), config.sets)
     detectors = [d for d in cheap(load_detectors(config.detection)) if not d.paired]
     model = language_model.load(config.model)
@@ -99,28 +100,6 @@ def main(config: ContaminationConfig) -> None:
             run.log_metrics({"audit/blind_auc": blind.value})
         run.log_text("report.html", page(outcomes, blind, config))
     show(outcomes, blind, config)
-
-
-def check_apart(suspect: "Sequence[Document]", known: "Sequence[Document]") -> None:
-    """Check that the known texts are non-members and share no group or near-duplicate with the data set.
-
-    Raises:
-        UsageError: if they do, with the first such text.
-    """
-    from fsd.data.near_duplicates import near_duplicates
-    from fsd.errors import UsageError
-
-    member = next((document for document in known if document.member), None)
-    if member:
-        raise UsageError(f"known must hold texts that are non-members; {member.source} is labelled a member")
-    shared = ({d.group for d in suspect} & {d.group for d in known}) - {""}
-    if shared:
-        raise UsageError(f"known must hold other groups than the data set; both have {min(shared)!r}")
-    documents = [*suspect, *known]
-    for link in near_duplicates([document.text for document in documents]):
-        if link.i < len(suspect) <= link.j:
-            pair = f"{documents[link.i].source} and {documents[link.j].source}"
-            raise UsageError(f"known must hold other texts than the data set; {pair} are alike ({link.reason})")
 
 
 def rows(outcomes: "Sequence[Outcome]") -> list[list[str]]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fsd import tracking
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import families, near_duplicates
+from fsd.data.near_duplicates import families, refuse_members, refuse_related
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, controls
 from fsd.evaluation.audit_summary import AuditSummary
@@ -189,24 +189,16 @@ def compare_dataset(
         UsageError: if a known text is labelled a member, shares a group with a suspect text or is a near-duplicate of
             one, and as for `fsd.evaluation.dataset_inference.dataset_verdict`.
     """
-    labelled_member = next((d for d in known if d.member), None)
-    if labelled_member:
-        raise UsageError(f"known must hold texts that are non-members; {labelled_member.source} is labelled a member")
+    refuse_members(known)
     warnings = [classifier.warnings([d.text for d in side]) for side in (suspect, known)]
     sides = [
         [d for d, warning in zip(side, why, strict=True) if not warning]
         for side, why in zip((suspect, known), warnings, strict=True)
     ]
-    shared = ({d.group for d in sides[0]} & {d.group for d in sides[1]}) - {""}
-    if shared:
-        raise UsageError(f"known must hold other groups than the texts to be judged; both have {min(shared)!r}")
+    refuse_related(*sides)
     documents = [document for side in sides for document in side]
     texts = [document.text for document in documents]
     split = len(sides[0])
-    for link in near_duplicates(texts):
-        if link.i < split <= link.j:
-            pair = f"{documents[link.i].source} and {documents[link.j].source}"
-            raise UsageError(f"known must hold other texts than those to be judged; {pair} are alike ({link.reason})")
     groups = [*families(sides[0]), *(split + family for family in families(sides[1]))]
     labels = [at < split for at in range(len(texts))]
     scores = classifier.fsd_scores(texts)

@@ -120,6 +120,7 @@ def test_a_merged_model_gives_the_numbers_of_its_adapter(folder: Path, there: Pa
         ({"validation": 1.0}, "validation must be above 0 and below 1"),
         ({"fpr": 0.0}, "fpr must be above 0 and below 1"),
         ({"out": "scores.txt"}, "out must end in"),
+        ({"data": ("one.jsonl",), "out": "one.jsonl"}, "an output file must not replace an input"),
         ({"data": ("one.jsonl",)}, "texts to be split must be of both classes"),
         ({"data": ("twice.jsonl",)}, "a text to be judged must not be labelled elsewhere"),
         ({"data": ("both.jsonl",)}, "member"),

@@ -80,7 +80,7 @@ def test_what_cannot_be_is_refused_before_the_model_is_loaded(
     cases: list[tuple[dict[str, object], str]] = [
         ({"files": ("short.jsonl",)}, "data must fill 2 shards of 5 texts; got 9 texts"),
         ({"sets": 19}, "a rank among 19 sets must have at least 5 suspect texts and 95 known"),
-        ({"known": ("copy.jsonl",), "sets": 1}, r"known must hold other texts than the data set; .* alike \(copy\)"),
+        ({"known": ("copy.jsonl",), "sets": 1}, r"known must hold other texts than those .* alike \(copy\)"),
         ({"known": ("members.jsonl",)}, "known must hold texts that are non-members"),
         ({"level": 0.0}, "level must be between 0 and 1"),
         ({"files": ("none.jsonl",)}, "data file must exist"),
