@@ -14,6 +14,7 @@ OptionalModel = Annotated[str | None, arg(metavar="MODEL", help_behavior_hint=""
 OptionalURI = Annotated[str | None, arg(metavar="URI|PATH", help_behavior_hint="")]
 OptionalName = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
 OptionalURL = Annotated[str | None, arg(metavar="URL", help_behavior_hint="")]
+OptionalDay = Annotated[str | None, arg(metavar="DAY", help_behavior_hint="")]
 OptionalInt = Annotated[int | None, arg(metavar="INT", help_behavior_hint="")]
 OptionalFloat = Annotated[float | None, arg(metavar="FLOAT", help_behavior_hint="")]
 
@@ -35,13 +36,15 @@ class DataConfig:
     domain: str = "arxiv"
     """Domain of the texts; part of the names of the experiment and of the registered model, fsd-<domain>."""
     data: tuple[str, ...] = ()
-    """Files (JSONL, CSV, Parquet) with text, label (1 member, 0 non-member), group, date; or names as wikimia:64."""
+    """Files (JSONL, CSV, Parquet) with text, label (1 member, 0 non-member), group, date, period; or as wikimia:64."""
     columns: str = ""
     """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
+    cutoff: OptionalDay = None
+    """Last day of the model's data: non-members dated up to it are contemporaries of the members, all others later."""
     split: Literal["grouped", "paper"] = "grouped"
     """`grouped` keeps articles and near-duplicates in one part; `paper` draws rows as the papers do, and may leak."""
     unseen: Annotated[float | str, arg(metavar="FLOAT|PATH")] = 0.3
-    """Share of the non-members used for fine-tuning, or a file of other texts that the model cannot have seen."""
+    """Share of the non-members (of the later ones) to fine-tune on, or a file of texts the model cannot have seen."""
     validation: OptionalFloat = None
     """Share of the benchmark used to choose thresholds. Default: 0.2 with --split grouped, 0 with --split paper."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)

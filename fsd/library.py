@@ -5,8 +5,8 @@ members from non-members:
 
 >>> import fsd
 >>> from fsd.data.embedded import corpus
->>> later = [d for d in corpus() if not d.member]
->>> unseen, test = later[:40], later[40:80] + [d for d in corpus() if d.member][:40]
+>>> nonmembers = [d for d in corpus() if not d.member]
+>>> unseen, test = nonmembers[:40], nonmembers[40:80] + [d for d in corpus() if d.member][:40]
 >>> scores = fsd.deviation("embedded", [d.text for d in test], [d.text for d in unseen], detectors=["loss", "min_k"])
 >>> list(scores.columns)
 ['loss.base', 'loss.tuned', 'loss.fsd', 'min_k.base', 'min_k.tuned', 'min_k.fsd']

@@ -21,6 +21,7 @@ class Document:
         group: article, paper or book that the text comes from; texts of one group stay in one part of a split.
             "" if unknown.
         source: URL or file:line that the text comes from.
+        period: name of the period that the text comes from, see `fsd.data.periods`. "" if unknown.
     """
 
     text: str
@@ -28,6 +29,7 @@ class Document:
     date: Date | None = None
     group: str = ""
     source: str = ""
+    period: str = ""
 
     @property
     def origin(self) -> str:

@@ -27,13 +27,14 @@ NAMES: dict[str, tuple[str, ...]] = {
     "label": ("label",),
     "group": ("group", "book_id"),
     "date": ("date",),
+    "period": ("period",),
 }
 """Default columns of each field; the first one that a row has is used.
 
 `input` is WikiMIA's name, `snippet` and `book_id` are BookMIA's.
 """
 
-SYNTAX = "--columns text=NAME,label=NAME,group=NAME,date=NAME"
+SYNTAX = "--columns text=NAME,label=NAME,group=NAME,date=NAME,period=NAME"
 
 LARGEST = 2**32
 """Bytes of a compressed file's content beyond which it is not read: a small file may expand without end."""
@@ -88,9 +89,9 @@ def read_files(
 
     A text must be a string that is not blank. A label is 1 or true for a member, 0 or false for a non-member,
     also in quotes or as 1.0; without a label, `member` is None. A date must begin with an ISO date or be eight digits,
-    20230131; a time with an offset is converted to UTC. A group is a string or a number, 5.0 being the same group as 5.
-    Missing groups are "". An empty cell of CSV or TSV, null and NaN are missing values, and so is a date of 0. `source`
-    is file:line, or file:row for a JSON list and for Parquet, counted from 1.
+    20230131; a time with an offset is converted to UTC. A group or a period is a string or a number, 5.0 being the same
+    as 5; missing ones are "". An empty cell of CSV or TSV, null and NaN are missing values, and so is a date of 0.
+    `source` is file:line, or file:row for a JSON list and for Parquet, counted from 1.
 
     Args:
         paths: files.
@@ -230,7 +231,10 @@ def document(row: Row, columns: Mapping[str, str], source: str, *, labelled: boo
     if labelled and member is None:
         raise RowError(f"{source}: label must be 1 (member) or 0 (non-member); there is none", "no label")
     day = _date(_value(row, "date", columns, source, needed=False), source)
-    return Document(text, member, day, _group(_value(row, "group", columns, source, needed=False), source), source)
+    group, period = (
+        _name(role, _value(row, role, columns, source, needed=False), source) for role in ("group", "period")
+    )
+    return Document(text, member, day, group, source, period)
 
 
 def _value(row: Row, role: str, columns: Mapping[str, str], source: str, *, needed: bool = True) -> Any:
@@ -280,14 +284,14 @@ def _member(value: Any, source: str) -> bool | None:
     return known[key]
 
 
-def _group(value: Any, source: str) -> str:
+def _name(role: str, value: Any, source: str) -> str:
     if _missing(value):
         return ""
     if not isinstance(value, str | int | float) or (isinstance(value, float) and math.isinf(value)):
-        raise UsageError(f"{source}: group must be a string or a number; got {_show(value)}")
-    group = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
-    whole = re.fullmatch(r"(-?\d+)\.0+", group)  # a number that a table has turned into a decimal one
-    return whole[1] if whole else group
+        raise UsageError(f"{source}: {role} must be a string or a number; got {_show(value)}")
+    name = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    whole = re.fullmatch(r"(-?\d+)\.0+", name)  # a number that a table has turned into a decimal one
+    return whole[1] if whole else name
 
 
 def _date(value: Any, source: str) -> date | None:

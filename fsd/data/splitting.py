@@ -1,7 +1,7 @@
 """Split of a benchmark into unseen, validation and test texts, without leaks between the parts.
 
-Families of texts (see `fsd.data.near_duplicates.families`) are kept whole. In the private functions, `member` holds
-the (N,) labels and `family` the (N,) family numbers of the texts.
+Families of texts (see `fsd.data.near_duplicates.families`) are kept whole. In the private functions, `side` holds the
+(N,) sides of the texts (`MEMBER`, `CONTEMPORARY`, `OTHER`) and `family` their (N,) family numbers.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fsd.data import periods
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
 from fsd.errors import UsageError
@@ -21,6 +22,8 @@ Scheme = Literal["grouped", "paper"]
 BoolArray = NDArray[np.bool_]
 VALIDATION = 0.2
 """Default share of the benchmark that the grouped split uses for validation."""
+MEMBER, CONTEMPORARY, OTHER = range(3)
+"""Sides of a benchmark; without both contemporaries and later texts, all non-members are `OTHER`."""
 
 
 class Split(NamedTuple):
@@ -45,12 +48,14 @@ def split(
     "grouped" keeps families whole (texts of one group, and near-duplicates), so that no article is trained on in one
     length and tested in another. `unseen` is the share of the non-members used for training, taken from families
     without a member; the rest is divided into validation and test with the same class balance, validation being
-    `validation` / (1 − `unseen`) of it. Sizes are met to about half a family. Every document is used once.
+    `validation` / (1 − `unseen`) of it. Sizes are met to about half a family. Every document is used once. Where there
+    are both contemporaries and later texts (see `fsd.data.periods`), the unseen texts are that share of the later ones,
+    and validation and test have the same balance of all three kinds.
 
     "paper" is the split of the FSD paper (arXiv 2410.10880, §4.1) and its code: rows are drawn at random; of an
-    `unseen` share of all rows, the non-members are used for training and the members are dropped; all other rows
-    are the test set, on which the papers also choose their thresholds. Near-duplicates leak between the parts: use
-    it only for comparison with the papers' tables.
+    `unseen` share of all rows, the non-members are used for training and the members are dropped (and contemporaries,
+    if there are later texts); all other rows are the test set, on which the papers also choose their thresholds.
+    Near-duplicates leak between the parts: use it only for comparison with the papers' tables.
 
     Args:
         documents: labelled texts of both classes.
@@ -74,14 +79,14 @@ def split(
     _check_shares(unseen, validation, scheme)
     _check_labels(documents)
     rng = np.random.default_rng(seed)
-    member = _members(documents)
+    side = _sides(documents)
     if scheme == "paper":
-        part = _paper(len(member), unseen, validation, rng)
+        part = _paper(len(side), unseen, validation, rng)
         if not members_too:
-            part[member & (part == "unseen")] = "dropped"
+            part[(side != OTHER) & (part == "unseen")] = "dropped"
     else:
         assign = _reserved if members_too else _grouped
-        part = assign(member, np.array(families(documents)), unseen, validation, rng)
+        part = assign(side, np.array(families(documents)), unseen, validation, rng)
     parts = Split(*(_where(documents, part == name) for name in Split._fields))
     _check_parts(parts, documents, validation, scheme)
     return parts
@@ -121,7 +126,7 @@ def split_with(
     related = np.isin(family, trained)
     remaining = _where(documents, ~related)
     rng = np.random.default_rng(seed)
-    held = _hold_out(_members(remaining), family[~related], validation, rng)
+    held = _hold_out(_sides(remaining), family[~related], validation, rng)
     parts = Split(tuple(replace(d, member=False) for d in unseen), _where(remaining, held), _where(remaining, ~held))
     _check_parts(parts, remaining, validation, "grouped")
     return parts, _where(documents, related)
@@ -141,24 +146,36 @@ def split_labelled(documents: Sequence[Document], *, validation: float, seed: in
     _check_validation(validation)
     _check_labels(documents)
     family = np.array(families(documents))
-    held = _hold_out(_members(documents), family, validation, np.random.default_rng(seed))
+    held = _hold_out(_sides(documents), family, validation, np.random.default_rng(seed))
     parts = Split((), _where(documents, held), _where(documents, ~held))
     _check_classes(parts, documents, validation, "families (texts of one group, and near-duplicates)")
     return parts
 
 
-def _members(documents: Sequence[Document]) -> BoolArray:
-    return np.array([bool(d.member) for d in documents], dtype=bool)
+def without_later(parts: Split) -> Split:
+    """The split without later texts in validation and test where there are contemporaries: membership is judged there.
+
+    See `fsd.data.periods.compared`.
+    """
+    held = len(parts.validation)
+    chosen = periods.compared(periods.kinds_of([*parts.validation, *parts.test]))
+    return parts._replace(validation=_where(parts.validation, chosen[:held]), test=_where(parts.test, chosen[held:]))
+
+
+def _sides(documents: Sequence[Document]) -> IntArray:
+    kind = periods.kinds_of(documents)
+    apart = periods.has_both(kind) & (kind == periods.CONTEMPORARY)
+    return np.where(kind == periods.MEMBER, MEMBER, np.where(apart, CONTEMPORARY, OTHER))
 
 
 def _where(documents: Sequence[Document], mask: BoolArray) -> tuple[Document, ...]:
     return tuple(compress(documents, mask))
 
 
-def _sizes(member: BoolArray, family: IntArray) -> FloatArray:
-    """(F, 2) number of members and of non-members in each family."""
+def _sizes(side: IntArray, family: IntArray) -> FloatArray:
+    """(F, 3) number of texts of each side in each family."""
     count = int(family.max(initial=-1)) + 1
-    sides = [np.bincount(family[side], minlength=count) for side in (member, ~member)]
+    sides = [np.bincount(family[side == one], minlength=count) for one in (MEMBER, CONTEMPORARY, OTHER)]
     return np.stack(sides, axis=1).astype(np.float64)
 
 
@@ -166,8 +183,8 @@ def _fill(sizes: FloatArray, target: FloatArray) -> BoolArray:
     """Take each family, in order, that brings the total size closer to the target.
 
     Args:
-        sizes: (F, 2) members and non-members of the families.
-        target: (2,) members and non-members wanted.
+        sizes: (F, 3) texts of each side in the families.
+        target: (3,) texts of each side wanted.
     """
     missing = target
     taken = np.zeros(len(sizes), dtype=bool)
@@ -177,22 +194,22 @@ def _fill(sizes: FloatArray, target: FloatArray) -> BoolArray:
     return taken
 
 
-def _hold_out(member: BoolArray, family: IntArray, share: float, rng: np.random.Generator) -> BoolArray:
-    """(N,) texts held out: whole families with about that share of each class."""
-    sizes = _sizes(member, family)
+def _hold_out(side: IntArray, family: IntArray, share: float, rng: np.random.Generator) -> BoolArray:
+    """(N,) texts held out: whole families with about that share of each side."""
+    sizes = _sizes(side, family)
     order = rng.permutation(np.flatnonzero(sizes.sum(axis=1)))
     return np.isin(family, order[_fill(sizes[order], share * sizes.sum(axis=0))])
 
 
 def _grouped(
-    member: BoolArray, family: IntArray, unseen: float, validation: float, rng: np.random.Generator
+    side: IntArray, family: IntArray, unseen: float, validation: float, rng: np.random.Generator
 ) -> NDArray[np.str_]:
-    """(N,) part of each text; unseen texts come from families without a member."""
-    sizes = _sizes(member, family)
+    """(N,) part of each text; unseen texts come from families without a member or a contemporary."""
+    sizes = _sizes(side, family)
     order = rng.permutation(len(sizes))
     part = np.full(len(sizes), "test", dtype="<U10")
-    free = order[sizes[order, 0] == 0]
-    part[free[_fill(sizes[free], np.array([0, unseen * sizes[:, 1].sum()]))]] = "unseen"
+    free = order[sizes[order, :OTHER].sum(axis=1) == 0]
+    part[free[_fill(sizes[free], np.array([0, 0, unseen * sizes[:, OTHER].sum()]))]] = "unseen"
     rest = order[part[order] == "test"]
     share = validation / (1 - unseen)
     part[rest[_fill(sizes[rest], share * sizes[rest].sum(axis=0))]] = "validation"
@@ -200,14 +217,14 @@ def _grouped(
 
 
 def _reserved(
-    member: BoolArray, family: IntArray, share: float, validation: float, rng: np.random.Generator
+    side: IntArray, family: IntArray, share: float, validation: float, rng: np.random.Generator
 ) -> NDArray[np.str_]:
-    """(N,) part of each text; `share` of both classes is "unseen", in whole families of any kind."""
-    part = np.full(len(member), "test", dtype="<U10")
-    first = _hold_out(member, family, share, rng)
+    """(N,) part of each text; `share` of every side is "unseen", in whole families of any kind."""
+    part = np.full(len(side), "test", dtype="<U10")
+    first = _hold_out(side, family, share, rng)
     part[first] = "unseen"
     rest = np.flatnonzero(~first)
-    part[rest[_hold_out(member[rest], family[rest], validation / (1 - share), rng)]] = "validation"
+    part[rest[_hold_out(side[rest], family[rest], validation / (1 - share), rng)]] = "validation"
     return part
 
 
@@ -259,6 +276,8 @@ def _check_parts(parts: Split, documents: Sequence[Document], validation: float,
             f"got {_classes(documents)[1]} and none to take"
         )
     _check_classes(parts, documents, validation, unit)
+    if periods.has_both(periods.kinds_of(documents)):
+        periods.check_parts(parts.validation if validation else None, parts.test)
 
 
 def _check_classes(parts: Split, documents: Sequence[Document], validation: float, unit: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from fsd import distributed
 from fsd.collection import domains
 from fsd.config import CleaningConfig, DataConfig, ModelConfig
-from fsd.data import benchmarks, embedded
+from fsd.data import benchmarks, embedded, periods
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import drop_contradictions, refuse_contradictions
 from fsd.data.readers import RowError, parse_columns, read_files, read_texts
@@ -41,9 +41,10 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     """Load the user's files, the embedded corpus, or the published benchmark of the domain.
 
     Raises:
-        UsageError: for an unknown domain, files that cannot be read, a benchmark that cannot be reached, or members
-            that are copies of non-members.
+        UsageError: for an unknown domain, files that cannot be read, a benchmark that cannot be reached, members that
+            are copies of non-members, or periods and dates that contradict each other or the cutoff.
     """
+    cutoff = periods.parse_cutoff(data.cutoff)
     domain = domains.load(data.domain)
     if data.data:
         labelled = _files_and_benchmarks(data)
@@ -60,6 +61,7 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
         locate(model.model, model.revision)  # a missing model is reported before its benchmark is downloaded
         labelled = _published([domain.benchmark])
     documents, remarks = resolve_contradictions(labelled.documents, data.cleaning)
+    documents = periods.with_periods(documents, cutoff)
     return replace(labelled, documents=documents, remarks=(*labelled.remarks, *remarks))
 
 
@@ -149,7 +151,17 @@ def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> t
     parts, related = split_with(unseen, documents, validation=data.validation, seed=seed)
     if related:
         remarks.append(f"{len(related)} texts of the benchmark left out: related to a text in {data.unseen}")
-    return parts, remarks
+    return parts, [*remarks, *_early(unseen, documents, data)]
+
+
+def _early(unseen: Sequence[Document], documents: Sequence[Document], data: DataConfig) -> list[str]:
+    """A remark on unseen texts of the members' period: training on them may make the model familiar with it."""
+    of_members = {document.period for document in documents if document.member} - {""}
+    cutoff = periods.parse_cutoff(data.cutoff)
+    early = [d for d in unseen if d.period in of_members or (cutoff and d.date and d.date <= cutoff)]
+    if not early:
+        return []
+    return [f"{len(early)} of {len(unseen)} unseen texts are of the members' period, the first {early[0].origin}"]
 
 
 def with_adapter_texts(parts: Split, adapter: str | None) -> Split:

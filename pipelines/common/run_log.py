@@ -315,6 +315,7 @@ def unseen_lines(documents: Sequence[Document]) -> str:
             "date": document.date.isoformat() if document.date else None,
             "source": document.source,
             "sha256": content_hash(document.text),
+            **({"period": document.period} if document.period else {}),
         }
         for document in documents
     )

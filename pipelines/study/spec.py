@@ -59,7 +59,7 @@ Levels = Mapping[str, Mapping[str, Any]]
 """Label → settings of that level: `training.rank`, `model.model`, `data.unseen` as in `fsd.config`, or `texts.words`.
 
 `data.data` holds files, published benchmarks (`wikimia:64`), or the embedded corpus: `embedded` for all of it,
-`embedded:math,stat` for some fields, and `embedded:dated` to put the publication date before each text.
+`embedded:math,stat` for some fields, and `embedded:dated` to put dates before the texts, later ones before non-members.
 """
 
 

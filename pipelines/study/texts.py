@@ -4,6 +4,7 @@ import functools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date, timedelta
 
 from fsd.config import CleaningConfig, DataConfig, ModelConfig
 from fsd.data import embedded
@@ -14,6 +15,8 @@ from pipelines.common import datasets
 from pipelines.study.grid import Cell
 
 DATED = "dated"
+LATER = timedelta(days=912)
+"""Length of the embedded corpus's period: by so much the non-members of `embedded:dated` are later than their dates."""
 
 
 def load_documents(
@@ -45,18 +48,26 @@ def _load(
 
 
 def _embedded(part: str) -> list[Document]:
-    """The embedded corpus, with dates put before the texts (`dated`), or only its texts of some fields."""
+    """The embedded corpus, with dates put before the texts (`dated`), or only its texts of some fields.
+
+    The dates that are put before members and non-members are of two periods, as in a benchmark that is split by time.
+    """
     corpus = list(embedded.corpus())
     if not part:
         return corpus
     if part == DATED:
-        return [replace(d, text=f"{d.date:%d %B %Y}. {d.text}") for d in corpus]
+        return [replace(d, text=f"{_shown_date(d):%d %B %Y}. {d.text}") for d in corpus]
     rows = map(json.loads, embedded.CORPUS.read_text(encoding="utf-8").splitlines())
     field = {row["id"]: row["field"].partition(".")[0] for row in rows}
     fields = set(part.split(","))
     if fields - set(field.values()):
         raise UsageError(f"fields must be out of {', '.join(sorted(set(field.values())))}; got {part!r}")
     return [d for d in corpus if field[d.group] in fields]
+
+
+def _shown_date(document: Document) -> date:
+    day = document.date or embedded.CUTOFF
+    return day if document.member else day + LATER
 
 
 @functools.lru_cache(maxsize=64)

@@ -308,13 +308,22 @@ CASES: dict[str, str] = {
 --columns text → columns must be written --columns
 --columns text= → columns must be written --columns
 --columns =x → columns must be written --columns
---columns words=x → columns may name text, label, group, date
+--columns words=x → columns may name text, label, group, date, period
 --columns text=a,text=b → columns must name text once
 --columns text=nothing → good.jsonl:1: text must be in column 'nothing'
 --columns label=nothing → good.jsonl:1: label must be in column 'nothing'
 --columns group=nothing → good.jsonl:1: group must be in column 'nothing'
 --columns date=nothing → good.jsonl:1: date must be in column 'nothing'
 --columns text=label → good.jsonl:1: text must be a string that is not blank
+--cutoff yesterday → cutoff must be a day like 2023-02-24
+--cutoff 2023-02-30 → cutoff must be a day like 2023-02-24
+--cutoff '' → cutoff must not be blank
+--cutoff 2020-06-01 → members must be dated on or before the cutoff
+--cutoff 2022-01-01 --data {undated.jsonl} → every non-member must have a date or a period
+--cutoff 2020-06-01 --data {late.jsonl} → contemporaries (non-members of a period that members have) must
+--cutoff 2022-01-01 --data {early.jsonl} → non-members of a period that no member has must be dated after the cutoff
+--data {some_periods.jsonl} → every text must have a period if any has one
+--data {one_contemporary.jsonl} → contemporaries and later texts must each have at least
 --target-modules '' → target-modules must not be blank
 --target-modules nothing → target-modules must be auto, all-linear or
 --target-modules , → target-modules must be auto, all-linear or
@@ -797,6 +806,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, make_rows: Callable) -> Pat
         "unlabelled": [{"text": row["text"]} for row in rows],
         "partly": [*rows, {"text": "one two three"}],
         "both_sides": [*rows, {**rows[0], "label": 1 - int(rows[0]["label"])}],
+        "undated": [{name: value for name, value in row.items() if name != "date"} for row in rows],
+        "late": [{**row, "date": f"{2021 - int(row['label'])}-01-01", "period": "then"} for row in rows],
+        "early": [{**row, "period": "then" if row["label"] else "long ago"} for row in rows],
+        "some_periods": [*rows[:30], *({**row, "period": "then"} for row in rows[30:])],
+        "one_contemporary": [{**row, "period": "then" if row["label"] or row is rows[0] else "now"} for row in rows],
         "same_text": [{**row, "text": "one two three"} for row in rows],
     }
     for name, values in sides.items():

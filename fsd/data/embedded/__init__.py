@@ -10,13 +10,15 @@ from fsd.data.documents import Document
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus.jsonl"
 CUTOFF = Date(2025, 6, 30)
-"""The target was trained on the abstracts up to this date and on none of the later ones."""
+"""Last day of the corpus: no text published after it was read by the target."""
 
 
 def corpus() -> Iterator[Document]:
-    """The 420 abstracts written for this project; those up to `CUTOFF` are members of the embedded target.
+    """The 420 abstracts written for this project, of which the embedded target read the members.
 
-    Membership was drawn at random within each field, so that topic, style and length do not reveal it.
+    Membership was drawn at random within each field, so that topic, style and length do not reveal it. Dates were drawn
+    from one span of time (`random.Random(0)`, from 1 January 2023 to `CUTOFF`) without regard to membership, so that
+    the date does not reveal it either: the non-members are contemporaries of the members (see `fsd.data.periods`).
     """
     for line in CORPUS.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
@@ -26,4 +28,5 @@ def corpus() -> Iterator[Document]:
             date=Date.fromisoformat(row["date"]),
             group=row["id"],
             source=f"embedded corpus: {row['title']}",
+            period=row["period"],
         )

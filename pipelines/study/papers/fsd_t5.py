@@ -38,6 +38,7 @@ STUDY = Study(
     settings={"data.data": ("wikimia",)},
     small_settings={"data.data": ("embedded:dated",)},
     aliases=("fsd-t13",),
-    note="The embedded texts contain no dates: at the small scale each is preceded by its date of publication.",
+    note="The embedded texts contain no dates: at the small scale each is preceded by a date, that of a non-member "
+    "being later than those of all members.",
     paper=numbers(PAPER),
 )

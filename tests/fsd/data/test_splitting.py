@@ -1,4 +1,6 @@
+import hashlib
 import json
+import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from fsd.data import splitting
 from fsd.data.documents import Document
-from fsd.data.splitting import Split, split, split_with
+from fsd.data.splitting import Split, split, split_labelled, split_with, without_later
 from fsd.errors import UsageError
 
 
@@ -225,3 +227,89 @@ def test_reserved_parts_are_disjoint_by_group(seed: int) -> None:
     parts = split(documents, unseen=0.25, validation=0.25, seed=seed, members_too=True)
     assert sum(len({d.group for d in part}) for part in parts) == 12
     assert all(parts)
+
+
+def _identity(parts: Split) -> str:
+    return hashlib.sha256(" | ".join(" ".join(d.source for d in part) for part in parts).encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("periods", [{}, {True: "a", False: "a"}, {True: "a", False: "b"}])
+def test_without_both_contemporaries_and_later_texts_the_split_is_that_of_earlier_releases(
+    periods: dict[bool, str],
+) -> None:
+    rng = random.Random(7)
+    documents = []
+    for i in range(200):
+        member = rng.random() < 0.4
+        group = rng.choice(["", "", *"abcdefgh"])
+        documents.append(Document(f"a{i} b{i}", member, group=group, source=str(i), period=periods.get(member, "")))
+    given = [Document(f"z{i} y{i}") for i in range(5)]
+    assert [
+        _identity(split(documents)),
+        _identity(split(documents, seed=3, unseen=0.2, validation=0.4)),
+        _identity(split(documents, scheme="paper", validation=0.2)),
+        _identity(split(documents, members_too=True)),
+        _identity(split_with(given, documents)[0]),
+        _identity(split_labelled(documents, validation=0.3)),
+    ] == [
+        "becdd441159a197c",
+        "3a65cca0285c86e6",
+        "23a10b8c76708fbb",
+        "d8533eafb40cfcfc",
+        "9e02dff6642a15cb",
+        "7f313d3883ab6d5d",
+    ]
+
+
+def three_kinds(members: int, contemporaries: int, later: int) -> list[Document]:
+    sides = [(True, "then")] * members + [(False, "then")] * contemporaries + [(False, "now")] * later
+    return [Document(f"a{i} b{i}", m, group="", source=str(i), period=p) for i, (m, p) in enumerate(sides)]
+
+
+def of_kinds(part: tuple[Document, ...]) -> tuple[int, int, int]:
+    counts = Counter((d.member, d.period) for d in part)
+    return counts[True, "then"], counts[False, "then"], counts[False, "now"]
+
+
+def test_unseen_texts_are_later_ones_where_there_are_contemporaries() -> None:
+    # 30 % of 100 later texts; then 2/7 of 100 members, 60 contemporaries and 70 later texts
+    assert [of_kinds(part) for part in split(three_kinds(100, 60, 100))] == [(0, 0, 30), (29, 17, 20), (71, 43, 50)]
+    parts = split(three_kinds(100, 60, 100), scheme="paper")
+    assert of_kinds(parts.unseen)[:2] == (0, 0)
+    assert len(parts.test) == 182
+    few = split(three_kinds(100, 300, 20))  # fewer than 30 % of all non-members
+    assert [of_kinds(part)[2] for part in few] == [6, 4, 10]
+
+
+def test_a_family_with_a_contemporary_is_never_trained_on() -> None:
+    documents = [replace(d, group=str(int(d.source) % 10)) for d in three_kinds(10, 30, 0)]
+    documents += [replace(d, text=f"later {d.source}", group=d.source) for d in three_kinds(0, 0, 60)]
+    for seed in range(10):
+        assert all(int(d.group) >= 10 for d in split(documents, seed=seed).unseen)
+
+
+def test_given_unseen_texts_leave_the_three_kinds_balanced() -> None:
+    given = [Document(f"z{i} y{i}") for i in range(5)]
+    parts, _ = split_with(given, three_kinds(100, 60, 100))
+    assert [of_kinds(part) for part in parts[1:]] == [(20, 12, 20), (80, 48, 80)]
+
+
+def test_membership_is_judged_without_later_texts() -> None:
+    parts = without_later(split(three_kinds(100, 60, 100)))
+    assert [of_kinds(part) for part in parts] == [(0, 0, 30), (29, 17, 0), (71, 43, 0)]
+    for plain in (split(three_kinds(100, 0, 60)), split(three_kinds(100, 60, 0)), split(singles(50, 50))):
+        assert without_later(plain) == plain
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ((100, 1, 100), r"at least 2 families in the test part .*; got 1 and 50"),
+        ((100, 2, 100), r"at least 2 families in the test part .*; got 1 and 50"),
+        ((100, 60, 1), "some non-members must be left to train on"),
+        ((100, 60, 3), r"at least 2 families in the test part .*; got 43 and 1"),
+    ],
+)
+def test_too_few_contemporaries_or_later_texts_are_refused(sizes: tuple[int, int, int], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        split(three_kinds(*sizes))

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,36 @@ def test_remarks_on_a_published_benchmark_are_in_the_terminal_and_the_report(
     assert remark in " ".join(capsys.readouterr().out.split())
     (record,) = tracking.find_runs("fsd-arxiv", {})
     assert remark in tracking.fetch_artifact(record.id, "report.html").read_text()
+
+
+def dated_rows(prose: Callable[..., str]) -> list[dict[str, Any]]:
+    """40 members without a date, 30 contemporaries of 2022 and 30 later texts of 2024."""
+    days: list[dict[str, Any]] = [{"label": 1}] * 40
+    days += [{"label": 0, "date": "2022-05-01"}] * 30 + [{"label": 0, "date": "2024-05-01"}] * 30
+    return [{"text": prose(i), **day} for i, day in enumerate(days)]
+
+
+def test_a_cutoff_parts_the_texts_of_a_file_and_the_split_trains_on_later_ones(
+    prose: Callable[..., str], tmp_path: Path
+) -> None:
+    data = DataConfig(data=(write(tmp_path / "d.jsonl", dated_rows(prose)),), cutoff="2023-02-24")
+    documents = datasets.load_texts(data, ModelConfig()).documents
+    parts, remarks = datasets.split_texts(documents, data, 0)
+    assert {d.period for d in parts.unseen} == {"after the cutoff"}
+    assert [len(part) for part in parts] == [9, 26, 65]
+    assert remarks == []
+    days = {"new": "2024-01-01", "old": "2023-02-24"}
+    file = write(tmp_path / "unseen.jsonl", [{"text": f"{age} words", "date": day} for age, day in days.items()])
+    parts, remarks = datasets.split_texts(documents, replace(data, unseen=file), 0)
+    assert len(parts.unseen) == 2
+    assert remarks == [f"1 of 2 unseen texts are of the members' period, the first {file}:2"]
+
+
+def test_periods_of_a_named_column_are_kept(prose: Callable[..., str], tmp_path: Path) -> None:
+    rows = [row | {"when": 2022 if row["label"] else None} for row in dated_rows(prose)]
+    data = DataConfig(data=(write(tmp_path / "d.jsonl", rows),), columns="period=when")
+    with pytest.raises(UsageError, match="every text must have a period if any has one; 60 of 100 have none"):
+        datasets.load_texts(data, ModelConfig())
+    named = [row | {"when": 2022.0 if row.get("date", "2022") < "2023" else 2024} for row in rows]
+    loaded = datasets.load_texts(replace(data, data=(write(tmp_path / "n.jsonl", named),)), ModelConfig())
+    assert [d.period for d in loaded.documents] == ["2022"] * 70 + ["2024"] * 30

@@ -13,7 +13,9 @@ def test_fields_and_dates_of_the_embedded_corpus():
     assert len(everything) == 420
     assert 0 < len(load_documents(("embedded:math",))) < len(load_documents(("embedded:math,stat",))) < 420
     dated = load_documents(("embedded:dated",))
-    assert dated[0].text == f"16 January 2023. {everything[0].text}"
+    assert dated[0].text == f"{everything[0].date:%d %B %Y}. {everything[0].text}"
+    shown = {side: {d.text[:40].partition(". ")[0][-4:] for d in dated if d.member is side} for side in (True, False)}
+    assert shown == {True: {"2023", "2024", "2025"}, False: {"2025", "2026", "2027"}}
     with pytest.raises(UsageError, match=r"fields must be out of astro-ph, .*; got 'alchemy'"):
         load_documents(("embedded:alchemy",))
     with pytest.raises(UsageError, match="a study must have texts"):
@@ -45,8 +47,9 @@ def test_unseen_texts():
 
 def test_timestamps_and_lengths():
     kept, deleted, replaced = (split_texts(cell, trained=False).test[0].text[:20] for cell in plan_small("fsd-t5"))
-    assert (kept[:16], replaced[:16]) == ("16 January 2023.", "16 January 2023.")
-    assert "January" not in deleted
+    day = load_documents(("embedded",))[0].date
+    assert (kept.partition(".")[0], replaced.partition(".")[0]) == (f"{day:%d %B %Y}", f"{day:%d %B} 2023")
+    assert f"{day:%B}" not in deleted
     last = [split_texts(cell, trained=False).test[-1].text for cell in plan_small("fsd-t5")]
     assert "2023" in last[2]
     assert "2023" not in last[0]
