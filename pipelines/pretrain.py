@@ -3,12 +3,16 @@
 `python -m pipelines.pretrain --members FILE --out FOLDER` trains on the members and on background text. It writes a
 model folder for `pipelines.fsd --model FOLDER` with a card that records the training. Without --background, the
 background is the prose in the docstrings of installed packages.
+
+With --hold-out 0.5 half of the members are never read: contemporaries, which show what a score owes to the period of
+the members and not to their having been read. FOLDER then has a target, its contemporary twin, which read the other
+half, and texts.jsonl with the labels and periods for `pipelines.fsd --model FOLDER/target --data FOLDER/texts.jsonl`.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +23,13 @@ from fsd.config import OptionalModel, Recipe
 from pipelines.common.cli import command
 
 if TYPE_CHECKING:
+    from fsd.data.documents import Document
     from fsd.models.language_model import LanguageModel
+
+TARGET, CONTEMPORARY_TWIN, TEXTS = "target", "contemporary-twin", "texts.jsonl"
+"""What --hold-out writes to the folder."""
+OLDER, LATER = "older", "later"
+"""Periods of members and of rows labelled 0 whose file names none."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,8 @@ class PretrainConfig:
     """Files of background text, in the same formats. Default: docstrings of installed packages."""
     paragraphs: int = 4000
     """Number of docstring paragraphs to sample without --background."""
+    hold_out: float = 0.0
+    """Share of the members, in whole families, that the model does not read; its contemporary twin reads these alone."""
     tokenizer: OptionalModel = None
     """Model whose tokenizer is used. Default: a new tokenizer, trained on the background."""
     device: str = "auto"
@@ -46,54 +58,136 @@ class PretrainConfig:
 def main(config: PretrainConfig) -> None:
     """Read the texts, pretrain, and write model, tokenizer, token-frequency table and card."""
     from fsd.models.language_model import load_tokenizer
-    from fsd.models.pretraining import check_recipe, pretrain
+    from fsd.models.pretraining import check_recipe
     from pipelines.common.output import new_folder
 
     out = Path(config.out)
     check_recipe(config.recipe)
-    members, background = read_texts(config)
-    losses: list[float] = []
+    texts = read_texts(config)
+    documents = texts.labelled() if texts.held_out else []
     with new_folder(out) as folder:  # before the training, so that a folder that cannot be written fails early
         tokenizer = load_tokenizer(config.tokenizer)[0] if config.tokenizer else None
-        model = pretrain(
-            members,
-            background,
-            config.recipe,
-            tokenizer=tokenizer,
-            device=config.device,
-            log=lambda loss, _: losses.append(loss),
+        if not texts.held_out:
+            summary = _train(config, texts.members, texts.background, folder, tokenizer)
+        else:
+            summary = "target: " + _train(config, texts.members, texts.background, folder / TARGET, tokenizer)
+            held_out = [document.text for document in texts.held_out]
+            twin = _train(config, held_out, texts.background, folder / CONTEMPORARY_TWIN, tokenizer)
+            summary += f"; contemporary twin: {twin}"
+            (folder / TEXTS).write_text(_lines(documents), encoding="utf-8")
+    print(f"wrote {out}: {summary}")
+
+
+def _train(
+    config: PretrainConfig, members: Sequence[str], background: Sequence[str], folder: Path, tokenizer: Any
+) -> str:
+    """Pretrain one model, write it to the folder, and return a summary in words."""
+    from fsd.models.pretraining import pretrain
+
+    losses: list[float] = []
+    model = pretrain(
+        members,
+        background,
+        config.recipe,
+        tokenizer=tokenizer,
+        device=config.device,
+        log=lambda loss, _: losses.append(loss),
+    )
+    folder.mkdir(exist_ok=True)
+    card = _card(config, members, background, model, losses)
+    _write(folder, model, background, card)
+    return f"{card['parameters']:,} parameters, last loss {card['loss']['last_20_steps']:.3f} nats a token"
+
+
+def _lines(documents: "Sequence[Document]") -> str:
+    """The documents in JSONL, as `pipelines.fsd --data` reads them."""
+    rows = (
+        {
+            "text": document.text,
+            "label": int(bool(document.member)),
+            "period": document.period,
+            **({"group": document.group} if document.group else {}),
+            **({"date": document.date.isoformat()} if document.date else {}),
+        }
+        for document in documents
+    )
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+@dataclass(frozen=True)
+class TrainingTexts:
+    """What is read, and what is not.
+
+    Attributes:
+        read: members that the model reads.
+        held_out: members that it does not read, of the same period.
+        others: rows labelled 0 in the files of members.
+        background: the other training texts.
+    """
+
+    read: "list[Document]"
+    held_out: "list[Document]"
+    others: "list[Document]"
+    background: list[str]
+
+    @property
+    def members(self) -> list[str]:
+        """The texts that the model reads."""
+        return [document.text for document in self.read]
+
+    def labelled(self) -> "list[Document]":
+        """All documents with the label of the target and their period; it is named where the files name none.
+
+        Raises:
+            UsageError: if the periods cannot be: see `fsd.data.periods.with_periods`.
+        """
+        from fsd.data.periods import with_periods
+
+        sides = ((self.read, True, OLDER), (self.held_out, False, OLDER), (self.others, False, LATER))
+        return with_periods(
+            [
+                replace(document, member=member, period=document.period or period)
+                for documents, member, period in sides
+                for document in documents
+            ],
+            None,
         )
-        card = _card(config, members, background, model, losses)
-        _write(folder, model, background, card)
-    print(f"wrote {out}: {card['parameters']:,} parameters, last loss {card['loss']['last_20_steps']:.3f} nats a token")
 
 
-def read_texts(config: PretrainConfig) -> tuple[list[str], list[str]]:
-    """The members and the background.
+def read_texts(config: PretrainConfig) -> TrainingTexts:
+    """The members, those held out, and the background.
 
     Raises:
-        UsageError: for a file that cannot be read, members that are all labelled 0, too few paragraphs, or files of
-            background that hold copies of the members or of the rows labelled 0.
+        UsageError: for a file that cannot be read, members that are all labelled 0, a share out of range, too few
+            families or paragraphs, or files of background that hold copies of the members or of the rows labelled 0.
     """
     from fsd.data import embedded
     from fsd.data.docstrings import docstring_paragraphs
     from fsd.data.documents import Document
     from fsd.data.near_duplicates import contradictions
     from fsd.data.readers import parse_columns, read_files
+    from fsd.data.splitting import hold_out
     from fsd.errors import UsageError
 
     if config.paragraphs < 1:
         raise UsageError(f"paragraphs must be at least 1; got {config.paragraphs}")
+    if not 0 <= config.hold_out < 1:
+        raise UsageError(f"hold-out must be a share from 0 to below 1; got {config.hold_out}")
+    if config.hold_out and not config.recipe.exposures:
+        raise UsageError(f"exposures must be above 0 with --hold-out {config.hold_out}, so that the other half is read")
     columns = parse_columns(config.columns)
     documents = read_files(config.members, columns) if config.members else list(embedded.corpus())
-    members = [document.text for document in documents if document.member is not False]
+    members = [document for document in documents if document.member is not False]
+    others = [document for document in documents if document.member is False]
     if not members and config.recipe.exposures:
         raise UsageError(
             f"members must hold texts that are not labelled 0; all {len(documents)} rows of "
             f"{', '.join(config.members)} are"
         )
+    read, held_out = hold_out(members, config.hold_out, seed=config.recipe.seed)
     if not config.background:
-        return members, docstring_paragraphs(limit=config.paragraphs, seed=config.recipe.seed)
+        paragraphs = docstring_paragraphs(limit=config.paragraphs, seed=config.recipe.seed)
+        return TrainingTexts(read, held_out, others, paragraphs)
     background = read_files(config.background, columns)
     sides = [*(Document(d.text, True, source=d.source) for d in documents)]
     sides += [Document(d.text, False, source=d.source) for d in background]
@@ -104,7 +198,7 @@ def read_texts(config: PretrainConfig) -> tuple[list[str], list[str]]:
             "background must hold other texts than the members and non-members, which would be read with it; "
             f"{len(copies)} copies, the first {member} = {other}"
         )
-    return members, [document.text for document in background]
+    return TrainingTexts(read, held_out, others, [document.text for document in background])
 
 
 def _digest(texts: Sequence[str]) -> str:

@@ -168,6 +168,26 @@ def _sides(documents: Sequence[Document]) -> IntArray:
     return np.where(kind == periods.MEMBER, MEMBER, np.where(apart, CONTEMPORARY, OTHER))
 
 
+def hold_out(
+    documents: Sequence[Document], share: float, *, seed: int
+) -> tuple[list[Document], list[Document]]:
+    """Texts to be read by a model, and a share that is held out, in whole families; each in the given order.
+
+    Raises:
+        UsageError: if one of the two would be empty although the share is above 0.
+    """
+    if not share:
+        return list(documents), []
+    family = np.array(families(documents))
+    held = _hold_out(np.zeros(len(documents), dtype=np.int64), family, share, np.random.default_rng(seed))
+    if held.all() or not held.any():
+        raise UsageError(
+            f"members must be of enough families (texts of one group, and near-duplicates) to hold out {share:g} of "
+            f"them; got {len(set(family.tolist()))} families"
+        )
+    return list(_where(documents, ~held)), list(_where(documents, held))
+
+
 def _where(documents: Sequence[Document], mask: BoolArray) -> tuple[Document, ...]:
     return tuple(compress(documents, mask))
 

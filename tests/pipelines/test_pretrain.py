@@ -142,3 +142,34 @@ def test_a_twin_takes_over_the_tokenizer(config: PretrainConfig, tmp_path: Path)
     twin, target = load(str(tmp_path / "twin"), device="cpu"), load(config.out, device="cpu")
     assert twin.tokens([WORDS[0]]) == target.tokens([WORDS[0]])
     assert twin.identity.fingerprint != target.identity.fingerprint
+
+
+def test_contemporaries_are_held_out_and_read_by_the_twin(config: PretrainConfig, tmp_path: Path) -> None:
+    out = tmp_path / "lab"
+
+    main(replace(config, out=str(out), hold_out=0.5))
+
+    rows = [json.loads(line) for line in (out / "texts.jsonl").read_text().splitlines()]
+    older = [row for row in rows if row["period"] == "older"]
+    label = np.array([row["label"] for row in older], dtype=bool)
+    assert (len(older), label.sum(), len(rows)) == (20, 10, 40)
+    for folder, read in (("target", label), ("contemporary-twin", ~label)):
+        scorer = ModelScorer(load(str(out / folder), device="cpu"))
+        scores = np.array([stats.logp.mean() for stats in scorer([Prompt(row["text"]) for row in older])])
+        assert scores[read].min() > scores[~read].max()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hold_out": 1.0}, "hold-out must be a share from 0 to below 1; got 1.0"),
+        ({"hold_out": 0.5, "recipe": Recipe(exposures=0)}, "exposures must be above 0 with --hold-out 0.5"),
+        ({"hold_out": 0.01}, "members must be of enough families"),
+    ],
+)
+def test_impossible_shares_are_refused(
+    config: PretrainConfig, tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        main(replace(config, out=str(tmp_path / "out"), **changes))  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
