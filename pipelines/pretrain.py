@@ -47,7 +47,7 @@ class PretrainConfig:
     paragraphs: int = 4000
     """Number of docstring paragraphs to sample without --background."""
     hold_out: float = 0.0
-    """Share of the members, in whole families, that the model does not read; its contemporary twin reads these alone."""
+    """Share of the members, in whole families, that the model does not read and its contemporary twin does."""
     tokenizer: OptionalModel = None
     """Model whose tokenizer is used. Default: a new tokenizer, trained on the background."""
     device: str = "auto"

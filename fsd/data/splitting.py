@@ -168,9 +168,7 @@ def _sides(documents: Sequence[Document]) -> IntArray:
     return np.where(kind == periods.MEMBER, MEMBER, np.where(apart, CONTEMPORARY, OTHER))
 
 
-def hold_out(
-    documents: Sequence[Document], share: float, *, seed: int
-) -> tuple[list[Document], list[Document]]:
+def hold_out(documents: Sequence[Document], share: float, *, seed: int) -> tuple[list[Document], list[Document]]:
     """Texts to be read by a model, and a share that is held out, in whole families; each in the given order.
 
     Raises:
