@@ -298,3 +298,42 @@ def make_rows() -> Callable[..., list[dict[str, object]]]:
 def _number(key: str) -> str:
     """Six random digits that make a text the only one of its kind, and a full stop."""
     return f"{random.Random(key).randrange(10**6):06}."
+
+
+@pytest.fixture(scope="session")
+def masked_lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A masked language model of 19 words with random weights."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "a", "mat", "dog", "ran"]
+    words += ["##s", "paris", ",", ".", "!", "old"]
+    pieces = Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    pieces.normalizer = normalizers.BertNormalizer(lowercase=True)
+    pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pieces.decoder = decoders.WordPiece()
+    pieces.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=pieces,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=16,
+    )
+    place = tmp_path_factory.mktemp("masked")
+    BertForMaskedLM(config).save_pretrained(place)
+    tokenizer.save_pretrained(place)
+    return place

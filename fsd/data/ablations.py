@@ -108,36 +108,28 @@ def fine_tuning_set(
     return parts._replace(unseen=chosen)
 
 
-def mix(parts: Split, foreign: Sequence[Document], share: float, *, seed: int = 42) -> Split:
-    """A split in which texts of another domain replace a share of the unseen texts.
+def add_unseen(parts: Split, foreign: Sequence[Document], *, own: bool) -> Split:
+    """A split whose unseen texts are those of another domain, in addition to its own or in their place.
 
-    The number of unseen texts does not change. Foreign texts in one family with a validation or test text are not
-    used.
+    Foreign texts in one family with a validation or test text are not used.
 
     Args:
         parts: the split.
-        foreign: unseen texts of other domains.
-        share: share of the unseen texts to replace, from 0 to 1.
-        seed: random seed.
+        foreign: unseen texts of another domain.
+        own: whether the unseen texts of the split are kept.
 
     Raises:
-        UsageError: for a share out of range, a member among the foreign texts, or too few of them.
+        UsageError: for a member among the foreign texts, or if none of them can be used.
     """
-    if not 0 <= share <= 1:
-        raise UsageError(f"share of foreign texts must be from 0 to 1; got {share}")
     members = sum(d.member is True for d in foreign)
     if members:
         raise UsageError(f"foreign texts must be non-members; {members} of {len(foreign)} are members")
-    count = round(share * len(parts.unseen))
     free = _apart(foreign, (*parts.validation, *parts.test))
-    if count > len(free):
+    if not free:
         raise UsageError(
-            f"foreign texts must be at least {count} that share nothing with validation and test; "
-            f"got {len(free)} of {len(foreign)}"
+            f"foreign texts must share nothing with validation and test texts; none of {len(foreign)} is left"
         )
-    rng = np.random.default_rng(seed)
-    own = _draw(parts.unseen, len(parts.unseen) - count, rng)
-    return parts._replace(unseen=(*own, *(replace(d, member=False) for d in _draw(free, count, rng))))
+    return parts._replace(unseen=(*(parts.unseen if own else ()), *(replace(d, member=False) for d in free)))
 
 
 def take_unseen(parts: Split, count: int, *, seed: int = 42) -> Split:

@@ -119,7 +119,7 @@ def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: 
 
     Args:
         config: which model makes neighbours, and how many.
-        texts: unseen texts; without any there is no prefix and no neighbour.
+        texts: unseen texts; without any there is no prefix, and no neighbour by word swaps.
         shots: texts in the prefix.
         seed: random seed for the choice of texts and of swaps.
 
@@ -128,13 +128,11 @@ def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: 
     """
     if shots < 1:
         raise UsageError(f"shots must be at least 1; got {shots}")
-    if not texts:
-        return ViewInputs()
-    prefix = "\n\n".join(random.Random(seed).sample(texts, min(shots, len(texts))))
+    prefix = "".join(f"{text}\n\n" for text in random.Random(seed).sample(texts, min(shots, len(texts))))
     kind = config.neighbour_model or ("words" if config.model == "embedded" else None)
-    if kind is None:
-        return ViewInputs(prefix=prefix + "\n\n")
-    return ViewInputs(prefix=prefix + "\n\n", neighbours=_neighbours(kind, config, texts, seed))
+    if kind is None or (kind == "words" and not texts):
+        return ViewInputs(prefix=prefix)
+    return ViewInputs(prefix=prefix, neighbours=_neighbours(kind, config, texts, seed))
 
 
 def _neighbours(kind: str, config: ModelConfig, texts: Sequence[str], seed: int) -> Callable[[str], Sequence[str]]:

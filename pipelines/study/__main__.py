@@ -20,6 +20,7 @@ from pipelines.study.grid import StudyConfig
 if TYPE_CHECKING:
     from fsd.tracking import Run
     from pipelines.study.cells import CellResult, PreparedCell
+    from pipelines.study.grid import Cell
     from pipelines.study.model_pool import ModelPool
     from pipelines.study.spec import Study
 
@@ -40,8 +41,12 @@ def main(config: StudyConfig) -> None:
     parse_columns(config.columns)
     name, study = spec.load(config.name)
     if config.scale == "small":
-        study = at_small_scale(study)
+        given = {"reference": config.reference_model, "neighbour": config.neighbour_model}
+        study = at_small_scale(study, [detector for detector, model in given.items() if model])
     planned = plan(name, study, config)
+    if config.plan:
+        print(described(name, study, planned))
+        return
     experiment = f"fsd-{config.domain}"
     with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
         pool = ModelPool(Path(folder))
@@ -96,8 +101,8 @@ def run_cells(
             if cell.key in by_key:
                 result = replace(by_key[cell.key], cell=cell.cell, reused=True)
             elif record is not None:
-                left_out = json.loads(record.tags.get("left_out", "{}"))
-                result = CellResult(cell.cell, record.id, record.metrics, left_out, reused=True)
+                left_out, chosen = (json.loads(record.tags.get(tag, "{}")) for tag in ("left_out", "chosen"))
+                result = CellResult(cell.cell, record.id, record.metrics, left_out, reused=True, chosen=chosen)
                 if record.parent in abandoned:
                     Run(parent.store, record.id).set_tags({"mlflow.parentRunId": parent.id})
             else:
@@ -123,6 +128,19 @@ def publish(run: "Run", study: "Study", results: "Sequence[CellResult]") -> str:
     run.log_bytes("figure.png", png(figures.figure(study, results, measured)))
     run.log_metrics({"cells/run": sum(not r.reused for r in results), "cells/reused": sum(r.reused for r in results)})
     return page
+
+
+def described(name: str, study: "Study", cells: "Sequence[Cell]") -> str:
+    """One line per cell: its labels, model, texts, and the split if it is fine-tuned."""
+    lines = [f"{name}: {study.place}. {len(cells)} {'cell' if len(cells) == 1 else 'cells'}"]
+    for cell in cells:
+        data, model = cell.config.data, cell.config.model
+        parts = [f"model {model.model}", f"data {', '.join(data.data) or '(--data FILE)'}"]
+        parts += [f"other {', '.join(cell.texts.other)}"] * (cell.texts.unseen_from != "own")
+        parts += [f"reference model {model.reference_model}"] * bool(model.reference_model)
+        parts += [f"split {data.split}, unseen {data.unseen}"] if study.trained else ["nothing is trained"]
+        lines.append(f"  {cell.name}: {'; '.join(parts)}")
+    return "\n".join(lines)
 
 
 def catalogue() -> str:
@@ -151,7 +169,7 @@ def _requirements(study: "Study") -> str:
     from pipelines.study.spec import DATA, MODEL
 
     axes = {axis.name: axis for axis in study.axes}
-    models = axes[MODEL].levels if MODEL in axes else ["--model ID"]
+    models = axes[MODEL].levels if MODEL in axes else [study.model or "--model ID"]
     if DATA in axes:
         data = list(axes[DATA].levels)
     else:

@@ -3,8 +3,9 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import detectors
 from detectors import Detector
@@ -22,6 +23,9 @@ from pipelines.study.model_pool import ModelPool
 from pipelines.study.spec import DetectorSpec, Study
 from pipelines.study.texts import split_texts
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SCORES = "scores.parquet"
 CHEAP_VIEWS = {"text", "tuned", "unigram"}
 """Views that need no forward pass besides one of the base and one of the tuned model."""
@@ -36,12 +40,14 @@ class PreparedCell:
         detectors: named by `DetectorSpec.key`.
         parts: the split of its texts; an adapter is trained on the unseen ones, if there are any.
         key: content hash.
+        grids: grid of settings → detectors, of which the best on the test texts is kept; see `DetectorSpec.grid`.
     """
 
     cell: Cell
     detectors: tuple[Detector, ...]
     parts: Split
     key: str
+    grids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,7 @@ class CellResult:
         run_id: MLflow run that holds its numbers and scores.
         metrics: metric → value.
         left_out: detector → reason why it cannot be computed.
+        chosen: grid of settings → the detector that is the best of it.
         reused: whether the run is from an earlier study or another cell.
     """
 
@@ -61,12 +68,19 @@ class CellResult:
     metrics: Mapping[str, float]
     left_out: Mapping[str, str]
     reused: bool
+    chosen: Mapping[str, str] = field(default_factory=dict)
 
 
-def at_small_scale(study: Study) -> Study:
-    """The study without detectors that need more than one forward pass per text and model state."""
-    loaded = zip(study.detectors, load_detectors(study.detectors), strict=True)
-    cheap = tuple(spec for spec, detector in loaded if set(detector.views) <= CHEAP_VIEWS)
+def at_small_scale(study: Study, given: Collection[str] = ()) -> Study:
+    """The study without detectors that need more than one forward pass per text and model state.
+
+    Args:
+        study: the study.
+        given: detectors that are kept, since the model that they need was given.
+    """
+    cheap = tuple(
+        spec for spec in study.detectors if spec.name in given or set(detectors.load(spec.name).views) <= CHEAP_VIEWS
+    )
     names = dict.fromkeys(spec.shown for spec in study.detectors if spec not in cheap)
     if not names:
         return study
@@ -75,8 +89,9 @@ def at_small_scale(study: Study) -> Study:
 
 
 def load_detectors(specs: Sequence[DetectorSpec]) -> tuple[Detector, ...]:
-    """Load detectors, each named by its key."""
-    return tuple(replace(detectors.load(spec.name, **spec.settings), name=spec.key) for spec in specs)
+    """Load detectors, each named by its key; of a grid, one for each of its settings."""
+    single = [candidate for spec in specs for candidate in spec.candidates or (spec,)]
+    return tuple(replace(detectors.load(spec.name, **spec.settings), name=spec.key) for spec in single)
 
 
 def prepare_cell(cell: Cell, study: Study, pool: ModelPool) -> PreparedCell:
@@ -93,10 +108,17 @@ def prepare_cell(cell: Cell, study: Study, pool: ModelPool) -> PreparedCell:
     if parts.unseen:
         check_training(cell.config.training)
     loaded = load_detectors(study.detectors)
-    return PreparedCell(cell, loaded, parts, _key(cell, loaded, parts, pool))
+    grids = {spec.key: tuple(c.key for c in spec.candidates) for spec in study.detectors if spec.grid}
+    return PreparedCell(cell, loaded, parts, _key(cell, loaded, parts, pool, grids), grids)
 
 
-def _key(cell: Cell, loaded: Sequence[Detector], parts: Split, pool: ModelPool) -> str:
+def _key(
+    cell: Cell,
+    loaded: Sequence[Detector],
+    parts: Split,
+    pool: ModelPool,
+    grids: Mapping[str, tuple[str, ...]],
+) -> str:
     """SHA-256 of everything that the numbers of a cell depend on."""
     from fsd.models import quantization
     from fsd.models.language_model import resolve_precision
@@ -111,9 +133,10 @@ def _key(cell: Cell, loaded: Sequence[Detector], parts: Split, pool: ModelPool) 
         "precision": [device.type, str(dtype), model.bits],
         "reference": pool.fingerprint(reference) if reference and "reference" in views else None,
         "frequencies": pool.frequencies(model) if "unigram" in views else None,
-        "neighbours": model.neighbour_model,
+        "neighbours": pool.neighbours(model) if "neighbours" in views else None,
         "training": asdict(cell.config.training) if parts.unseen else None,
         "detectors": {d.name: dict(d.settings) for d in loaded},
+        "grids": grids,
         "shots": cell.config.detection.shots,
         "seed": cell.config.seed,
         "texts": [[(content_hash(d.text), d.member, d.group, str(d.date)) for d in part] for part in parts],
@@ -133,23 +156,26 @@ def run(name: str, prepared: PreparedCell, pool: ModelPool, parent: tracking.Run
     params = {"cell": cell.labels, **asdict(config.training), "model": config.model.model, "data": config.data.data}
     with tracking.run(experiment_name, f"{name}: {cell.name}", params=params, tags=tags, parent=parent) as opened:
         try:
-            metrics, left_out = compute(prepared, pool, opened)
+            metrics, left_out, chosen = compute(prepared, pool, opened)
         except UsageError as error:
             raise UsageError(f"cell {cell.name}: {error}") from error
     opened.check()  # table and figure are made of what is stored
-    return CellResult(cell, opened.id, metrics, left_out, reused=False)
+    return CellResult(cell, opened.id, metrics, left_out, reused=False, chosen=chosen)
 
 
-def compute(prepared: PreparedCell, pool: ModelPool, run: tracking.Run) -> tuple[dict[str, float], dict[str, str]]:
+def compute(
+    prepared: PreparedCell, pool: ModelPool, run: tracking.Run
+) -> tuple[dict[str, float], dict[str, str], dict[str, str]]:
     """Fine-tune, score and evaluate as the main pipeline does; log metrics and scores to the run.
 
     Returns:
-        Metric → value, and detector → reason why it is left out.
+        Metric → value, detector → reason why it is left out, and grid of settings → the detector that is its best.
     """
     from fsd.data.near_duplicates import families
     from fsd.evaluation import results
 
     parts, config, trained = prepared.parts, prepared.cell.config, bool(prepared.parts.unseen)
+    chosen: dict[str, str] = {}
     model = pool.model(config.model)
     if trained:
         experiment.train_adapter(model, parts.unseen, config, run)
@@ -158,23 +184,54 @@ def compute(prepared: PreparedCell, pool: ModelPool, run: tracking.Run) -> tuple
     deviation = job.score()
     if trained:
         judged = results.judge(parts, deviation, None, prepared.detectors, seed=config.seed)
-        metrics, scores = judged.metrics(), judged.scores
+        metrics, scores, table = judged.metrics(), judged.scores, judged.table
     else:  # base scores only: no threshold is chosen, so there is no accuracy
         family = families([*parts.validation, *parts.test])
-        scores = results.score_table(parts, deviation, family).drop(columns="text")
+        scores, chosen = _best_of_grids(results.score_table(parts, deviation, family), prepared.grids)
+        scores = scores.drop(columns="text")
         test = scores["split"] == "test"
         tested = family[len(parts.validation) :]
-        metrics = results.tracked(results.evaluate(scores[test], scores["label"][test], tested, seed=config.seed))
+        table = results.evaluate(scores[test], scores["label"][test], tested, seed=config.seed)
+        metrics = results.tracked(table)
     fallbacks: defaultdict[str, float] = defaultdict(float)
+    shown = {best: name for name, best in chosen.items()}
+    hidden = {name for candidates in prepared.grids.values() for name in candidates} - {*shown}
     for (name, state, _), count in deviation.fallbacks.items():
-        if state == "base":
-            fallbacks[f"fallback/{name}.base"] += count / len(scores)
-    metrics = {**_sizes(parts), **fallbacks, **metrics}
+        if state == "base" and name not in hidden:
+            fallbacks[f"fallback/{shown.get(name, name)}.base"] += count / len(scores)
+    metrics = {**_sizes(parts), **fallbacks, **metrics, **_intervals(table)}
     log_texts(run, parts, config.data, config.data.data or ("embedded corpus",))
     run.log_metrics(metrics)
     run.log_table(SCORES, scores)
-    run.set_tags({"left_out": json.dumps(job.left_out)})
-    return metrics, job.left_out
+    run.set_tags({"left_out": json.dumps(job.left_out), "chosen": json.dumps(chosen)})
+    return metrics, job.left_out, chosen
+
+
+def _intervals(table: "pd.DataFrame") -> dict[str, float]:
+    """Ends of the intervals of the metrics that studies show, which are logged for the AUC anyway."""
+    rows = table[table["metric"].isin(("tpr_at_5fpr", "accuracy"))]
+    return {
+        f"{row.metric}_{end}/{row.detector}.{row.state}": float(getattr(row, end))
+        for row in rows.itertuples()
+        for end in ("low", "high")
+    }
+
+
+def _best_of_grids(
+    scores: "pd.DataFrame", grids: Mapping[str, tuple[str, ...]]
+) -> "tuple[pd.DataFrame, dict[str, str]]":
+    """The scores with one column per grid, of its detector with the highest AUC on the test texts, and that choice."""
+    from fsd.evaluation.metrics import auc
+
+    test = scores[scores["split"] == "test"]
+    chosen = {}
+    for name, candidates in grids.items():
+        aucs = {c: auc(test["label"] == 1, test[f"{c}.base"]) for c in candidates if f"{c}.base" in scores}
+        if aucs:
+            chosen[name] = max(aucs, key=lambda candidate: aucs[candidate])
+    columns = {f"{name}.base": scores[f"{best}.base"] for name, best in chosen.items()}
+    hidden = [f"{c}.base" for candidates in grids.values() for c in candidates if f"{c}.base" in scores]
+    return scores.drop(columns=hidden).assign(**columns), chosen
 
 
 def _sizes(parts: Split) -> dict[str, float]:

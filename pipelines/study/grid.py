@@ -16,6 +16,7 @@ from fsd.config import (
     FSDConfig,
     ModelConfig,
     OptionalInt,
+    OptionalModel,
     OptionalName,
 )
 from fsd.errors import UsageError
@@ -33,6 +34,8 @@ class StudyConfig:
     """Name of the study; see --list."""
     list: bool = False
     """List all studies, what each needs, and whether it can run here."""
+    plan: bool = False
+    """Print the cells of the study, and run none."""
     model: tuple[str, ...] = ()
     """`embedded`, folders or hub ids; several for a study that compares models. Default: `embedded`, or the paper's
     models with --scale full."""
@@ -40,7 +43,9 @@ class StudyConfig:
     """Files or published benchmarks such as wikimia:64, merged into one benchmark; a study that compares benchmarks
     takes each as one of them."""
     other: tuple[str, ...] = ()
-    """Texts of another domain, for the study that fine-tunes on them."""
+    """Labelled texts of another domain, for the study that fine-tunes on them."""
+    split: Literal["grouped", "paper"] = "grouped"
+    """`grouped` keeps articles and near-duplicates in one part; `paper` draws rows as the papers do, and may leak."""
     frequencies: tuple[str, ...] = ()
     """Token-frequency table for dc_pdd, made by pipelines.frequencies: one for all models, or one for each, in their
     order; several for the study that compares them."""
@@ -54,6 +59,8 @@ class StudyConfig:
     reference_model: Annotated[tuple[str | None, ...], arg(metavar="[MODEL ...]", help_behavior_hint="")] = ()
     """Smaller model of the same family, for the detector `reference`: one for all models, or one for each, in their
     order (None for a model without one); `embedded` has its own."""
+    neighbour_model: OptionalModel = None
+    """Masked language model for the detector `neighbour`."""
     revision: OptionalName = None
     """Branch, tag or commit of a hub id."""
     device: str = "auto"
@@ -82,6 +89,7 @@ class StudyConfig:
             dtype=self.dtype,
             bits=self.bits,
             max_batch_tokens=self.max_batch_tokens,
+            neighbour_model=self.neighbour_model,
         )
 
 
@@ -116,6 +124,8 @@ def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     _check(name, study, config, max(1, len(models)))
     fixed = {**study.settings, **(study.small_settings if config.scale == "small" else {})}
     grid = _one_at_a_time(axes) if study.one_at_a_time else _combinations(axes)
+    preset = study.model if config.scale == "full" else ""
+    fixed = {"model.model": next(iter(config.model), preset or "embedded"), **fixed}
     return [_cell(labels, {**fixed, **settings}, config, models) for labels, settings in grid]
 
 
@@ -131,7 +141,7 @@ def _check(name: str, study: Study, config: StudyConfig, models: int) -> None:
             raise UsageError(f"study {name} must have one {flag}{allowed}; got {', '.join(map(str, values))}")
     if config.max_batch_tokens is not None and config.max_batch_tokens < 1:
         raise UsageError(f"max-batch-tokens must be at least 1; got {config.max_batch_tokens}")
-    if config.scale == "full" and not config.model and MODEL not in axes:
+    if config.scale == "full" and not (config.model or study.model) and MODEL not in axes:
         raise UsageError(f"study {name} in full must have a model: give --model ID, or leave out --scale full")
     if FREQUENCIES in axes and not config.frequencies and not config.embedded:
         raise UsageError(f"study {name} must have token-frequency tables to compare: give --frequencies FILE FILE")
@@ -179,7 +189,6 @@ def _combinations(axes: Sequence[Axis]) -> Iterator[tuple[dict[str, str], Mappin
 
 
 def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig, models: Sequence[str]) -> Cell:
-    settings = {"model.model": config.model[0] if config.model else "embedded", **settings}
     at = models.index(settings["model.model"]) if settings["model.model"] in models else 0
     if config.frequencies and FREQUENCIES not in labels:
         settings["model.frequencies"] = config.frequencies[at % len(config.frequencies)]
@@ -189,10 +198,10 @@ def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig,
         settings["data.data"] = config.data
     elif config.embedded and not settings.get("data.data", ("",))[0].startswith("embedded"):
         settings["data.data"] = ("embedded",)
-    if config.other and "texts.foreign" in settings:
+    if config.other and "texts.unseen_from" in settings:
         settings["texts.other"] = config.other
     job = FSDConfig(
-        data=DataConfig(domain=config.domain, columns=config.columns, cleaning=config.cleaning),
+        data=DataConfig(domain=config.domain, columns=config.columns, split=config.split, cleaning=config.cleaning),
         model=config.model_options,
         training=config.training,
         placebo="none",

@@ -60,6 +60,11 @@ class ModelPool:
             self._tables[key] = hashlib.sha256(file.read_bytes()).hexdigest()
         return self._tables[key]
 
+    def neighbours(self, config: ModelConfig) -> str | None:
+        """What the neighbours of a text depend on: `words`, or the hash of a masked language model's weights."""
+        name = config.neighbour_model
+        return self.fingerprint(name) if name and name != "words" else name
+
     def with_frequency_file(self, config: ModelConfig) -> ModelConfig:
         """The settings with a frequency file in place of `docstrings:PACKAGE`, whose tokens are counted first."""
         package = (config.frequencies or "").partition(DOCSTRINGS)[2]

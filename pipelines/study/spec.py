@@ -41,8 +41,8 @@ class TextOptions:
         where: part of the text to take these words from: head, middle or tail; None takes the beginning.
         trained_on: class of the reserved texts that the adapter is trained on: non, mem or all; None reserves
             non-members only, as the main pipeline does.
-        other: data of another domain, in the format of `data.data`.
-        foreign: share of the unseen texts to replace by non-members of `other`.
+        other: labelled data of another domain, in the format of `data.data`.
+        unseen_from: domain whose unseen texts are trained on: the texts' own, that of `other`, or both.
         unseen_count: number of unseen texts to train on; 0 skips the training.
     """
 
@@ -51,7 +51,7 @@ class TextOptions:
     where: Literal["head", "middle", "tail"] | None = None
     trained_on: Literal["non", "mem", "all"] | None = None
     other: tuple[str, ...] = ()
-    foreign: float = 0.0
+    unseen_from: Literal["own", "both", "other"] = "own"
     unseen_count: int | None = None
 
 
@@ -81,18 +81,37 @@ class Axis:
     small: Levels | None = None
 
 
+BEST = "best of grid"
+"""Label of the setting that is the best of a grid on the tested texts, in tables and in `PaperNumbers`."""
+
+
 @dataclass(frozen=True)
 class DetectorSpec:
-    """A detector, its settings, and its label in the table."""
+    """A detector, its settings, and its label in the table.
+
+    Attributes:
+        name: of the detector.
+        settings: those that differ from its defaults.
+        label: in the table; empty for name and settings.
+        grid: settings of which every cell shows the one with the highest AUC on its own test texts, as papers do
+            that tune on them; empty for `settings`. Only for base scores.
+    """
 
     name: str
     settings: Mapping[str, float | bool] = field(default_factory=dict)
     label: str = ""
+    grid: tuple[Mapping[str, float | bool], ...] = ()
 
     @property
     def key(self) -> str:
         """Name and settings; unique within a study and valid in the name of a metric."""
-        return " ".join([self.name, *(f"{name} {value}" for name, value in self.settings.items())])
+        settings = [f"{name} {value}" for name, value in self.settings.items()]
+        return " ".join([self.name, *([BEST] if self.grid else settings)])
+
+    @property
+    def candidates(self) -> "tuple[DetectorSpec, ...]":
+        """The detector with each setting of its grid."""
+        return tuple(DetectorSpec(self.name, settings) for settings in self.grid)
 
     @property
     def shown(self) -> str:
@@ -138,6 +157,7 @@ class Study:
         x: x-axis of a curve or heat map: an axis, or a setting of a detector.
         y: y-axis of a heat map: a setting of a detector.
         against: detector that all others are tested against, paired by text.
+        model: the paper's model, if models are not an axis; "" if --model is needed at full scale.
         settings: settings of every cell.
         small_settings: additional settings of every cell at the small scale.
         needs: flags needed at full scale besides --model and --data; shown by --list.
@@ -159,6 +179,7 @@ class Study:
     x: str = ""
     y: str = ""
     against: str = ""
+    model: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     small_settings: Mapping[str, Any] = field(default_factory=dict)
     needs: str = ""
@@ -173,13 +194,31 @@ class Study:
 
     @property
     def has_foreign_texts(self) -> bool:
-        """Whether an axis mixes in texts of another domain."""
-        return any("texts.foreign" in settings for axis in self.axes for settings in axis.levels.values())
+        """Whether an axis trains on texts of another domain."""
+        return any("texts.unseen_from" in settings for axis in self.axes for settings in axis.levels.values())
 
 
 def with_defaults(*names: str) -> tuple[DetectorSpec, ...]:
     """Detectors with their default settings."""
     return tuple(DetectorSpec(name) for name in names)
+
+
+def surp_table() -> tuple[DetectorSpec, ...]:
+    """Detectors of the SURP paper's tables, with min_k and surp at their defaults and at the best of a grid.
+
+    The paper chooses both settings by grid search, and names no other texts than the tested ones for it. The grid of
+    surp is that of its Figure 4; that of min_k, 10 to 100 %, is ours.
+    """
+    return (
+        *with_defaults("loss", "reference", "lowercase", "zlib", "neighbour", "min_k"),
+        DetectorSpec("min_k", grid=tuple({"k": k / 10} for k in range(1, 11))),
+        *with_defaults("surp"),
+        DetectorSpec("surp", grid=SURP_GRID),
+    )
+
+
+SURP_GRID = tuple({"entropy": step / 2, "k": float(k)} for step in range(1, 21) for k in range(10, 101, 10))
+"""Entropy thresholds and percentiles of the SURP paper (arXiv 2407.21248), Figure 4."""
 
 
 def vary(name: str, setting: str, values: Values, small: Values | None = None) -> Axis:

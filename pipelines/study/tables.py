@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from fsd.evaluation.intervals import Bootstrap, Estimate
 from fsd.evaluation.metrics import compare
 from pipelines.study.cells import SCORES, CellResult
 from pipelines.study.grid import label
-from pipelines.study.spec import DATA, MODEL, DetectorSpec, Study
+from pipelines.study.spec import BEST, DATA, MODEL, DetectorSpec, Study
 from pipelines.study.texts import remarks
 
 METRICS = {"auc": "AUC", "tpr_at_5fpr": "TPR@5%FPR", "accuracy": "accuracy"}
@@ -60,9 +61,11 @@ def _printed(study: Study, result: CellResult, spec: DetectorSpec, state: str, m
     """The paper's number for the same model, texts, detector and setting; NaN without one."""
     config = result.cell.config
     varied = [label for axis, label in result.cell.labels.items() if axis not in (MODEL, DATA)]
-    setting = spec.shown if spec.settings else ", ".join(varied)
-    place = (config.model.model, ", ".join(config.data.data), spec.name)
-    for named in dict.fromkeys((setting, "" if state == "base" or not varied or study.x == "words" else setting)):
+    setting = BEST if spec.grid else spec.shown if spec.settings else ", ".join(varied)
+    data = ", ".join("patentmia" if entry.startswith("patentmia:") else entry for entry in config.data.data)
+    place = (config.model.model, data, spec.name)
+    tuned = bool(spec.grid or spec.settings)
+    for named in dict.fromkeys((setting, "" if (state == "base" or not varied) and not tuned else setting)):
         if (*place, named, state, metric) in study.paper:
             return study.paper[*place, named, state, metric]
     return math.nan
@@ -101,7 +104,8 @@ def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
     """
     table = measured
     headings = [*study.rows, *study.columns]
-    varied = [axis.name for axis in study.axes if axis.name in study.columns and table[axis.name].nunique() > 1]
+    varied = [axis.name for axis in study.axes if axis.name not in (MODEL, DATA) and axis.name in study.columns]
+    varied = [axis for axis in varied if table[axis].nunique() > 1]
     base = table["state"] == STATES["base"]
     merged = table.copy()
     merged.loc[base, varied] = ""
@@ -163,12 +167,21 @@ def _notes(study: Study, results: Sequence[CellResult], table: pd.DataFrame, has
     seed = results[0].cell.config.seed
     notes = [f"Model: {', '.join(models)}. Texts: {'; '.join(data)}; {_range(tested)} test texts, seed {seed}."]
     notes += dict.fromkeys(f"{remark}." for result in results for remark in remarks(result.cell))
+    notes += _split_notes(study, results)
     if has_intervals:
         notes.append("In brackets: 95 % bootstrap intervals, resampled by groups of related texts.")
     blind = sorted({round(r.metrics["audit/blind_auc"], 2) for r in results if "audit/blind_auc" in r.metrics})
     if blind:
         notes.append(f"A blind classifier, which never sees the model, reaches AUC {_range(blind)} on the same texts.")
     notes += [study.note] if study.note else []
+    for spec in study.detectors:
+        if spec.grid:
+            best = Counter(r.chosen[spec.key].removeprefix(f"{spec.name} ") for r in results if spec.key in r.chosen)
+            chosen = ", ".join(f"{setting} ({count})" for setting, count in best.most_common())
+            notes.append(
+                f"{spec.shown}: of {len(spec.grid)} settings, the one with the highest AUC on the tested texts "
+                f"themselves, as in the paper, so that it is too high. Chosen in the cells: {chosen}."
+            )
     often = [
         spec.shown
         for spec in study.detectors
@@ -187,6 +200,24 @@ def _notes(study: Study, results: Sequence[CellResult], table: pd.DataFrame, has
     else:
         notes.append("The paper's own numbers are for other models, texts or settings.")
     return [f"- {note}" for note in notes]
+
+
+def _split_notes(study: Study, results: Sequence[CellResult]) -> list[str]:
+    """How the texts were split, and what the threshold of an accuracy rests on."""
+    if not study.trained:
+        return ["Base scores of all texts: nothing is split or trained on."]
+    schemes = {result.cell.config.data.split for result in results}
+    sizes = [
+        f"{_range(sorted({int(r.metrics[f'texts/{part}']) for r in results}))} {part}"
+        for part in ("unseen", "validation")
+        if all(f"texts/{part}" in r.metrics for r in results)
+    ]
+    how = {
+        "grouped": "grouped: articles and near-duplicates are in one part",
+        "paper": "paper: of the rows drawn at random, non-members are trained on and members dropped; near-duplicates "
+        "may be in two parts",
+    }
+    return [f"Split {'; '.join(how[scheme] for scheme in sorted(schemes))}. Texts: {', '.join(sizes)}."]
 
 
 def _range(values: Sequence[float]) -> str:

@@ -106,7 +106,7 @@ def split_texts(cell: Cell, *, trained: bool) -> Split:
     Raises:
         UsageError: as `load_documents`, and for too few texts.
     """
-    from fsd.data.ablations import fine_tuning_set, mix, take_unseen
+    from fsd.data.ablations import add_unseen, fine_tuning_set, take_unseen
 
     data, options, seed = cell.config.data, cell.texts, cell.config.seed
     documents = _ablated(
@@ -126,9 +126,10 @@ def split_texts(cell: Cell, *, trained: bool) -> Split:
             seed=seed,
         )
     parts = split(documents, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed)
-    if options.foreign:
-        foreign = [d for d in load_documents(options.other, data.columns, data.cleaning) if d.member is False]
-        parts = mix(parts, foreign, options.foreign, seed=seed)
+    if options.unseen_from != "own":
+        other = load_documents(options.other, data.columns, data.cleaning)
+        unseen = split(other, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed).unseen
+        parts = add_unseen(parts, unseen, own=options.unseen_from == "both")
     if options.unseen_count is not None:
         if options.unseen_count > len(parts.unseen):
             raise UsageError(

@@ -6,7 +6,7 @@ STUDY = Study(
     place="DC-PDD, Figure 3",
     title="How much do model size and text length matter?",
     axes=(
-        model_axis("EleutherAI/pythia-1.4b", "EleutherAI/pythia-2.8b", "EleutherAI/pythia-6.9b"),
+        model_axis("Qwen/Qwen1.5-1.8B", "Qwen/Qwen1.5-4B", "Qwen/Qwen1.5-7B", "Qwen/Qwen1.5-14B"),
         vary("words", "texts.words", (64, 128, 256, 512), (16, 32, 64)),
     ),
     detectors=with_defaults("perplexity", "zlib", "min_k", "min_k_pp", "dc_pdd"),
@@ -15,8 +15,7 @@ STUDY = Study(
     states=("base",),
     figure="curve",
     x="words",
-    settings={"data.data": ("bookmia",)},
-    needs="--frequencies (pipelines.frequencies)",
-    note="Texts shorter than a length are dropped. Only one model size is embedded: at the small scale "
-    "the models are the target and its twin.",
+    needs="--data patentmia:FILE, and --frequencies, one for all models of a tokenizer (pipelines.frequencies)",
+    note="The paper varies size and length one at a time; here they are crossed. Texts shorter than a length are "
+    "dropped. Only one model size is embedded: at the small scale the models are the target and its twin.",
 )

@@ -21,6 +21,7 @@ STUDY = Study(
     columns=("metric",),
     metrics=("auc", "tpr_at_5fpr"),
     states=("base",),
+    model="EleutherAI/pythia-6.9b",
     settings={"data.data": ("wikimia:128",)},
     needs="--frequencies, one table per corpus (pipelines.frequencies)",
 )

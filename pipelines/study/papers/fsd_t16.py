@@ -58,6 +58,7 @@ STUDY = Study(
     detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
     rows=("setting",),
     columns=("state", "detector"),
+    model="huggyllama/llama-7b",
     settings={"data.data": ("wikimia",)},
     note="One setting is varied at a time; the defaults are learning rate 0.001, rank 16 and 3 epochs.",
     paper=numbers(PAPER),

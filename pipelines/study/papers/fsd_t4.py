@@ -29,6 +29,7 @@ STUDY = Study(
     detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
     columns=("state", "trained on"),
     metrics=("auc",),
+    model="huggyllama/llama-7b",
     settings={"data.data": ("wikimia",)},
     note="The same share of members and non-members is reserved in all cells: all are tested on the same texts.",
     paper=numbers(PAPER),

@@ -35,6 +35,7 @@ STUDY = Study(
     detectors=with_defaults("perplexity", "lowercase", "zlib", "min_k"),
     columns=("timestamps", "metric", "state"),
     metrics=("auc", "tpr_at_5fpr"),
+    model="huggyllama/llama-7b",
     settings={"data.data": ("wikimia",)},
     small_settings={"data.data": ("embedded:dated",)},
     aliases=("fsd-t13",),

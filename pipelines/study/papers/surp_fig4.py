@@ -1,11 +1,6 @@
 """SURP paper (arXiv 2407.21248), Figure 4: AUC by entropy threshold ε_e and percentile k."""
 
-from itertools import product
-
-from pipelines.study.spec import DetectorSpec, Study, numbers
-
-ENTROPIES = tuple(step / 2 for step in range(1, 21))
-PERCENTILES = tuple(range(10, 101, 10))
+from pipelines.study.spec import SURP_GRID, DetectorSpec, Study, numbers
 
 PAPER = """
 allenai/OLMo-7B | dolma_book:middle | surp | surp entropy 2.5 k 100.0 | base auc .52
@@ -16,16 +11,15 @@ allenai/OLMo-7B | dolma_book:middle | surp | surp entropy 10.0 k 10.0 | base auc
 STUDY = Study(
     place="SURP, Figure 4",
     title="How sensitive is SURP to ε_e and k?",
-    detectors=tuple(
-        DetectorSpec("surp", {"entropy": entropy, "k": float(k)}) for entropy, k in product(ENTROPIES, PERCENTILES)
-    ),
+    detectors=tuple(DetectorSpec("surp", settings) for settings in SURP_GRID),
     rows=("entropy",),
     columns=("k",),
     states=("base",),
     figure="heat map",
     x="k",
     y="entropy",
-    settings={"data.data": ("wikimia:128",)},
+    model="allenai/OLMo-7B-hf",
+    needs="--data dolma_book:MEMBERS,NONMEMBERS,middle (two files, see docs/benchmarks.md)",
     note="The best cell is chosen on the tested texts themselves; pipelines.tune chooses on held-out texts.",
     paper=numbers(PAPER),
 )

@@ -1,7 +1,7 @@
 """SURP paper (arXiv 2407.21248), Table 3: seven domains of MIMIR."""
 
 from fsd.data.benchmarks import mimir
-from pipelines.study.spec import SMALL_FIELDS, Study, data_axis, numbers, with_defaults
+from pipelines.study.spec import SMALL_FIELDS, Study, data_axis, model_axis, numbers, surp_table
 
 PAPER = """
 EleutherAI/pythia-2.8b | mimir:wikipedia_(en)/ngram_7_0.2 | loss | - | base auc .663
@@ -84,38 +84,38 @@ EleutherAI/pythia-2.8b | mimir:pubmed_central/ngram_7_0.2 | neighbour | - | base
 EleutherAI/pythia-6.9b | mimir:pubmed_central/ngram_7_0.2 | neighbour | - | base auc .624
 EleutherAI/pythia-12b | mimir:pubmed_central/ngram_7_0.2 | neighbour | - | base auc .611
 EleutherAI/gpt-neo-2.7B | mimir:pubmed_central/ngram_7_0.2 | neighbour | - | base auc .625
-EleutherAI/pythia-2.8b | mimir:wikipedia_(en)/ngram_7_0.2 | min_k | - | base auc .657
-EleutherAI/pythia-6.9b | mimir:wikipedia_(en)/ngram_7_0.2 | min_k | - | base auc .679
-EleutherAI/pythia-12b | mimir:wikipedia_(en)/ngram_7_0.2 | min_k | - | base auc .695
-EleutherAI/gpt-neo-2.7B | mimir:wikipedia_(en)/ngram_7_0.2 | min_k | - | base auc .649
-EleutherAI/pythia-2.8b | mimir:github/ngram_7_0.2 | min_k | - | base auc .879
-EleutherAI/pythia-6.9b | mimir:github/ngram_7_0.2 | min_k | - | base auc .889
-EleutherAI/pythia-12b | mimir:github/ngram_7_0.2 | min_k | - | base auc .895
-EleutherAI/gpt-neo-2.7B | mimir:github/ngram_7_0.2 | min_k | - | base auc .872
-EleutherAI/pythia-2.8b | mimir:pile_cc/ngram_7_0.2 | min_k | - | base auc .547
-EleutherAI/pythia-6.9b | mimir:pile_cc/ngram_7_0.2 | min_k | - | base auc .562
-EleutherAI/pythia-12b | mimir:pile_cc/ngram_7_0.2 | min_k | - | base auc .563
-EleutherAI/gpt-neo-2.7B | mimir:pile_cc/ngram_7_0.2 | min_k | - | base auc .549
-EleutherAI/pythia-2.8b | mimir:pubmed_central/ngram_7_0.2 | min_k | - | base auc .781
-EleutherAI/pythia-6.9b | mimir:pubmed_central/ngram_7_0.2 | min_k | - | base auc .786
-EleutherAI/pythia-12b | mimir:pubmed_central/ngram_7_0.2 | min_k | - | base auc .787
-EleutherAI/gpt-neo-2.7B | mimir:pubmed_central/ngram_7_0.2 | min_k | - | base auc .796
-EleutherAI/pythia-2.8b | mimir:wikipedia_(en)/ngram_7_0.2 | surp | - | base auc .669
-EleutherAI/pythia-6.9b | mimir:wikipedia_(en)/ngram_7_0.2 | surp | - | base auc .688
-EleutherAI/pythia-12b | mimir:wikipedia_(en)/ngram_7_0.2 | surp | - | base auc .702
-EleutherAI/gpt-neo-2.7B | mimir:wikipedia_(en)/ngram_7_0.2 | surp | - | base auc .660
-EleutherAI/pythia-2.8b | mimir:github/ngram_7_0.2 | surp | - | base auc .881
-EleutherAI/pythia-6.9b | mimir:github/ngram_7_0.2 | surp | - | base auc .890
-EleutherAI/pythia-12b | mimir:github/ngram_7_0.2 | surp | - | base auc .896
-EleutherAI/gpt-neo-2.7B | mimir:github/ngram_7_0.2 | surp | - | base auc .874
-EleutherAI/pythia-2.8b | mimir:pile_cc/ngram_7_0.2 | surp | - | base auc .553
-EleutherAI/pythia-6.9b | mimir:pile_cc/ngram_7_0.2 | surp | - | base auc .564
-EleutherAI/pythia-12b | mimir:pile_cc/ngram_7_0.2 | surp | - | base auc .571
-EleutherAI/gpt-neo-2.7B | mimir:pile_cc/ngram_7_0.2 | surp | - | base auc .556
-EleutherAI/pythia-2.8b | mimir:pubmed_central/ngram_7_0.2 | surp | - | base auc .789
-EleutherAI/pythia-6.9b | mimir:pubmed_central/ngram_7_0.2 | surp | - | base auc .793
-EleutherAI/pythia-12b | mimir:pubmed_central/ngram_7_0.2 | surp | - | base auc .793
-EleutherAI/gpt-neo-2.7B | mimir:pubmed_central/ngram_7_0.2 | surp | - | base auc .805
+EleutherAI/pythia-2.8b | mimir:wikipedia_(en)/ngram_7_0.2 | min_k | best of grid | base auc .657
+EleutherAI/pythia-6.9b | mimir:wikipedia_(en)/ngram_7_0.2 | min_k | best of grid | base auc .679
+EleutherAI/pythia-12b | mimir:wikipedia_(en)/ngram_7_0.2 | min_k | best of grid | base auc .695
+EleutherAI/gpt-neo-2.7B | mimir:wikipedia_(en)/ngram_7_0.2 | min_k | best of grid | base auc .649
+EleutherAI/pythia-2.8b | mimir:github/ngram_7_0.2 | min_k | best of grid | base auc .879
+EleutherAI/pythia-6.9b | mimir:github/ngram_7_0.2 | min_k | best of grid | base auc .889
+EleutherAI/pythia-12b | mimir:github/ngram_7_0.2 | min_k | best of grid | base auc .895
+EleutherAI/gpt-neo-2.7B | mimir:github/ngram_7_0.2 | min_k | best of grid | base auc .872
+EleutherAI/pythia-2.8b | mimir:pile_cc/ngram_7_0.2 | min_k | best of grid | base auc .547
+EleutherAI/pythia-6.9b | mimir:pile_cc/ngram_7_0.2 | min_k | best of grid | base auc .562
+EleutherAI/pythia-12b | mimir:pile_cc/ngram_7_0.2 | min_k | best of grid | base auc .563
+EleutherAI/gpt-neo-2.7B | mimir:pile_cc/ngram_7_0.2 | min_k | best of grid | base auc .549
+EleutherAI/pythia-2.8b | mimir:pubmed_central/ngram_7_0.2 | min_k | best of grid | base auc .781
+EleutherAI/pythia-6.9b | mimir:pubmed_central/ngram_7_0.2 | min_k | best of grid | base auc .786
+EleutherAI/pythia-12b | mimir:pubmed_central/ngram_7_0.2 | min_k | best of grid | base auc .787
+EleutherAI/gpt-neo-2.7B | mimir:pubmed_central/ngram_7_0.2 | min_k | best of grid | base auc .796
+EleutherAI/pythia-2.8b | mimir:wikipedia_(en)/ngram_7_0.2 | surp | best of grid | base auc .669
+EleutherAI/pythia-6.9b | mimir:wikipedia_(en)/ngram_7_0.2 | surp | best of grid | base auc .688
+EleutherAI/pythia-12b | mimir:wikipedia_(en)/ngram_7_0.2 | surp | best of grid | base auc .702
+EleutherAI/gpt-neo-2.7B | mimir:wikipedia_(en)/ngram_7_0.2 | surp | best of grid | base auc .660
+EleutherAI/pythia-2.8b | mimir:github/ngram_7_0.2 | surp | best of grid | base auc .881
+EleutherAI/pythia-6.9b | mimir:github/ngram_7_0.2 | surp | best of grid | base auc .890
+EleutherAI/pythia-12b | mimir:github/ngram_7_0.2 | surp | best of grid | base auc .896
+EleutherAI/gpt-neo-2.7B | mimir:github/ngram_7_0.2 | surp | best of grid | base auc .874
+EleutherAI/pythia-2.8b | mimir:pile_cc/ngram_7_0.2 | surp | best of grid | base auc .553
+EleutherAI/pythia-6.9b | mimir:pile_cc/ngram_7_0.2 | surp | best of grid | base auc .564
+EleutherAI/pythia-12b | mimir:pile_cc/ngram_7_0.2 | surp | best of grid | base auc .571
+EleutherAI/gpt-neo-2.7B | mimir:pile_cc/ngram_7_0.2 | surp | best of grid | base auc .556
+EleutherAI/pythia-2.8b | mimir:pubmed_central/ngram_7_0.2 | surp | best of grid | base auc .789
+EleutherAI/pythia-6.9b | mimir:pubmed_central/ngram_7_0.2 | surp | best of grid | base auc .793
+EleutherAI/pythia-12b | mimir:pubmed_central/ngram_7_0.2 | surp | best of grid | base auc .793
+EleutherAI/gpt-neo-2.7B | mimir:pubmed_central/ngram_7_0.2 | surp | best of grid | base auc .805
 EleutherAI/pythia-2.8b | mimir:arxiv/ngram_7_0.2 | loss | - | base auc .780
 EleutherAI/pythia-6.9b | mimir:arxiv/ngram_7_0.2 | loss | - | base auc .791
 EleutherAI/pythia-12b | mimir:arxiv/ngram_7_0.2 | loss | - | base auc .795
@@ -176,40 +176,47 @@ EleutherAI/pythia-2.8b | mimir:hackernews/ngram_7_0.2 | neighbour | - | base auc
 EleutherAI/pythia-6.9b | mimir:hackernews/ngram_7_0.2 | neighbour | - | base auc .531
 EleutherAI/pythia-12b | mimir:hackernews/ngram_7_0.2 | neighbour | - | base auc .570
 EleutherAI/gpt-neo-2.7B | mimir:hackernews/ngram_7_0.2 | neighbour | - | base auc .545
-EleutherAI/pythia-2.8b | mimir:arxiv/ngram_7_0.2 | min_k | - | base auc .752
-EleutherAI/pythia-6.9b | mimir:arxiv/ngram_7_0.2 | min_k | - | base auc .767
-EleutherAI/pythia-12b | mimir:arxiv/ngram_7_0.2 | min_k | - | base auc .778
-EleutherAI/gpt-neo-2.7B | mimir:arxiv/ngram_7_0.2 | min_k | - | base auc .760
-EleutherAI/pythia-2.8b | mimir:dm_mathematics/ngram_7_0.2 | min_k | - | base auc .926
-EleutherAI/pythia-6.9b | mimir:dm_mathematics/ngram_7_0.2 | min_k | - | base auc .925
-EleutherAI/pythia-12b | mimir:dm_mathematics/ngram_7_0.2 | min_k | - | base auc .924
-EleutherAI/gpt-neo-2.7B | mimir:dm_mathematics/ngram_7_0.2 | min_k | - | base auc .933
-EleutherAI/pythia-2.8b | mimir:hackernews/ngram_7_0.2 | min_k | - | base auc .582
-EleutherAI/pythia-6.9b | mimir:hackernews/ngram_7_0.2 | min_k | - | base auc .592
-EleutherAI/pythia-12b | mimir:hackernews/ngram_7_0.2 | min_k | - | base auc .605
-EleutherAI/gpt-neo-2.7B | mimir:hackernews/ngram_7_0.2 | min_k | - | base auc .572
-EleutherAI/pythia-2.8b | mimir:arxiv/ngram_7_0.2 | surp | - | base auc .784
-EleutherAI/pythia-6.9b | mimir:arxiv/ngram_7_0.2 | surp | - | base auc .793
-EleutherAI/pythia-12b | mimir:arxiv/ngram_7_0.2 | surp | - | base auc .798
-EleutherAI/gpt-neo-2.7B | mimir:arxiv/ngram_7_0.2 | surp | - | base auc .791
-EleutherAI/pythia-2.8b | mimir:dm_mathematics/ngram_7_0.2 | surp | - | base auc .942
-EleutherAI/pythia-6.9b | mimir:dm_mathematics/ngram_7_0.2 | surp | - | base auc .942
-EleutherAI/pythia-12b | mimir:dm_mathematics/ngram_7_0.2 | surp | - | base auc .936
-EleutherAI/gpt-neo-2.7B | mimir:dm_mathematics/ngram_7_0.2 | surp | - | base auc .945
-EleutherAI/pythia-2.8b | mimir:hackernews/ngram_7_0.2 | surp | - | base auc .606
-EleutherAI/pythia-6.9b | mimir:hackernews/ngram_7_0.2 | surp | - | base auc .614
-EleutherAI/pythia-12b | mimir:hackernews/ngram_7_0.2 | surp | - | base auc .624
-EleutherAI/gpt-neo-2.7B | mimir:hackernews/ngram_7_0.2 | surp | - | base auc .594
+EleutherAI/pythia-2.8b | mimir:arxiv/ngram_7_0.2 | min_k | best of grid | base auc .752
+EleutherAI/pythia-6.9b | mimir:arxiv/ngram_7_0.2 | min_k | best of grid | base auc .767
+EleutherAI/pythia-12b | mimir:arxiv/ngram_7_0.2 | min_k | best of grid | base auc .778
+EleutherAI/gpt-neo-2.7B | mimir:arxiv/ngram_7_0.2 | min_k | best of grid | base auc .760
+EleutherAI/pythia-2.8b | mimir:dm_mathematics/ngram_7_0.2 | min_k | best of grid | base auc .926
+EleutherAI/pythia-6.9b | mimir:dm_mathematics/ngram_7_0.2 | min_k | best of grid | base auc .925
+EleutherAI/pythia-12b | mimir:dm_mathematics/ngram_7_0.2 | min_k | best of grid | base auc .924
+EleutherAI/gpt-neo-2.7B | mimir:dm_mathematics/ngram_7_0.2 | min_k | best of grid | base auc .933
+EleutherAI/pythia-2.8b | mimir:hackernews/ngram_7_0.2 | min_k | best of grid | base auc .582
+EleutherAI/pythia-6.9b | mimir:hackernews/ngram_7_0.2 | min_k | best of grid | base auc .592
+EleutherAI/pythia-12b | mimir:hackernews/ngram_7_0.2 | min_k | best of grid | base auc .605
+EleutherAI/gpt-neo-2.7B | mimir:hackernews/ngram_7_0.2 | min_k | best of grid | base auc .572
+EleutherAI/pythia-2.8b | mimir:arxiv/ngram_7_0.2 | surp | best of grid | base auc .784
+EleutherAI/pythia-6.9b | mimir:arxiv/ngram_7_0.2 | surp | best of grid | base auc .793
+EleutherAI/pythia-12b | mimir:arxiv/ngram_7_0.2 | surp | best of grid | base auc .798
+EleutherAI/gpt-neo-2.7B | mimir:arxiv/ngram_7_0.2 | surp | best of grid | base auc .791
+EleutherAI/pythia-2.8b | mimir:dm_mathematics/ngram_7_0.2 | surp | best of grid | base auc .942
+EleutherAI/pythia-6.9b | mimir:dm_mathematics/ngram_7_0.2 | surp | best of grid | base auc .942
+EleutherAI/pythia-12b | mimir:dm_mathematics/ngram_7_0.2 | surp | best of grid | base auc .936
+EleutherAI/gpt-neo-2.7B | mimir:dm_mathematics/ngram_7_0.2 | surp | best of grid | base auc .945
+EleutherAI/pythia-2.8b | mimir:hackernews/ngram_7_0.2 | surp | best of grid | base auc .606
+EleutherAI/pythia-6.9b | mimir:hackernews/ngram_7_0.2 | surp | best of grid | base auc .614
+EleutherAI/pythia-12b | mimir:hackernews/ngram_7_0.2 | surp | best of grid | base auc .624
+EleutherAI/gpt-neo-2.7B | mimir:hackernews/ngram_7_0.2 | surp | best of grid | base auc .594
 """
 """Printed in SURP (arXiv 2407.21248), Table 3; see `spec.numbers`."""
 
 STUDY = Study(
     place="SURP, Table 3",
     title="Do surprising tokens reveal members in the domains of the Pile?",
-    axes=(data_axis(*(f"mimir:{domain}/ngram_7_0.2" for domain in mimir.DOMAINS), small=SMALL_FIELDS),),
-    detectors=with_defaults("loss", "lowercase", "zlib", "min_k", "min_k_pp", "surp"),
+    axes=(
+        model_axis(
+            "EleutherAI/pythia-2.8b", "EleutherAI/pythia-6.9b", "EleutherAI/pythia-12b", "EleutherAI/gpt-neo-2.7B"
+        ),
+        data_axis(*(f"mimir:{domain}/ngram_7_0.2" for domain in mimir.DOMAINS), small=SMALL_FIELDS),
+    ),
+    detectors=surp_table(),
+    rows=("model", "detector"),
     columns=("data",),
     states=("base",),
+    needs="--reference-model for reference, one for each model, and --neighbour-model for neighbour",
     note="At the small scale the domains are fields of the embedded corpus, of about 80 to 130 texts each.",
     paper=numbers(PAPER),
 )

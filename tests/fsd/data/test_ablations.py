@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsd.data.ablations import fine_tuning_set, mix, retime, take_unseen, truncate
+from fsd.data.ablations import add_unseen, fine_tuning_set, retime, take_unseen, truncate
 from fsd.data.documents import Document
 from fsd.data.splitting import Split, split
 from fsd.errors import UsageError
@@ -90,23 +90,21 @@ def test_the_papers_own_split_is_the_set_of_non_members() -> None:
 PARTS = Split(tuple(singles(0, 10)), (), tuple(singles(2, 2, "t")))
 
 
-def test_mix_keeps_the_number_of_unseen_texts() -> None:
+def test_unseen_texts_of_another_domain_join_or_replace_the_own_ones() -> None:
     foreign = [replace(d, member=None) for d in singles(0, 12, "f")]
-    for share, count in ((0, 0), (0.3, 3), (1, 10)):
-        got = mix(PARTS, foreign, share)
-        assert [d.source[0] for d in got.unseen] == ["a"] * (10 - count) + ["f"] * count
+    for own, names in ((True, "a" * 10 + "f" * 12), (False, "f" * 12)):
+        got = add_unseen(PARTS, foreign, own=own)
+        assert "".join(d.source[0] for d in got.unseen) == names
         assert got[1:] == PARTS[1:]
         assert all(d.member is False for d in got.unseen)
-    assert mix(PARTS, foreign, 0) == PARTS
-    assert mix(PARTS, foreign, 0.5, seed=1) == mix(PARTS, foreign, 0.5, seed=1)
-    assert mix(PARTS, foreign, 0.5, seed=1) != mix(PARTS, foreign, 0.5, seed=2)
 
 
-def test_mix_takes_no_foreign_text_of_a_test_family() -> None:
-    foreign = [*singles(0, 5, "f"), Document("t1 b1", False)]
-    assert all(d.text != "t1 b1" for seed in range(9) for d in mix(PARTS, foreign, 0.5, seed=seed).unseen)
-    with pytest.raises(UsageError, match=r"at least 6 that share nothing .*; got 5 of 6"):
-        mix(PARTS, foreign, 0.6)
+def test_no_text_of_a_tested_family_is_trained_on() -> None:
+    related = Document("t1 b1", False)
+    foreign = [*singles(0, 5, "f"), related]
+    assert [d.text for d in add_unseen(PARTS, foreign, own=False).unseen] == [d.text for d in foreign[:5]]
+    with pytest.raises(UsageError, match="none of 1 is left"):
+        add_unseen(PARTS, [related], own=True)
 
 
 def test_take_unseen_is_nested() -> None:
@@ -126,8 +124,7 @@ def test_take_unseen_is_nested() -> None:
         (lambda: retime([], "drop"), "keep, delete or replace; got 'drop'"),
         (lambda: fine_tuning_set(singles(9, 9), "both"), "non, mem or all; got 'both'"),
         (lambda: fine_tuning_set(singles(1, 30), "mem", scheme="paper", share=0.1), "holds no mem text"),
-        (lambda: mix(PARTS, [], 1.5), "from 0 to 1; got 1.5"),
-        (lambda: mix(PARTS, singles(1, 1), 0.5), "must be non-members; 1 of 2 are members"),
+        (lambda: add_unseen(PARTS, singles(1, 1), own=True), "must be non-members; 1 of 2 are members"),
         (lambda: take_unseen(PARTS, 11), "from 0 to 10; got 11"),
     ],
 )

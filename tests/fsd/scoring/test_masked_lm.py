@@ -11,49 +11,12 @@ import torch
 from fsd.errors import UsageError
 from fsd.scoring.masked_lm import MaskedModel, mask_proposals
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "a", "mat", "dog", "ran"]
-WORDS += ["##s", "paris", ",", ".", "!", "old"]
 TEXT = "The  cat,\tsat on a mat!\n\nParis DOG cats  ran. " * 3
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
-
-    pieces = Tokenizer(models.WordPiece({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    pieces.normalizer = normalizers.BertNormalizer(lowercase=True)
-    pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    pieces.decoder = decoders.WordPiece()
-    pieces.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=pieces,
-        unk_token="[UNK]",
-        pad_token="[PAD]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-    )
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(WORDS),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=16,
-    )
-    place = tmp_path_factory.mktemp("masked")
-    BertForMaskedLM(config).save_pretrained(place)
-    tokenizer.save_pretrained(place)
-    return place
-
-
-@pytest.fixture(scope="module")
-def masked(folder: Path) -> MaskedModel:
-    return MaskedModel(str(folder), device="cpu")
+def masked(masked_lm: Path) -> MaskedModel:
+    return MaskedModel(str(masked_lm), device="cpu")
 
 
 def propose(masked: MaskedModel, text: str, **settings: Any) -> Any:
@@ -76,6 +39,7 @@ def test_whole_words_of_every_window_are_swapped_in_their_case(masked: MaskedMod
 
 def test_without_dropout_the_weight_is_the_models_probability_without_the_original(masked: MaskedModel) -> None:
     x = torch.tensor([masked.tokenizer("a cat sat")["input_ids"]])
+    cat, dog = masked.tokenizer.convert_tokens_to_ids(["cat", "dog"])
     with torch.inference_mode():
         p = masked.network(x).logits[0, 2].softmax(-1)
 
@@ -83,7 +47,7 @@ def test_without_dropout_the_weight_is_the_models_probability_without_the_origin
         proposal.word: proposal.weight for proposal in propose(masked, "a cat sat", dropout=0.0) if proposal.begin == 2
     }
 
-    assert weights["dog"] == pytest.approx(float(p[WORDS.index("dog")] / (1 - p[WORDS.index("cat")])), abs=1e-6)
+    assert weights["dog"] == pytest.approx(float(p[dog] / (1 - p[cat])), abs=1e-6)
 
 
 def test_neighbours_differ_in_one_word_and_keep_the_rest(masked: MaskedModel) -> None:
@@ -100,8 +64,8 @@ def test_a_text_without_words_is_its_own_neighbour(masked: MaskedModel) -> None:
     assert propose(masked, "") == []
 
 
-def test_a_model_never_runs_code_of_its_own(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Path(shutil.copytree(folder, tmp_path / "own"))
+def test_a_model_never_runs_code_of_its_own(masked_lm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Path(shutil.copytree(masked_lm, tmp_path / "own"))
     config = json.loads((own / "config.json").read_text())
     config |= {"model_type": "own", "auto_map": {"AutoConfig": "code.Config", "AutoModelForMaskedLM": "code.Model"}}
     (own / "config.json").write_text(json.dumps(config))

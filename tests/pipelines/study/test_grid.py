@@ -59,6 +59,15 @@ def test_each_model_has_its_own_table_and_reference_model_or_all_share_one():
     assert given((), ()) == {(name, None, None) for name in names}
 
 
+def test_the_papers_model_is_used_at_full_scale_unless_another_is_given():
+    def model(**more):
+        return plan("fsd-t6", spec.read("fsd-t6"), StudyConfig(**more))[0].config.model.model
+
+    assert model(scale="full") == "huggyllama/llama-7b"
+    assert model(scale="full", model=("a/b",)) == model(model=("a/b",)) == "a/b"
+    assert model() == "embedded"
+
+
 def test_folders_of_the_same_name_are_different_models(tmp_path):
     folders = tuple(str(tmp_path / parent / "model") for parent in "ab")
     for folder in folders:
@@ -80,12 +89,12 @@ def test_another_model_defaults_to_the_published_benchmark():
 @pytest.mark.parametrize(
     ("name", "config", "message"),
     [
-        ("fsd-t6", StudyConfig(scale="full"), "must have a model: give --model ID"),
+        ("dcpdd-fig2", StudyConfig(scale="full"), "must have a model: give --model ID"),
         ("fsd-t6", StudyConfig(model=("a", "b")), "must have one --model; got a, b"),
         ("fsd-t6", StudyConfig(other=("a",)), "other must be given only to a study with foreign texts"),
         ("fsd-t15", StudyConfig(model=("a",), data=("f",)), "give --other FILE"),
         ("dcpdd-t4", StudyConfig(model=("a",), data=("f",)), "give --frequencies FILE FILE"),
-        ("dcpdd-t5", StudyConfig(frequencies=("a", "b")), "must have one --frequencies; got a, b"),
+        ("dcpdd-fig2", StudyConfig(frequencies=("a", "b")), "must have one --frequencies; got a, b"),
         (
             "dcpdd-t2",
             StudyConfig(scale="full", frequencies=("a", "b", "c")),

@@ -57,7 +57,7 @@ def ran(monkeypatch):
         }
         numbers = {**cells._sizes(prepared.parts), **aucs}
         run.log_metrics(numbers)
-        return numbers, {}
+        return numbers, {}, {}
 
     monkeypatch.setattr(cells, "compute", compute)
     return names
@@ -148,7 +148,8 @@ def test_the_table_shows_the_metrics_of_the_scores(here, config, capsys):
     shown = capsys.readouterr().out
     (parent,) = parents()
     table = pd.read_csv(tracking.fetch_artifact(parent.id, "table.csv"))
-    assert list(table.columns) == ["detector", "base", "FSD · AdaLoRA", "FSD · IA3", "FSD · LoRA"]
+    states = ("base", "FSD · AdaLoRA", "FSD · IA3", "FSD · LoRA")
+    assert list(table.columns) == ["detector", *(f"{m} · {state}" for m in ("AUC", "TPR@5%FPR") for state in states)]
     assert shown.strip() == tracking.fetch_artifact(parent.id, "table.md").read_text().strip()
     assert tracking.fetch_artifact(parent.id, "figure.png").read_bytes().startswith(b"\x89PNG")
     frames = {}
@@ -159,8 +160,8 @@ def test_the_table_shows_the_metrics_of_the_scores(here, config, capsys):
         for row in table.to_dict("records"):
             name = row["detector"]
             base, fsd = (metrics.auc(frame["label"] == 1, frame[f"{name}.{state}"]) for state in ("base", "fsd"))
-            assert row["base"] == pytest.approx(base, abs=1e-4)
-            assert row[f"FSD · {method}"] == pytest.approx(fsd, abs=1e-4)
+            assert row["AUC · base"] == pytest.approx(base, abs=1e-4)
+            assert row[f"AUC · FSD · {method}"] == pytest.approx(fsd, abs=1e-4)
     first, second = list(frames.values())[:2]
     assert first["perplexity.base"].tolist() == second["perplexity.base"].tolist()
     assert first["perplexity.fsd"].tolist() != second["perplexity.fsd"].tolist()
@@ -178,6 +179,52 @@ def test_a_study_of_base_scores_trains_nothing(here, config, monkeypatch, capsys
     table = pd.read_csv(tracking.fetch_artifact(parent.id, "table.csv"), index_col="entropy")
     assert table.shape == (20, 10)
     assert table.loc[2.0, "40"] == pytest.approx(cell.metrics["auc/surp entropy 2.0 k 40.0.base"], abs=1e-4)
+
+
+def test_the_best_of_a_grid_is_chosen_on_the_tested_texts(here, tiny, texts, capsys):
+    config = StudyConfig("surp-t3", model=(str(tiny),), data=(texts,))
+    main(config)
+    shown = capsys.readouterr().out
+    (cell,) = cells_in()
+    setting = json.loads(cell.tags["chosen"])["surp best of grid"].removeprefix("surp ")
+    assert f"surp best of grid: of 200 settings, {BEST_OF}. Chosen in the cells: {setting} (1)." in shown
+    assert cell.metrics["auc/surp best of grid.base"] > cell.metrics["auc/surp.base"]
+    main(config)
+    assert capsys.readouterr().out == shown  # the choice is stored with the cell
+
+
+def test_of_a_grid_only_the_best_on_the_test_texts_is_kept():
+    columns = {"split": ["test"] * 4 + ["validation"], "label": [1, 1, 0, 0, 0], "loss.base": [0.0] * 5}
+    scores = pd.DataFrame({**columns, "a.base": [1, 0, 1, 0, 0], "b.base": [2, 1, 1, 0, 9], "c.base": [0, 0, 1, 1, 0]})
+    kept, chosen = cells._best_of_grids(scores, {"best": ("a", "b", "c"), "none": ("d",)})
+    assert chosen == {"best": "b"}
+    assert list(kept) == ["split", "label", "loss.base", "best.base"]
+    assert kept["best.base"].tolist() == [2, 1, 1, 0, 9]
+
+
+BEST_OF = "the one with the highest AUC on the tested texts themselves, as in the paper, so that it is too high"
+
+
+def test_reference_and_neighbour_have_rows_where_their_models_are_given(here, tiny, masked_lm, tmp_path):
+    file = tmp_path / "common.jsonl"
+    rows = [{"text": f"the cat sat on {n} mat {n * 7} ran {n * n} dog {n + 50}", "label": n % 2} for n in range(24)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"reference_model": (str(tiny),), "neighbour_model": str(masked_lm)}
+    main(StudyConfig("surp-t3", model=(str(tiny),), data=(str(file),), **given))
+    main(StudyConfig("surp-t3", model=(str(tiny),), data=(str(file),)))
+    newest, first = parents()
+    rows = [pd.read_csv(tracking.fetch_artifact(run.id, "table.csv"))["detector"] for run in (first, newest)]
+    assert set(rows[0]) - set(rows[1]) == {"reference", "neighbour"}
+
+
+def test_the_plan_is_printed_and_nothing_is_run(here, ran, capsys):
+    main(StudyConfig("fsd-t1", scale="full", split="paper", plan=True))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "fsd-t1: FSD, Table 1. 10 cells"
+    assert lines[1] == (
+        "  wikimia, EleutherAI/gpt-j-6b: model EleutherAI/gpt-j-6b; data wikimia; split paper, unseen 0.3"
+    )
+    assert (len(lines), ran, parents()) == (11, [], [])
 
 
 @pytest.fixture
@@ -202,7 +249,7 @@ def test_models_with_different_tokenizers_have_their_own_tables(here, texts, two
     (parent,) = parents()
     cells = pd.read_csv(tracking.fetch_artifact(parent.id, "cells.csv"))
     computed = cells[cells["metric"] == "AUC"].groupby("model")["detector"].agg(set)
-    detectors = {detector.name for detector in spec.read("dcpdd-t2").detectors}
+    detectors = {detector.shown for detector in spec.read("dcpdd-t2").detectors}
     assert computed.to_dict() == {"tiny": detectors, "second": detectors}
 
 
