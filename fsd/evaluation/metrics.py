@@ -204,22 +204,25 @@ def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float) -> float:
 
 
 def best_threshold(labels: ArrayLike, scores: ArrayLike) -> float:
-    """The ε that maximises accuracy when score ≥ ε means member (FSD §3.2).
+    """The ε that maximises accuracy when score ≥ ε means member (FSD §3.2), the first of `best_thresholds`."""
+    return float(best_thresholds(labels, scores)[0])
 
-    It is half-way between two neighbouring scores, so that it does not depend on a single text. Among equally accurate
-    thresholds the highest wins, so that fewer texts are called members. If calling every text a member is best, it is
-    the lowest score itself; if calling none is best, the next number above the highest score.
+
+def best_thresholds(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
+    """(K,) all ε that maximise accuracy when score ≥ ε means member, one between any two distinct scores, falling.
+
+    Each is half-way between two neighbouring scores, so that it does not depend on a single text. The highest comes
+    first, at which the fewest texts are called members. If calling every text a member is best, it is the lowest score
+    itself; if calling none is best, the next number above the highest score.
     """
     member, values = _checked(labels, scores)
     alarms, hits, scores_down = roc(member, values)
-    right = hits * member.sum() + (1 - alarms) * (~member).sum()
-    at = int(np.argmax(np.round(right)))
-    if at == 0:
-        return float(np.nextafter(scores_down[1], np.inf))
-    if at == scores_down.size - 1:
-        return float(scores_down[at])
-    middle = (scores_down[at] + scores_down[at + 1]) / 2
-    return float(middle if middle > scores_down[at + 1] else scores_down[at])
+    right = np.round(hits * member.sum() + (1 - alarms) * (~member).sum())
+    below = np.append(scores_down[1:], scores_down[-1])
+    middle = (scores_down + below) / 2
+    thresholds = np.where(middle > below, middle, scores_down)
+    thresholds[0] = np.nextafter(scores_down[1], np.inf)
+    return thresholds[right == right.max()]
 
 
 def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None = None) -> dict[str, Estimate]:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from fsd.evaluation.intervals import Bootstrap, Estimate
-from fsd.evaluation.metrics import compare
+from fsd.evaluation.metrics import best_thresholds, compare
 from pipelines.study.cells import SCORES, CellResult
 from pipelines.study.grid import label
 from pipelines.study.spec import BEST, DATA, MODEL, DetectorSpec, Study
@@ -91,10 +91,15 @@ def _paired_tests(study: Study, results: Sequence[CellResult]) -> list[dict[str,
 
 def read_scores(result: CellResult) -> pd.DataFrame:
     """Scores of a cell's test texts: label, group, and one column per detector and state."""
+    frame = _all_scores(result)
+    return frame[frame["split"] == "test"].reset_index(drop=True)
+
+
+def _all_scores(result: CellResult) -> pd.DataFrame:
+    """Scores of a cell's validation and test texts."""
     from fsd import tracking
 
-    frame = pd.read_parquet(tracking.fetch_artifact(result.run_id, SCORES))
-    return frame[frame["split"] == "test"].reset_index(drop=True)
+    return pd.read_parquet(tracking.fetch_artifact(result.run_id, SCORES))
 
 
 def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
@@ -168,6 +173,7 @@ def _notes(study: Study, results: Sequence[CellResult], table: pd.DataFrame, has
     notes = [f"Model: {', '.join(models)}. Texts: {'; '.join(data)}; {_range(tested)} test texts, seed {seed}."]
     notes += dict.fromkeys(f"{remark}." for result in results for remark in remarks(result.cell))
     notes += _split_notes(study, results)
+    notes += _threshold_notes(study, results) if "accuracy" in study.metrics else []
     if has_intervals:
         notes.append("In brackets: 95 % bootstrap intervals, resampled by groups of related texts.")
     blind = sorted({round(r.metrics["audit/blind_auc"], 2) for r in results if "audit/blind_auc" in r.metrics})
@@ -218,6 +224,28 @@ def _split_notes(study: Study, results: Sequence[CellResult]) -> list[str]:
         "may be in two parts",
     }
     return [f"Split {'; '.join(how[scheme] for scheme in sorted(schemes))}. Texts: {', '.join(sizes)}."]
+
+
+def _threshold_notes(study: Study, results: Sequence[CellResult]) -> list[str]:
+    """How many texts set the thresholds of the accuracy, and what other, equally good thresholds would give."""
+    if not all(result.metrics["texts/validation"] for result in results):
+        return ["No validation texts: the accuracy is at the best threshold on the tested texts themselves."]
+    widest = (0.0, "")
+    for result, spec, state in itertools.product(results, study.detectors, study.states):
+        frame, column = _all_scores(result), f"{spec.key}.{state}"
+        if column not in frame:
+            continue
+        held, test = (frame[frame["split"] == part] for part in ("validation", "test"))
+        thresholds = best_thresholds(held["label"] == 1, held[column])
+        accuracies = [float(((test[column] >= each) == (test["label"] == 1)).mean()) for each in thresholds]
+        low, high = (f"{end(accuracies):.2f}".replace("0.", ".", 1) for end in (min, max))
+        which = f"{len(thresholds)} thresholds of {spec.shown} ({STATES[state]}) are equally accurate there and give "
+        widest = max(widest, (max(accuracies) - min(accuracies), f"; {which}test accuracies from {low} to {high}"))
+    sizes = _range(sorted({int(result.metrics["texts/validation"]) for result in results}))
+    return [
+        f"The threshold of the accuracy is set by {sizes} validation texts, the highest of equally accurate ones"
+        f"{widest[1]}. The intervals leave this choice out."
+    ]
 
 
 def _range(values: Sequence[float]) -> str:

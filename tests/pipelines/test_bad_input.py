@@ -547,7 +547,7 @@ fsd-t6 surp-t1 → Unrecognized options: surp-t1
 fsd-t6 --seed -1 → seed must be at least 0 and below 2**32
 fsd-t6 --seed 4294967296 → seed must be at least 0 and below 2**32
 fsd-t6 --scale medium → scale must be one of
-fsd-t6 --scale full → study fsd-t6 in full must have a model: give --model ID
+dcpdd-fig2 --scale full → study dcpdd-fig2 in full must have a model: give --model ID
 fsd-t6 --domain '' → domain must not be blank
 fsd-t6 --domain LONG → domain must be 1 to 100 letters, digits, _, - and .
 fsd-t6 --model ./nowhere → cell AdaLoRA: dataset swj0419/WikiMIA must be on the hub
@@ -569,13 +569,13 @@ fsd-t6 --data {same_text.jsonl} → cell AdaLoRA: members and non-members must n
 fsd-t6 --other {good.jsonl} → other must be given only to a study with foreign texts
 fsd-t6 --frequencies a.npz b.npz → study fsd-t6 must have one --frequencies
 fsd-t15 --data {good.jsonl} → study fsd-t15 must have texts of another domain beside
-fsd-t15 --data {good.jsonl} --other nowhere.jsonl → cell half and half: data file must exist
+fsd-t15 --data {good.jsonl} --other nowhere.jsonl → cell good.jsonl, both domains: data file must exist
 dcpdd-t4 --model {tiny} --scale full → study dcpdd-t4 must have token-frequency tables to
 dcpdd-t5 --frequencies nowhere.npz → frequency table must be a file
 dcpdd-t5 --frequencies {folder.jsonl} → frequency table must be a file
 dcpdd-t5 --frequencies {good.jsonl} → frequency table must be a whole file made by
 dcpdd-t5 --frequencies LONG → names must have at most 255 bytes
-surp-t1 --scale full → study surp-t1 in full must have a model: give --model ID
+surp-t2 --scale full → cell allenai/OLMo-1B-hf, head: a study must have texts: give --data FILE
 fsd-t6 --epochs 0 → epochs must be greater than 0
 fsd-t6 --epochs -1 → epochs must be greater than 0
 fsd-t6 --learning-rate nan → learning-rate must be a finite number

@@ -168,3 +168,11 @@ def test_intervals_of_differences_cover_the_truth_and_agree_with_their_p_values(
 
     assert 0.93 <= np.mean([each.gain.low <= truth <= each.gain.high for each in found]) <= 0.97
     assert all((each.p < 0.05) == (not each.gain.low <= 0 <= each.gain.high) for each in found)
+
+
+def test_all_equally_accurate_thresholds_are_listed_from_the_highest_on():
+    labels, scores = [1, 0, 1, 0, 0], [5.0, 4.0, 3.0, 2.0, 1.0]
+    thresholds = metrics.best_thresholds(labels, scores)
+    assert thresholds.tolist() == [4.5, 2.5]  # four of five texts are on the right side of both
+    assert metrics.best_threshold(labels, scores) == 4.5
+    assert metrics.best_thresholds([0, 1], [2.0, 1.0]).tolist() == [np.nextafter(2.0, 3.0), 1.0]
