@@ -222,7 +222,7 @@ def best_thresholds(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
     middle = (scores_down + below) / 2
     thresholds = np.where(middle > below, middle, scores_down)
     thresholds[0] = np.nextafter(scores_down[1], np.inf)
-    return thresholds[right == right.max()]
+    return np.asarray(thresholds[right == right.max()], dtype=np.float64)
 
 
 def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None = None) -> dict[str, Estimate]:
