@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import Link, families, near_duplicates, words
-from fsd.data.splitting import Split
+from fsd.data.splitting import Split, without_later
 from fsd.errors import UsageError
 from fsd.evaluation.distribution_shift import Overlap, overlaps
 from fsd.evaluation.intervals import BoolArray, Bootstrap, Estimate, checked, percentiles
@@ -233,12 +233,14 @@ def controls(
 def audit(split: Split, *, seed: int = 0) -> Audit:
     """Everything that can be said about a benchmark without a model.
 
-    The controls compare the two sides that a detector is judged on: the labelled validation and test texts. Unseen
-    texts are on neither side, wherever they are from: a file of them may be of another kind or time, and those that
-    were drawn from the benchmark come from families without a member. Near-duplicates count as one group.
+    The controls compare the two sides that a detector is judged on: the labelled validation and test texts, without
+    later ones if there are contemporaries (see `fsd.data.splitting.without_later`). Unseen texts are on neither side,
+    wherever they are from: a file of them may be of another kind or time, and those that were drawn from the benchmark
+    come from families without a member. Near-duplicates count as one group.
     """
     leaked = leaks(split)
-    documents = [document for document in (*split.validation, *split.test) if document.member is not None]
+    judged = without_later(split)
+    documents = [document for document in (*judged.validation, *judged.test) if document.member is not None]
     texts, labels = [document.text for document in documents], [bool(document.member) for document in documents]
     family = families(documents)
     telling = telling_word(texts, np.array(labels, dtype=bool), np.array(family, dtype=np.int64), seed=seed)

@@ -17,12 +17,14 @@ class AuditSummary:
         auc: AUC of its FSD on the test texts.
         blind: AUC of the blind classifier; None if there is none.
         reason: why there is none.
+        contemporaries: whether the non-members are of the members' own period (see `fsd.evaluation.contrasts`).
     """
 
     detector: str
     auc: Estimate
     blind: Estimate | None
     reason: str = ""
+    contemporaries: bool = False
 
     @property
     def explains(self) -> bool:
@@ -32,6 +34,15 @@ class AuditSummary:
     @property
     def sentence(self) -> str:
         """The finding in one sentence."""
+        if self.explains or self.contemporaries:
+            return self._finding
+        return (
+            f"{self._finding}; that benchmark has no contemporaries (non-members of the members' own period), so texts "
+            "of that period which the model never read may be called members more often"
+        )
+
+    @property
+    def _finding(self) -> str:
         if self.blind is None:
             return f"no blind classifier could be trained on the adapter's benchmark ({self.reason})"
         reached = (
@@ -64,6 +75,7 @@ class AuditSummary:
                 auc=Estimate(*map(float, values["auc"])),
                 blind=None if blind is None else Estimate(*map(float, blind)),
                 reason=str(values["reason"]),
+                contemporaries=bool(values.get("contemporaries", False)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"audit must be JSON written by this program; got {error}") from error

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from fsd.evaluation.audit import Audit, explains
+from fsd.evaluation.contrasts import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER
 from fsd.evaluation.metrics import Row, by_key
 from fsd.evaluation.text_classifiers import Telling
 
@@ -25,6 +26,8 @@ def conclusions(
     - The lead over the placebo may be zero: the result is not evidence of membership.
     - The most telling word is named with its corrected p-value.
     - There is a lead, but the placebo is better than chance: only the lead can be due to membership.
+    - Without contemporaries, no lead is called membership; with them, the contrasts state what is familiarity with the
+      period and what is membership (see `fsd.evaluation.contrasts`).
 
     Args:
         audit: of the same split.
@@ -43,6 +46,7 @@ def conclusions(
     if rows:
         lines.append(_headline(best, rows, audit, on_validation))
         lines.append("" if never_saw else _placebo(best, rows))
+        lines.append(_contrasts(best, rows, never_saw=never_saw))
         lines.append(_gains(rows))
     elif audit.blind.auc is not None:
         lines.append(f"a blind classifier, which never sees the model, reaches {audit.blind.auc}")
@@ -118,9 +122,64 @@ def _placebo(best: str, rows: Rows) -> str:
     )
     if lead.low <= 0:
         return f"{start} may be zero: this result is not evidence of membership"
-    if control.low > 0.5:
-        return f"{start} is the most that can be due to membership"
-    return f"{start} does not come from the texts alone"
+    most = "is the most that can be due to membership" if control.low > 0.5 else "does not come from the texts alone"
+    if _within_period(best, rows):
+        return f"{start} {most}"
+    return f"{start} {most}; a placebo cannot exclude that it is familiarity with the members' period"
+
+
+def _within_period(best: str, rows: Rows) -> bool:
+    """Whether the non-members are contemporaries."""
+    return (best, "fsd", f"auc_{MEMBERSHIP.name}") in rows
+
+
+def _contrasts(best: str, rows: Rows, *, never_saw: bool) -> str:
+    """The contrasts and what follows from them, or what cannot be said without them."""
+    fsd = {one.name: row for one in CONTRASTS if (row := rows.get((best, "fsd", f"auc_{one.name}")))}
+    if len(fsd) == len(CONTRASTS):
+        return _three(best, rows, never_saw=never_saw)
+    missing = " and ".join(one.title for one in CONTRASTS if one.name not in fsd)
+    if MEMBERSHIP.name in fsd:
+        return (
+            "all non-members are contemporaries, of the members' own period, so that familiarity with the period "
+            f"cannot explain the result; {missing} cannot be compared: there are no later texts"
+        )
+    unknown = (
+        "without contemporaries (non-members of the members' own period) a separation may be familiarity with that "
+        "period; neither the blind classifier nor a placebo excludes this"
+    )
+    if WITH_LATER.name in fsd:
+        return f"{unknown}; {missing} cannot be compared: all non-members are later texts"
+    if never_saw or rows[best, "fsd", "auc"].low <= 0.5:
+        return ""
+    return f"{unknown}; a column period, or --cutoff DAY, shows which texts are contemporaries"
+
+
+def _three(best: str, rows: Rows, *, never_saw: bool) -> str:
+    numbers, fsd = [], {}
+    for one in CONTRASTS:
+        row = fsd[one] = rows[best, "fsd", f"auc_{one.name}"]
+        base = rows.get((best, "base", f"auc_{one.name}"))
+        before = f"{base.estimate}".partition(" ")[0] + " → " if base else ""
+        placebo = rows.get((best, "fsd", f"placebo_auc_{one.name}"))
+        beside = f" (placebo {placebo.estimate}".partition(" [")[0] + ")" if placebo else ""
+        numbers.append(f"{one.title} {before}{row.estimate}{beside}")
+    start = f"{best}{' base →' if before else ''} FSD: {', '.join(numbers)}"
+    if never_saw:
+        return start
+    lead = rows.get((best, "fsd", f"placebo_lead_{FAMILIARITY.name}"))
+    never_read = "contemporaries, which the model never read, are separated from later texts by"
+    if fsd[FAMILIARITY].low <= 0.5:
+        period = "no familiarity with the period was shown"
+    elif lead is None:
+        period = f"{never_read} familiarity with the period, or by a difference of the texts that a placebo would show"
+    elif lead.low > 0:
+        period = f"{never_read} familiarity with the period"
+    else:
+        period = f"{never_read} a difference of the texts, which the control model shows as well"
+    if fsd[MEMBERSHIP].low > 0.5:
+        return f"{start}; {period}; what can be due to membership is the separation within the period"
+    return f"{start}; {period}; within the period nothing was shown, so this is not evidence of membership"
 
 
 def _leaks(audit: Audit) -> list[str]:

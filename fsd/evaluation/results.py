@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from fsd.data import periods
 from fsd.data.documents import content_hash
 from fsd.data.near_duplicates import families
 from fsd.data.splitting import Split
@@ -20,6 +21,7 @@ from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.audit_summary import AuditSummary
 from fsd.evaluation.calibration import Calibration, calibrate
 from fsd.evaluation.conclusions import conclusions
+from fsd.evaluation.contrasts import CONTRASTS, kinds_in, measure_all
 from fsd.evaluation.intervals import Bootstrap
 from fsd.evaluation.metrics import METRICS, Row, auc, best_threshold, by_key, caveats, compare, estimates
 from fsd.scoring.deviation import Deviation
@@ -27,6 +29,8 @@ from fsd.token_stats import Scores
 from fsd.views import Detector
 
 STATES = ("base", "tuned", "fsd")
+WITH_ENDS = ("auc", *(f"auc_{contrast.name}" for contrast in CONTRASTS))
+"""Metrics whose intervals are tracked as well."""
 
 
 def evaluate(
@@ -94,7 +98,7 @@ def tracked(table: pd.DataFrame) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for row in by_key(table).values():
         name = f"{row.detector}.{row.state}" if row.state else row.detector
-        ends = {"_low": row.low, "_high": row.high} if row.metric == "auc" else {}
+        ends = {"_low": row.low, "_high": row.high} if row.metric in WITH_ENDS else {}
         values = {"": row.value, **ends, "_p": row.p, "_p_holm": row.p_holm}
         metrics |= {f"{row.metric}{end}/{name}": value for end, value in values.items() if not math.isnan(value)}
     return metrics
@@ -108,12 +112,15 @@ def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
         line = lines.setdefault(row.detector, {"detector": row.detector, **dict.fromkeys(columns)})
         if row.metric == "auc_gain":
             name, p_values = "gain", {"p": row.p, "p_holm": row.p_holm}
-        elif row.metric.startswith("placebo_"):
+        elif row.metric in ("placebo_auc", "placebo_lead"):
             name = row.metric.replace("placebo_auc", "placebo_fsd_auc")
             tested = {"placebo_lead_p": row.p, "placebo_lead_p_holm": row.p_holm}
             p_values = tested if row.metric == "placebo_lead" else {}
         elif row.metric in METRICS:
             name, p_values = f"{row.state}_{row.metric}", {}
+        elif row.metric.endswith(tuple(contrast.name for contrast in CONTRASTS)):
+            name = f"{row.state}_{row.metric}".strip("_")
+            p_values = {} if math.isnan(row.p) else {f"{name}_p": row.p, f"{name}_p_holm": row.p_holm}
         else:
             continue
         line |= {name: row.value, f"{name}_low": row.low, f"{name}_high": row.high, **p_values}
@@ -128,7 +135,8 @@ class Results:
     Attributes:
         parts: the split.
         scores: one row per validation and test text, as in scores.parquet (see `score_table`).
-        table: one row per number (see `evaluate`), on the test texts.
+        table: one row per number (see `evaluate`), on the test texts that membership is judged on, and those of the
+            contrasts that the periods of the texts allow (see `fsd.evaluation.contrasts`).
         audit: leaks, blind baseline, distribution shift between members and non-members.
         conclusions: what the numbers support, in plain words.
         remarks: detectors that were left out and why, and other remarks.
@@ -157,7 +165,23 @@ class Results:
     def audit_summary(self) -> AuditSummary:
         """What the audit says about the best detector."""
         auc = by_key(self.table)[self.best, "fsd", "auc"].estimate
-        return AuditSummary(self.best, auc, self.audit.blind.auc, self.audit.blind.reason)
+        contemporaries = bool((self.kind == periods.CONTEMPORARY).any())
+        return AuditSummary(self.best, auc, self.audit.blind.auc, self.audit.blind.reason, contemporaries)
+
+    @property
+    def kind(self) -> NDArray[np.str_]:
+        """(N,) kind of each scored text, see `fsd.data.periods.kinds`."""
+        return kinds_in(self.scores)
+
+    @property
+    def contrasts(self) -> bool:
+        """Whether there are contemporaries and later texts, so that all three contrasts were measured."""
+        return periods.has_both(self.kind)
+
+    @property
+    def judged(self) -> pd.DataFrame:
+        """The scored test texts that membership is judged on: without later texts, if there are contemporaries."""
+        return self.scores[(self.scores["split"] == "test").to_numpy() & periods.compared(self.kind)]
 
     def metrics(self) -> dict[str, float]:
         """Every number under the name that all runs share."""
@@ -165,8 +189,7 @@ class Results:
 
     def caveats(self) -> list[str]:
         """What the number of non-members in the test does not support (see `fsd.evaluation.metrics.caveats`)."""
-        test = self.scores[self.scores["split"] == "test"]
-        return caveats(test.loc[test["label"] == 0, "group"].nunique())
+        return caveats(self.judged.loc[self.judged["label"] == 0, "group"].nunique())
 
     def notes(self) -> list[str]:
         """The conclusions, and whatever was left out or replaced along the way, one line each."""
@@ -189,6 +212,10 @@ def judge(
 ) -> Results:
     """Metrics with intervals on the test texts, thresholds from validation, and every control beside them.
 
+    Where there are contemporaries and later texts (see `fsd.data.periods`), membership is judged on members and
+    contemporaries: all metrics, thresholds, the choice of the detector, its calibration and the audit. Later texts are
+    in the three contrasts alone, because they differ from members in more than membership.
+
     Args:
         parts: the split.
         deviation: scores of its validation texts and then its test texts.
@@ -202,31 +229,43 @@ def judge(
     family = families([*parts.validation, *parts.test])
     scores = score_table(parts, deviation, family)
     member, held = scores["label"].to_numpy(bool), len(parts.validation)
-    chosen_on = slice(held) if held else slice(None)
+    kind, is_test = kinds_in(scores), scores["split"].to_numpy() == "test"
+    compared = periods.compared(kind)
+    tested, chosen_on = compared & is_test, compared & ~is_test if held else compared
+    family_of = np.asarray(family)
+    control = placebo[1].fsd if placebo else {}
     measured = [column for column in map(str, scores) if column.endswith((".base", ".fsd"))]
     table = evaluate(
-        scores[held:],
-        member[held:],
-        family[held:],
+        scores[tested],
+        member[tested],
+        family_of[tested].tolist(),
         states=("base", "fsd"),
         thresholds={name: best_threshold(member[chosen_on], scores[name][chosen_on]) for name in measured},
-        placebo={name: column[held:] for name, column in placebo[1].fsd.items()} if placebo else None,
+        placebo={name: column[tested] for name, column in control.items()},
+        seed=seed,
+    )
+    contrasted = measure_all(
+        scores[is_test],
+        kind[is_test],
+        family_of[is_test].tolist(),
+        list(by_key(table).values()),
+        placebo={name: column[is_test] for name, column in control.items()},
         seed=seed,
     )
     chosen_by = {name: auc(member[chosen_on], column[chosen_on]) for name, column in deviation.fsd.items()}
     best = max(chosen_by, key=lambda name: chosen_by[name])
     if held:
         reported = chosen_by | dict(cross_validated or {})
-        validation = (Row(name, "fsd", "validation_auc", value) for name, value in reported.items())
-        table = _table([*by_key(table).values(), *validation])
+        contrasted += [Row(name, "fsd", "validation_auc", value) for name, value in reported.items()]
+    table = _table([*by_key(table).values(), *contrasted])
     audited = audit(parts, seed=seed)
     calibration = None
     if held:
         calibration = calibrate(
-            member[:held].tolist(),
-            {name: column[:held] for name, column in deviation.fsd.items()},
-            [document.text for document in parts.validation],
-            family[:held],
+            member[chosen_on].tolist(),
+            {name: column[chosen_on] for name, column in deviation.fsd.items()},
+            scores["text"][chosen_on].tolist(),
+            family_of[chosen_on].tolist(),
             detector=best,
             settings={detector.name: detector.settings for detector in detectors},
         )
@@ -252,6 +291,8 @@ def judge(
 def score_table(parts: Split, deviation: Deviation, family: Sequence[int]) -> pd.DataFrame:
     """One row per scored text: id, text, label, group, split, and every detector's base, tuned and FSD score.
 
+    A column `period` follows the split if the periods of the texts are known.
+
     Args:
         parts: the split; its validation texts come first, then its test texts.
         deviation: their scores, in the same order.
@@ -265,4 +306,6 @@ def score_table(parts: Split, deviation: Deviation, family: Sequence[int]) -> pd
         "group": [str(number) for number in family],
         "split": ["validation"] * len(parts.validation) + ["test"] * len(parts.test),
     }
+    if any(document.period for document in documents):
+        columns["period"] = [document.period for document in documents]
     return pd.concat([pd.DataFrame(columns), deviation.frame()], axis=1)

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fsd.errors import printable
+from fsd.evaluation.contrasts import CONTRASTS
 from fsd.evaluation.metrics import METRICS, by_key
 from fsd.evaluation.results import Results
 
@@ -40,8 +41,25 @@ def table(
         console.print(f"• {printable(note)}", highlight=False, markup=False, soft_wrap=True)
 
 
+def show_contrasts(results: Results) -> None:
+    """One table for each of the three contrasts, no wider than 80 columns."""
+    rows = by_key(results.table)
+    headings = ("detector", "base AUC", "FSD AUC", "gain", "Holm p")
+    for contrast in CONTRASTS:
+        lines = []
+        for (detector, state, metric), row in rows.items():
+            if (state, metric) == ("fsd", f"auc_{contrast.name}"):
+                base = rows.get((detector, "base", metric))
+                gain = rows.get((detector, "", f"auc_gain_{contrast.name}"))
+                change = (f"{gain.value:+.2f}", _p(gain.p_holm)) if gain else ("–", "–")
+                lines.append([detector, str(base.estimate) if base else "–", str(row.estimate), *change])
+        table(headings, lines, (), title=f"{contrast.title} ({contrast.meaning})")
+
+
 def show(results: Results) -> None:
-    """One table of detectors, and under it the conclusions."""
+    """One table of detectors, with those of the three contrasts above it if there are any, and the conclusions."""
+    if results.contrasts:
+        show_contrasts(results)
     rows = by_key(results.table)
     headings = ["detector", "base AUC [95 % CI]", "FSD AUC [95 % CI]", "gain", "Holm p"]
     both = [name for name, metric in METRICS.items() if metric.in_terminal and name != "auc"]
@@ -65,7 +83,7 @@ def show(results: Results) -> None:
             line.append(str(placebo.estimate).partition(" ")[0] if placebo else "–")
         lines.append(line)
     chosen = "validation" if results.parts.validation else "the test texts themselves"
-    title = f"{len(results.parts.test)} test texts, best on {chosen}: {results.best}"
+    title = f"{len(results.judged)} test texts, best on {chosen}: {results.best}"
     table(headings, lines, results.notes(), title=title)
 
 

@@ -10,12 +10,14 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
 from fsd.evaluation import metrics
+from fsd.evaluation.contrasts import CONTRASTS
 from fsd.evaluation.intervals import Estimate, conformal_band
 from fsd.token_stats import FloatArray, Scores
 
@@ -340,6 +342,18 @@ def curve(
     _finish(axis, x_name, y_name, title)
     axis.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
+
+
+def contrasts(table: pd.DataFrame) -> Figure:
+    """AUC of every detector in the three contrasts, one panel each, see `fsd.evaluation.contrasts`."""
+    rows = metrics.by_key(table)
+    panels: dict[str, dict[str, dict[str, Estimate]]] = {}
+    for contrast in CONTRASTS:
+        series = panels[f"{contrast.title}\n{contrast.meaning}"] = {"base": {}, "FSD": {}}
+        for (detector, state, metric), row in rows.items():
+            if metric == f"auc_{contrast.name}":
+                series["FSD" if state == "fsd" else "base"][detector] = row.estimate
+    return dots(panels, x_name="AUC", title="What the model knows: the texts, or their period?", chance=0.5)
 
 
 def dots(panels: Panels, *, x_name: str, title: str = "", chance: float | None = None) -> Figure:

@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from fsd.errors import printable
+from fsd.evaluation.contrasts import CONTRASTS
 from fsd.evaluation.metrics import METRICS, Row, by_key
 
 
@@ -98,6 +99,32 @@ def results_table(table: pd.DataFrame, best: str) -> Table:
     )
 
 
+def contrast_tables(table: pd.DataFrame) -> list[Table]:
+    """One table for each of the three contrasts, see `fsd.evaluation.contrasts`."""
+    rows = by_key(table)
+    tables = []
+    for contrast in CONTRASTS:
+        fsd = {d: row for (d, state, metric), row in rows.items() if (state, metric) == ("fsd", f"auc_{contrast.name}")}
+        cells = []
+        for detector, row in fsd.items():
+            base, gain = (rows.get((detector, state, f"{name}_{contrast.name}")) for state, name in _BASE_AND_GAIN)
+            placebo = rows.get((detector, "fsd", f"placebo_auc_{contrast.name}"))
+            cells.append(
+                [detector, shown(base), shown(row), shown(gain), p_shown(gain.p_holm if gain else None), shown(placebo)]
+            )
+        tables.append(
+            Table(
+                caption=f"{contrast.title.capitalize()}: {contrast.meaning}.",
+                head=["Detector", "Base AUC", "FSD AUC", "Gain", "p (Holm)", "Placebo FSD"],
+                rows=cells,
+            )
+        )
+    return tables
+
+
+_BASE_AND_GAIN = (("base", "auc"), ("", "auc_gain"))
+
+
 def _shown(value: object) -> object:
     """An expression of the template without control characters; what is HTML already is made of such."""
     return value if isinstance(value, Markup) else printable(str(value))
@@ -122,8 +149,9 @@ def placebo_table(table: pd.DataFrame) -> Table:
         caption=(
             "The placebo is the same fine-tuning and scoring of the same texts with a control model trained on none of "
             "them: any separation that it shows comes from the texts. The lead is the difference of the two AUCs, "
-            "tested in pairs; only the lead can come from the training data. p (Holm) is corrected for the number of "
-            "detectors."
+            "tested in pairs; only the lead can come from the training data: from these texts or, unless the "
+            "non-members are contemporaries of the members, from others of their period. p (Holm) is corrected for the "
+            "number of detectors."
         ),
         head=head,
         rows=cells,
@@ -145,6 +173,8 @@ def limits(fpr: float | None = None) -> Section:
         "measured. For others they are unknown.",
         "A model may know a text through quotations, translations or copies elsewhere, although the text itself was "
         "never collected.",
+        "A model may be familiar with the period of a text that it never read. Only contemporaries, texts of the "
+        "members' own period that are known not to be in the training data, tell this from membership.",
         "If a classifier that never sees the model separates members from non-members as well, the result shows how "
         "the texts differ, and nothing about the training data.",
     ]

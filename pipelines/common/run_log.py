@@ -13,7 +13,7 @@ from detectors import Detector
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
 from fsd.data.documents import Document, content_hash, digest
-from fsd.data.splitting import Split
+from fsd.data.splitting import Split, without_later
 from fsd.evaluation.results import Results, summary
 from fsd.models.adapters import save_adapter
 from fsd.models.language_model import BaseIdentity, LanguageModel
@@ -184,22 +184,23 @@ def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detecto
 
 
 def version_tags(results: Results, config: FSDConfig, identity: BaseIdentity) -> dict[str, object]:
-    """Tags of the registered version; the cutoff is the latest date of a member, empty if no member is dated."""
+    """Tags of the registered version; the cutoff is that given, else the latest date of a member, "" without dates."""
     dates = (d.date.isoformat() for part in results.parts for d in part if d.member and d.date)
+    judged = without_later(results.parts)
     return {
         **_model_tags(config, identity),
-        "cutoff": max(dates, default=""),
+        "cutoff": config.data.cutoff or max(dates, default=""),
         "detector": results.best,
         "detector_settings": json.dumps(results.calibration.settings) if results.calibration else "{}",
         "unseen_texts": len(results.parts.unseen),
-        "benchmark": f"validation {digest(results.parts.validation)}, test {digest(results.parts.test)}",
+        "benchmark": f"validation {digest(judged.validation)}, test {digest(judged.test)}",
         "judging": f"split {config.data.split}, seed {config.seed}, state fsd",
     }
 
 
 def draw(results: Results) -> dict[str, bytes]:
     """File name → PNG; at the root of the run, where MLflow compares them."""
-    test = results.scores[results.scores["split"] == "test"]
+    test = results.judged
     member = test["label"].to_numpy(bool)
     base, fsd = (
         {name.removesuffix(state): test[name].to_numpy() for name in test.columns if name.endswith(state)}
@@ -214,6 +215,8 @@ def draw(results: Results) -> dict[str, bytes]:
             calibration=results.calibration.groups,
             texts=test.loc[~member, "group"].nunique(),
         )
+    if results.contrasts:
+        drawn["contrasts.png"] = figures.contrasts(results.table)
     return {name: figures.png(figure) for name, figure in drawn.items()}
 
 
@@ -225,7 +228,8 @@ def report(
     sources: Mapping[str, str],
 ) -> str:
     """The report in HTML: the question, the method, the results, and what they do not prove."""
-    tables = [html.results_table(results.table, results.best)]
+    tables = html.contrast_tables(results.table) if results.contrasts else []
+    tables.append(html.results_table(results.table, results.best))
     if results.placebo is not None:
         tables.append(html.placebo_table(results.table))
     captions = {
@@ -238,6 +242,9 @@ def report(
         "share of the non-members among the test texts that is called members. If the error rates are right, the whole "
         "line stays in the grey band in 95 of 100 such tests. Above the band are more wrong calls than chosen, below "
         "it fewer. This figure says nothing about membership.",
+        "contrasts.png": "AUC of every detector, with 95 % intervals, by the base score and by the FSD. On the left, "
+        "what a benchmark split by time measures; in the middle, texts that the model never read, told apart by their "
+        "period alone; on the right, texts of one period, of which it read some. The grey line is guessing.",
     }
     return html.render(
         title=f"Was it in the pretraining data? {config.data.domain}",
@@ -303,7 +310,8 @@ def facts(
 def _calibrated(results: Results) -> str:
     if results.calibration is None:
         return "none: there are no validation texts"
-    return f"{results.best}, on {results.calibration.groups} groups of held-out non-members"
+    who = "contemporaries" if results.audit_summary.contemporaries else "non-members"
+    return f"{results.best}, on {results.calibration.groups} groups of held-out {who}"
 
 
 def unseen_lines(documents: Sequence[Document]) -> str:

@@ -8,12 +8,14 @@ import numpy as np
 import pandas as pd
 
 from fsd import tracking
+from fsd.data import periods
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families, refuse_members, refuse_related
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, controls
 from fsd.evaluation.audit_summary import AuditSummary
 from fsd.evaluation.calibration import TOLERANCE, Calibration, observed_rate
+from fsd.evaluation.contrasts import kinds_in
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.intervals import BoolArray, Estimate
@@ -155,7 +157,8 @@ def judge(
     table, test = classifier.classify(texts, fpr=fpr, families=family, fdr=fdr, storey=storey)
     measured = []
     if test_scores is not None:
-        held_out = test_scores[test_scores["split"] == "test"]
+        compared = periods.compared(kinds_in(test_scores))  # as when the adapter was judged and calibrated
+        held_out = test_scores[(test_scores["split"] == "test").to_numpy() & compared]
         names = [candidate.detector for candidate in calibration.candidates]
         columns = {name: held_out[f"{name}.{calibration.state}"].to_numpy(np.float64) for name in names}
         called = calibration.p_values(columns) <= fpr + TOLERANCE

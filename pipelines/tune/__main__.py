@@ -14,6 +14,7 @@ def main(config: TuneConfig) -> None:
     """Tune on validation, compare on the test texts, record and register."""
     from fsd import tracking
     from fsd.data.near_duplicates import families
+    from fsd.data.splitting import without_later
     from fsd.errors import UsageError
     from fsd.evaluation.results import judge
     from fsd.reporting import console
@@ -31,11 +32,11 @@ def main(config: TuneConfig) -> None:
         raise UsageError(f"adapter must not be given where it is to be tuned; got {job.adapter!r}")
     labelled = datasets.load_texts(job.data, job.model)
     split, remarks = datasets.split_texts(labelled.documents, job.data, job.seed)
-    tuning_data(config, split, "")  # impossible numbers are refused before a model is loaded
+    tuning_data(config, without_later(split), "")  # impossible numbers are refused before a model is loaded
     open_storage(config.storage)
     model = experiment.load_model(job)
     split = datasets.with_adapter_texts(split, job.adapter)
-    data = tuning_data(config, split, model.identity.fingerprint)
+    data = tuning_data(config, without_later(split), model.identity.fingerprint)
     experiment.plan_placebo(job, split, detection.load_detectors(job.detection))  # refuses a missing control model
     tags = {
         "study": data.study,
@@ -46,12 +47,12 @@ def main(config: TuneConfig) -> None:
     with tracking.run(f"fsd-{job.data.domain}", f"tune {data.study}", params=flags(config), tags=tags) as run:
         tune = detectors.tune if config.tune == "detectors" else adapter.tune
         tuned = tune(config, data, model, run)
-        job, split = tuned.job, tuned.split
-        labels = [bool(document.member) for document in split.test]
+        job, split = tuned.job, split._replace(unseen=tuned.split.unseen)
+        labels = [bool(document.member) for document in tuned.split.test]
         gains = comparison.compare_on_test(
             tuned.winners,
             labels,
-            families(split.test),
+            families(tuned.split.test),
             tuned.default,
             tuned.tuned,
             objective=config.objective,

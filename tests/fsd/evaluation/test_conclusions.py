@@ -154,3 +154,91 @@ def test_where_fine_tuning_helped_and_where_it_did_harm():
     rows = [GOOD, *(Row(name, "", "auc_gain", gain, gain - 0.1, gain + 0.1, p, p) for name, gain, p in gains)]
     verdict = "better for loss; worse for zlib; no significant difference for the other 1"
     assert f"FSD against the base score (p < .05 after Holm's correction): {verdict}" in _said(_audit(ALIKE), rows)
+
+
+def _contrast(name, base, fsd, placebo=None):
+    rows = [Row("loss", "base", f"auc_{name}", *base), Row("loss", "fsd", f"auc_{name}", *fsd)]
+    if placebo:
+        auc, lead = placebo
+        rows += [
+            Row("loss", "fsd", f"placebo_auc_{name}", *auc),
+            Row("loss", "fsd", f"placebo_lead_{name}", *lead, 0.01, 0.01),
+        ]
+    return rows
+
+
+MEASURED = _contrast("members_vs_later", (0.68, 0.6, 0.76), (0.82, 0.75, 0.88))
+WITHIN = _contrast("members_vs_contemporaries", (0.64, 0.56, 0.72), (0.67, 0.6, 0.74))
+PERIOD = ((0.52, 0.44, 0.6), (0.65, 0.57, 0.72))
+AT_CHANCE = (0.49, 0.41, 0.57)
+
+
+def _line(rows, start, **more):
+    (line,) = [line for line in _said(_audit(ALIKE), [GOOD, *rows], **more) if line.startswith(start)]
+    return line
+
+
+def test_without_contemporaries_no_lead_is_called_membership():
+    for control in ((0.6, 0.52, 0.68), (0.51, 0.44, 0.58)):
+        line = _line(_placebo(control, (0.3, 0.2, 0.4)), "placebo")
+        assert line.endswith("; a placebo cannot exclude that it is familiarity with the members' period")
+        line = _line([*_placebo(control, (0.3, 0.2, 0.4)), *WITHIN], "placebo")
+        assert "familiarity" not in line
+    assert _line([], "without contemporaries").endswith(
+        "excludes this; a column period, or --cutoff DAY, shows which texts are contemporaries"
+    )
+    assert _line(MEASURED, "without contemporaries").endswith(
+        "; contemporaries against later texts and members against contemporaries cannot be compared: all non-members "
+        "are later texts"
+    )
+
+
+def test_a_result_at_chance_needs_no_contemporaries():
+    assert not [line for line in _said(_audit(ALIKE), [_auc("loss", *AT_CHANCE)]) if "contemporaries" in line]
+    assert not [line for line in _said(_audit(ALIKE), [GOOD], never_saw=True) if "contemporaries" in line]
+
+
+def test_contemporaries_alone_exclude_familiarity_with_the_period():
+    line = _line(WITHIN, "all non-members are contemporaries")
+    assert "familiarity with the period cannot explain the result" in line
+    assert line.endswith(
+        "members against later texts and contemporaries against later texts cannot be compared: there are no later "
+        "texts"
+    )
+
+
+@pytest.mark.parametrize(
+    ("period", "within", "said"),
+    [
+        (
+            [*PERIOD],
+            WITHIN,
+            "by familiarity with the period, or by a difference of the texts that a placebo would show; what can be "
+            "due to membership is the separation within the period",
+        ),
+        (
+            [*PERIOD, (AT_CHANCE, (0.16, 0.1, 0.22))],
+            WITHIN,
+            "from later texts by familiarity with the period; what can",
+        ),
+        ([*PERIOD, ((0.64, 0.56, 0.7), (0.01, -0.1, 0.1))], WITHIN, "which the control model shows as well; what can"),
+        ([AT_CHANCE, AT_CHANCE], WITHIN, "; no familiarity with the period was shown; what can"),
+        (
+            [AT_CHANCE, AT_CHANCE],
+            _contrast("members_vs_contemporaries", AT_CHANCE, AT_CHANCE),
+            "; within the period nothing was shown, so this is not evidence of membership",
+        ),
+    ],
+)
+def test_three_contrasts_state_what_is_familiarity_and_what_membership(period, within, said):
+    rows = [*MEASURED, *_contrast("contemporaries_vs_later", *period), *within]
+    line = _line(rows, "loss base → FSD: members against later texts .68 → .82 [.75, .88], contemporaries against")
+    assert said in line
+    assert (" (placebo ." in line) == (len(period) == 3)
+    assert not [line for line in _said(_audit(ALIKE), [GOOD, *rows]) if "without contemporaries" in line]
+
+
+def test_contrasts_of_a_model_that_read_nothing_are_numbers_alone():
+    rows = [*MEASURED, *_contrast("contemporaries_vs_later", *PERIOD), *WITHIN]
+    line = _line(rows, "loss base → FSD: members against later texts", never_saw=True)
+    assert line.endswith("members against contemporaries .64 → .67 [.60, .74]")

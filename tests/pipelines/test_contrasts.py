@@ -1,0 +1,133 @@
+"""A run with members, contemporaries and later texts on a tiny random model: every output has the three contrasts."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pytest
+
+from fsd import tracking
+from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
+from fsd.evaluation.calibration import Calibration
+from fsd.evaluation.contrasts import CONTRASTS, kinds_in
+from fsd.evaluation.metrics import auc
+from pipelines.common.datasets import load_texts, split_texts
+from pipelines.fsd import main
+from pipelines.tune.__main__ import main as tune
+
+DETECTORS = "loss,min_k_deviation"
+
+
+class Finished(NamedTuple):
+    folder: Path
+    config: FSDConfig
+    output: str
+    id: str
+
+    def artifact(self, name: str) -> Path:
+        return tracking.fetch_artifact(self.id, name)
+
+
+def write_periods(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Half of the texts are members, a quarter contemporaries and a quarter later texts."""
+    periods = ("2020", "2020", "2022", "2020")  # rows 1, 3, 5, ... are members
+    named = [{**row, "period": periods[at % 4]} for at, row in enumerate(rows)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in named))
+
+
+@pytest.fixture(scope="module")
+def finished(
+    tiny: Path, other: Path, make_rows: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Finished]:
+    folder = tmp_path_factory.mktemp("contrasts")
+    rows = make_rows(120, seed=4)
+    write_periods(folder / "data.jsonl", rows)
+    config = FSDConfig(
+        data=DataConfig(data=("data.jsonl",)),
+        model=ModelConfig(model=str(tiny), device="cpu"),
+        training=AdapterConfig(batch_size=4, epochs=1),
+        detection=DetectorConfig(detectors=DETECTORS),
+        placebo=str(other),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("fsd.evaluation.text_classifiers.REPEATS", 1)
+        with redirect_stdout(StringIO()) as printed:
+            main(config)
+        (run,) = tracking.find_runs("fsd-arxiv", {})
+        yield Finished(folder, config, printed.getvalue(), run.id)
+
+
+def scores(finished: Finished) -> pd.DataFrame:
+    return pd.read_parquet(finished.artifact("scores.parquet"))
+
+
+def test_metrics_are_those_of_the_two_kinds_in_the_table_of_scores(finished: Finished) -> None:
+    metrics = tracking.find_runs("fsd-arxiv", {})[0].metrics
+    table = scores(finished)
+    assert list(table.columns[:6]) == ["id", "text", "label", "group", "split", "period"]
+    test = table[table["split"] == "test"]
+    kind = kinds_in(table)[table["split"] == "test"]
+    for contrast in CONTRASTS:
+        chosen = contrast.among(kind)
+        for name in ("loss.base", "loss.fsd", "min_k_deviation.fsd"):
+            expected = auc(kind[chosen] == contrast.first, test[name].to_numpy()[chosen])
+            assert metrics[f"auc_{contrast.name}/{name}"] == pytest.approx(expected)
+            assert metrics[f"auc_{contrast.name}_low/{name}"] <= expected <= metrics[f"auc_{contrast.name}_high/{name}"]
+        for name in (f"auc_gain_{contrast.name}/loss", f"auc_gain_{contrast.name}_p_holm/loss"):
+            assert name in metrics
+        assert {f"placebo_auc_{contrast.name}/loss.fsd", f"placebo_lead_{contrast.name}/loss.fsd"} <= metrics.keys()
+    assert metrics["auc/loss.fsd"] == metrics["auc_members_vs_contemporaries/loss.fsd"]
+    summary = pd.read_csv(finished.artifact("summary.csv"))
+    assert {"base_auc_members_vs_later_low", "auc_gain_contemporaries_vs_later_p"} <= set(summary.columns)
+
+
+def test_the_adapter_is_trained_on_later_texts_and_calibrated_on_contemporaries(finished: Finished) -> None:
+    unseen = [json.loads(line) for line in finished.artifact("unseen.jsonl").read_text().splitlines()]
+    assert {row["period"] for row in unseen} == {"2022"}
+    assert len(unseen) == 9
+    table = scores(finished)
+    held = table[(table["split"] == "validation") & (kinds_in(table) == "contemporary")]
+    calibration = Calibration.from_json(finished.artifact("calibration.json").read_text())
+    assert sorted(calibration.texts) == sorted(held["text"])
+    audit = json.loads(finished.artifact("audit.json").read_text())
+    assert audit["contemporaries"] is True
+
+
+def test_terminal_report_and_figure_show_the_three_contrasts(finished: Finished) -> None:
+    report = finished.artifact("report.html").read_text()
+    assert finished.artifact("contrasts.png").read_bytes().startswith(b"\x89PNG")
+    tables = finished.output.split("test texts, best on")[0]
+    assert max(map(len, tables.splitlines())) <= 80
+    for contrast in CONTRASTS:
+        assert contrast.title in tables
+        assert f"{contrast.title.capitalize()}: {contrast.meaning}." in report
+    finding = "FSD: members against later texts"
+    assert finding in " ".join(finished.output.split())
+    assert finding in " ".join(report.split())
+
+
+def test_a_cutoff_gives_the_same_numbers_as_the_column(finished: Finished) -> None:
+    rows = [json.loads(line) for line in Path("data.jsonl").read_text().splitlines()]
+    dated = [{**row, "date": f"{row.pop('period')}-01-01"} for row in rows]
+    Path("dated.jsonl").write_text("".join(json.dumps(row) + "\n" for row in dated))
+    by_date, by_column = (
+        split_texts(load_texts(data, finished.config.model).documents, data, 42)[0]
+        for data in (DataConfig(data=("dated.jsonl",), cutoff="2021-06-30"), finished.config.data)
+    )
+    assert [[d.text for d in part] for part in by_date] == [[d.text for d in part] for part in by_column]
+
+
+def test_tuning_chooses_on_members_and_contemporaries(finished: Finished, capsys: pytest.CaptureFixture[str]) -> None:
+    job = replace(finished.config, detection=DetectorConfig(detectors="min_k"), placebo="none")
+    tune(TuneConfig(job=job, trials=2, folds=2, repeats=1, sampler="random", storage="journal:trials.log"))
+    assert "members against contemporaries" in capsys.readouterr().out
+    (run,) = [
+        run for run in tracking.find_runs("fsd-arxiv", {}) if run.id != finished.id and "auc/min_k.fsd" in run.metrics
+    ]
+    assert "auc_contemporaries_vs_later/min_k.fsd" in run.metrics
