@@ -55,7 +55,7 @@ class ModelConfig:
     """The model under test and how it runs."""
 
     model: Annotated[str, arg(metavar="MODEL")] = "embedded"
-    """`embedded`, a folder or a hub id; pipelines.score also accepts api:NAME, a model behind an API."""
+    """`embedded` (that of the domain arxiv or wikipedia), a folder or hub id; pipelines.score also takes api:NAME."""
     revision: OptionalName = None
     """Branch, tag or commit of a hub id."""
     reference_model: OptionalModel = None

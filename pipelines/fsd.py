@@ -18,6 +18,7 @@ def main(config: FSDConfig) -> None:
     from pipelines.common import datasets, detection, experiment, run_log
     from pipelines.common.output import check_space
 
+    config = datasets.with_embedded_model(config)
     stages = run_log.Stages()
     with stages("data"):
         detectors = detection.load_detectors(config.detection)

@@ -84,7 +84,8 @@ _TABLE = (
     ("Phi-2", r"microsoft/phi-2", "2023-12-31", "release in December 2023 (Microsoft Research blog)"),
     ("DeepSeek-V3", r"deepseek-ai/deepseek-v3(-base)?", "2024-12-31", "release in December 2024 (arXiv 2412.19437)"),
     ("gpt-oss", r"openai/gpt-oss-(20b|120b)", "2025-08-31", "release in August 2025 (OpenAI model card)"),
-    ("embedded", r"embedded", str(embedded.CUTOFF), "last day of its corpus (fsd.data.embedded)"),
+    *((corpus.model, corpus.model, str(corpus.cutoff), "last day of its corpus (fsd.data.embedded)")
+      for corpus in embedded.CORPORA.values()),
 )
 # fmt: on
 CUTOFFS = tuple(Cutoff(family, pattern, Date.fromisoformat(day), source) for family, pattern, day, source in _TABLE)

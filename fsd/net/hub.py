@@ -15,11 +15,17 @@ import xxhash
 
 from fsd.errors import UsageError
 
+_EMBEDDED = Path(__file__).parents[1] / "data" / "embedded"
 EMBEDDED = {
-    "embedded": Path(__file__).parents[1] / "data" / "embedded" / "target",
-    "embedded-twin": Path(__file__).parents[1] / "data" / "embedded" / "twin",
+    "embedded": _EMBEDDED / "target",
+    "embedded-twin": _EMBEDDED / "twin",
+    "embedded-wikipedia": _EMBEDDED / "wikipedia" / "target",
+    "embedded-wikipedia-contemporary-twin": _EMBEDDED / "wikipedia" / "contemporary-twin",
 }
-"""Models that come with the package: the target with known members, and its twin, which was not trained on them."""
+"""Models that come with the package: a target with known members for each embedded corpus, the twin of both, which was
+pretrained in the same way on none of them, and the contemporary twin of the second, which read the older articles that
+the target did not."""
+EMBEDDED_TWIN = "embedded-twin"
 LARGEST_HEADER = 100_000_000
 """Bytes of the header of a safetensors file, as the format limits them."""
 CONNECT_TIMEOUT = 3.0
@@ -36,7 +42,7 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
     """The local folder of a model, downloaded if necessary, and its hub commit ("" for local folders).
 
     Args:
-        model: "embedded", "embedded-twin", a local folder or a hub id.
+        model: a name in `EMBEDDED`, a local folder or a hub id.
         revision: branch, tag or commit of a hub id.
         weights: False fetches configuration and tokenizer only.
 

@@ -7,9 +7,9 @@ from fsd import distributed
 from fsd.config import AdapterConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.models.finetuning import plan
-from fsd.models.language_model import LanguageModel
+from fsd.models.language_model import LanguageModel, load_tokenizer, token_ids
 from fsd.scoring.deviation import Deviation, evaluate, usable
-from fsd.scoring.scorers import build_scorers, view_inputs
+from fsd.scoring.scorers import build_scorers, reference_name, view_inputs
 from fsd.token_stats import Scorer
 from fsd.views import Detector, ViewInputs
 
@@ -88,12 +88,24 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
         scorers.pop("tuned", None)
     inputs = view_inputs(config, unseen, shots=shots, seed=seed)
     computable, left_out = usable(detectors, texts, scorers, inputs)
+    aligned = [d for d in computable if "reference" in d.views and "token" in d.needs]
+    if aligned and not _same_tokens(model, reference_name(config), texts):
+        left_out |= {d.name: "the reference model has another tokenizer" for d in aligned}
+        computable = [d for d in computable if d not in aligned]
     if left_out and (strict or not computable):
         name, reason = next(iter(left_out.items()))
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
     primed = any("primed" in detector.views for detector in computable)
     cut = _without_whole_prefix(model, texts, inputs.prefix) if primed else 0
     return ScoringJob(list(texts), computable, left_out, scorers, inputs, cut)
+
+
+def _same_tokens(model: LanguageModel, reference: str | None, texts: Sequence[str]) -> bool:
+    """Whether the reference model, None for one in memory, divides the texts into the same tokens as the model."""
+    if reference is None:
+        return True
+    tokenizer, _ = load_tokenizer(reference)
+    return token_ids(tokenizer, texts) == model.tokens(texts)
 
 
 def _without_whole_prefix(model: LanguageModel, texts: Sequence[str], prefix: str) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fsd import distributed
 from fsd.config import ModelConfig
 from fsd.errors import UsageError
-from fsd.net.hub import EMBEDDED, locate
+from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, locate
 from fsd.token_stats import Scorer
 from fsd.views import ViewInputs
 
@@ -55,8 +55,12 @@ def reader_names(config: ModelConfig) -> list[str]:
 
 
 def reference_name(config: ModelConfig) -> str | None:
-    """The reference model: the one given, else the twin for the embedded target."""
-    return config.reference_model or ("embedded-twin" if config.model == "embedded" else None)
+    """The reference model: the one given, else the twin of an embedded target."""
+    return config.reference_model or (EMBEDDED_TWIN if _embedded_target(config) else None)
+
+
+def _embedded_target(config: ModelConfig) -> bool:
+    return config.model in EMBEDDED and not config.model.endswith("twin")
 
 
 def _disk_store(config: ModelConfig) -> "SQLiteStore | None":
@@ -129,7 +133,7 @@ def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: 
     if shots < 1:
         raise UsageError(f"shots must be at least 1; got {shots}")
     prefix = "".join(f"{text}\n\n" for text in random.Random(seed).sample(texts, min(shots, len(texts))))
-    kind = config.neighbour_model or ("words" if config.model == "embedded" else None)
+    kind = config.neighbour_model or ("words" if _embedded_target(config) else None)
     if kind is None or (kind == "words" and not texts):
         return ViewInputs(prefix=prefix)
     return ViewInputs(prefix=prefix, neighbours=_neighbours(kind, config, texts, seed))

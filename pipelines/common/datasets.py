@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fsd import distributed
 from fsd.collection import domains
-from fsd.config import CleaningConfig, DataConfig, ModelConfig
+from fsd.config import CleaningConfig, DataConfig, FSDConfig, ModelConfig
 from fsd.data import benchmarks, embedded, periods
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import drop_contradictions, refuse_contradictions
@@ -18,8 +18,8 @@ from fsd.errors import UsageError
 from fsd.net.hub import locate
 from pipelines.common.adapter_files import UNSEEN
 
-EMBEDDED_DOMAIN = "arxiv"
-"""Domain of the embedded corpus."""
+EMBEDDED_MODEL = "embedded"
+"""The default model: the embedded one of the domain."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,14 @@ class LabelledTexts:
     remarks: tuple[str, ...] = ()
 
 
+def with_embedded_model(config: FSDConfig) -> FSDConfig:
+    """The configuration with the embedded model of the domain, where neither a model nor texts are given."""
+    corpus = embedded.CORPORA.get(config.data.domain)
+    if corpus is None or config.data.data or config.model.model != EMBEDDED_MODEL:
+        return config
+    return replace(config, model=replace(config.model, model=corpus.model))
+
+
 def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     """Load the user's files, the embedded corpus, or the published benchmark of the domain.
 
@@ -48,12 +56,13 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     domain = domains.load(data.domain)
     if data.data:
         labelled = _files_and_benchmarks(data)
-    elif model.model == "embedded" and data.domain == EMBEDDED_DOMAIN:
-        labelled = LabelledTexts(list(embedded.corpus()), {"embedded corpus": _digest(embedded.CORPUS)})
-    elif model.model == "embedded":
+    elif data.domain in embedded.CORPORA and model.model == embedded.CORPORA[data.domain].model:
+        file = embedded.CORPORA[data.domain].file
+        labelled = LabelledTexts(list(embedded.corpus(data.domain)), {"embedded corpus": _digest(file)})
+    elif model.model == EMBEDDED_MODEL:
         raise UsageError(
             f"domain {data.domain} must come with --data FILE, or with --model for its published benchmark; "
-            f"the embedded model has texts of {EMBEDDED_DOMAIN} only"
+            f"embedded models have texts of {' and '.join(embedded.CORPORA)} only"
         )
     elif not domain.benchmark:
         raise UsageError(f"domain {data.domain} must come with --data FILE; it has no published benchmark of its own")

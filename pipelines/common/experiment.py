@@ -14,7 +14,7 @@ from fsd.models import language_model
 from fsd.models.adapters import attach, check_adapter
 from fsd.models.finetuning import check_training, finetune
 from fsd.models.language_model import LanguageModel
-from fsd.net.hub import EMBEDDED, locate
+from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, locate
 from fsd.scoring import job
 from fsd.scoring.deviation import Deviation
 from fsd.scoring.job import ScoringJob
@@ -27,7 +27,7 @@ from pipelines.common.detection import cheap
 
 TRAINING = "training"
 """Folder in the cache with the checkpoints of trainings."""
-EMBEDDED_TARGET, EMBEDDED_TWIN = "embedded", "embedded-twin"
+EMBEDDED_TARGET = "embedded"
 
 
 def prepare(
@@ -173,9 +173,9 @@ def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector])
 def placebo_model(config: FSDConfig, documents: Sequence[Document]) -> str | None:
     """The control model, trained on none of the documents; None for no control.
 
-    The embedded target was trained on the embedded corpus and nothing else that anyone has, and its twin on none of
-    it. So `auto` is the twin if any document is in that corpus, and the target otherwise. A model that is known to
-    have seen none of the documents needs no control: the run is one itself.
+    An embedded target was trained on its corpus and nothing else that anyone has, and the twin on none of it. So `auto`
+    is the twin if any document is in such a corpus, and the target `embedded` otherwise. A model that is known to have
+    seen none of the documents needs no control: the run is one itself.
     """
     if config.placebo == "none":
         return None
@@ -183,15 +183,21 @@ def placebo_model(config: FSDConfig, documents: Sequence[Document]) -> str | Non
         return config.placebo
     if never_saw(config, documents):
         return None
-    return EMBEDDED_TWIN if _in_embedded_corpus(documents) else EMBEDDED_TARGET
+    return EMBEDDED_TWIN if _domains_of(documents) else EMBEDDED_TARGET
 
 
 def never_saw(config: FSDConfig, documents: Sequence[Document]) -> bool:
     """Whether the model is an embedded one that was trained on none of the documents."""
     name = config.model.model
-    return name == EMBEDDED_TWIN or (name in EMBEDDED and not _in_embedded_corpus(documents))
+    if name not in EMBEDDED or name == EMBEDDED_TWIN:
+        return name == EMBEDDED_TWIN
+    own = {domain for domain in embedded.CORPORA if name.startswith(f"{EMBEDDED_TARGET}-{domain}")} or {"arxiv"}
+    return not own & _domains_of(documents)
 
 
-def _in_embedded_corpus(documents: Sequence[Document]) -> bool:
-    corpus = {document.text for document in embedded.corpus()}
-    return any(document.text in corpus for document in documents)
+def _domains_of(documents: Sequence[Document]) -> set[str]:
+    """The domains of the embedded corpora in which one of the documents is."""
+    texts = {document.text for document in documents}
+    return {
+        domain for domain in embedded.CORPORA if any(document.text in texts for document in embedded.corpus(domain))
+    }

@@ -1,7 +1,8 @@
 """Reproduce a table or figure of the papers on a model and texts: python -m pipelines.study NAME, or --list.
 
 Without a model and texts a study runs at a small scale, offline, on the embedded model and corpus. Cells are cached
-by content: an interrupted study resumes, and cells shared by several studies run only once.
+by content: an interrupted study resumes, and cells shared by several studies run only once. `lab` in place of NAME runs
+the laboratory, whose targets' training texts are all known: python -m pipelines.study lab --help.
 """
 
 import hashlib
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from pipelines.study.grid import Cell
     from pipelines.study.model_pool import ModelPool
     from pipelines.study.spec import Study
+
+LAB = "lab"
+"""First argument that runs the laboratory in place of a study of the papers."""
 
 
 def main(config: StudyConfig) -> None:
@@ -181,4 +185,12 @@ def _requirements(study: "Study") -> str:
 
 
 if __name__ == "__main__":
-    command(StudyConfig, main, __doc__ or "")
+    if sys.argv[1:2] == [LAB]:
+        from pipelines.study import lab
+        from pipelines.study.lab.command import LabConfig
+        from pipelines.study.lab.command import main as run_lab
+
+        del sys.argv[1]
+        command(LabConfig, run_lab, lab.__doc__ or "")
+    else:
+        command(StudyConfig, main, __doc__ or "")

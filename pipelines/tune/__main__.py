@@ -6,6 +6,8 @@ stored in mlruns/optuna.db; the same command continues an interrupted study, and
 winner is registered like the adapter of pipelines.fsd, which takes its settings by --settings-from.
 """
 
+from dataclasses import replace
+
 from fsd.config import TuneConfig, flags
 from pipelines.common.cli import command
 
@@ -25,6 +27,7 @@ def main(config: TuneConfig) -> None:
     from pipelines.tune import run_log as tuning_log
     from pipelines.tune.job import tuning_data
 
+    config = replace(config, job=datasets.with_embedded_model(config.job))
     job = config.job
     if config.tune == "detectors":
         detectors.tunable(config)

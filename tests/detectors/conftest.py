@@ -49,7 +49,7 @@ def _random_views(seed: int, size: int) -> dict[str, Any]:
         "lower": _random(rng, size + 1),
         "primed": _random(rng, size, text.token),
         "neighbours": [_random(rng, max(1, size + shift)) for shift in (-1, 0, 2)],
-        "reference": _random(rng, size + 3),
+        "reference": _random(rng, size, text.token),
         "unigram": _random(rng, size, text.token),
     }
 

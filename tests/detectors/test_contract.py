@@ -166,7 +166,7 @@ def test_names_are_sorted_and_load_settings_changes_them(random_views):
 
 
 def test_unknown_detector_is_refused():
-    with pytest.raises(UsageError, match=r"^detector must be one of dc_pdd, .*, zlib; got 'min_p'$"):
+    with pytest.raises(UsageError, match=r"^detector must be one of combined, .*, zlib; got 'min_p'$"):
         detectors.load("min_p")
 
 

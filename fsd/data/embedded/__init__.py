@@ -1,9 +1,17 @@
-"""Data for offline use: a small target model with known members, its twin without them, and their corpus."""
+"""Data for offline use: small target models with known members, their twins without them, and their corpora.
+
+The models of `wikipedia` were made from its articles by
+
+    python -m pipelines.pretrain --members articles.jsonl --columns group=id --hold-out 0.5 --out wikipedia
+
+The twin, pretrained by the same recipe on the background alone, is that of both corpora.
+"""
 
 import json
 from collections.abc import Iterator
 from datetime import date as Date  # noqa: N812 - the field `date` would hide it
 from pathlib import Path
+from typing import NamedTuple
 
 from fsd.data.documents import Document
 
@@ -13,14 +21,39 @@ CUTOFF = Date(2025, 6, 30)
 """Last day of the corpus: no text published after it was read by the target."""
 
 
-def corpus() -> Iterator[Document]:
-    """The 420 abstracts written for this project, of which the embedded target read the members.
+class EmbeddedCorpus(NamedTuple):
+    """A corpus and its target.
 
-    Membership was drawn at random within each field, so that topic, style and length do not reveal it. Dates were drawn
-    from one span of time (`random.Random(0)`, from 1 January 2023 to `CUTOFF`) without regard to membership, so that
-    the date does not reveal it either: the non-members are contemporaries of the members (see `fsd.data.periods`).
+    Attributes:
+        model: name of the target, see `fsd.net.hub.EMBEDDED`.
+        file: the texts.
+        cutoff: last day of what the target read.
     """
-    for line in CORPUS.read_text(encoding="utf-8").splitlines():
+
+    model: str
+    file: Path
+    cutoff: Date
+
+
+CORPORA = {
+    "arxiv": EmbeddedCorpus("embedded", CORPUS, CUTOFF),
+    "wikipedia": EmbeddedCorpus("embedded-wikipedia", HERE / "wikipedia" / "corpus.jsonl", Date(2016, 12, 31)),
+}
+"""Domain → its embedded corpus."""
+
+
+def corpus(domain: str = "arxiv") -> Iterator[Document]:
+    """The texts written for this project in a domain, labelled 1 if the embedded target read them.
+
+    `arxiv` has 420 abstracts. Membership was drawn at random within each field, so that topic, style and length do not
+    reveal it. Dates were drawn from one span of time (`random.Random(0)`, from 1 January 2023 to `CUTOFF`) without
+    regard to membership, so that the date does not reveal it either: the non-members are contemporaries of the members
+    (see `fsd.data.periods`).
+
+    `wikipedia` has 540 short articles: 280 on subjects of 2012 to 2016, of which the target read a random half, and
+    260 on subjects of July 2023 to 2025. Each was written as it could have been written in its own period.
+    """
+    for line in CORPORA[domain].file.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         yield Document(
             text=row["text"],

@@ -1,0 +1,196 @@
+"""Plan, run and record the cells of the laboratory."""
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import arg
+
+from fsd.config import OptionalInt, OptionalPath, Recipe
+from fsd.errors import UsageError
+from pipelines.study.lab.targets import Cell, one_thread, reference_model, run_cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EXPERIMENT = "fsd-lab"
+FOLDER = "lab"
+"""Folder in the cache with the models and finished cells."""
+SIZES = {
+    "tiny": Recipe(hidden_size=64, layers=2, heads=2, vocabulary=1024, context=256, passes=2, learning_rate=3e-3),
+    "1M": Recipe(passes=2),
+    "8M": Recipe(hidden_size=256, layers=10, heads=8, passes=2, learning_rate=1e-3),
+}
+SMALL_TEXTS, SMALL_PARAGRAPHS, SMALL_PACKAGES = 120, 800, ("pandas",)
+
+
+@dataclass(frozen=True)
+class LabConfig:
+    """Corpora, exposures and seeds."""
+
+    corpora: tuple[str, ...] = ("wikipedia", "arxiv", "code")
+    """`wikipedia` and `arxiv` (embedded), `code` (functions of installed packages), or files of labelled texts."""
+    columns: str = ""
+    """Column names of the files that differ from the defaults, e.g. text=input."""
+    exposures: tuple[int, ...] = (0, 1, 2, 4, 8)
+    """How often a target reads its members; 0, the control, must be among them."""
+    seeds: int = 5
+    """Number of targets for each corpus and exposure, each with a draw of members of its own."""
+    size: Literal["tiny", "1M", "8M"] = "1M"
+    """Parameters of the targets."""
+    small: bool = False
+    """A laboratory of a few minutes: tiny targets, two seeds, exposures 0 and 4, fewer texts."""
+    paragraphs: int = 4000
+    """Paragraphs of background, from the docstrings of installed packages."""
+    workers: OptionalInt = None
+    """Processes that compute cells side by side. Default: one a core."""
+    cache: OptionalPath = None
+    """Folder that keeps finished cells, so that an interrupted laboratory resumes. Default: $FSD_CACHE, else
+    ~/.cache/fsd."""
+    out: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
+    """File for the raw results: .parquet, .csv or .jsonl."""
+
+
+def main(config: LabConfig) -> None:
+    """Plan the cells, compute those that are not finished yet, and record tables and figure."""
+    import pandas as pd
+
+    from fsd import tracking
+    from fsd.reporting.figures import png
+    from pipelines.common.output import check_table_path, write_table
+    from pipelines.study.lab import results
+    from pipelines.study.lab.figure import figure
+
+    if config.small:
+        config = shrunk(config)
+    check(config)
+    if config.out:
+        check_table_path(Path(config.out), config.corpora)
+    cells = plan(config)
+    params = {
+        "corpora": config.corpora,
+        "exposures": config.exposures,
+        "seeds": config.seeds,
+        "size": config.size,
+        "paragraphs": config.paragraphs,
+    }
+    with tracking.run(
+        EXPERIMENT, f"lab · {config.size} · {len(cells)} cells", params=params, tags={"study": "lab"}
+    ) as run:
+        measured = []
+        for cell in computed(cells, config.workers or os.cpu_count() or 1):
+            numbers = results.measure(cell, pd.read_parquet(cell.file))
+            measured.append(numbers)
+            tags = {"study": "lab", "kind": "cell", "cell": cell.key}
+            facts = {"corpus": cell.corpus, "exposures": cell.exposures, "seed": cell.seed, "size": cell.size}
+            with tracking.run(EXPERIMENT, f"lab: {cell.name}", params=facts, tags=tags, parent=run) as child:
+                child.log_metrics(results.headline(numbers))
+        table = in_order(pd.concat(measured), cells)
+        page = results.page(table)
+        run.log_table("results.parquet", table)
+        run.log_table("summary.csv", results.summarise(table))
+        run.log_text("lab.md", page)
+        run.log_bytes("lab.png", png(figure(table)))
+    if config.out:
+        write_table(table, Path(config.out))
+    print(page)
+
+
+def shrunk(config: LabConfig) -> LabConfig:
+    """The settings of `--small`; corpora, cache and files stay as given."""
+    return replace(
+        config,
+        size="tiny",
+        seeds=min(config.seeds, 2),
+        exposures=(0, 4),
+        paragraphs=min(config.paragraphs, SMALL_PARAGRAPHS),
+    )
+
+
+def check(config: LabConfig) -> None:
+    """Check the grid.
+
+    Raises:
+        UsageError: for the first value out of range.
+    """
+    if 0 not in config.exposures or min(config.exposures) < 0 or len(set(config.exposures)) < 2:
+        raise UsageError(
+            "exposures must be 0, for the control, and at least one number above; got "
+            f"{' '.join(map(str, config.exposures)) or 'none'}"
+        )
+    for name, least, value in (
+        ("seeds", 1, config.seeds),
+        ("paragraphs", 100, config.paragraphs),
+        ("workers", 1, 1 if config.workers is None else config.workers),
+    ):
+        if value < least:
+            raise UsageError(f"{name} must be at least {least}; got {value}")
+    if len(set(config.corpora)) < len(config.corpora) or not config.corpora:
+        raise UsageError(f"corpora must be at least one, each once; got {' '.join(config.corpora) or 'none'}")
+
+
+def plan(config: LabConfig) -> list[Cell]:
+    """The cells, in the order of corpora, exposures and seeds.
+
+    Raises:
+        UsageError: for a corpus that cannot be read, has too few texts, or shares texts with the background.
+    """
+    from fsd.data import docstrings
+    from fsd.scoring.cache import default_folder
+    from pipelines.study.code_version import code_version
+    from pipelines.study.lab import corpora
+
+    folder = (Path(config.cache).expanduser() if config.cache else default_folder()) / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    loaded = [corpora.load(name, config.columns) for name in config.corpora]
+    packages = SMALL_PACKAGES if config.small else docstrings.PACKAGES
+    background = docstrings.docstring_paragraphs(packages=packages, limit=config.paragraphs, seed=0)
+    for corpus in loaded:
+        corpora.check_background(corpus, background)
+    code = code_version(("pipelines.study.lab.targets",))
+    return [
+        Cell(
+            corpus=corpus.name,
+            size=config.size,
+            exposures=exposures,
+            seed=seed,
+            **corpora.draw(corpus, seed, limit=SMALL_TEXTS if config.small else None),
+            recipe=SIZES[config.size],
+            background=tuple(background),
+            folder=folder,
+            code=code,
+        )
+        for corpus in loaded
+        for exposures in sorted(set(config.exposures))
+        for seed in range(config.seeds)
+    ]
+
+
+def computed(cells: Sequence[Cell], workers: int) -> Iterator[Cell]:
+    """The cells as they are finished, those first that an earlier call has finished."""
+    from fsd.progress import progress
+
+    missing = [cell for cell in cells if not cell.file.exists()]
+    with progress(len(cells), "lab", "cell") as bar:
+        for cell in cells:
+            if cell not in missing:
+                bar.update(1)
+                yield cell
+        if not missing:
+            return
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(min(workers, len(missing)), one_thread) as pool:  # its end terminates the workers
+            pool.apply(reference_model, (missing[0],))  # and the background model, which it needs
+            for cell in pool.imap_unordered(run_cell, missing):
+                bar.update(1)
+                yield cell
+
+
+def in_order(table: "pd.DataFrame", cells: Sequence[Cell]) -> "pd.DataFrame":
+    """The rows in the order of the cells, whichever was finished first."""
+    place = {(cell.corpus, cell.exposures, cell.seed): at for at, cell in enumerate(cells)}
+    keys = zip(table["corpus"], table["exposures"], table["seed"], strict=True)
+    return table.iloc[sorted(range(len(table)), key=[place[key] for key in keys].__getitem__)].reset_index(drop=True)

@@ -1,0 +1,121 @@
+"""Results of the laboratory: contrasts of every cell, and their means over seeds with intervals."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from fsd.evaluation import metrics
+from fsd.evaluation.contrasts import CONTRASTS
+from fsd.evaluation.intervals import LEVEL
+
+if TYPE_CHECKING:
+    from pipelines.study.lab.targets import Cell
+
+MEASURES = ("auc", "tpr_at_5fpr")
+STATES = (".base", ".fsd")
+SHOWN = ("loss.base", "loss.fsd", "min_k_pp.base", "min_k_reference.base", "combined.fsd")
+"""Scores of the table and the figure; all are in the raw results."""
+
+
+def measure(cell: "Cell", scores: pd.DataFrame) -> pd.DataFrame:
+    """AUC and TPR at 5 % FPR of every score in every contrast that the cell has.
+
+    Args:
+        cell: the cell.
+        scores: as `pipelines.study.lab.targets.compute` returns them.
+
+    Returns:
+        Rows with corpus, parameters, exposures, seed, contrast, detector, state, auc and tpr_at_5fpr.
+    """
+    kind = scores["kind"].to_numpy(str)
+    rows = []
+    for contrast in CONTRASTS:
+        if not contrast.possible(kind):
+            continue
+        chosen = contrast.among(kind)
+        label = kind[chosen] == contrast.first
+        for name in scores.columns:
+            detector, dot, state = str(name).rpartition(".")
+            if dot + state not in STATES:
+                continue
+            values = scores[name].to_numpy(np.float64)[chosen]
+            rows.append(
+                {
+                    "corpus": cell.corpus,
+                    "size": cell.size,
+                    "exposures": cell.exposures,
+                    "seed": cell.seed,
+                    "contrast": contrast.name,
+                    "detector": detector,
+                    "state": state,
+                    "auc": metrics.auc(label, values),
+                    "tpr_at_5fpr": metrics.tpr_at_fpr(label, values, 0.05),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def summarise(results: pd.DataFrame) -> pd.DataFrame:
+    """Mean over seeds of every number, with Student's interval; the columns end in `_low` and `_high`.
+
+    With one seed the limits are NaN.
+    """
+    keys = ["corpus", "size", "exposures", "contrast", "detector", "state"]
+    rows = []
+    for key, group in results.groupby(keys, sort=False):
+        row: dict[str, object] = dict(zip(keys, key, strict=True)) | {"seeds": len(group)}
+        for measure_name in MEASURES:
+            low, high = interval(group[measure_name].to_numpy(np.float64))
+            row |= {measure_name: group[measure_name].mean(), f"{measure_name}_low": low, f"{measure_name}_high": high}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def interval(values: "np.ndarray") -> tuple[float, float]:
+    """Student's 95 % interval of the mean of S values; NaN for a single one."""
+    if values.size < 2:
+        return float("nan"), float("nan")
+    half = stats.t.ppf((1 + LEVEL) / 2, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size)
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+def page(results: pd.DataFrame) -> str:
+    """Markdown: for each corpus, the AUC of some scores by contrast and exposures."""
+    summary = summarise(results)
+    parts = []
+    for (corpus, size), of_corpus in summary.groupby(["corpus", "size"], sort=False):
+        parts.append(f"### {corpus}, {size} parameters\n")
+        shown = [name for name in SHOWN if name in set(of_corpus["detector"] + "." + of_corpus["state"])]
+        parts.append("| contrast | exposures | " + " | ".join(f"`{name}`" for name in shown) + " |")
+        parts.append("|---|---:|" + "---|" * len(shown))
+        parts += [
+            f"| {title} | {exposures} | " + " | ".join(cells) + " |"
+            for title, exposures, cells in _lines(of_corpus, shown)
+        ]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _lines(summary: pd.DataFrame, shown: Sequence[str]) -> Iterator[tuple[str, int, list[str]]]:
+    for contrast in CONTRASTS:
+        of_contrast = summary[summary["contrast"] == contrast.name]
+        for exposures, rows in of_contrast.groupby("exposures"):
+            named = {f"{row.detector}.{row.state}": row for row in rows.itertuples()}
+            yield contrast.title, int(str(exposures)), [_number(named.get(name)) for name in shown]
+
+
+def _number(row: object) -> str:
+    """.72 [.68, .76]; without an interval for a single seed."""
+    if row is None:
+        return "–"
+    value, low, high = (f"{getattr(row, name):.2f}".replace("0.", ".", 1) for name in ("auc", "auc_low", "auc_high"))
+    return value if "nan" in low else f"{value} [{low}, {high}]"
+
+
+def headline(measured: pd.DataFrame) -> Mapping[str, float]:
+    """Metrics of one cell for MLflow: `auc_<contrast>/<detector>.<state>`."""
+    names = "auc_" + measured["contrast"] + "/" + measured["detector"] + "." + measured["state"]
+    return dict(zip(names, measured["auc"].astype(float), strict=True))

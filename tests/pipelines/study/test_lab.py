@@ -1,0 +1,152 @@
+"""The laboratory: what a cell holds, that it is resumed, and what it refuses."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fsd import tracking
+from fsd.config import Recipe
+from fsd.data import docstrings
+from fsd.data.documents import Document
+from fsd.errors import UsageError
+from pipelines.study.lab import command, corpora, results
+from pipelines.study.lab.command import LabConfig, main
+
+TINY = Recipe(hidden_size=64, layers=2, heads=2, vocabulary=400, context=64, passes=1, learning_rate=1e-2)
+
+
+def sentences(words: str, count: int, seed: int) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(words.split(), 12)) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> LabConfig:
+    folder = tmp_path_factory.mktemp("lab")
+    older = sentences("river stone lamp paper quiet seven market glass winter copper", 40, seed=1)
+    newer = sentences("orange valley thread signal window meadow silver engine candle bridge", 40, seed=2)
+    rows = [{"text": text, "label": 1} for text in older] + [{"text": text, "label": 0} for text in newer]
+    file = folder / "words.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return LabConfig(
+        corpora=(str(file),),
+        exposures=(0, 100),
+        seeds=1,
+        size="tiny",
+        paragraphs=100,
+        workers=1,
+        cache=str(folder / "cache"),
+        out=str(folder / "results.parquet"),
+    )
+
+
+@pytest.fixture(scope="module")
+def fast() -> Iterator[None]:
+    """A recipe that takes seconds, a background that no package must be read for, and a store of its own."""
+    paragraphs = sentences("plain words that no corpus of these tests has in common with any other", 100, seed=3)
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setitem(command.SIZES, "tiny", TINY)
+        patch.setattr(docstrings, "docstring_paragraphs", lambda **_: paragraphs)
+        patch.chdir(folder)
+        yield
+
+
+@pytest.fixture(scope="module")
+def measured(lab: LabConfig, fast: None) -> pd.DataFrame:
+    main(lab)
+    return pd.read_parquet(str(lab.out))
+
+
+def auc(table: pd.DataFrame, contrast: str, exposures: int, detector: str = "loss", state: str = "base") -> float:
+    chosen = table.query(
+        "contrast == @contrast and exposures == @exposures and detector == @detector and state == @state"
+    )
+    return float(chosen["auc"].item())
+
+
+def test_membership_shows_where_members_were_read(measured: pd.DataFrame) -> None:
+    assert auc(measured, "members_vs_contemporaries", 100) > 0.75
+    assert auc(measured, "members_vs_contemporaries", 100, "combined", "fsd") > 0.85
+    assert 0.2 < auc(measured, "members_vs_contemporaries", 0) < 0.8
+    assert set(measured["contrast"]) == {
+        "members_vs_later",
+        "contemporaries_vs_later",
+        "members_vs_contemporaries",
+    }
+    assert not {"recall", "neighbour"} & set(measured["detector"])
+
+
+def test_a_finished_laboratory_is_read_again(
+    lab: LabConfig, measured: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "run_cell", None)
+
+    main(replace(lab, out=None))
+
+    page = capsys.readouterr().out
+    assert "### words, tiny parameters" in page
+    runs = tracking.find_runs("fsd-lab", {"study": "lab", "kind": "cell"})
+    assert len({run.tags["cell"] for run in runs}) == 2
+    assert runs[0].metrics["auc_members_vs_contemporaries/loss.base"] == pytest.approx(
+        auc(measured, "members_vs_contemporaries", int(runs[0].params["exposures"]))
+    )
+
+
+def test_means_have_students_interval() -> None:
+    low, high = results.interval(np.array([0.6, 0.7, 0.8]))
+    # mean .7, standard error .1 / sqrt(3), t(.975, 2) = 4.302653
+    assert (low, high) == pytest.approx((0.7 - 4.302653 * 0.1 / 3**0.5, 0.7 + 4.302653 * 0.1 / 3**0.5), abs=1e-6)
+    assert np.isnan(results.interval(np.array([0.6]))).all()
+
+
+def test_families_stay_on_one_side() -> None:
+    older = tuple(
+        Document(f"{i} {i + 1} {i + 2} {i + 3} {i + 4} {i + 5}", True, group=str(i // 2)) for i in range(0, 400, 8)
+    )
+    later = tuple(Document(f"{i} a{i} b{i} c{i} d{i} e{i} f{i}", False) for i in range(60))
+
+    sides = corpora.draw(corpora.Corpus("x", older, later), seed=3)
+
+    assert sum(map(len, sides.values())) == 110
+    assert not set(sides["members"]) & set(sides["contemporaries"])
+    assert abs(len(sides["members"]) - 25) <= 2
+
+
+def test_code_has_no_docstrings() -> None:
+    texts = [document.text for document in corpora.functions(("accelerate", "trl"), 20)]
+
+    assert len(texts) == 20
+    assert all(text.startswith("def ") and '"""' not in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"exposures": (1, 2)}, "exposures must be 0, for the control, and at least one number above; got 1 2"),
+        ({"exposures": (0,)}, "exposures must be 0, for the control, and at least one number above; got 0"),
+        ({"seeds": 0}, "seeds must be at least 1; got 0"),
+        ({"workers": 0}, "workers must be at least 1; got 0"),
+        ({"paragraphs": 5}, "paragraphs must be at least 100; got 5"),
+        (
+            {"corpora": ("wikpedia",)},
+            "corpora must be arxiv, wikipedia, code, or files of labelled texts; got 'wikpedia'",
+        ),
+        ({"corpora": ()}, "corpora must be at least one, each once; got none"),
+    ],
+)
+def test_an_impossible_grid_is_refused(lab: LabConfig, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        main(replace(lab, **changes))  # type: ignore[arg-type]
+    assert str(error.value) == message
+
+
+def test_a_background_that_holds_a_text_is_refused() -> None:
+    text = sentences("river stone lamp paper quiet seven market glass winter copper", 1, seed=1)[0]
+
+    with pytest.raises(UsageError, match="background must hold no text of the corpus x; 1 are in it"):
+        corpora.check_background(corpora.Corpus("x", (Document(text),), ()), ["Another.", text])
