@@ -1,7 +1,8 @@
 """Collect texts of a domain that cannot be in a model's pretraining data: python -m pipelines.collect --help.
 
 --after (or --model, which takes the model's known cutoff) collects non-members, --before members, and both together a
-balanced benchmark with a card that shows how fair it is. A killed run resumes when it is started again.
+balanced benchmark with a card that shows how fair it is. --contemporaries collects texts published up to the cutoff as
+non-members. A killed run resumes when it is started again.
 """
 
 from dataclasses import asdict, dataclass
@@ -32,9 +33,11 @@ class Collect:
     after: Day = ""
     """Collect non-members: first published after this day (YYYY-MM-DD, exclusive)."""
     model: Annotated[str, arg(metavar="MODEL", help_behavior_hint="")] = ""
-    """Take the day for --after from the table of known cutoffs: a hub id, or embedded."""
+    """Take the cutoff, in place of --after (or --before), from the table of known ones: a hub id, or embedded."""
     before: Day = ""
     """Collect members: first published before this day (exclusive)."""
+    contemporaries: bool = False
+    """Collect non-members published before --before, known not to be in the training data; --after is a lower bound."""
     out: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None
     """The .jsonl file to write; by default named after the domain and the dates."""
     options: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
@@ -67,7 +70,7 @@ def main(config: Collect) -> None:
 
 
 def specs(config: Collect) -> "list[CollectionSpec]":
-    """What to collect: members, non-members, or both, members first.
+    """What to collect: members, non-members, or both, members first; or contemporaries.
 
     Raises:
         UsageError: for no date, dates that contradict each other, or options that the domain does not have.
@@ -78,14 +81,20 @@ def specs(config: Collect) -> "list[CollectionSpec]":
     from fsd.collection.source import Window
     from fsd.errors import UsageError
 
-    if config.after and config.model:
-        raise UsageError(f"either --after or --model must be given, not both; got {config.after} and {config.model}")
+    instead = "before" if config.contemporaries else "after"
+    if config.model and (day := getattr(config, instead)):
+        raise UsageError(f"either --{instead} or --model must be given, not both; got {day} and {config.model}")
     known = cutoff(config.model) if config.model else None
-    after = known.day if known else _day("after", config.after)
-    before = _day("before", config.before)
-    if after is None and before is None:
+    after, before = _day("after", config.after), _day("before", config.before)
+    if known and config.contemporaries:
+        before = known.day + timedelta(days=1)
+    elif known:
+        after = known.day
+    if config.contemporaries:
+        _check_contemporaries(after, before)
+    elif after is None and before is None:
         raise UsageError("a date must be given: --after DATE or --model ID for non-members, --before DATE for members")
-    if after and before and before > after + timedelta(days=1):
+    elif after and before and before > after + timedelta(days=1):
         raise UsageError(
             f"before must be {after + timedelta(days=1)} at most, so that no day is on both sides; got {before}"
         )
@@ -94,13 +103,36 @@ def specs(config: Collect) -> "list[CollectionSpec]":
     options = domain.parse_options(config.options, language)
     if config.language != "any":
         language = str(language or options.get("language") or domain.language)
-    windows = [Window(before=before)] if before else []
-    windows += [Window(after=after)] if after else []
+    if config.contemporaries:
+        windows = [Window(after=after, before=before)]
+    else:
+        windows = [Window(before=before)] if before else []
+        windows += [Window(after=after)] if after else []
     because = f"cutoff of {config.model}: {known.source}" if known else ""
     return [
-        CollectionSpec(config.domain, window, language, options, config.min_words, config.benchmark_of, because)
+        CollectionSpec(
+            domain=config.domain,
+            window=window,
+            language=language,
+            options=options,
+            min_words=config.min_words,
+            benchmark=config.benchmark_of,
+            because=because,
+            contemporaries=config.contemporaries,
+        )
         for window in windows
     ]
+
+
+def _check_contemporaries(after: Date | None, before: Date | None) -> None:
+    from fsd.errors import UsageError
+
+    if before is None:
+        raise UsageError("contemporaries must be published before a cutoff; give --before DAY or --model ID")
+    if after and before <= after + timedelta(days=1):
+        raise UsageError(
+            f"after must be {before - timedelta(days=2)} at most, so that there are days between; got {after}"
+        )
 
 
 def benchmark(config: Collect, sides: "list[CollectionSpec]", out: Path) -> None:
@@ -145,6 +177,11 @@ def show(collection: "Collection", limit: int) -> None:
         print(f"the source has no more; the limit was {limit:,}")
     for reason, count in manifest["dropped"].items():
         print(f"  {count:,} dropped: {reason}")
+    if manifest["order"].get("contemporaries"):
+        print(
+            "these texts are contemporaries only if they are known not to be in the training data: see "
+            "docs/contrasts.md"
+        )
 
 
 def show_benchmark(documents: "list[Document]", card: "Card", out: Path) -> None:
@@ -167,7 +204,8 @@ def _day(name: str, text: str) -> Date | None:
 
 def _dates(sides: "list[CollectionSpec]") -> str:
     days = [("before", sides[0].window.before), ("after", sides[-1].window.after)]
-    return "".join(f"-{name}-{day}" for name, day in days if day)
+    kind = "-contemporaries" if sides[0].contemporaries else ""
+    return kind + "".join(f"-{name}-{day}" for name, day in days if day)
 
 
 if __name__ == "__main__":

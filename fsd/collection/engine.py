@@ -19,6 +19,7 @@ from fsd.collection.resume import PartialCollection, from_json, json_line, plain
 from fsd.collection.source import Window
 from fsd.data.documents import Document, content_hash
 from fsd.data.near_duplicates import families, words
+from fsd.data.periods import AFTER, UP_TO
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.net.http import Clock
@@ -36,12 +37,14 @@ class CollectionSpec:
 
     Attributes:
         domain: name of the domain.
-        window: days of first publication. Texts of a window without lower bound are members, all others non-members.
+        window: days of first publication. Texts of a window without lower bound are members, unless they are
+            contemporaries; all others are non-members.
         language: required language of each text; "" for any.
         options: of the domain.
         min_words: shorter texts are dropped; in scripts without spaces two characters count as a word.
         benchmark: files whose texts, and near-duplicates of them, are dropped.
         because: why this window: the fact behind its day, for the manifest.
+        contemporaries: whether the texts are non-members of the members' period, see `fsd.data.periods`.
     """
 
     domain: str
@@ -51,11 +54,23 @@ class CollectionSpec:
     min_words: int = 32
     benchmark: tuple[str, ...] = ()
     because: str = ""
+    contemporaries: bool = False
 
     @property
     def member(self) -> bool:
         """Label of the texts."""
-        return self.window.after is None
+        return self.window.after is None and not self.contemporaries
+
+    @property
+    def period(self) -> str:
+        """Period of the texts: before or after the cutoff, which is the bound of the window."""
+        return AFTER if self.window.before is None else UP_TO
+
+    @property
+    def order(self) -> dict[str, Any]:
+        """The specification as JSON values, equal to that of earlier releases, which knew no contemporaries."""
+        values = plain(self)
+        return values if self.contemporaries else {k: v for k, v in values.items() if k != "contemporaries"}
 
 
 @dataclass(frozen=True)
@@ -78,9 +93,9 @@ def collect(
 ) -> Collection:
     """Collect up to `limit` texts into a JSONL file that `pipelines.fsd` reads.
 
-    Rows have text, label, date, group, source and sha256. FILE.manifest.json beside it has the specification, the time,
-    the number of texts found, the number dropped for each reason, the hash of the rows, and versions. Fewer texts come
-    if the source ends early.
+    Rows have text, label, date, group, source, sha256 and period. FILE.manifest.json beside it has the specification,
+    the time, the number of texts found, the number dropped for each reason, the hash of the rows, and versions. Fewer
+    texts come if the source ends early.
 
     A run that was killed resumes when it is started again with an equal specification, see `fsd.collection.resume`.
     Near-duplicates are searched among all rows at once, so that a few more than `limit` may be fetched.
@@ -99,7 +114,7 @@ def collect(
     domain = domains.load(spec.domain)
     _check(spec, limit, out, domain, clock)
     benchmark = [document.text for document in read_files(spec.benchmark)] if spec.benchmark else []
-    partial = PartialCollection(out, plain(spec), clock)
+    partial = PartialCollection(out, spec.order, clock)
     try:
         ended = _gather(spec, limit, domain, partial, benchmark, clock.today, shown)
         documents, duplicates = distinct(partial.documents, benchmark)
@@ -136,7 +151,7 @@ def reusable(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
         return None
     content = out.read_bytes()
     manifest = json.loads(manifest_path(out).read_bytes())
-    expected = {"order": plain(spec), "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
+    expected = {"order": spec.order, "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
     if any(manifest.get(name) != value for name, value in expected.items()):
         return None
     return Collection([from_json(line) for line in content.splitlines()], manifest, out)
@@ -253,7 +268,7 @@ def _suitable(
             partial.dropped[reason] += 1
         else:
             seen.add(content_hash(document.text))
-            yield replace(document, member=spec.member)
+            yield replace(document, member=spec.member, period=spec.period)
 
 
 def _unsuitable(spec: CollectionSpec, document: Document, in_benchmark: set[str], seen: set[str], today: Date) -> str:
@@ -281,7 +296,7 @@ def _manifest(
 ) -> dict[str, Any]:
     days = [document.date.isoformat() for document in documents if document.date]
     return {
-        "order": plain(spec),
+        "order": spec.order,
         "label": int(spec.member),
         "limit": limit,
         "kept": len(documents),

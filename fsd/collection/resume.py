@@ -24,7 +24,7 @@ from fsd.net.http import Clock
 
 
 def json_line(document: Document) -> bytes:
-    """A document as a JSON line: text, label, date, group, source, sha256."""
+    """A document as a JSON line: text, label, date, group, source, sha256 and, if it is known, period."""
     row = {
         "text": document.text,
         "label": int(bool(document.member)),
@@ -32,6 +32,7 @@ def json_line(document: Document) -> bytes:
         "group": document.group,
         "source": document.source,
         "sha256": content_hash(document.text),
+        **({"period": document.period} if document.period else {}),
     }
     return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
@@ -39,7 +40,8 @@ def json_line(document: Document) -> bytes:
 def from_json(line: bytes) -> Document:
     """The document of a line that `json_line` made."""
     row = json.loads(line)
-    return Document(row["text"], bool(row["label"]), Date.fromisoformat(row["date"]), row["group"], row["source"])
+    day, period = Date.fromisoformat(row["date"]), row.get("period", "")
+    return Document(row["text"], bool(row["label"]), day, row["group"], row["source"], period)
 
 
 def pretty_json(value: object) -> bytes:

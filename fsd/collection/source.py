@@ -27,8 +27,8 @@ class Window:
 
     @property
     def newest_first(self) -> bool:
-        """True if texts are wanted newest first (members)."""
-        return self.after is None
+        """True if texts are wanted newest first: those up to a cutoff, members and contemporaries."""
+        return self.before is not None
 
     def first(self, default: Date) -> Date:
         """The first day of the window; `default` if it has no lower bound."""

@@ -3,10 +3,12 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from datetime import UTC, date, datetime
 
 import pytest
 
+from fsd.data.periods import kinds_of
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.tracking import find_runs
@@ -74,6 +76,32 @@ def test_members_and_nonmembers_make_a_benchmark_that_survives_a_failure(here, c
     assert read_files([here / "b.jsonl"])[0].text == documents[0].text
 
 
+def test_contemporaries_are_nonmembers_of_the_members_period(here, capsys, dump):
+    days = [f"2022-01-{n:02}" for n in range(1, 11)] + [f"2024-01-{n:02}" for n in range(1, 11)]
+    options = (dump(here / "dump.jsonl", days),)
+    main(Collect("local", 4, before="2023-01-01", after="2022-01-02", contemporaries=True, options=options))
+    rows = read_files(["local-contemporaries-before-2023-01-01-after-2022-01-02.jsonl"], labelled=True)
+    assert [(d.member, d.date.day, d.period) for d in rows] == [
+        (False, 10, "up to the cutoff"),
+        (False, 9, "up to the cutoff"),
+        (False, 8, "up to the cutoff"),
+        (False, 7, "up to the cutoff"),
+    ]
+    assert "contemporaries only if they are known not to be in the training data" in capsys.readouterr().out
+    options = (dump(here / "more.jsonl", days, first=100),)
+    main(Collect("local", 4, before="2023-01-01", options=options, out=here / "members.jsonl"))
+    main(Collect("local", 4, after="2023-01-01", options=options, out=here / "later.jsonl"))
+    files = [*here.glob("local-*.jsonl"), here / "members.jsonl", here / "later.jsonl"]
+    assert Counter(kinds_of(read_files(files))) == {"contemporary": 4, "member": 4, "later": 4}
+    assert "contemporaries only" not in capsys.readouterr().out
+
+
+def test_contemporaries_of_a_model_are_published_up_to_its_cutoff():
+    (order,) = specs(Collect("arxiv", 5, model="huggyllama/llama-7b", contemporaries=True))
+    assert (order.window.after, order.window.before) == (None, date(2023, 2, 25))
+    assert (order.member, order.window.newest_first) == (False, True)
+
+
 def test_sides_that_share_a_text_are_refused(here, dump, prose):
     dump(here / "dump.jsonl", ["2022-01-01", "2022-01-02", "2024-01-01", "2024-01-02"])
     text = (here / "dump.jsonl").read_text().replace(prose(3), prose(0).upper())
@@ -96,6 +124,18 @@ def test_sides_that_share_a_text_are_refused(here, dump, prose):
         (
             {"after": "2023-01-01", "before": "2023-01-03"},
             "before must be 2023-01-02 at most, so that no day is on both",
+        ),
+        (
+            {"contemporaries": True, "after": "2020-01-01"},
+            "contemporaries must be published before a cutoff; give --",
+        ),
+        (
+            {"contemporaries": True, "after": "2020-01-01", "before": "2020-01-02"},
+            "after must be 2019-12-31 at most, so that there are days between; got 2020-01-01",
+        ),
+        (
+            {"contemporaries": True, "before": "2020-01-01", "model": "embedded"},
+            "either --before or --model must be given, not both; got 2020-01-01 and embedded",
         ),
         ({"after": "2023-01-01", "domain": "radio"}, "domain must be one of arxiv, "),
         (

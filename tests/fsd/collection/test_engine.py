@@ -73,7 +73,7 @@ def test_rows_and_manifest(source, tmp_path, made, prose):
     source([made(1), made(2, date(2023, 3, 2), group="g1")], [made(3, date(2023, 3, 3))])
     out = tmp_path / "new" / "a.jsonl"
     collected = run(out, 2, because="that day")
-    assert [list(row) for row in lines(out)] == [["text", "label", "date", "group", "source", "sha256"]] * 2
+    assert [list(row) for row in lines(out)] == [["text", "label", "date", "group", "source", "sha256", "period"]] * 2
     first = lines(out)[0]
     assert (first["label"], first["date"], first["group"], first["source"]) == (0, "2023-03-01", "g1", "http://x/1")
     assert first["sha256"] == hashlib.sha256(prose(1).encode()).hexdigest()
