@@ -111,9 +111,10 @@ def _gains(rows: Rows) -> str:
 def _placebo(best: str, rows: Rows) -> str:
     control, lead = rows.get((best, "fsd", "placebo_auc")), rows.get((best, "fsd", "placebo_lead"))
     if control is None or lead is None:
+        which = f" for {best}" if any(metric == "placebo_auc" for _, _, metric in rows) else ""
         return (
-            "no placebo: the same procedure on a control model trained on none of these texts would show how much of "
-            "the result is not membership"
+            f"no placebo{which}: the same procedure on a control model trained on none of these texts would show how "
+            "much of the result is not membership"
         )
     value, low, high = (f"{number:+.2f}".replace("0.", ".", 1) for number in lead.estimate)
     start = (

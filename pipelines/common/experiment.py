@@ -152,7 +152,8 @@ def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector])
         training = recorded or training
         if recorded is None:
             remarks.append("placebo: how the adapter was trained is not recorded; its control is trained by default")
-    model = replace(config.model, model=name, revision=None, reference_model=None, frequencies=None)
+    reference = control_reference(config, name, [*split.validation, *split.test])
+    model = replace(config.model, model=name, revision=None, reference_model=reference, frequencies=None)
     control = replace(
         config,
         model=model,
@@ -184,6 +185,17 @@ def placebo_model(config: FSDConfig, documents: Sequence[Document]) -> str | Non
     if never_saw(config, documents):
         return None
     return EMBEDDED_TWIN if _domains_of(documents) else EMBEDDED_TARGET
+
+
+def control_reference(config: FSDConfig, control: str, documents: Sequence[Document]) -> str | None:
+    """The reference model of a control: the one given, or of the embedded twin the target that read other texts."""
+    given = config.model.reference_model
+    if given:
+        return given if given != control else None
+    if control != EMBEDDED_TWIN:
+        return None
+    read = _domains_of(documents)
+    return next((corpus.model for domain, corpus in embedded.CORPORA.items() if domain not in read), None)
 
 
 def never_saw(config: FSDConfig, documents: Sequence[Document]) -> bool:

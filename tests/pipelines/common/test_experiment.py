@@ -36,6 +36,35 @@ def test_the_control_model_was_trained_on_none_of_the_texts(model, documents, co
     assert experiment.placebo_model(FSDConfig(model=ModelConfig(model=model)), documents) == control
 
 
+WIKIPEDIA = list(embedded.corpus("wikipedia"))[:4]
+
+
+@pytest.mark.parametrize(
+    ("model", "documents", "control", "reference", "seen"),
+    [
+        ("embedded-wikipedia", WIKIPEDIA, "embedded-twin", "embedded", True),
+        ("embedded-wikipedia", CORPUS, None, None, False),
+        ("embedded", WIKIPEDIA, None, None, False),
+        ("embedded", CORPUS, "embedded-twin", "embedded-wikipedia", True),
+        ("embedded-wikipedia-contemporary-twin", WIKIPEDIA, "embedded-twin", "embedded", True),
+    ],
+)
+def test_each_embedded_target_has_read_its_own_corpus(model, documents, control, reference, seen) -> None:
+    config = FSDConfig(model=ModelConfig(model=model))
+
+    assert experiment.never_saw(config, documents) != seen
+    assert experiment.placebo_model(config, documents) == control
+    if control:
+        assert experiment.control_reference(config, control, documents) == reference
+
+
+def test_a_given_reference_model_serves_the_control_too() -> None:
+    config = FSDConfig(model=ModelConfig(model="lab/target", reference_model="lab/small"), placebo="lab/control")
+
+    assert experiment.control_reference(config, "lab/control", OWN) == "lab/small"
+    assert experiment.control_reference(config, "lab/small", OWN) is None
+
+
 def test_the_twin_never_saw_the_embedded_corpus() -> None:
     assert experiment.never_saw(FSDConfig(model=ModelConfig(model="embedded-twin")), CORPUS)
     assert not experiment.never_saw(FSDConfig(model=ModelConfig(model="embedded")), CORPUS)
