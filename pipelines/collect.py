@@ -55,15 +55,18 @@ class Collect:
 def main(config: Collect) -> None:
     """Collect one side or both, each into its own file, unless it is finished, and log the manifests."""
     from fsd import tracking
-    from fsd.collection.engine import collect, log_manifest, reusable
+    from fsd.collection.engine import check, collect, log_manifest, reusable
 
     sides = specs(config)
     out = config.out or Path(f"{config.domain}{_dates(sides)}.jsonl")
     if len(sides) == 2:
         benchmark(config, sides, out)
         return
+    collection = reusable(sides[0], config.limit, out)
+    if collection is None:
+        check(sides[0], config.limit, out)
     tracking.open_store()  # a store that cannot be opened should fail before the hours of collecting, not after
-    collection = reusable(sides[0], config.limit, out) or collect(sides[0], config.limit, out)
+    collection = collection or collect(sides[0], config.limit, out)
     with tracking.run(f"fsd-{config.domain}", "collect", params=params(config, sides)) as run:
         log_manifest(run, collection)
         show(collection, config.limit)
@@ -139,16 +142,21 @@ def benchmark(config: Collect, sides: "list[CollectionSpec]", out: Path) -> None
     """Collect both sides into files of their own, so that neither is collected twice, and build the benchmark."""
     from fsd import tracking
     from fsd.collection.benchmark_card import build, markdown, write_benchmark
-    from fsd.collection.engine import collect, log_manifest, reusable
+    from fsd.collection.engine import check, collect, log_manifest, reusable
     from fsd.errors import UsageError
 
     if out.exists():
         raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
+    parts = [out.with_name(f"{out.stem}.{name}.jsonl") for name in ("members", "nonmembers")]
+    finished = [reusable(spec, config.limit, part) for spec, part in zip(sides, parts, strict=True)]
+    for spec, part, collection in zip(sides, parts, finished, strict=True):
+        if collection is None:
+            check(spec, config.limit, part)
     tracking.open_store()
-    collections = []
-    for name, spec in zip(("members", "nonmembers"), sides, strict=True):
-        part = out.with_name(f"{out.stem}.{name}.jsonl")
-        collections.append(reusable(spec, config.limit, part) or collect(spec, config.limit, part))
+    collections = [
+        collection or collect(spec, config.limit, part)
+        for spec, part, collection in zip(sides, parts, finished, strict=True)
+    ]
     documents, card = build(config.domain, *(c.documents for c in collections), drop_shared=config.drop_shared)
     write_benchmark(out, documents, card)
     with tracking.run(

@@ -6,7 +6,7 @@ Without `api:`, --model is a local model or a hub id. AUCs are computed if there
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from fsd.data.documents import Document
     from fsd.evaluation.intervals import Estimate
+    from fsd.models.language_model import LanguageModel
     from fsd.scoring.cache import SQLiteStore
     from fsd.scoring.deviation import Deviation
     from fsd.token_stats import Scorer
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 def main(config: ScoreConfig) -> None:
     """Read the texts, announce the requests to an API, score, write, evaluate labelled texts, track and print."""
     from fsd import tracking
-    from fsd.errors import UsageError
     from fsd.evaluation.results import tracked
     from fsd.scoring.api.scorer import API
     from fsd.scoring.cache import SQLiteStore
-    from fsd.scoring.deviation import evaluate, usable
+    from fsd.scoring.deviation import evaluate
+    from fsd.scoring.job import cut_remarks, without_whole_prefix
     from fsd.scoring.scorers import view_inputs
     from pipelines.common import datasets
     from pipelines.common.cli import check_name
@@ -49,20 +50,16 @@ def main(config: ScoreConfig) -> None:
     requested = load_detectors(config.detection)
     is_api = config.model.model.startswith(API)
     answers = SQLiteStore(Path(f"{out}.partial"), limit=None, required=True) if is_api else None
-    scorers = build_scorers(config, answers)
+    model, scorers = build_scorers(config, answers)
     inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
-    detectors, left_out = usable(requested, texts, scorers, inputs)
-    if is_api and config.api.tokenizer is None:
-        need_ids = [d.name for d in requested if "token" in d.needs and d.name in left_out]
-        left_out |= dict.fromkeys(need_ids, "it reads token ids, which --tokenizer MODEL gives")
-    if left_out and (config.detection.detectors != "all" or not detectors):
-        name, reason = next(iter(left_out.items()))
-        raise UsageError(f"detector {name} cannot be computed here: {reason}")
+    detectors, left_out = computable(config, requested, texts, scorers, inputs)
     announce(texts, detectors, scorers["base"], inputs, price=config.api.price)
     table = frame(documents, evaluate(texts, detectors, scorers, inputs, shown=True))
-    results, blind = judge(documents, table, seed=config.seed)
+    results, blind, doubts = judge(documents, table, seed=config.seed)
     remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
-    show(results, blind, [*cleaned, *blank, *remarks])
+    if model and any("primed" in detector.views for detector in detectors):
+        remarks += cut_remarks(without_whole_prefix(model, texts, inputs.prefix), len(texts))
+    show(results, blind, [*doubts, *cleaned, *blank, *remarks])
     write_table(table, out)
     print(f"wrote {out}: {len(texts)} texts, {len(detectors)} detectors")
     if answers:
@@ -76,8 +73,10 @@ def main(config: ScoreConfig) -> None:
         run.log_metrics(tracked(results) | ({"audit/blind_auc": blind.value} if blind else {}))
 
 
-def build_scorers(config: ScoreConfig, answers: "SQLiteStore | None") -> "dict[str, Scorer]":
-    """Scorers of the local model without its adapter, or of an API whose answers are kept in `answers`.
+def build_scorers(
+    config: ScoreConfig, answers: "SQLiteStore | None"
+) -> "tuple[LanguageModel | None, dict[str, Scorer]]":
+    """The local model and its scorers without an adapter, or the scorers of an API whose answers are kept.
 
     Raises:
         UsageError: if the model cannot be loaded, or an API's settings are invalid.
@@ -87,9 +86,36 @@ def build_scorers(config: ScoreConfig, answers: "SQLiteStore | None") -> "dict[s
     from fsd.scoring.api.scorer import api_scorers
 
     if answers is not None:
-        return api_scorers(config.model, config.api, answers)
-    built = scorers.build_scorers(language_model.load(config.model), config.model)
-    return {name: scorer for name, scorer in built.items() if name != "tuned"}
+        return None, api_scorers(config.model, config.api, answers)
+    model = language_model.load(config.model)
+    built = scorers.build_scorers(model, config.model)
+    return model, {name: scorer for name, scorer in built.items() if name != "tuned"}
+
+
+def computable(
+    config: ScoreConfig,
+    requested: "Sequence[Detector]",
+    texts: Sequence[str],
+    scorers: "Mapping[str, Scorer]",
+    inputs: "ViewInputs",
+) -> "tuple[Sequence[Detector], dict[str, str]]":
+    """The detectors that can be computed, and why the others cannot.
+
+    Raises:
+        UsageError: if a detector that was named cannot be computed, or none can.
+    """
+    from fsd.errors import UsageError
+    from fsd.scoring.api.scorer import API
+    from fsd.scoring.deviation import usable
+
+    detectors, left_out = usable(requested, texts, scorers, inputs)
+    if config.model.model.startswith(API) and config.api.tokenizer is None:
+        need_ids = [d.name for d in requested if "token" in d.needs and d.name in left_out]
+        left_out |= dict.fromkeys(need_ids, "it reads token ids, which --tokenizer MODEL gives")
+    if left_out and (config.detection.detectors != "all" or not detectors):
+        name, reason = next(iter(left_out.items()))
+        raise UsageError(f"detector {name} cannot be computed here: {reason}")
+    return detectors, left_out
 
 
 def announce(
@@ -129,22 +155,24 @@ def frame(documents: "Sequence[Document]", deviation: "Deviation") -> "pd.DataFr
 
 def judge(
     documents: "Sequence[Document]", table: "pd.DataFrame", *, seed: int
-) -> "tuple[pd.DataFrame, Estimate | None]":
-    """Metrics on the labelled texts, and the AUC of a blind classifier without the model.
+) -> "tuple[pd.DataFrame, Estimate | None, list[str]]":
+    """Metrics on the labelled texts, the AUC of a blind classifier without the model, and what the numbers do not show.
 
     Empty without two groups of members and two of non-members, since one group has no interval.
     """
     from fsd.data.near_duplicates import families
     from fsd.evaluation.audit import blind
+    from fsd.evaluation.metrics import caveats
     from fsd.evaluation.results import evaluate
 
     labelled = [document for document in documents if document.member is not None]
     member = [bool(document.member) for document in labelled]
     groups = families(labelled)
     if min(len({g for g, m in zip(groups, member, strict=True) if m is side}) for side in (True, False)) < 2:
-        return table.iloc[:0, :0], None
+        return table.iloc[:0, :0], None, []
     results = evaluate(table[table["label"].notna()], member, groups, seed=seed)
-    return results, blind([document.text for document in labelled], member, groups, seed=seed).auc
+    nonmembers = len({group for group, is_member in zip(groups, member, strict=True) if not is_member})
+    return results, blind([d.text for d in labelled], member, groups, seed=seed).auc, caveats(nonmembers)
 
 
 def show(table: "pd.DataFrame", blind: "Estimate | None", remarks: Sequence[str]) -> None:

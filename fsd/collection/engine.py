@@ -88,6 +88,15 @@ class Collection:
     path: Path
 
 
+def check(spec: CollectionSpec, limit: int, out: Path) -> None:
+    """Check what `collect` checks before its first request.
+
+    Raises:
+        UsageError: for a specification that cannot be met, or a file that exists.
+    """
+    _check(spec, limit, out, domains.load(spec.domain), Clock())
+
+
 def collect(
     spec: CollectionSpec, limit: int, out: Path, *, clock: Clock | None = None, shown: bool = True
 ) -> Collection:

@@ -183,6 +183,20 @@ class Results:
         """The scored test texts that membership is judged on: without later texts, if there are contemporaries."""
         return self.scores[(self.scores["split"] == "test").to_numpy() & periods.compared(self.kind)]
 
+    @property
+    def barred(self) -> str:
+        """Why a registered version of this run must not become champion; empty if it may.
+
+        Its result must neither be explained by a blind classifier nor be one that the control model may have as well.
+        Without a control model nothing is known of the latter.
+        """
+        if self.audit_summary.explains:
+            return self.audit_summary.sentence
+        lead = by_key(self.table).get((self.best, "fsd", "placebo_lead"))
+        if lead and not lead.low > 0:
+            return f"the lead of {self.best} over the control model, {lead.estimate}, may be zero"
+        return ""
+
     def metrics(self) -> dict[str, float]:
         """Every number under the name that all runs share."""
         return self.audit.metrics() | tracked(self.table)

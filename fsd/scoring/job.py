@@ -37,13 +37,8 @@ class ScoringJob:
     @property
     def remarks(self) -> list[str]:
         """A line for each detector that was left out, and on a prefix that is cut."""
-        remarks = [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
-        if self.cut:
-            remarks.append(
-                f"recall: {self.cut:,} of {len(self.texts):,} texts exceed the model's context with the prefix, so "
-                "that tokens are scored without its beginning and the start token (fewer --shots make it shorter)"
-            )
-        return remarks
+        left_out = [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
+        return [*left_out, *cut_remarks(self.cut, len(self.texts))]
 
     def score(self) -> Deviation:
         """Base, tuned and FSD scores of the texts, in every process of the job."""
@@ -96,7 +91,7 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
         name, reason = next(iter(left_out.items()))
         raise UsageError(f"detector {name} cannot be computed here: {reason}")
     primed = any("primed" in detector.views for detector in computable)
-    cut = _without_whole_prefix(model, texts, inputs.prefix) if primed else 0
+    cut = without_whole_prefix(model, texts, inputs.prefix) if primed else 0
     return ScoringJob(list(texts), computable, left_out, scorers, inputs, cut)
 
 
@@ -108,7 +103,17 @@ def _same_tokens(model: LanguageModel, reference: str | None, texts: Sequence[st
     return token_ids(tokenizer, texts) == model.tokens(texts)
 
 
-def _without_whole_prefix(model: LanguageModel, texts: Sequence[str], prefix: str) -> int:
+def cut_remarks(cut: int, texts: int) -> list[str]:
+    """The line on texts for which the prefix of `recall` is cut; none without any."""
+    if not cut:
+        return []
+    return [
+        f"recall: {cut:,} of {texts:,} texts exceed the model's context with the prefix, so that tokens are scored "
+        "without its beginning and the start token (fewer --shots make it shorter)"
+    ]
+
+
+def without_whole_prefix(model: LanguageModel, texts: Sequence[str], prefix: str) -> int:
     """Number of texts that exceed the context of the model together with the prefix, see `fsd.scoring.batching`."""
     size = len(model.tokens([prefix])[0])
     return sum(size + len(ids) > model.context for ids in model.tokens(texts))

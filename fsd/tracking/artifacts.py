@@ -6,12 +6,13 @@ A URI is `models:/fsd-arxiv@champion`, `models:/fsd-arxiv/3`, `models:/fsd-arxiv
 
 import atexit
 import functools
+import hashlib
 import re
 import tempfile
 from pathlib import Path
 
 from fsd.errors import UsageError
-from fsd.tracking.registry import Version
+from fsd.tracking.registry import CHECKSUMS, Version
 from fsd.tracking.store import load_mlflow, open_store, quiet
 
 _ADAPTER_CONFIG = "adapter_config.json"
@@ -43,14 +44,32 @@ def fetch_model_file(uri: str, name: str) -> Path | None:
     The file is next to the adapter in a registered model, at the root of a run, and in the local folder or its parent.
 
     Raises:
-        UsageError: if there is no such model, version, run or folder.
+        UsageError: if there is no such model, version, run or folder, or if the file differs from its checksum.
     """
     if uri.startswith("runs:"):
         run_id, _ = _parse_run(uri)
-        return fetch_artifact(run_id, name) if name in _artifact_names(run_id) else None
+        if name not in _artifact_names(run_id):
+            return None
+        path, sums = fetch_artifact(run_id, name), f"adapter/{CHECKSUMS}"
+        return _checked(path, fetch_artifact(run_id, sums) if sums in _artifact_names(run_id, "adapter") else None)
     folder = _folder(uri)
-    paths = [folder / name, *([folder.parent / name] if (folder / _ADAPTER_CONFIG).is_file() else [])]
-    return next((path for path in paths if path.is_file()), None)
+    adapter = folder if (folder / _ADAPTER_CONFIG).is_file() else folder / "adapter"
+    paths = [folder / name, *([folder.parent / name] if adapter == folder else [])]
+    found = next((path for path in paths if path.is_file()), None)
+    return _checked(found, adapter / CHECKSUMS) if found else None
+
+
+def _checked(path: Path, sums: Path | None) -> Path:
+    """The path, if the file is as it was saved; checksums that do not list it, as of earlier releases, pass it."""
+    if sums is None or not sums.is_file():
+        return path
+    lines = (line.split(maxsplit=1) for line in sums.read_text(encoding="utf-8", errors="replace").splitlines())
+    expected = {pair[1]: pair[0] for pair in lines if len(pair) == 2}.get(f"../{path.name}")
+    if expected and expected != hashlib.sha256(path.read_bytes()).hexdigest():
+        raise UsageError(
+            f"{path.name} must be as it was saved with its adapter; it differs from its checksum in {sums}"
+        )
+    return path
 
 
 def fetch_artifact(run_id: str, path: str) -> Path:

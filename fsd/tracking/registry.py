@@ -1,5 +1,6 @@
 """Model registry: numbered versions of adapters under a name, one of them with the alias `champion`."""
 
+import hashlib
 import math
 import re
 import shutil
@@ -22,7 +23,8 @@ their labels, the base model, and the settings of judging."""
 MODEL_NAME = "membership-detector"
 """Name of the logged model in the user interface; versions of earlier releases have the name "detective"."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_SUMS = "SHA256SUMS"
+CHECKSUMS = "SHA256SUMS"
+"""File in the adapter's folder with the checksums of the adapter and of the files saved with it, as of `sha256sum`."""
 # Packages that a server of the model needs. This library is not among them: it is on no package index, and a package of
 # the same name must not be installed in its place.
 _REQUIREMENTS = ("mlflow", "numpy", "pandas", "peft", "safetensors", "torch", "transformers")
@@ -125,8 +127,11 @@ def register(
 
 
 def _stage(folder: Path, adapter: Path, files: Mapping[str, str | Path]) -> dict[str, Path]:
-    """Copy the adapter's safetensors and JSON files, their checksums and the additional files into one folder."""
-    weights = [path for path in adapter.glob("*") if path.suffix in (".safetensors", ".json") or path.name == _SUMS]
+    """Copy the adapter's safetensors and JSON files and the additional files into one folder, with their checksums.
+
+    The checksums of the additional files, which lie one folder above the adapter, are added to those of the adapter.
+    """
+    weights = [path for path in adapter.glob("*") if path.suffix in (".safetensors", ".json") or path.name == CHECKSUMS]
     if not {"adapter_config.json", ".safetensors"} <= {part for path in weights for part in (path.name, path.suffix)}:
         raise UsageError(f"an adapter must hold adapter_config.json and *.safetensors; {str(adapter)!r} does not")
     artifacts = {"adapter": folder / "adapter"}
@@ -141,6 +146,12 @@ def _stage(folder: Path, adapter: Path, files: Mapping[str, str | Path]) -> dict
             shutil.copyfile(content, artifacts[name])
         else:
             raise UsageError(f"{name} must be a file to save with the adapter; got {str(content)!r}")
+    sums = artifacts["adapter"] / CHECKSUMS
+    if sums.is_file():
+        with sums.open("a", encoding="utf-8") as file:
+            file.writelines(
+                f"{hashlib.sha256(artifacts[name].read_bytes()).hexdigest()}  ../{name}\n" for name in files
+            )
     return artifacts
 
 

@@ -38,12 +38,14 @@ def main(config: DemoConfig) -> None:
         data.write_text("".join(json.dumps({"text": text}) + "\n" for text in abstracts[:DOCUMENTS]))
         words = Path(scratch) / "words.jsonl"
         words.write_text("".join(json.dumps({"text": text}) + "\n" for text in abstracts))
-        make.main(
+        sealed = make.make(
             make.MakeConfig(
                 (str(data),), str(folder), variants=VARIANTS, length=LENGTH, words=(str(words),), alpha=1 / VARIANTS,
                 repetitions=REPETITIONS, seed=f"demonstration {config.seed}",
             )
         )  # fmt: skip
+        copies = sum(entry.repetitions for entry in sealed.documents)
+        print(f"made {len(sealed.documents)} canaries, published {copies} times in all in the training texts")
         canaries = files.read(folder)
         published = [json.loads(line)["text"] for line in (folder / files.PUBLISHED).read_text().splitlines()]
         settings = ModelConfig(cache="none")

@@ -8,14 +8,14 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
 from fsd.config import OptionalModel, OptionalName
 
 if TYPE_CHECKING:
-    from pipelines.canary.files import Entry
+    from pipelines.canary.files import Entry, Sealed
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,23 @@ class MakeConfig:
 
 
 def main(config: MakeConfig) -> None:
-    """Read the documents, draw, and write the folder."""
+    """Read the documents, draw, write the folder, and print what to do with it."""
+    from pipelines.canary import files
+
+    sealed = make(config)
+    copies = sum(entry.repetitions for entry in sealed.documents)
+    print(f"wrote {config.out}: {len(sealed.documents)} documents, published {copies} times in all")
+    print(f"• publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test")
+    if config.seed:
+        print("• the seed was chosen by you: whoever guesses it knows which variants are published")
+
+
+def make(config: MakeConfig) -> "Sealed":
+    """Read the documents, draw, and write the folder.
+
+    Returns:
+        The sealed list.
+    """
     from pipelines.canary import files
     from pipelines.common.output import new_folder
 
@@ -58,11 +74,7 @@ def main(config: MakeConfig) -> None:
         seed = config.seed or secrets.token_hex(16)
         sealed, published = (paraphrases if config.kind == "paraphrase" else random_canaries)(config, seed)
         files.write(folder, sealed, published)
-    copies = sum(entry.repetitions for entry in sealed.documents)
-    print(f"wrote {config.out}: {len(sealed.documents)} documents, published {copies} times in all")
-    print(f"• publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test")
-    if config.seed:
-        print("• the seed was chosen by you: whoever guesses it knows which variants are published")
+    return sealed
 
 
 def check(config: MakeConfig) -> None:
@@ -84,7 +96,7 @@ def check(config: MakeConfig) -> None:
         raise UsageError(f"repetitions must be at least 1; got {min(config.repetitions)}")
 
 
-def random_canaries(config: MakeConfig, seed: str) -> "tuple[Any, dict[str, str]]":
+def random_canaries(config: MakeConfig, seed: str) -> "tuple[Sealed, dict[str, str]]":
     """The sealed list of random canaries, and the published text of each document: the text, a blank line, the canary.
 
     Raises:
@@ -115,7 +127,7 @@ def random_canaries(config: MakeConfig, seed: str) -> "tuple[Any, dict[str, str]
     return Sealed(config.kind, scheme, tokenizer, entries), published
 
 
-def paraphrases(config: MakeConfig, seed: str) -> "tuple[Any, dict[str, str]]":
+def paraphrases(config: MakeConfig, seed: str) -> "tuple[Sealed, dict[str, str]]":
     """The sealed list of given paraphrases, of which one per document is published (STAMP, arXiv 2504.13416).
 
     Raises:

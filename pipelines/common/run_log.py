@@ -138,7 +138,7 @@ def track(
                 validation_score=results.validation_auc,
                 files=files,
                 tags=version_tags(results, config, model.identity),
-                barred=results.audit_summary.sentence if results.audit_summary.explains else "",
+                barred=results.barred,
             )
         versions.append(version)
 

@@ -51,6 +51,7 @@ def main(config: DetectConfig) -> None:
     from fsd import tracking
     from fsd.evaluation.discoveries import check_fdr
     from pipelines.common import datasets
+    from pipelines.common.output import check_space
     from pipelines.detect import report, verdicts
     from pipelines.detect.classifier import MembershipClassifier
 
@@ -58,6 +59,7 @@ def main(config: DetectConfig) -> None:
     documents, cleaned = datasets.read_cleaned(config.files, config.columns, config.cleaning)
     known, unknown = datasets.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
     check_outputs(config)
+    check_space(document.text for document in (*documents, *known))
     version = tracking.version_info(config.adapter)
     adapter = version.uri if version else config.adapter
     classifier = MembershipClassifier(adapter, model=config.model, device=config.device)

@@ -52,6 +52,7 @@ class ExtractConfig:
 def main(config: ExtractConfig) -> None:
     """Read and cut the works, announce the cost, score every passage, track and print."""
     from fsd import tracking
+    from pipelines.common.output import check_space
     from pipelines.extract import demo, report, works
 
     if config.demo:
@@ -60,6 +61,7 @@ def main(config: ExtractConfig) -> None:
     samplings = check(config)
     names = [config.book, *config.control]
     texts = [works.read_work(name) for name in names]
+    check_space(texts)
     windows = works.Windows(config.prefix, config.suffix, config.stride)
     tags = {"task": "extract", "model": config.model.model}
     if config.model.model.startswith("api:"):

@@ -33,6 +33,7 @@ def main(config: StudyConfig) -> None:
     """Plan the cells, run those that are not finished yet, and lay out table and figure as in the paper."""
     from fsd import tracking
     from fsd.data.readers import parse_columns
+    from pipelines.common.output import check_space
     from pipelines.study import spec
     from pipelines.study.cells import at_small_scale, prepare_cell
     from pipelines.study.grid import plan
@@ -55,6 +56,7 @@ def main(config: StudyConfig) -> None:
     with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
         pool = ModelPool(Path(folder))
         cells = [prepare_cell(cell, study, pool) for cell in planned]
+        check_space(document.text for cell in cells for part in cell.parts for document in part)
         tags = {"study": name, "plan": hashlib.sha256("".join(cell.key for cell in cells).encode()).hexdigest()}
         params = {"cells": len(cells), "scale": config.scale, "model": config.model, "data": config.data}
         with tracking.run(experiment, f"{name} ({config.scale})", params=params, tags=tags) as run:

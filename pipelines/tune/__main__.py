@@ -22,7 +22,7 @@ def main(config: TuneConfig) -> None:
     from fsd.reporting import console
     from fsd.tuning import comparison
     from fsd.tuning.optuna_storage import open_storage
-    from pipelines.common import datasets, detection, experiment, run_log
+    from pipelines.common import datasets, detection, experiment, output, run_log
     from pipelines.tune import adapter, detectors
     from pipelines.tune import run_log as tuning_log
     from pipelines.tune.job import tuning_data
@@ -36,6 +36,7 @@ def main(config: TuneConfig) -> None:
     labelled = datasets.load_texts(job.data, job.model)
     split, remarks = datasets.split_texts(labelled.documents, job.data, job.seed)
     tuning_data(config, without_later(split), "")  # impossible numbers are refused before a model is loaded
+    output.check_space(document.text for document in labelled.documents)
     open_storage(config.storage)
     model = experiment.load_model(job)
     split = datasets.with_adapter_texts(split, job.adapter)

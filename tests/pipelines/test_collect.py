@@ -56,6 +56,15 @@ def test_nonmembers_by_the_cutoff_of_a_model(here, capsys, dump):
     assert run.metrics["collect/kept"] == 2
 
 
+def test_an_order_that_cannot_be_met_opens_no_store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for more in ({}, {"before": "2020-01-01", "out": tmp_path / "b.jsonl"}):
+        with pytest.raises(UsageError, match="limit must be at least 1; got 0"):
+            main(Collect(domain="arxiv", limit=0, after="2024-01-01", **more))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_members_and_nonmembers_make_a_benchmark_that_survives_a_failure(here, capsys, dump):
     days = [f"2022-01-{n:02}" for n in range(1, 21)] + [f"2024-01-{n:02}" for n in range(1, 21)]
     options = (dump(here / "dump.jsonl", days),)

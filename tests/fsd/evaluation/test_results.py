@@ -184,6 +184,14 @@ def test_headline_and_placebo_describe_the_detector_chosen_on_validation(judged,
     assert "40 test texts, best on validation: early" in capsys.readouterr().out
 
 
+def test_a_result_that_the_control_may_have_too_makes_no_champion(judged, monkeypatch):
+    monkeypatch.setattr("fsd.evaluation.audit_summary.explains", lambda *_: False)
+    reason = judged().barred
+    assert reason.startswith("the lead of early over the control model, ")
+    assert reason.endswith("], may be zero")
+    assert judged(validation=0).barred == ""  # chosen on the test texts, which `late` separates
+
+
 def test_without_validation_the_choice_on_the_test_texts_is_stated(judged, capsys):
     results = judged(validation=0)
 

@@ -1,3 +1,4 @@
+import hashlib
 import shutil
 from pathlib import Path
 
@@ -32,6 +33,20 @@ def test_a_file_saved_with_the_adapter_is_fetched_or_none(full, adapter, tmp_pat
     (tmp_path / "calibration.json").write_text("beside")
     for folder in (adapter, tmp_path):
         assert tracking.fetch_model_file(str(folder), "calibration.json").read_text() == "beside"
+
+
+def test_a_file_that_differs_from_its_checksum_is_refused(here, register, adapter, code, tmp_path):
+    (adapter / "SHA256SUMS").write_text(f"{'0' * 64}  adapter_config.json\n")
+    version = register(adapter, code, 0.7)
+    for uri in (version.uri, f"runs:/{version.run_id}"):
+        sums = (tracking.fetch_adapter(uri) / "SHA256SUMS").read_text()
+        assert sums.splitlines()[1] == f"{hashlib.sha256(b'0.5').hexdigest()}  ../calibration.json"
+    assert tracking.fetch_model_file(version.uri, "calibration.json").read_text() == "0.5"
+    folder = shutil.copytree(tracking.fetch_adapter(version.uri).parent, tmp_path / "copy")
+    (folder / "calibration.json").write_text("0.6")
+    for uri in (folder, folder / "adapter"):
+        with pytest.raises(UsageError, match=r"calibration\.json must be as it was saved with its adapter; it differs"):
+            tracking.fetch_model_file(str(uri), "calibration.json")
 
 
 def test_a_local_folder_needs_no_store(bare, adapter):

@@ -9,6 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import pipelines.detect.__main__ as detect
+import pipelines.extract.__main__ as extract
+import pipelines.study.__main__ as study
+import pipelines.tune.__main__ as tune
+from fsd.config import DataConfig, FSDConfig, TuneConfig
 from fsd.errors import StorageError, UsageError
 from pipelines.common.output import check_path, check_space, check_table_path, new_folder, write_table
 
@@ -73,6 +78,24 @@ def test_too_little_space_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: namedtuple("Usage", "free")(500_000))
     with pytest.raises(UsageError, match=r"TMPDIR must have at least 1\.0 MiB of free space; .* has 0\.5 MiB"):
         check_space(["a text"])
+
+
+@pytest.mark.parametrize("command", ["detect", "extract", "study", "tune"])
+def test_commands_look_for_space_before_the_work(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"text": " ".join(f"w{n}x{k}" for k in range(9)), "label": n % 2, "group": f"g{n}"} for n in range(80)]
+    pd.DataFrame(rows).to_json("rows.jsonl", orient="records", lines=True)
+    Path("book.txt").write_text("A book.\n" * 40)
+    job = FSDConfig(data=DataConfig(data=("rows.jsonl",)), placebo="none")
+    calls = {
+        "detect": lambda: detect.main(detect.DetectConfig(files=("rows.jsonl",), adapter="none")),
+        "extract": lambda: extract.main(extract.ExtractConfig("book.txt")),
+        "study": lambda: study.main(study.StudyConfig("fsd-t6", data=("rows.jsonl",))),
+        "tune": lambda: tune.main(TuneConfig(job=job)),
+    }
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: namedtuple("Usage", "free")(500_000))
+    with pytest.raises(UsageError, match=r"must have at least 1\.0 MiB of free space"):
+        calls[command]()
+    assert not Path("mlruns").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_the_work() -> None:
