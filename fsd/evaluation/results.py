@@ -17,6 +17,7 @@ from fsd.data import periods
 from fsd.data.documents import content_hash
 from fsd.data.near_duplicates import families
 from fsd.data.splitting import Split
+from fsd.evaluation.advice import advise
 from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.audit_summary import AuditSummary
 from fsd.evaluation.calibration import Calibration, calibrate
@@ -210,7 +211,8 @@ class Results:
         lines = list(self.conclusions)
         if not self.parts.validation:
             lines.append("no validation texts: the accuracy is at the best threshold on the test texts themselves")
-        return [*lines, *self.caveats(), *self.remarks]
+        advice = advise([str(name) for name in self.scores.columns])
+        return [*lines, *([str(advice)] if advice else []), *self.caveats(), *self.remarks]
 
 
 def judge(

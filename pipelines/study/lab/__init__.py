@@ -7,5 +7,6 @@ are as old and were never read, and later texts.
     corpora    the texts, by age
     targets    one cell: a target is trained and its texts are scored, in a process of its own
     results    contrasts of all cells, with intervals over seeds; tables and figure
+    comparison the combined score and the advice against the best score in hindsight
     command    plans the cells, runs those that no earlier call has finished, and records them
 """

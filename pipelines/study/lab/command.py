@@ -24,6 +24,8 @@ SIZES = {
     "1M": Recipe(passes=2),
     "8M": Recipe(hidden_size=256, layers=10, heads=8, passes=2, learning_rate=1e-3),
 }
+TASKS = 8
+"""Cells after which a worker is replaced, since its memory grows."""
 SMALL_TEXTS, SMALL_PARAGRAPHS, SMALL_PACKAGES = 120, 800, ("pandas",)
 
 
@@ -182,7 +184,9 @@ def computed(cells: Sequence[Cell], workers: int) -> Iterator[Cell]:
         if not missing:
             return
         context = multiprocessing.get_context("spawn")
-        with context.Pool(min(workers, len(missing)), one_thread) as pool:  # its end terminates the workers
+        with context.Pool(
+            min(workers, len(missing)), one_thread, maxtasksperchild=8
+        ) as pool:  # its end terminates them
             pool.apply(reference_model, (missing[0],))  # and the background model, which it needs
             for cell in pool.imap_unordered(run_cell, missing):
                 bar.update(1)

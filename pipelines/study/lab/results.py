@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from fsd.evaluation import metrics
 from fsd.evaluation.contrasts import CONTRASTS
-from fsd.evaluation.intervals import LEVEL
+from pipelines.study.lab import comparison
+from pipelines.study.lab.seeds import interval
 
 if TYPE_CHECKING:
     from pipelines.study.lab.targets import Cell
@@ -74,14 +74,6 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def interval(values: "np.ndarray") -> tuple[float, float]:
-    """Student's 95 % interval of the mean of S values; NaN for a single one."""
-    if values.size < 2:
-        return float("nan"), float("nan")
-    half = stats.t.ppf((1 + LEVEL) / 2, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size)
-    return float(values.mean() - half), float(values.mean() + half)
-
-
 def page(results: pd.DataFrame) -> str:
     """Markdown: for each corpus, the AUC of some scores by contrast and exposures."""
     summary = summarise(results)
@@ -96,7 +88,7 @@ def page(results: pd.DataFrame) -> str:
             for title, exposures, cells in _lines(of_corpus, shown)
         ]
         parts.append("")
-    return "\n".join(parts)
+    return "\n".join([*parts, *comparison.lines(results)])
 
 
 def _lines(summary: pd.DataFrame, shown: Sequence[str]) -> Iterator[tuple[str, int, list[str]]]:

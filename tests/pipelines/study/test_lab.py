@@ -14,7 +14,7 @@ from fsd.config import Recipe
 from fsd.data import docstrings
 from fsd.data.documents import Document
 from fsd.errors import UsageError
-from pipelines.study.lab import command, corpora, results
+from pipelines.study.lab import command, comparison, corpora, seeds
 from pipelines.study.lab.command import LabConfig, main
 
 TINY = Recipe(hidden_size=64, layers=2, heads=2, vocabulary=400, context=64, passes=1, learning_rate=1e-2)
@@ -98,10 +98,55 @@ def test_a_finished_laboratory_is_read_again(
 
 
 def test_means_have_students_interval() -> None:
-    low, high = results.interval(np.array([0.6, 0.7, 0.8]))
+    low, high = seeds.interval(np.array([0.6, 0.7, 0.8]))
     # mean .7, standard error .1 / sqrt(3), t(.975, 2) = 4.302653
     assert (low, high) == pytest.approx((0.7 - 4.302653 * 0.1 / 3**0.5, 0.7 + 4.302653 * 0.1 / 3**0.5), abs=1e-6)
-    assert np.isnan(results.interval(np.array([0.6]))).all()
+    assert np.isnan(seeds.interval(np.array([0.6]))).all()
+
+
+def rows(auc: dict[str, list[float]]) -> pd.DataFrame:
+    """Results of one corpus: score → AUC of each seed, members against contemporaries."""
+    return pd.DataFrame(
+        {
+            "corpus": "x",
+            "size": "tiny",
+            "exposures": 2,
+            "seed": seed,
+            "contrast": "members_vs_contemporaries",
+            "detector": score.rpartition(".")[0],
+            "state": score.rpartition(".")[2],
+            "auc": value,
+            "tpr_at_5fpr": value,
+        }
+        for score, values in auc.items()
+        for seed, value in enumerate(values)
+    )
+
+
+def test_the_lead_is_over_the_best_single_score_and_paired() -> None:
+    table = comparison.gains(
+        rows(
+            {
+                "loss.base": [0.6, 0.8],
+                "min_k_pp.base": [0.7, 0.72],
+                "combined.fsd": [0.75, 0.81],
+                "zlib.fsd": [0.1, 0.2],
+            }
+        )
+    )
+
+    # loss has mean .70, min_k_pp .71; differences to it: .05 and .09
+    assert table["best"].item() == "min_k_pp.base"
+    assert table["gain"].item() == pytest.approx(0.07)
+    assert table["p"].item() == table["p_holm"].item() == pytest.approx(0.1772, abs=1e-4)  # t = .07 / .02, 1 df
+
+
+def test_the_regret_of_the_advice_by_hand() -> None:
+    table = comparison.regrets(rows({"loss.base": [0.9], "min_k_pp.base": [0.7], "combined.fsd": [0.85]}))
+
+    regret = table.set_index("setting")["regret"]
+    assert regret["reference"] == pytest.approx(0.05)  # combined is advised, loss is best
+    assert regret["no reference"] == pytest.approx(0.2)  # min_k_pp is advised
 
 
 def test_families_stay_on_one_side() -> None:

@@ -1,0 +1,43 @@
+"""Which score to trust, from what is known before any label: which scores can be computed at all.
+
+The order is the one that the laboratory found within one period, where membership is all that differs (docs/lab.md): a
+reference model with the tokenizer of the target helps more than fine-tuning does, and both together help most.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+ORDER = (
+    ("combined.fsd", "it uses the fine-tuned model and a reference model, token by token"),
+    ("min_k_reference.base", "it compares each token with a reference model; fine-tuning would add to it"),
+    ("min_k_pp.base", "no reference model with the same tokenizer is given, which would tell more (--reference-model)"),
+    ("min_k.base", "neither a reference model nor the whole distribution of the next token is given"),
+    ("loss.base", "nothing better can be computed"),
+)
+"""Score, the best first, and the reason to take it."""
+
+
+class Advice(NamedTuple):
+    """A score and the reason to trust it.
+
+    Attributes:
+        score: `<detector>.base` or `<detector>.fsd`.
+        reason: in a few words.
+    """
+
+    score: str
+    reason: str
+
+    def __str__(self) -> str:
+        """One line for the terminal and the report."""
+        detector, _, state = self.score.rpartition(".")
+        return f"advice without labels: trust {detector}{' FSD' if state == 'fsd' else ', base score'}: {self.reason}"
+
+
+def advise(scores: Collection[str]) -> Advice | None:
+    """The score to trust among those that were computed; None if none of those in `ORDER` was.
+
+    Args:
+        scores: names as `loss.base` and `combined.fsd`.
+    """
+    return next((Advice(score, reason) for score, reason in ORDER if score in scores), None)

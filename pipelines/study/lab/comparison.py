@@ -1,0 +1,101 @@
+"""How the combined score and the advice compare with the best score in hindsight."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from fsd.evaluation.advice import advise
+from fsd.evaluation.contrasts import CONTRASTS, FAMILIARITY
+from fsd.evaluation.intervals import holm
+from pipelines.study.lab.seeds import interval
+
+OWN = ("combined", "min_k_reference", "min_k_deviation")
+"""Detectors of this project."""
+WITH_REFERENCE = ("combined", "min_k_reference", "reference")
+
+
+def lines(results: pd.DataFrame) -> Iterator[str]:
+    """Markdown: the lead of `combined`, and the regret of the advice.
+
+    Args:
+        results: as `pipelines.study.lab.results.measure` returns them, of any number of cells.
+    """
+    yield "### combined against the best single score in hindsight\n"
+    yield from _gain_lines(gains(results))
+    yield "\n### Regret of the advice\n"
+    yield from _regret_lines(regrets(results))
+
+
+def regrets(results: pd.DataFrame) -> pd.DataFrame:
+    """What the advice loses against the best score in hindsight: one row per cell that was read, contrast and setting.
+
+    Only the contrasts with members count. The settings are `reference`, in which all scores can be computed, and `no
+    reference`, in which those that read a reference model cannot.
+
+    Returns:
+        Rows with corpus, size, exposures, seed, contrast, setting, advised, best and regret (AUC, at least 0).
+    """
+    rows: list[dict[str, Any]] = []
+    named = results.assign(score=results["detector"] + "." + results["state"])
+    named = named[(named["exposures"] > 0) & (named["contrast"] != FAMILIARITY.name)]
+    keys = ["corpus", "size", "exposures", "seed", "contrast"]
+    for key, cell in named.groupby(keys, sort=False):
+        for setting, among in (("reference", cell), ("no reference", cell[~cell["detector"].isin(WITH_REFERENCE)])):
+            auc = among.set_index("score")["auc"]
+            advice = advise(list(auc.index))
+            if advice is None:
+                continue
+            best = str(auc.idxmax())
+            lost = {"advised": advice.score, "best": best, "regret": auc[best] - auc[advice.score]}
+            rows.append({**dict(zip(keys, key, strict=True)), "setting": setting, **lost})
+    return pd.DataFrame(rows)
+
+
+def gains(results: pd.DataFrame, score: str = "combined.fsd") -> pd.DataFrame:
+    """The score against the best single score of each corpus, contrast and exposure, paired over seeds.
+
+    The best single score is chosen by its mean over the seeds, in hindsight, among all base scores and FSDs of the
+    detectors of the literature. The p-values are of a paired t-test, corrected by Holm over all rows.
+
+    Returns:
+        Rows with corpus, size, exposures, contrast, best, auc (of the score), gain, low, high, p and p_holm.
+    """
+    named = results.assign(score=results["detector"] + "." + results["state"])
+    named = named[(named["exposures"] > 0) & (named["contrast"] != FAMILIARITY.name)]
+    rows: list[dict[str, Any]] = []
+    for key, cells in named.groupby(["corpus", "size", "exposures", "contrast"], sort=False):
+        table = cells.pivot_table(index="seed", columns="score", values="auc")
+        singles = [name for name in table.columns if name.rpartition(".")[0] not in OWN]
+        best = str(table[singles].mean().idxmax())
+        difference = (table[score] - table[best]).to_numpy(np.float64)
+        low, high = interval(difference)
+        p = float(stats.ttest_1samp(difference, 0).pvalue) if difference.size > 1 else float("nan")
+        named_key = dict(zip(("corpus", "size", "exposures", "contrast"), key, strict=True))
+        numbers = {"auc": table[score].mean(), "gain": difference.mean(), "low": low, "high": high, "p": p}
+        rows.append({**named_key, "best": best, **numbers})
+    corrected = holm({str(at): row["p"] for at, row in enumerate(rows) if not math.isnan(row["p"])})
+    return pd.DataFrame([{**row, "p_holm": corrected.get(str(at), float("nan"))} for at, row in enumerate(rows)])
+
+
+def _gain_lines(table: pd.DataFrame) -> Iterator[str]:
+    yield "| corpus | contrast | exposures | best single score | its lead over it | Holm p |"
+    yield "|---|---|---:|---|---|---:|"
+    titles = {contrast.name: contrast.title for contrast in CONTRASTS}
+    for row in table.itertuples():
+        lead = f"{row.gain:+.3f} [{row.low:+.3f}, {row.high:+.3f}]"
+        where = f"| {row.corpus} | {titles[str(row.contrast)]} | {row.exposures}"
+        yield f"{where} | `{row.best}` | {lead} | {row.p_holm:.3g} |"
+
+
+def _regret_lines(table: pd.DataFrame) -> Iterator[str]:
+    yield "| contrast | setting | advice | cells | mean regret | largest |"
+    yield "|---|---|---|---:|---:|---:|"
+    titles = {contrast.name: contrast.title for contrast in CONTRASTS}
+    for (contrast, setting), rows in table.groupby(["contrast", "setting"], sort=False):
+        lost = rows["regret"]
+        start = f"| {titles[str(contrast)]} | {setting} | `{rows['advised'].iloc[0]}` | {len(rows)}"
+        yield f"{start} | {lost.mean():.3f} | {lost.max():.3f} |"
