@@ -84,6 +84,7 @@ def main(config: AuditConfig) -> None:
     """Read the texts, load the models, score, judge, write, track and print."""
     from fsd import tracking
     from pipelines.common.output import check_table_path, write_table
+    from pipelines.common.report import run_name
 
     if config.demo:
         demo(config.seed)
@@ -94,7 +95,8 @@ def main(config: AuditConfig) -> None:
     parts, judged = read(config)
     scorers, name = build_scorers(config)
     tags = {"task": "adapter audit", "model": config.model.model, "adapter": name}
-    with tracking.run(f"fsd-{config.domain}", "adapter audit", params=flags(config), tags=tags) as run:
+    called = run_name(config.model.model, config.data, "adapter audit")
+    with tracking.run(f"fsd-{config.domain}", called, params=flags(config), tags=tags) as run:
         results = judge(parts, judged, scorers, config)
         record(run, results, config, name)
     if config.out:
@@ -348,15 +350,15 @@ def conclusions(results: AuditResults, fpr: float) -> list[str]:
 
 def record(run: "Run", results: AuditResults, config: AuditConfig, name: str) -> None:
     """Log scores, calibration, metrics, figure and report."""
-    from datetime import date
-
-    from fsd.evaluation.results import tracked
+    from fsd.evaluation.metrics import by_key
+    from fsd.evaluation.results import points
     from fsd.reporting import figures, html
+    from pipelines.common.report import publish
 
     run.log_table("scores.parquet", results.scores)
     run.log_table("summary.csv", results.table)
     run.log_text("calibration.json", results.calibration.to_json())
-    run.log_metrics(results.audit.metrics() | tracked(results.table))
+    run.log_metrics(results.audit.metrics() | points(results.table))
     test = results.scores[results.scores["split"] == "test"]
     tuned, calibrated = (
         {name.removesuffix(end): test[name].to_numpy(float) for name in map(str, test) if name.endswith(end)}
@@ -372,22 +374,34 @@ def record(run: "Run", results: AuditResults, config: AuditConfig, name: str) ->
         HEADINGS,
         rows(results.table, results.calibration.detector),
         marked=(0,),
+        name="results",
     )
     caption = "Share of fine-tuning texts found against share of other texts wrongly called so."
-    page = html.render(
-        title="Was it in the fine-tuning data?",
-        question=f"Can texts that {name} was fine-tuned on be told from others, given the base {config.model.model}?",
-        findings=conclusions(results, config.fpr),
-        sections=[html.Section("Results", tables=[table], pictures=[html.Picture(picture, caption)]), html.limits()],
-        facts=[
-            ("Base", config.model.model),
-            ("Fine-tuned model", name),
-            ("Texts", ", ".join(config.data)),
-            ("Seed", str(config.seed)),
-            ("Date", date.today().isoformat()),
-        ],
+    best = results.calibration.detector
+    publish(
+        run,
+        html.Page(
+            title="Was it in the fine-tuning data?",
+            question=f"Can texts that {name} was fine-tuned on be told from others, given the base "
+            f"{config.model.model}?",
+            findings=conclusions(results, config.fpr),
+            sections=[
+                html.Section("Results", tables=[table], pictures=[html.Picture(picture, caption)]),
+                html.limits(),
+            ],
+            facts=[
+                ("Base", config.model.model),
+                ("Fine-tuned model", name),
+                ("Texts", ", ".join(config.data)),
+                ("Seed", str(config.seed)),
+            ],
+            changes=[
+                "Texts of both labels from one period and kind, if a classifier without the model separates these.",
+                "More labelled texts, which narrow the intervals.",
+            ],
+        ),
+        f"{best} {str(by_key(results.table)[best, 'calibrated', 'auc'].estimate).partition(' ')[0]}",
     )
-    run.log_text("report.html", page)
 
 
 def show(results: AuditResults, fpr: float) -> None:

@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from fsd.scoring.cache import SQLiteStore
     from fsd.scoring.deviation import Deviation
     from fsd.token_stats import Scorer
+    from fsd.tracking import Run
     from fsd.views import Detector, ViewInputs
+
+
+BASE_ONLY = "Base scores alone: what separates the texts may be their period or kind as well as membership."
 
 
 def main(config: ScoreConfig) -> None:
     """Read the texts, announce the requests to an API, score, write, evaluate labelled texts, track and print."""
     from fsd import tracking
-    from fsd.evaluation.results import tracked
     from fsd.scoring.api.scorer import API
     from fsd.scoring.cache import SQLiteStore
     from fsd.scoring.deviation import evaluate
@@ -38,6 +41,7 @@ def main(config: ScoreConfig) -> None:
     from pipelines.common.cli import check_name
     from pipelines.common.detection import load_detectors
     from pipelines.common.output import check_space, check_table_path, write_table
+    from pipelines.common.report import run_name
 
     out = Path(config.out)
     check_name("domain", config.domain)
@@ -65,12 +69,31 @@ def main(config: ScoreConfig) -> None:
     if answers:
         answers.delete()
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
-    with tracking.run(f"fsd-{config.domain}", "score", params=flags(config), tags={"task": "score"}) as run:
-        run.log_dataset(
-            "scored", texts, labels=[d.member for d in documents], source=", ".join(config.data), context="score"
-        )
-        run.log_table("scores.parquet", table)
-        run.log_metrics(tracked(results) | ({"audit/blind_auc": blind.value} if blind else {}))
+    name = run_name(config.model.model, config.data, "score")
+    with tracking.run(f"fsd-{config.domain}", name, params=flags(config), tags={"task": "score"}) as run:
+        record(run, documents, table, results, blind, config)
+
+
+def record(
+    run: "Run",
+    documents: "Sequence[Document]",
+    table: "pd.DataFrame",
+    results: "pd.DataFrame",
+    blind: "Estimate | None",
+    config: ScoreConfig,
+) -> None:
+    """Log the texts, their scores, and the metrics of labelled texts."""
+    from fsd.evaluation.metrics import by_key
+    from fsd.evaluation.results import points
+
+    texts, labels = [document.text for document in documents], [document.member for document in documents]
+    run.log_dataset("scored", texts, labels=labels, source=", ".join(config.data), context="score")
+    run.log_table("scores.parquet", table)
+    run.log_metrics(points(results) | ({"audit/blind_auc": blind.value} if blind else {}))
+    if len(results):
+        best = max((row for row in by_key(results).values() if row.metric == "auc"), key=lambda row: row.value)
+        line = f"{best.detector} base AUC {best.estimate} · blind AUC {blind or 'none'}"
+        run.conclude(f"{best.detector} {str(best.estimate).partition(' ')[0]}", f"{line}\n\n{BASE_ONLY}")
 
 
 def build_scorers(

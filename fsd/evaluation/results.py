@@ -32,6 +32,8 @@ from fsd.views import Detector
 STATES = ("base", "tuned", "fsd")
 WITH_ENDS = ("auc", *(f"auc_{contrast.name}" for contrast in CONTRASTS))
 """Metrics whose intervals are tracked as well."""
+INTERVALS = ("_low", "_high", "_p_holm", "placebo_lead_p")
+"""Ends of the names of metrics about uncertainty; see `points`."""
 
 
 def evaluate(
@@ -105,6 +107,11 @@ def tracked(table: pd.DataFrame) -> dict[str, float]:
     return metrics
 
 
+def points(table: pd.DataFrame) -> dict[str, float]:
+    """The metrics of `tracked` without intervals and corrected p-values, as a chart for each would hide the others."""
+    return {name: value for name, value in tracked(table).items() if not name.partition("/")[0].endswith(INTERVALS)}
+
+
 def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
     """One row per detector for summary.csv: every number with the ends of its interval, and the caveat, if any."""
     columns = [f"{state}_{name}{end}" for state in ("base", "fsd") for name in METRICS for end in ("", "_low", "_high")]
@@ -144,6 +151,7 @@ class Results:
         placebo: name of the control model; None without a placebo.
         best: the detector with the highest FSD AUC on validation, otherwise on test.
         calibration: of the best detector; None without validation texts.
+        never_saw: whether the model is known to have been trained on none of these texts.
     """
 
     parts: Split
@@ -155,6 +163,7 @@ class Results:
     placebo: str | None
     best: str
     calibration: Calibration | None
+    never_saw: bool = False
 
     @property
     def validation_auc(self) -> float:
@@ -199,8 +208,8 @@ class Results:
         return ""
 
     def metrics(self) -> dict[str, float]:
-        """Every number under the name that all runs share."""
-        return self.audit.metrics() | tracked(self.table)
+        """The numbers under the names that all runs share; intervals and corrected p-values are in the tables."""
+        return self.audit.metrics() | points(self.table)
 
     def caveats(self) -> list[str]:
         """What the number of non-members in the test does not support (see `fsd.evaluation.metrics.caveats`)."""
@@ -301,6 +310,7 @@ def judge(
         placebo=placebo[0] if placebo else None,
         best=best,
         calibration=calibration,
+        never_saw=never_saw,
     )
 
 

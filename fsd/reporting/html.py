@@ -23,6 +23,7 @@ class Table:
         rows: text of the cells.
         left: indices of the columns of words; the others hold numbers and are aligned to the right.
         marked: indices of the highlighted rows.
+        name: of its file in the tracked run, without suffix; empty for a table that is on the page only.
     """
 
     caption: str
@@ -30,14 +31,22 @@ class Table:
     rows: Sequence[Sequence[str]]
     left: Collection[int] = (0,)
     marked: Collection[int] = ()
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG file and its caption."""
+    """A PNG file.
+
+    Attributes:
+        png: the file.
+        caption: how to read it, in one or two sentences.
+        alt: what it shows, for readers who do not see it; the caption if empty.
+    """
 
     png: bytes
     caption: str
+    alt: str = ""
 
     @property
     def base64(self) -> str:
@@ -54,6 +63,44 @@ class Section:
     points: Sequence[str] = ()
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report: one HTML page with its figures inside, without external resources and scripts.
+
+    All text is escaped, and control characters and overrides of its direction are made visible.
+
+    Attributes:
+        title: of the page.
+        question: one sentence.
+        findings: the results in sentences, the most important first; one that starts with LEAK or WARNING is set in
+            bold.
+        sections: in order; `limits` makes the one about what is not proved.
+        facts: label and value of what is needed to repeat the run: model, data, settings, versions, date.
+        answer: the answer in plain words; the first of the findings if empty.
+        changes: what would change the answer.
+    """
+
+    title: str
+    question: str
+    findings: Sequence[str]
+    sections: Sequence[Section]
+    facts: Sequence[tuple[str, str]]
+    answer: Sequence[str] = ()
+    changes: Sequence[str] = ()
+
+    def render(self) -> str:
+        """The page in HTML."""
+        first = {} if self.answer else {"answer": self.findings[:1], "findings": self.findings[1:]}
+        pages = Environment(
+            loader=PackageLoader("fsd.reporting"),
+            autoescape=True,
+            finalize=_shown,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        return pages.get_template("report.html").render({**vars(self), **first})
 
 
 def shown(row: Row | None) -> str:
@@ -96,6 +143,7 @@ def results_table(table: pd.DataFrame, best: str) -> Table:
         head=head,
         rows=cells,
         marked=[detectors.index(best)] if best in detectors else (),
+        name="results",
     )
 
 
@@ -155,6 +203,7 @@ def placebo_table(table: pd.DataFrame) -> Table:
         ),
         head=head,
         rows=cells,
+        name="placebo",
     )
 
 
@@ -185,24 +234,3 @@ def limits(fpr: float | None = None) -> Section:
             f"such texts, about {fpr * 1000:.0f}.",
         )
     return Section("What this does not prove", points=points)
-
-
-def render(
-    *, title: str, question: str, findings: Sequence[str], sections: Sequence[Section], facts: Sequence[tuple[str, str]]
-) -> str:
-    """The report as one HTML page: figures inside, no external resources, no script.
-
-    All text is escaped, and control characters and overrides of its direction are made visible.
-
-    Args:
-        title: of the page.
-        question: one sentence.
-        findings: the answer, the most important first; one that starts with LEAK or WARNING is set in bold.
-        sections: in order; `limits` makes the one about what is not proved.
-        facts: label and value of what is needed to repeat the run: model, data, settings, versions, date.
-    """
-    pages = Environment(
-        loader=PackageLoader("fsd.reporting"), autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True
-    )
-    content = {"title": title, "question": question, "findings": findings, "sections": sections, "facts": facts}
-    return pages.get_template("report.html").render(content)

@@ -5,7 +5,8 @@ first use.
 """
 
 from fsd.tracking.artifacts import fetch_adapter, fetch_artifact, fetch_model_file, version_info
-from fsd.tracking.registry import Version, register
+from fsd.tracking.pages import address, run_name, server
+from fsd.tracking.registry import Version, describe, register
 from fsd.tracking.runs import Run, RunRecord, find_runs, run
 from fsd.tracking.store import Store, open_store
 
@@ -14,6 +15,8 @@ __all__ = [
     "RunRecord",
     "Store",
     "Version",
+    "address",
+    "describe",
     "fetch_adapter",
     "fetch_artifact",
     "fetch_model_file",
@@ -21,5 +24,7 @@ __all__ = [
     "open_store",
     "register",
     "run",
+    "run_name",
+    "server",
     "version_info",
 ]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version as installed
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fsd.errors import UsageError, without_credentials
@@ -34,6 +35,7 @@ _REQUIREMENTS = ("mlflow", "numpy", "pandas", "peft", "safetensors", "torch", "t
 _SETTINGS = {"serving_model": None, "serving_device": "auto", "serving_dtype": None}
 _FPR = 0.05
 _FDR = 0.1
+_EXAMPLE = "The text to be judged, as long as those of the benchmark."
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,18 @@ def register(
     return versions[0] if versions else None
 
 
+def describe(run: Run, version: Version, description: str) -> None:
+    """Describe a version in Markdown, and its registered model if the version is the champion."""
+
+    def store() -> None:
+        client = run.store.client
+        client.update_model_version(version.name, str(version.number), description)
+        if CHAMPION in version.aliases:
+            client.update_registered_model(version.name, f"Champion: version {version.number}, {description}")
+
+    run.attempt("the description of the version", store)
+
+
 def _stage(folder: Path, adapter: Path, files: Mapping[str, str | Path]) -> dict[str, Path]:
     """Copy the adapter's safetensors and JSON files and the additional files into one folder, with their checksums.
 
@@ -158,7 +172,8 @@ def _stage(folder: Path, adapter: Path, files: Mapping[str, str | Path]) -> dict
 def _log_model(run: Run, artifacts: Mapping[str, Path], code: Path) -> str:
     mlflow = load_mlflow()
     with quiet():
-        from mlflow.models import ModelSignature
+        import pandas as pd
+        from mlflow.models import Model, ModelSignature
         from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
     columns = {"score": "double", "p_value": "double", "verdict": "string", "warning": "string", "selected": "boolean"}
@@ -168,11 +183,18 @@ def _log_model(run: Run, artifacts: Mapping[str, Path], code: Path) -> str:
         params=ParamSchema([ParamSpec("fpr", "double", _FPR), ParamSpec("fdr", "double", _FDR)]),
     )
     with quiet():
-        logged = mlflow.pyfunc.log_model(
+        # What mlflow.pyfunc.log_model calls, which would load the model and its base to score the input example:
+        # `validate_serving_input` prevents that, but pyfunc refuses to pass it on.
+        logged = Model.log(
+            artifact_path=None,
             name=MODEL_NAME,
+            flavor=SimpleNamespace(save_model=lambda validate_serving_input, **rest: mlflow.pyfunc.save_model(**rest)),
+            flavor_name="python_function",
             python_model=str(code),
             artifacts={key: str(path) for key, path in artifacts.items()},
             signature=signature,
+            input_example=(pd.DataFrame({"text": [_EXAMPLE]}), {"fpr": _FPR, "fdr": _FDR}),
+            validate_serving_input=False,
             model_config=_SETTINGS,
             # without the build of torch, such as "+cpu", which differs between machines
             pip_requirements=[f"{package}=={installed(package).split('+')[0]}" for package in _REQUIREMENTS],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from fsd.errors import StorageError, UsageError, without_credentials
 from fsd.leftovers import has_ended, host, this_process
+from fsd.tracking import pages
 from fsd.tracking.store import Store, load_mlflow, open_store, patience, quiet
 
 if TYPE_CHECKING:
@@ -63,12 +64,14 @@ class Run:
     Attributes:
         store: the store that holds the run.
         id: MLflow's run id.
+        name: name that it was opened with.
         losses: what could not be stored.
         when_stored: called at the end of the run if everything of it is stored.
     """
 
     store: Store
     id: str
+    name: str = ""
     losses: Losses = field(default_factory=Losses, compare=False, repr=False)
     when_stored: list[Callable[[], None]] = field(default_factory=list, compare=False, repr=False)
 
@@ -173,14 +176,35 @@ class Run:
         self.log_text(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def log_table(self, name: str, table: "pd.DataFrame") -> None:
-        """Write a table of the run, without its index, in the format of the suffix: .parquet or .csv."""
+        """Write a table of the run, without its index, in the format of the suffix: .parquet, .csv or .json.
+
+        The evaluation view of the user interface compares the .json tables of several runs.
+        """
         suffix = PurePosixPath(name).suffix
         if suffix == ".parquet":
             self.log_bytes(name, table.to_parquet(index=False))
         elif suffix == ".csv":
             self.log_text(name, table.to_csv(index=False))
+        elif suffix == ".json":
+            self.attempt(name, lambda: self.store.client.log_table(self.id, table, name))
         else:
-            raise UsageError(f"a table must be named *.parquet or *.csv; got {name!r}")
+            raise UsageError(f"a table must be named *.parquet, *.csv or *.json; got {name!r}")
+
+    def conclude(self, score: str, description: str) -> None:
+        """Add the best score to the name of the run, and describe its result.
+
+        Args:
+            score: in a few characters, such as `loss .67`.
+            description: Markdown; lists of runs show its first line as plain text.
+        """
+        name = pages.run_name(self.name, score)
+        self.attempt("the description", lambda: pages.conclude(self.store, self.id, name, description))
+
+    def describe_experiment(self, description: str) -> None:
+        """Describe the experiment by the result of this run, unless the user has described it."""
+        self.attempt(
+            "the description", lambda: pages.describe_experiment(self.store, self.id, without_credentials(description))
+        )
 
     def log_dataset(
         self,
@@ -255,7 +279,8 @@ def run(
     if parent is None:
         with suppress(Exception):  # the store may be of another user
             close_ended_runs(store)
-    opened = _start(Run(store, "", parent.losses if parent else Losses()), experiment, name, description, parent)
+    unopened = Run(store, "", name, parent.losses if parent else Losses())
+    opened = _start(unopened, experiment, description, parent)
     if not opened.id:
         yield opened
         return
@@ -284,7 +309,7 @@ def run(
         opened.check()
 
 
-def _start(unopened: Run, experiment: str, name: str, description: str | None, parent: Run | None) -> Run:
+def _start(unopened: Run, experiment: str, description: str | None, parent: Run | None) -> Run:
     """Start MLflow's run; one within another that cannot be stored has an empty id, and notes what it loses."""
     started: list[str] = []
 
@@ -292,11 +317,14 @@ def _start(unopened: Run, experiment: str, name: str, description: str | None, p
         mlflow = load_mlflow()
         from mlflow.tracking.context.registry import resolve_tags
 
+        experiment_id = unopened.store.experiment_id(experiment)
+        if parent is None:
+            pages.set_view(unopened.store, experiment_id)
         known = {name: without_credentials(value) for name, value in resolve_tags().items()}  # of the git remote
         with quiet():
             active = mlflow.start_run(
-                experiment_id=unopened.store.experiment_id(experiment),
-                run_name=name,
+                experiment_id=experiment_id,
+                run_name=unopened.name,
                 nested=parent is not None,
                 parent_run_id=parent.id if parent else None,
                 description=description,
@@ -304,7 +332,7 @@ def _start(unopened: Run, experiment: str, name: str, description: str | None, p
             )
         started.append(active.info.run_id)
 
-    if not unopened.attempt(f"the run {name!r}", start) and parent is None:
+    if not unopened.attempt(f"the run {unopened.name!r}", start) and parent is None:
         unopened.check()
     return replace(unopened, id=started[0]) if started else unopened
 

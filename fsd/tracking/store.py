@@ -64,8 +64,8 @@ def quiet() -> Iterator[None]:
         warnings.filterwarnings("ignore", "The ``noload`` loader strategy is deprecated")
         # type hints on `predict`: our models carry an explicit signature instead
         warnings.filterwarnings("ignore", r".*Add type hints to the `predict` method")
-        # an input example: MLflow would load the model to score it
-        warnings.filterwarnings("ignore", ".*An input example was not provided when logging the model")
+        # pandas, when MLflow writes an input example
+        warnings.filterwarnings("ignore", "Operation with range is deprecated")
         # MLflow's own classes, when it imports its models
         warnings.filterwarnings("ignore", ".*Any type hint is inferred as AnyType")
         yield

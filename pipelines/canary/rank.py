@@ -50,6 +50,7 @@ def main(config: RankConfig) -> None:
     from fsd import tracking
     from pipelines.canary import files, scoring
     from pipelines.common.detection import load_detectors
+    from pipelines.common.report import run_name
 
     if config.withheld is not None and config.withheld < 1:
         from fsd.errors import UsageError
@@ -63,7 +64,8 @@ def main(config: RankConfig) -> None:
         requested, canaries, scorers, strict=config.detection.detectors != "all"
     )
     tags = {"task": "canary", "model": config.model.model}
-    with tracking.run(f"fsd-{config.domain}", "canary test", params=flags(config), tags=tags) as run:
+    name = run_name(config.model.model, [config.folder], "canary test")
+    with tracking.run(f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
         table = scoring.score(canaries, detectors, scorers, withheld=config.withheld, seed=config.seed)
         results = {d.name: scoring.levels(table, d.name, alpha=config.alpha, seed=config.seed) for d in detectors}
         record(run, canaries, table, results, config.model.model, config.alpha, remarks)
@@ -163,10 +165,9 @@ def record(
     remarks: Sequence[str],
 ) -> None:
     """Log scores, metrics, figure and report."""
-    from datetime import date
-
     from fsd.reporting import figures, html
     from pipelines.canary.scoring import corrected, rank_p_values
+    from pipelines.common.report import publish
 
     holm = corrected(results)
     run.log_table("canaries.parquet", table)
@@ -179,20 +180,23 @@ def record(
         "Rank p-values of the single documents: the share of variants that score at least as high as the published "
         "one. A model that did not read them gives about as many values in each bar (grey line)."
     )
-    lines = html.Table("Rank tests by number of publications.", HEADINGS, rows(results))
-    page = html.render(
-        title="Was it in the training data? Canaries",
-        question=f"Did {model} read the documents that were published with a canary?",
-        findings=[*conclusions(results, canaries, model, alpha), *remarks],
-        sections=[html.Section("Results", tables=[lines], pictures=[html.Picture(picture, caption)])],
-        facts=[
-            ("Model", model),
-            ("Canaries", f"{canaries.sealed.kind}, {len(canaries.sealed.documents)} documents"),
-            ("Significance level", f"{alpha:g}"),
-            ("Date", date.today().isoformat()),
-        ],
+    lines = html.Table("Rank tests by number of publications.", HEADINGS, rows(results), name="results")
+    publish(
+        run,
+        html.Page(
+            title="Was it in the training data? Canaries",
+            question=f"Did {model} read the documents that were published with a canary?",
+            findings=[*conclusions(results, canaries, model, alpha), *remarks],
+            sections=[html.Section("Results", tables=[lines], pictures=[html.Picture(picture, caption)])],
+            facts=[
+                ("Model", model),
+                ("Canaries", f"{canaries.sealed.kind}, {len(canaries.sealed.documents)} documents"),
+                ("Significance level", f"{alpha:g}"),
+            ],
+            changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
+        ),
+        f"{best} p {html.p_shown(holm[best])}",
     )
-    run.log_text("report.html", page)
 
 
 def show(

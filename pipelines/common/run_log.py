@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import date
 from pathlib import Path
 
 from detectors import Detector
@@ -14,14 +13,16 @@ from fsd import distributed, tracking
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
 from fsd.data.documents import Document, content_hash, digest
 from fsd.data.splitting import Split, without_later
+from fsd.evaluation.headline import Headline
 from fsd.evaluation.results import Results, summary
 from fsd.models.adapters import save_adapter
 from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.reporting import figures, html
 from fsd.scoring.scorers import TABLE, frequency_file
-from fsd.tracking import Run, Version, register
+from fsd.tracking import Run, Version, describe, register
 from pipelines.common import adapter_files
 from pipelines.common.detection import BASE
+from pipelines.common.report import publish, run_name
 
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
 
@@ -48,7 +49,8 @@ def start(
     if not distributed.is_main_process():
         yield None
         return
-    name = f"{Path(config.model.model).name} {'reused adapter' if config.adapter else config.training.method}"
+    method = "reused adapter" if config.adapter else config.training.method
+    name = run_name(config.model.model, config.data.data or (config.data.domain,), method)
     tags = {"texts": named(sources), **_model_tags(config, identity)}
     with tracking.run(f"fsd-{config.data.domain}", name, params=params(config, detectors), tags=tags) as run:
         yield run
@@ -119,8 +121,10 @@ def track(
     pictures = draw(results)
     for name, content in pictures.items():
         run.log_bytes(name, content)
-    run.log_text("report.html", report(results, config, model.identity, pictures, sources))
-    run.log_metrics({**results.metrics(), **seconds})
+    headline = Headline.of(results)
+    run.log_metrics({**headline.metrics(), **results.metrics(), **seconds})
+    report(run, headline, results, config, model.identity, pictures, sources)
+    run.describe_experiment(headline.description)
     versions: list[Version | None] = []
 
     def register_adapter() -> None:
@@ -140,6 +144,8 @@ def track(
                 tags=version_tags(results, config, model.identity),
                 barred=results.barred,
             )
+        if version:
+            describe(run, version, headline.description)
         versions.append(version)
 
     run.attempt("the registered adapter", register_adapter)
@@ -221,13 +227,15 @@ def draw(results: Results) -> dict[str, bytes]:
 
 
 def report(
+    run: Run,
+    headline: Headline,
     results: Results,
     config: FSDConfig,
     identity: BaseIdentity,
     pictures: Mapping[str, bytes],
     sources: Mapping[str, str],
-) -> str:
-    """The report in HTML: the question, the method, the results, and what they do not prove."""
+) -> None:
+    """Publish the report: the answer, how sure it is, the method, the results, and what they do not prove."""
     tables = html.contrast_tables(results.table) if results.contrasts else []
     tables.append(html.results_table(results.table, results.best))
     if results.placebo is not None:
@@ -246,17 +254,24 @@ def report(
         "what a benchmark split by time measures; in the middle, texts that the model never read, told apart by their "
         "period alone; on the right, texts of one period, of which it read some. The grey line is guessing.",
     }
-    return html.render(
-        title=f"Was it in the pretraining data? {config.data.domain}",
-        question=f"Can texts that {identity.id} was pretrained on be distinguished from texts that it never saw?",
-        findings=results.notes(),
-        sections=[
-            html.Section("What was done", paragraphs=[method(results, config, identity)]),
-            html.Section("Results", tables=tables),
-            html.Section("Figures", pictures=[html.Picture(png, captions[name]) for name, png in pictures.items()]),
-            html.limits(),
-        ],
-        facts=facts(results, config, identity, sources),
+    publish(
+        run,
+        html.Page(
+            title=f"Was it in the pretraining data? {config.data.domain}",
+            question=f"Can texts that {identity.id} was pretrained on be distinguished from texts that it never saw?",
+            answer=headline.answer(),
+            findings=results.notes(),
+            changes=headline.changes(results),
+            sections=[
+                html.Section("What was done", paragraphs=[method(results, config, identity)]),
+                html.Section("Results", tables=tables),
+                html.Section("Figures", pictures=[html.Picture(png, captions[name]) for name, png in pictures.items()]),
+                html.limits(),
+            ],
+            facts=facts(results, config, identity, sources),
+        ),
+        headline.score,
+        headline.description,
     )
 
 
@@ -303,7 +318,6 @@ def facts(
         ("Placebo", results.placebo or "none"),
         ("Calibration", _calibrated(results)),
         ("Seed", str(config.seed)),
-        ("Date", date.today().isoformat()),
     ]
 
 

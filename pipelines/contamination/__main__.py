@@ -15,6 +15,7 @@ from pipelines.common.cli import command
 
 if TYPE_CHECKING:
     from fsd.evaluation.intervals import Estimate
+    from fsd.tracking import Run
     from pipelines.contamination.outcomes import Outcome
 
 HEADINGS = ["test", "statistic", "compared with", "p", "p (Holm)"]
@@ -57,6 +58,7 @@ def main(config: ContaminationConfig) -> None:
     from fsd.models import language_model
     from fsd.scoring.scorers import build_scorers
     from pipelines.common.detection import cheap, load_detectors
+    from pipelines.common.report import run_name
     from pipelines.contamination import outcomes as tests
 
     if not 0 < config.level < 1:
@@ -75,7 +77,8 @@ def main(config: ContaminationConfig) -> None:
     model = language_model.load(config.model)
     scorers = {name: scorer for name, scorer in build_scorers(model, config.model).items() if name != "tuned"}
     tags = {"task": "contamination", "model": config.model.model}
-    with tracking.run(f"fsd-{config.domain}", "contamination", params=flags(config), tags=tags) as run:
+    name = run_name(config.model.model, config.files, "contamination")
+    with tracking.run(f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
         texts = [document.text for document in suspect]
         outcomes = [
             tests.order_test(texts, scorers["base"], shard=config.shard, orders=config.orders, seed=config.seed)
@@ -98,7 +101,7 @@ def main(config: ContaminationConfig) -> None:
         run.log_metrics({f"contamination_p/{o.name}": o.p for o in outcomes if o.p is not None})
         if blind:
             run.log_metrics({"audit/blind_auc": blind.value})
-        run.log_text("report.html", page(outcomes, blind, config))
+        record(run, outcomes, blind, config)
     show(outcomes, blind, config)
 
 
@@ -137,28 +140,38 @@ def conclusions(outcomes: "Sequence[Outcome]", blind: "Estimate | None", config:
     return lines + [f"{o.name} has no p-value: {o.reason}" for o in outcomes if o.p is None]
 
 
-def page(outcomes: "Sequence[Outcome]", blind: "Estimate | None", config: ContaminationConfig) -> str:
-    """The report in HTML."""
-    from datetime import date
-
+def record(run: "Run", outcomes: "Sequence[Outcome]", blind: "Estimate | None", config: ContaminationConfig) -> None:
+    """Publish the report."""
     from fsd.reporting import html
+    from pipelines.common.report import publish
+    from pipelines.contamination.outcomes import corrected
 
     caption = (
         "p is the chance of such a result, or a clearer one, if the model did not read the data set; p (Holm) is "
         "corrected for the number of tests."
     )
-    return html.render(
-        title="Was it in the training data? A data set as a whole",
-        question=f"Did {config.model.model} read {', '.join(config.files)}?",
-        findings=conclusions(outcomes, blind, config),
-        sections=[html.Section("Tests", tables=[html.Table(caption, HEADINGS, rows(outcomes), left=(0, 1, 2))])],
-        facts=[
-            ("Model", config.model.model),
-            ("Data set", ", ".join(config.files)),
-            ("Known non-members", ", ".join(config.known) or "none"),
-            ("Seed", str(config.seed)),
-            ("Date", date.today().isoformat()),
-        ],
+    holm = corrected(outcomes)
+    table = html.Table(caption, HEADINGS, rows(outcomes), left=(0, 1, 2), name="results")
+    publish(
+        run,
+        html.Page(
+            title="Was it in the training data? A data set as a whole",
+            question=f"Did {config.model.model} read {', '.join(config.files)}?",
+            findings=conclusions(outcomes, blind, config),
+            sections=[html.Section("Tests", tables=[table])],
+            facts=[
+                ("Model", config.model.model),
+                ("Data set", ", ".join(config.files)),
+                ("Known non-members", ", ".join(config.known) or "none"),
+                ("Seed", str(config.seed)),
+            ],
+            changes=[
+                "Tests beside known non-members of the same kind (--known) would show what the order alone cannot."
+                if not config.known
+                else "Known non-members of another period or kind than the data set make the tests beside them void.",
+            ],
+        ),
+        f"p {html.p_shown(min(holm.values(), default=None))}",
     )
 
 

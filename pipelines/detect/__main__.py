@@ -52,6 +52,7 @@ def main(config: DetectConfig) -> None:
     from fsd.evaluation.discoveries import check_fdr
     from pipelines.common import datasets
     from pipelines.common.output import check_space
+    from pipelines.common.report import run_name
     from pipelines.detect import report, verdicts
     from pipelines.detect.classifier import MembershipClassifier
 
@@ -66,7 +67,8 @@ def main(config: DetectConfig) -> None:
     classifier.calibration.threshold_at(config.fpr)
     test_scores = verdicts.fetch_test_scores(adapter)
     tags = {"task": "detect", "adapter": adapter}
-    with tracking.run(f"fsd-{classifier.domain}", "detect", params=flags(config), tags=tags) as run:
+    name = run_name(classifier.language_model.identity.id, config.files, "detect")
+    with tracking.run(f"fsd-{classifier.domain}", name, params=flags(config), tags=tags) as run:
         result = verdicts.judge(
             classifier,
             documents,
@@ -78,8 +80,7 @@ def main(config: DetectConfig) -> None:
             seed=config.seed,
         )
         result = replace(result, remarks=[*cleaned, *unknown])
-        page = report.page(result, classifier, adapter, config.files)
-        report.deliver(result, page, run, source=", ".join(config.files), out=config.out, report=config.report)
+        report.deliver(result, classifier, adapter, run, files=config.files, out=config.out, report=config.report)
         report.show(result)
         for path in (config.out, config.report):
             if path and path not in run.losses:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Sequence
-from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from fsd.evaluation.intervals import Estimate
 from fsd.reporting import console, figures, html
 from fsd.tracking import Run
 from pipelines.common.output import write_table, write_text
+from pipelines.common.report import publish
 from pipelines.common.run_log import identity_text
 from pipelines.detect.classifier import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, MembershipClassifier
 from pipelines.detect.verdicts import DatasetComparison, Measured, Verdicts
@@ -24,29 +24,38 @@ TERMINAL_CHARACTERS, REPORT_CHARACTERS = 34, 90
 
 
 def deliver(
-    verdicts: Verdicts, page: str, run: Run, *, source: str, out: str | None = None, report: str | None = None
+    verdicts: Verdicts,
+    classifier: MembershipClassifier,
+    adapter: str,
+    run: Run,
+    *,
+    files: Sequence[str],
+    out: str | None = None,
+    report: str | None = None,
 ) -> None:
     """Write the output files, and log verdicts, report, figure and metrics to the run.
 
     Args:
         verdicts: the verdicts.
-        page: the report in HTML.
+        classifier: the classifier.
+        adapter: its address.
         run: the open run.
-        source: where the texts came from.
+        files: where the texts came from.
         out: output file for the verdicts, if any.
         report: output file for the report, if any.
     """
     table = verdicts.frame()
     if out:
         run.attempt(out, lambda: write_table(table, Path(out)), in_store=False)
+    picture = figure(verdicts)
+    page = publish_report(run, verdicts, classifier, adapter, files, picture)
     if report:
         run.attempt(report, lambda: write_text(page, Path(report)), in_store=False)
     labels = [document.member for document in verdicts.documents]
     texts = [document.text for document in verdicts.documents]
-    run.log_dataset("suspect", texts, labels=labels, source=source, context="detect")
+    run.log_dataset("suspect", texts, labels=labels, source=", ".join(files), context="detect")
     run.log_table("verdicts.parquet", table)
-    run.log_text("report.html", page)
-    run.log_bytes("verdicts.png", figure(verdicts))
+    run.log_bytes("verdicts.png", picture)
     run.log_metrics(verdicts.metrics())
 
 
@@ -216,8 +225,15 @@ def figure(verdicts: Verdicts) -> bytes:
     )
 
 
-def page(verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, files: Sequence[str]) -> str:
-    """The report in HTML, for a reader who knows neither the software nor the field."""
+def publish_report(
+    run: Run,
+    verdicts: Verdicts,
+    classifier: MembershipClassifier,
+    adapter: str,
+    files: Sequence[str],
+    picture: bytes,
+) -> str:
+    """Publish the report, for a reader who knows neither the software nor the field; returns the page in HTML."""
     model = classifier.language_model.identity.id
     names = ", ".join(Path(file).name for file in files)
     caption = (
@@ -227,20 +243,41 @@ def page(verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, fil
         "data, the whole line would stay in the grey band in 95 of 100 such cases, even if above the diagonal; only a "
         "line that leaves the band upwards shows more low p-values than chance explains."
     )
-    return html.render(
-        title="Were these texts in the training data?",
-        question=f"Was any of the {_count(len(verdicts.documents), 'text')} in {names} part of the texts on which the "
-        f"model {model} was trained?",
-        findings=conclusions(verdicts),
-        sections=[
-            html.Section("What was done", paragraphs=_method(verdicts, classifier)),
-            html.Section("How often the answer is wrong", tables=[_rates(verdicts)]),
-            html.Section("Scores and p-values", pictures=[html.Picture(figure(verdicts), caption)]),
-            html.Section("The texts", tables=[_texts(verdicts)]),
-            html.limits(verdicts.fpr),
-        ],
-        facts=_facts(verdicts, classifier, adapter, files),
+    called, texts = verdicts.count(MEMBER), len(verdicts.documents)
+    return publish(
+        run,
+        html.Page(
+            title="Were these texts in the training data?",
+            question=f"Was any of the {_count(texts, 'text')} in {names} part of the texts on which the model {model} "
+            "was trained?",
+            findings=conclusions(verdicts),
+            changes=_changes(verdicts),
+            sections=[
+                html.Section("What was done", paragraphs=_method(verdicts, classifier)),
+                html.Section("How often the answer is wrong", tables=[_rates(verdicts)]),
+                html.Section("Scores and p-values", pictures=[html.Picture(picture, caption)]),
+                html.Section("The texts", tables=[_texts(verdicts)]),
+                html.limits(verdicts.fpr),
+            ],
+            facts=_facts(verdicts, classifier, adapter, files),
+        ),
+        f"{called} of {texts} called members",
     )
+
+
+def _changes(verdicts: Verdicts) -> list[str]:
+    lines = [
+        f"The error rate rests on {verdicts.calibration.groups} independent texts known not to be in the training "
+        "data; more of them would narrow its range and allow smaller p-values."
+    ]
+    if not verdicts.measured:
+        lines.append("Texts whose membership is known (--known) would show how often this detector finds a member.")
+    if verdicts.count(OUT_OF_DOMAIN):
+        lines.append(
+            "The texts that cannot be judged need an adapter that was calibrated on texts of their language, length "
+            "and subject."
+        )
+    return lines
 
 
 def _method(verdicts: Verdicts, classifier: MembershipClassifier) -> list[str]:
@@ -315,7 +352,6 @@ def _facts(
         ("False-positive rate", f"{verdicts.fpr:g}; the smallest possible here is {calibration.finest:.4g}"),
         *((f"File {Path(file).name}", f"SHA-256 {_sha256(Path(file))}") for file in files),
         ("Program", f"fsd {version('fsd')}, python -m pipelines.detect"),
-        ("Date", date.today().isoformat()),
     ]
 
 

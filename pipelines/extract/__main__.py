@@ -53,6 +53,7 @@ def main(config: ExtractConfig) -> None:
     """Read and cut the works, announce the cost, score every passage, track and print."""
     from fsd import tracking
     from pipelines.common.output import check_space
+    from pipelines.common.report import run_name
     from pipelines.extract import demo, report, works
 
     if config.demo:
@@ -64,11 +65,12 @@ def main(config: ExtractConfig) -> None:
     check_space(texts)
     windows = works.Windows(config.prefix, config.suffix, config.stride)
     tags = {"task": "extract", "model": config.model.model}
+    name = run_name(config.model.model, names, "extract")
     if config.model.model.startswith("api:"):
         scorer, tokens = through_api(config)
         cut = works.cut(names, texts, tokens.tokens, windows)
         announce(cut)
-        with tracking.run(f"fsd-{config.domain}", "extract", params=flags(config), tags=tags) as run:
+        with tracking.run(f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
             extractions = works.by_api(cut, scorer, tokens)
             report.deliver(run, extractions, config.model.model, tokens.decode, names)
     else:
@@ -77,7 +79,7 @@ def main(config: ExtractConfig) -> None:
         model = language_model.load(config.model)
         cut = works.cut(names, texts, model.tokens, windows)
         announce(cut)
-        with tracking.run(f"fsd-{config.domain}", "extract", params=flags(config), tags=tags) as run:
+        with tracking.run(f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
             extractions = works.by_model(cut, model, samplings)
             report.deliver(run, extractions, config.model.model, model.tokenizer.decode, names)
     report.show(extractions, config.model.model)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from datetime import date
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +10,7 @@ from fsd.evaluation.intervals import Estimate
 from fsd.evidence.extraction import LEVELS, Work, coverage, queries, ratio
 from fsd.reporting import console, figures, html
 from fsd.tracking import Run
+from pipelines.common.report import publish
 from pipelines.extract.works import Extraction
 
 BINS = 200
@@ -172,18 +172,29 @@ def deliver(
         HEADINGS,
         rows(extractions),
         left=(0, 1),
+        name="results",
     )
-    page = html.render(
-        title="Was it in the training data? Extraction",
-        question=f"Does {model} continue passages of {Path(plain.work.name).name} with its own words?",
-        findings=conclusions(plain, model),
-        sections=[
-            html.Section("Results", tables=[results], pictures=[html.Picture(picture, caption)]),
-            html.Section("Most probable passages", tables=[top_passages(plain.work, decode)]),
-        ],
-        facts=[("Model", model), ("Files", ", ".join(files)), ("Date", date.today().isoformat())],
+    best = max(extractions, key=lambda extraction: coverage([extraction.work], LEVELS[0]).value)
+    publish(
+        run,
+        html.Page(
+            title="Was it in the training data? Extraction",
+            question=f"Does {model} continue passages of {Path(plain.work.name).name} with its own words?",
+            findings=conclusions(plain, model),
+            sections=[
+                html.Section("Results", tables=[results], pictures=[html.Picture(picture, caption)]),
+                html.Section("Most probable passages", tables=[top_passages(plain.work, decode)]),
+            ],
+            changes=[
+                "A passage that is not returned here may be returned after a longer prefix or another way of sampling.",
+                "Other control works of the same author or kind could shift the comparison."
+                if plain.controls
+                else "Control works (--control) would show how much a model guesses rather than remembers.",
+            ],
+            facts=[("Model", model), ("Files", ", ".join(files))],
+        ),
+        f"{coverage([best.work], LEVELS[0]).value:.1%} at p {LEVELS[0]:.1%}",
     )
-    run.log_text("report.html", page)
 
 
 def show(extractions: Sequence[Extraction], model: str) -> None:

@@ -34,6 +34,7 @@ def main(config: StudyConfig) -> None:
     from fsd import tracking
     from fsd.data.readers import parse_columns
     from pipelines.common.output import check_space
+    from pipelines.common.report import run_name
     from pipelines.study import spec
     from pipelines.study.cells import at_small_scale, prepare_cell
     from pipelines.study.grid import plan
@@ -59,7 +60,10 @@ def main(config: StudyConfig) -> None:
         check_space(document.text for cell in cells for part in cell.parts for document in part)
         tags = {"study": name, "plan": hashlib.sha256("".join(cell.key for cell in cells).encode()).hexdigest()}
         params = {"cells": len(cells), "scale": config.scale, "model": config.model, "data": config.data}
-        with tracking.run(experiment, f"{name} ({config.scale})", params=params, tags=tags) as run:
+        models = dict.fromkeys(cell.config.model.model for cell in planned)
+        called = run_name(next(iter(models)) if len(models) == 1 else f"{len(models)} models", config.data, name)
+        title = f"{called} ({config.scale})"
+        with tracking.run(experiment, title, params=params, tags=tags, description=study.title) as run:
             abandoned = _abandoned(experiment, tags)  # those of killed processes were closed when this run was opened
             results = run_cells(name, cells, pool, run, experiment, abandoned)
             print(publish(run, study, results))
@@ -95,7 +99,7 @@ def run_cells(
     """
     from fsd.progress import progress
     from fsd.tracking import Run, find_runs
-    from pipelines.study.cells import CellResult, run
+    from pipelines.study.cells import CellResult, run, show_reused
 
     records = {r.tags.get("cell", ""): r for r in reversed(find_runs(experiment, {"kind": "cell"}))}
     by_key: dict[str, CellResult] = {}
@@ -111,6 +115,8 @@ def run_cells(
                 result = CellResult(cell.cell, record.id, record.metrics, left_out, reused=True, chosen=chosen)
                 if record.parent in abandoned:
                     Run(parent.store, record.id).set_tags({"mlflow.parentRunId": parent.id})
+                else:
+                    show_reused(record, parent, experiment)
             else:
                 result = run(name, cell, pool, parent, experiment)
             results[i] = by_key[cell.key] = result
@@ -129,6 +135,7 @@ def publish(run: "Run", study: "Study", results: "Sequence[CellResult]") -> str:
     table = tables.arrange(study, measured)
     page = tables.page(study, results, table)
     run.log_table("table.csv", tables.frame(study, table))
+    run.log_table("table.json", tables.frame(study, table))
     run.log_table("cells.csv", measured)
     run.log_text("table.md", page)
     run.log_bytes("figure.png", png(figures.figure(study, results, measured)))

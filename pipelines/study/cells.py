@@ -163,6 +163,16 @@ def run(name: str, prepared: PreparedCell, pool: ModelPool, parent: tracking.Run
     return CellResult(cell, opened.id, metrics, left_out, reused=False, chosen=chosen)
 
 
+def show_reused(record: tracking.RunRecord, parent: tracking.Run, experiment_name: str) -> None:
+    """Show the numbers of a cell of an earlier study among those of this one; its scores stay in the earlier run."""
+    tags = {**{name: record.tags.get(name, "") for name in ("study", "cell")}, "kind": "reused cell", "from": record.id}
+    note = f"Reused from run {record.id}, which holds the scores."
+    with tracking.run(
+        experiment_name, record.name, params=record.params, tags=tags, description=note, parent=parent
+    ) as run:
+        run.log_metrics(record.metrics)
+
+
 def compute(
     prepared: PreparedCell, pool: ModelPool, run: tracking.Run
 ) -> tuple[dict[str, float], dict[str, str], dict[str, str]]:
@@ -184,7 +194,8 @@ def compute(
     deviation = job.score()
     if trained:
         judged = results.judge(parts, deviation, None, prepared.detectors, seed=config.seed)
-        metrics, scores, table = judged.metrics(), judged.scores, judged.table
+        metrics, scores = judged.audit.metrics() | results.tracked(judged.table), judged.scores
+        table = judged.table
     else:  # base scores only: no threshold is chosen, so there is no accuracy
         family = families([*parts.validation, *parts.test])
         scores, chosen = _best_of_grids(results.score_table(parts, deviation, family), prepared.grids)

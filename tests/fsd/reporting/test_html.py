@@ -9,13 +9,13 @@ import pytest
 from fsd.evaluation.metrics import Row
 from fsd.evaluation.results import evaluate
 from fsd.reporting.html import (
+    Page,
     Picture,
     Section,
     Table,
     limits,
     p_shown,
     placebo_table,
-    render,
     results_table,
     shown,
 )
@@ -59,7 +59,7 @@ def _page(**more):
         ],
         "facts": [("Model", "tiny"), ("Seed", "42")],
     }
-    return render(**{**values, **more})
+    return Page(**{**values, **more}).render()
 
 
 def _read(page):

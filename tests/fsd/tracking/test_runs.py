@@ -91,7 +91,7 @@ def test_artifacts_are_written_under_their_names(here, tmp_path):
         run.log_file(tmp_path / "own.txt")
         for name in ("scores.parquet", "summary.csv"):
             run.log_table(name, table)
-        with pytest.raises(UsageError, match=r"must be named \*\.parquet or \*\.csv"):
+        with pytest.raises(UsageError, match=r"must be named \*\.parquet, \*\.csv or \*\.json"):
             run.log_table("scores.xlsx", table)
     get = partial(tracking.fetch_artifact, run.id)
     assert get("roc.png").read_bytes() == b"\x89PNG"
