@@ -53,13 +53,13 @@ JUDGEMENTS = {
         "Not evidence of membership: a model that never saw these texts does about as well.",
         "a clearer lead over the control model, from more texts, or from a detector or adapter that separates better",
     ),
-    "dates": Judgement(
-        "Probably, but the texts also differ in date: the scores distinguish them better than a control model does",
-        "Confirm it on non-members of the members' own time before it is cited: the dates alone separate the texts.",
-        "non-members of the members' own time: if the lead over the control model vanishes on them, it was the period",
+    "period": Judgement(
+        "Probably: the scores distinguish them better than a control model, but it may know their period only",
+        "Confirm it on contemporaries, non-members of the members' own period, before it is cited.",
+        "contemporaries, non-members of the members' own period: if the lead vanishes on them, it was the period",
     ),
     "lead": Judgement(
-        "Yes, as a set: the scores distinguish them better than a control model trained on none of them",
+        "Yes, as a set: texts of one period are distinguished better than by a control model trained on none of them",
         "Evidence about the set as a whole; for single texts use the verdicts of pipelines.detect.",
         "a classifier without the model that separates the texts as well, or a control model that does",
     ),
@@ -115,8 +115,7 @@ class Headline:
             return "unexplained"
         if self.lead.low <= 0:
             return "placebo"
-        date = results.audit.date.auc
-        return "dates" if date is not None and date.low > 0.5 else "lead"
+        return "lead" if results.audit_summary.contemporaries else "period"
 
     @property
     def judgement(self) -> Judgement:
@@ -162,7 +161,7 @@ class Headline:
         """What would change the answer, in sentences."""
         first = f"The answer would be changed by {self.judgement.change}."
         low, high = (round(100 * end) for end in self.auc[1:])
-        test = results.scores[results.scores["split"] == "test"]
+        test = results.judged
         members, others = (test.loc[test["label"] == side, "group"].nunique() for side in (1, 0))
         lines = [
             first,

@@ -244,6 +244,16 @@ def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None 
     return measured
 
 
+def roc_band(bootstrap: Bootstrap, scores: FloatArray, rates: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """TPR at each of the false-positive rates (K,), and the ends of its 95 % bootstrap interval by group there.
+
+    The band is pointwise: at each rate it contains the true value in about 95 of 100 cases, not the whole curve.
+    """
+    values = bootstrap.values(_checked(bootstrap.member, scores)[1], [_tpr_at(float(rate)) for rate in rates])
+    low, high = np.quantile(values[:, 1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)
+    return values[:, 0], low, high
+
+
 def compare(bootstrap: Bootstrap, first: Scores, second: Scores, *, metric: str = "auc") -> dict[str, Comparison]:
     """Second against first for every name in both: FSD against base, or any two sets of detectors.
 

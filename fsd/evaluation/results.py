@@ -5,6 +5,7 @@ metrics, summary.csv, the report and the terminal are all made from that table.
 """
 
 import math
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,8 +33,8 @@ from fsd.views import Detector
 STATES = ("base", "tuned", "fsd")
 WITH_ENDS = ("auc", *(f"auc_{contrast.name}" for contrast in CONTRASTS))
 """Metrics whose intervals are tracked as well."""
-INTERVALS = ("_low", "_high", "_p_holm", "placebo_lead_p")
-"""Ends of the names of metrics about uncertainty; see `points`."""
+UNCERTAINTY = re.compile(r".*_(low|high|p_holm)|(?!auc_gain_p$).*_p")
+"""Groups of metrics about uncertainty, but for the p-values of the gains; see `points`."""
 
 
 def evaluate(
@@ -109,7 +110,7 @@ def tracked(table: pd.DataFrame) -> dict[str, float]:
 
 def points(table: pd.DataFrame) -> dict[str, float]:
     """The metrics of `tracked` without intervals and corrected p-values, as a chart for each would hide the others."""
-    return {name: value for name, value in tracked(table).items() if not name.partition("/")[0].endswith(INTERVALS)}
+    return {name: value for name, value in tracked(table).items() if not UNCERTAINTY.fullmatch(name.partition("/")[0])}
 
 
 def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
@@ -210,6 +211,11 @@ class Results:
     def metrics(self) -> dict[str, float]:
         """The numbers under the names that all runs share; intervals and corrected p-values are in the tables."""
         return self.audit.metrics() | points(self.table)
+
+    @property
+    def compared(self) -> pd.DataFrame:
+        """The scored texts, validation and test, that membership is judged on (see `judged`)."""
+        return self.scores[periods.compared(self.kind)]
 
     def caveats(self) -> list[str]:
         """What the number of non-members in the test does not support (see `fsd.evaluation.metrics.caveats`)."""

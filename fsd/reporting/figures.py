@@ -21,7 +21,7 @@ from fsd.evaluation.contrasts import CONTRASTS
 from fsd.evaluation.intervals import Estimate, conformal_band
 from fsd.token_stats import FloatArray, Scores
 
-BASE, FSD, MEMBER, NONMEMBER, GREY = "#0072B2", "#D55E00", "#D55E00", "#0072B2", "#777777"
+BASE, FSD, MEMBER, NONMEMBER, GREY = "#0072B2", "#D55E00", "#D55E00", "#0072B2", "#595959"
 CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", "-.", ":")
 COLUMNS = 4
@@ -59,7 +59,7 @@ def _panels(names: Collection[str], height: float) -> tuple[Figure, Sequence[tup
     return figure, pairs[: len(names)]
 
 
-def _finish(axis: Axes, x_name: str, y_name: str = "", title: str = "", *, size: int = 10) -> None:
+def finish(axis: Axes, x_name: str, y_name: str = "", title: str = "", *, size: int = 10) -> None:
     """Label the axes, and draw them with a light grid and without a frame."""
     axis.set_xlabel(x_name, fontsize=size)
     axis.set_ylabel(y_name, fontsize=size)
@@ -95,8 +95,8 @@ def roc(labels: ArrayLike, base: Scores, fsd: Scores, *, names: tuple[str, str] 
         linear.legend(fontsize=8, loc="lower right", frameon=True, framealpha=0.9, handlelength=1.8)
         log.set(xscale="log", xlim=(lowest, 1), ylim=(-0.02, 1.02))
         linear.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-        _finish(linear, "false-positive rate", "true-positive rate", size=8)
-        _finish(log, "false-positive rate, log scale", "true-positive rate", size=8)
+        finish(linear, "false-positive rate", "true-positive rate", size=8)
+        finish(log, "false-positive rate, log scale", "true-positive rate", size=8)
         linear.set_title(name, fontsize=11, fontweight="bold")
     figure.suptitle(f"ROC curves of {names[0]} score and {names[1]} (grey: chance)", fontsize=12)
     return figure
@@ -114,7 +114,7 @@ def p_value_histogram(name: str, p_values: ArrayLike) -> Figure:
     axis = figure.subplots()
     axis.hist(values, bins=np.linspace(0, 1, 11).tolist(), color=BASE, edgecolor="white")
     axis.axhline(values.size / 10, color=GREY, linewidth=1.2)
-    _finish(axis, "rank p-value of a document", "documents", name)
+    finish(axis, "rank p-value of a document", "documents", name)
     return figure
 
 
@@ -130,7 +130,7 @@ def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
                 continue
             sides = {"non-members": (values[~member], NONMEMBER, "-"), "members": (values[member], MEMBER, "--")}
             _histograms(axis, sides, tail=0.01)
-            _finish(axis, label, "share of texts", size=8)
+            finish(axis, label, "share of texts", size=8)
             axis.locator_params(nbins=4)
         above.set_title(f"{name}\n", fontsize=11, fontweight="bold")
     handles, names = panels[0][1].get_legend_handles_labels()
@@ -142,19 +142,28 @@ def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
 def _histograms(axis: Axes, sides: Mapping[str, tuple[FloatArray, str, str]], *, tail: float) -> FloatArray:
     """Share of texts per bin, for each side with its colour and line style; returns the edges of the bins.
 
-    The share `tail` of the texts on either end is counted in the outermost bins; a line above the bars gives their
-    number, and the share of all texts in a bar that holds most of them.
+    The share `tail` of the texts on either end is counted in separate bars on grey ground, apart from the others; a
+    line above the bars gives their number, and the share of all texts in a bar that holds most of them.
     """
     together = np.concatenate([values for values, _, _ in sides.values()])
     low, high = np.quantile(together, [tail, 1 - tail])
     edges = np.linspace(low, high if high > low else low + 1, 25)
+    width = edges[1] - edges[0]
+    below, above = edges[0] - width * np.array([3, 1]), edges[-1] + width * np.array([1, 3])
+    under, over = int((together < edges[0]).sum()), int((together > edges[-1]).sum())
+    all_edges = np.concatenate([below[: 2 * bool(under)], edges, above[: 2 * bool(over)]])
     for name, (values, colour, style) in sides.items():
-        share = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / max(1, values.size)
-        axis.stairs(share, edges, color=colour, fill=True, alpha=0.25)
-        axis.stairs(share, edges, color=colour, linewidth=1.5, linestyle=style, label=name)
-    beyond = int(((together < edges[0]) | (together > edges[-1])).sum())
-    most = np.histogram(np.clip(together, edges[0], edges[-1]), edges)[0].max() / together.size
-    notes = [f"{beyond} beyond the axis, in the outer bars"] if beyond else []
+        inside = np.histogram(values, edges)[0]
+        left = [(values < edges[0]).sum(), 0] if under else []
+        right = [0, (values > edges[-1]).sum()] if over else []
+        share = np.concatenate([left, inside, right]) / max(1, values.size)
+        axis.stairs(share, all_edges, color=colour, fill=True, alpha=0.25)
+        axis.stairs(share, all_edges, color=colour, linewidth=1.5, linestyle=style, label=name)
+    for ends in ([below] if under else []) + ([above] if over else []):
+        axis.axvspan(*ends, color="#e8e8e8", zorder=0)
+    beyond = under + over
+    most = np.histogram(together, edges)[0].max() / together.size
+    notes = [f"{beyond} beyond the axis, on grey"] if beyond else []
     notes += [f"{most:.0%} of all in one bar"] if most > MOST else []
     if notes:
         axis.text(0, 1.03, "\n".join(notes), transform=axis.transAxes, fontsize=7, color=GREY)
@@ -190,7 +199,7 @@ def reliability(name: str, p_values: FloatArray, *, calibration: int, texts: int
         ALPHA, _share_up_to(p_values), color=CYCLE[0], label=f"{name}, {p_values.size} non-members", linewidth=1.7
     )
     axis.set(xlim=(0, 1), ylim=(0, 1))
-    _finish(axis, "chosen false-positive rate α", "held-out non-members called members", "Are the p-values right?")
+    finish(axis, "chosen false-positive rate α", "held-out non-members called members", "Are the p-values right?")
     axis.legend(fontsize=9, loc="upper left", frameon=False)
     return figure
 
@@ -230,8 +239,8 @@ def verdicts(
         right.plot(ALPHA, _share_up_to(p_values), color=FSD, linewidth=1.7, label="these texts")
     right.axvline(fpr, color="black", linewidth=1.2, label=f"chosen error rate {fpr:.1%}")
     right.set(xlim=(0, 1), ylim=(0, 1.02))
-    _finish(left, "score (higher = more likely a member)", "share of texts", "Scores\n")
-    _finish(right, "p-value α", "share of texts with p at most α", "p-values\n")
+    finish(left, "score (higher = more likely a member)", "share of texts", "Scores\n")
+    finish(right, "p-value α", "share of texts with p at most α", "p-values\n")
     for axis in (left, right):
         axis.legend(fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     return figure
@@ -339,7 +348,7 @@ def curve(
         axis.set_xscale("log")
         axis.set_xticks(list(x), [f"{value:g}" for value in x])
         axis.minorticks_off()
-    _finish(axis, x_name, y_name, title)
+    finish(axis, x_name, y_name, title)
     axis.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
@@ -385,7 +394,7 @@ def dots(panels: Panels, *, x_name: str, title: str = "", chance: float | None =
                 )
         if chance is not None:
             axis.axvline(chance, color=GREY, linewidth=0.9)
-        _finish(axis, x_name, title=panel, size=9)
+        finish(axis, x_name, title=panel, size=9)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
     axes[0].set_yticks(range(len(rows)), rows, fontsize=9)

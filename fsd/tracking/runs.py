@@ -206,6 +206,13 @@ class Run:
             "the description", lambda: pages.describe_experiment(self.store, self.id, without_credentials(description))
         )
 
+    def log_figure(self, name: str, figure: object) -> None:
+        """Write an interactive figure of Plotly as an HTML file that needs no network."""
+        self.attempt(
+            name,
+            lambda: self.store.client.log_figure(self.id, figure, name, save_kwargs={"include_plotlyjs": True}),
+        )
+
     def log_dataset(
         self,
         name: str,

@@ -14,10 +14,11 @@ from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
 from fsd.data.documents import Document, content_hash, digest
 from fsd.data.splitting import Split, without_later
 from fsd.evaluation.headline import Headline
+from fsd.evaluation.metrics import by_key
 from fsd.evaluation.results import Results, summary
 from fsd.models.adapters import save_adapter
 from fsd.models.language_model import BaseIdentity, LanguageModel
-from fsd.reporting import figures, html
+from fsd.reporting import figures, headline_figure, html
 from fsd.scoring.scorers import TABLE, frequency_file
 from fsd.tracking import Run, Version, describe, register
 from pipelines.common import adapter_files
@@ -121,9 +122,11 @@ def track(
     pictures = draw(results)
     for name, content in pictures.items():
         run.log_bytes(name, content)
+    run.log_figure("headline.html", headline_figure.interactive(results.compared, results.best, results.table))
     headline = Headline.of(results)
     run.log_metrics({**headline.metrics(), **results.metrics(), **seconds})
-    report(run, headline, results, config, model.identity, pictures, sources)
+    page = report(results, config, model.identity, pictures, sources)
+    publish(run, page, headline.score, headline.description)
     run.describe_experiment(headline.description)
     versions: list[Version | None] = []
 
@@ -212,7 +215,12 @@ def draw(results: Results) -> dict[str, bytes]:
         {name.removesuffix(state): test[name].to_numpy() for name in test.columns if name.endswith(state)}
         for state in (".base", ".fsd")
     )
-    drawn = {"roc.png": figures.roc(member, base, fsd), "scores.png": figures.score_distributions(member, base, fsd)}
+    chosen = headline_figure.choose(results.compared, results.best)
+    drawn = {
+        "headline.png": headline_figure.draw(headline_figure.curves(results.compared, chosen, results.table)),
+        "roc.png": figures.roc(member, base, fsd),
+        "scores.png": figures.score_distributions(member, base, fsd),
+    }
     if results.calibration:
         p_values = results.calibration.p_values({name: column[~member] for name, column in fsd.items()})
         drawn["reliability.png"] = figures.reliability(
@@ -227,25 +235,26 @@ def draw(results: Results) -> dict[str, bytes]:
 
 
 def report(
-    run: Run,
-    headline: Headline,
     results: Results,
     config: FSDConfig,
     identity: BaseIdentity,
     pictures: Mapping[str, bytes],
     sources: Mapping[str, str],
-) -> None:
-    """Publish the report: the answer, how sure it is, the method, the results, and what they do not prove."""
+) -> html.Page:
+    """The report: the answer, how sure it is, the method, the results, and what they do not prove."""
+    headline = Headline.of(results)
     tables = html.contrast_tables(results.table) if results.contrasts else []
     tables.append(html.results_table(results.table, results.best))
     if results.placebo is not None:
         tables.append(html.placebo_table(results.table))
     captions = {
-        "roc.png": "Share of members found against share of non-members wrongly called members, by the base score "
-        "(before fine-tuning) and by the FSD.",
+        "headline.png": "How many members are found, for each share of non-members wrongly called members, by the best "
+        "score before fine-tuning (base) and the best fine-tuned score deviation (FSD). The higher the curve, the "
+        "better; the dotted line is guessing. In the bands lies the true value at each rate in 95 of 100 cases.",
+        "roc.png": "The same for every detector, without bands.",
         "scores.png": "Distribution of the scores of members and non-members. Scores beyond the axis, at most 2 %, are "
-        "counted in the outermost bars; where one bar holds most of the texts, their scores are almost equal and a few "
-        "differ much.",
+        "counted in the bars on grey ground; where one bar holds most of the texts, their scores are almost equal and "
+        "a few differ much.",
         "reliability.png": f"How often {results.best} wrongly calls a text a member: for each chosen error rate, the "
         "share of the non-members among the test texts that is called members. If the error rates are right, the whole "
         "line stays in the grey band in 95 of 100 such tests. Above the band are more wrong calls than chosen, below "
@@ -254,25 +263,42 @@ def report(
         "what a benchmark split by time measures; in the middle, texts that the model never read, told apart by their "
         "period alone; on the right, texts of one period, of which it read some. The grey line is guessing.",
     }
-    publish(
-        run,
-        html.Page(
-            title=f"Was it in the pretraining data? {config.data.domain}",
-            question=f"Can texts that {identity.id} was pretrained on be distinguished from texts that it never saw?",
-            answer=headline.answer(),
-            findings=results.notes(),
-            changes=headline.changes(results),
-            sections=[
-                html.Section("What was done", paragraphs=[method(results, config, identity)]),
-                html.Section("Results", tables=tables),
-                html.Section("Figures", pictures=[html.Picture(png, captions[name]) for name, png in pictures.items()]),
-                html.limits(),
-            ],
-            facts=facts(results, config, identity, sources),
-        ),
-        headline.score,
-        headline.description,
+    shown = {name: html.Picture(png, captions[name], _alt(name, results)) for name, png in pictures.items()}
+    return html.Page(
+        title=f"Was it in the pretraining data? {config.data.domain}",
+        question=f"Can texts that {identity.id} was pretrained on be distinguished from texts that it never saw?",
+        answer=headline.answer(),
+        findings=results.notes(),
+        changes=headline.changes(results),
+        sections=[
+            html.Section("The result in a figure", pictures=[shown.pop("headline.png")]),
+            html.Section("What was done", paragraphs=[method(results, config, identity)]),
+            html.Section("Every detector", tables=tables),
+            html.Section("Further figures", pictures=list(shown.values())),
+            html.limits(),
+        ],
+        facts=facts(results, config, identity, sources),
     )
+
+
+def _alt(name: str, results: Results) -> str:
+    """What a figure shows, for readers who do not see it; the numbers are in the table."""
+    rows = by_key(results.table)
+    drawn = headline_figure.choose(results.compared, results.best)
+    aucs = (
+        f"{label} AUC {row.estimate}"
+        for column, label in drawn.items()
+        if (row := rows.get((*column.rpartition(".")[::2], "auc")))
+    )
+    return {
+        "headline.png": f"Two panels of ROC curves with bands, linear and logarithmic: {'; '.join(aucs)}.",
+        "roc.png": "ROC curves of every detector before and after fine-tuning; the areas under them are in the table.",
+        "scores.png": "Histograms of the scores of members and non-members, for every detector, base and FSD.",
+        "reliability.png": f"Share of the held-out non-members that {results.best} calls members, against the chosen "
+        "error rate, with the band for valid error rates.",
+        "contrasts.png": "AUC of every detector in three comparisons of members, contemporaries and later texts; the "
+        "numbers are in the tables.",
+    }[name]
 
 
 def method(results: Results, config: FSDConfig, identity: BaseIdentity) -> str:

@@ -56,6 +56,7 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
         log_dataset=lambda name, texts, *, labels, source, context: logged.update({context: (name, source)}),
         attempt=lambda name, action: action(),
         **dict.fromkeys(("log_table", "log_json", "log_bytes", "log_text", "log_metrics"), lambda *args: None),
+        **dict.fromkeys(("log_figure", "conclude", "describe_experiment"), lambda *args: None),
     )
     monkeypatch.setattr(run_log, "save_adapter", lambda model, folder: None)
     monkeypatch.setattr(run_log, "register", lambda *args, **more: None)
@@ -107,10 +108,10 @@ def test_choices_on_the_test_texts_are_admitted():
 
 def test_the_report_has_every_figure_and_table(results):
     pictures = run_log.draw(results)
-    page = run_log.report(results, CONFIG, IDENTITY, pictures, SOURCES)
+    page = run_log.report(results, CONFIG, IDENTITY, pictures, SOURCES).render()
 
-    assert set(pictures) == {"roc.png", "scores.png", "reliability.png"}
-    assert page.count("<figure>") == 3
+    assert set(pictures) == {"headline.png", "roc.png", "scores.png", "reliability.png"}
+    assert page.count("<figure>") == 4
     assert '<tr class="best"><th scope="row">loss</th>' in page
     assert "How to repeat this" in page
 

@@ -79,6 +79,10 @@ def test_a_second_run_runs_nothing(here, config, ran):
     assert (first.metrics["cells/run"], first.metrics["cells/reused"]) == (3, 0)
     assert (newest.metrics["cells/run"], newest.metrics["cells/reused"]) == (0, 3)
     assert {cell.parent for cell in cells_in()} == {first.id}
+    shown = tracking.find_runs("fsd-arxiv", {"kind": "reused cell"})
+    assert [run.parent for run in shown] == [newest.id] * 3
+    assert sorted(run.metrics.items() for run in shown) == sorted(run.metrics.items() for run in cells_in())
+    assert {run.tags["from"] for run in shown} == {cell.id for cell in cells_in()}
 
 
 def test_equal_cells_are_run_once_and_shared_between_studies(here, config, ran):
