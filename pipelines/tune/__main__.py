@@ -23,7 +23,6 @@ def main(config: TuneConfig) -> None:
     from fsd.tuning import comparison
     from fsd.tuning.optuna_storage import open_storage
     from pipelines.common import datasets, detection, experiment, output, run_log
-    from pipelines.common.report import run_name
     from pipelines.tune import adapter, detectors
     from pipelines.tune import run_log as tuning_log
     from pipelines.tune.job import tuning_data
@@ -49,8 +48,7 @@ def main(config: TuneConfig) -> None:
         "texts": run_log.named(labelled.sources),
         "base_model": model.identity.id,
     }
-    name = run_name(job.model.model, job.data.data or (job.data.domain,), f"tune {config.tune}")
-    with tracking.run(f"fsd-{job.data.domain}", name, params=flags(config), tags=tags) as run:
+    with tracking.run(f"fsd-{job.data.domain}", tuning_log.name(config), params=flags(config), tags=tags) as run:
         tune = detectors.tune if config.tune == "detectors" else adapter.tune
         tuned = tune(config, data, model, run)
         job, split = tuned.job, split._replace(unseen=tuned.split.unseen)

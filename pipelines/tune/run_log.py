@@ -7,17 +7,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fsd.config import TuneConfig
 from fsd.reporting import figures
 from fsd.search_space import Range
 from fsd.tracking import Run
 from fsd.tuning import comparison
 from fsd.tuning.comparison import Gain
 from fsd.tuning.objective import DetectorTask, Settings, TrialRecord, Winner, grid
+from pipelines.common.report import run_name
 from pipelines.tune.job import TuningResult
 
 SETTINGS = "settings.json"
 POINTS = 40
 """Points of the history at most; the number of trials is on a logarithmic scale, as early ones change the best most."""
+
+
+def name(config: TuneConfig) -> str:
+    """Name of the run."""
+    texts = config.job.data.data or (config.job.data.domain,)
+    return run_name(config.job.model.model, texts, f"tune {config.tune}")
 
 
 def track(run: Run, result: TuningResult, gains: Sequence[Gain], study: str) -> None:
