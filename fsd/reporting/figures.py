@@ -8,6 +8,7 @@ import io
 import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -33,6 +34,8 @@ LOWEST_FPR = 1e-3
 """Left end of logarithmic axes; with fewer than 1,000 non-members, the smallest rate that they can show."""
 LOOKS = {"base": (BASE, "o"), "FSD": (FSD, "D")}
 """Colour and marker of a series in a dot plot; any other looks like the base."""
+WIDTH = 26
+"""Characters in a line of a panel's title."""
 SPREAD = 0.3
 """Distance between the series of one row of a dot plot, rows being 1 apart."""
 
@@ -358,7 +361,8 @@ def contrasts(table: pd.DataFrame) -> Figure:
     rows = metrics.by_key(table)
     panels: dict[str, dict[str, dict[str, Estimate]]] = {}
     for contrast in CONTRASTS:
-        series = panels[f"{contrast.title}\n{contrast.meaning}"] = {"base": {}, "FSD": {}}
+        panel = "\n".join(fill(part, WIDTH) for part in (contrast.title, f"({contrast.meaning})"))
+        series = panels[panel] = {"base": {}, "FSD": {}}
         for (detector, state, metric), row in rows.items():
             if metric == f"auc_{contrast.name}":
                 series["FSD" if state == "fsd" else "base"][detector] = row.estimate
