@@ -10,6 +10,8 @@ Method = Literal["lora", "ia3", "adalora"]
 
 # What tyro shows in place of {None}|STR; a field without a default value in --help is optional.
 OptionalPath = Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")]
+Paths = Annotated[tuple[str, ...], arg(metavar="PATH [PATH ...]")]
+OptionalPaths = Annotated[tuple[str, ...], arg(metavar="PATH [PATH ...]", help_behavior_hint="")]
 OptionalModel = Annotated[str | None, arg(metavar="MODEL", help_behavior_hint="")]
 OptionalURI = Annotated[str | None, arg(metavar="URI|PATH", help_behavior_hint="")]
 OptionalName = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
@@ -35,7 +37,7 @@ class DataConfig:
 
     domain: str = "arxiv"
     """Domain of the texts; part of the names of the experiment and of the registered model, fsd-<domain>."""
-    data: tuple[str, ...] = ()
+    data: OptionalPaths = ()
     """Files (JSONL, CSV, Parquet) with text, label (1 member, 0 non-member), group, date, period; or as wikimia:64."""
     columns: str = ""
     """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
@@ -156,7 +158,7 @@ class APIConfig:
 class ScoreConfig:
     """Base scores of texts, by a local model or through an API."""
 
-    data: tuple[str, ...]
+    data: Paths
     """Files (JSONL, CSV, Parquet) with text and, optionally, label (1 member, 0 non-member), group and date."""
     out: Annotated[str, arg(metavar="PATH")]
     """Output file: .parquet, .csv or .jsonl. Until it is written, the answers of an API are kept in PATH.partial."""

@@ -6,17 +6,18 @@ from tqdm import tqdm
 
 
 def progress(total: int, description: str, unit: str, *, shown: bool = True) -> "tqdm[None]":
-    """A progress bar; if stderr is not a terminal, at most one line is written every ten seconds."""
-    terminal = sys.stderr.isatty()
-    interval = 0.1 if terminal else 10.0
+    """A progress bar, if stderr is a terminal."""
     return tqdm(
         total=total,
         desc=description,
         unit=unit,
         unit_scale=True,
-        disable=not shown,
+        disable=None if shown else True,
         leave=False,
         file=sys.stderr,
-        mininterval=interval,
-        delay=0.0 if terminal else interval,
     )
+
+
+def note(line: str) -> None:
+    """Print a line to stderr, above the progress bars that are shown."""
+    tqdm.write(line, file=sys.stderr)

@@ -3,6 +3,10 @@
 `python -m pipelines.adapter_audit --model BASE --adapter URI --data FILE` scores texts with the adapter on and off. The
 base is the perfect reference: it differs from the fine-tuned model in the fine-tuning alone. FILE has texts labelled 1
 (in the fine-tuning data) and 0 (not), and may have texts without a label, which are judged. `--demo` shows it offline.
+
+Examples:
+    fsd adapter-audit --model ./my-model --adapter ./adapter --data corpus.jsonl
+    fsd adapter-audit --demo
 """
 
 import math
@@ -11,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsd.config import DetectorConfig, ModelConfig, OptionalModel, OptionalPath, OptionalURI, flags
+from fsd.config import DetectorConfig, ModelConfig, OptionalModel, OptionalPath, OptionalPaths, OptionalURI, flags
 from pipelines.common.cli import command
 
 if TYPE_CHECKING:
@@ -24,16 +28,17 @@ if TYPE_CHECKING:
     from fsd.scoring.deviation import Deviation
     from fsd.token_stats import Scorer, Scores
     from fsd.tracking import Run
+    from pipelines.common.dry_run import Plan
 
 FOUND, OUTSIDE = "in the fine-tuning data", "outside the calibrated domain"
-HEADINGS = ["detector", "fine-tuned AUC [95 % CI]", "calibrated AUC [95 % CI]", "gain", "p (Holm)", "TPR@5%FPR"]
+HEADINGS = ["detector", "fine-tuned AUC\n[95 % CI]", "calibrated AUC\n[95 % CI]", "gain", "p (Holm)", "TPR@5%FPR"]
 
 
 @dataclass(frozen=True)
 class AuditConfig:
     """Base, fine-tuned model, and texts."""
 
-    data: tuple[str, ...] = ()
+    data: OptionalPaths = ()
     """Files (JSONL, CSV, Parquet) with text, label (1 in the fine-tuning data, 0 not, empty to be judged), group."""
     model: ModelConfig = field(default_factory=ModelConfig)
     adapter: OptionalURI = None
@@ -82,7 +87,7 @@ class AuditResults:
 
 def main(config: AuditConfig) -> None:
     """Read the texts, load the models, score, judge, write, track and print."""
-    from fsd import tracking
+    from pipelines.common import outcome
     from pipelines.common.output import check_table_path, write_table
     from pipelines.common.report import run_name
 
@@ -96,13 +101,49 @@ def main(config: AuditConfig) -> None:
     scorers, name = build_scorers(config)
     tags = {"task": "adapter audit", "model": config.model.model, "adapter": name}
     called = run_name(config.model.model, config.data, "adapter audit")
-    with tracking.run(f"fsd-{config.domain}", called, params=flags(config), tags=tags) as run:
+    with outcome.tracked_run(config, f"fsd-{config.domain}", called, params=flags(config), tags=tags) as run:
         results = judge(parts, judged, scorers, config)
         record(run, results, config, name)
+        if config.out:
+            write_table(results.scores, Path(config.out))
+        notes = conclusions(results, config.fpr)
+        verdicts = results.scores[results.scores["split"] == "judged"]
+        found = outcome.Outcome(
+            notes[0],
+            {"results": results.table, "verdicts": verdicts},
+            notes,
+            {"scores": config.out} if config.out else {},
+            report=outcome.REPORT,
+        )
+        outcome.show(found, run, lambda: show(results, notes))
+
+
+def plan(config: AuditConfig) -> "Plan":
+    """What would be scored: every text by the base and by the fine-tuned model."""
+    from fsd.errors import UsageError
+    from pipelines.common import dry_run
+    from pipelines.common.detection import cheap, load_detectors
+    from pipelines.common.output import check_table_path
+
+    if config.demo:
+        raise UsageError("dry-run must be without --demo, which always does the same; got both")
+    check(config)
     if config.out:
-        write_table(results.scores, Path(config.out))
-        print(f"wrote {config.out}")
-    show(results, config.fpr)
+        check_table_path(Path(config.out), config.data)
+    parts, judged = read(config)
+    detectors = [detector for detector in cheap(load_detectors(config.detection)) if not detector.paired]
+    texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
+    sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
+    return dry_run.Plan(
+        {
+            "texts": f"{dry_run.files(config.data, len(texts))}: {sizes}",
+            "fine-tuned model": str(config.adapter or config.tuned),
+        },
+        config.model,
+        texts=texts,
+        passes=dry_run.passes(detectors, texts, config.model),
+        writes=dry_run.tracked(f"fsd-{config.domain}", config.out),
+    )
 
 
 def check(config: AuditConfig) -> None:
@@ -404,12 +445,12 @@ def record(run: "Run", results: AuditResults, config: AuditConfig, name: str) ->
     )
 
 
-def show(results: AuditResults, fpr: float) -> None:
+def show(results: AuditResults, notes: Sequence[str]) -> None:
     """Print the table and the conclusions."""
     from fsd.reporting import console
 
     lines = rows(results.table, results.calibration.detector)
-    console.table(HEADINGS, lines, conclusions(results, fpr), title=f"{len(results.parts.test)} test texts")
+    console.table(HEADINGS, lines, notes, title=f"{len(results.parts.test)} test texts", kept=(0, 2, 1, 3, 4))
 
 
 def demo(seed: int) -> None:
@@ -421,8 +462,8 @@ def demo(seed: int) -> None:
     from fsd.data.splitting import split_labelled
     from fsd.models import language_model
     from fsd.models.finetuning import finetune
-    from fsd.reporting import console
     from fsd.scoring.scorers import build_scorers as scorers_of
+    from pipelines.common import outcome
 
     detection = DetectorConfig(detectors="loss,min_k,zlib")
     config = AuditConfig(model=ModelConfig(cache="none"), detection=detection, seed=seed)
@@ -440,8 +481,9 @@ def demo(seed: int) -> None:
         lines += [[name, *row[:3], row[-1]] for row in rows(results.table, results.calibration.detector)]
     notes = ["the control is the base itself in place of the fine-tuned model: the same texts and labels, no training"]
     headings = ["model", *HEADINGS[:3], HEADINGS[-1]]
-    console.table(headings, lines, notes, title=f"{len(parts.test)} test texts, half of them fine-tuning data")
+    title = f"{len(parts.test)} test texts, half of them fine-tuning data"
+    outcome.show_table(title, headings, lines, notes)
 
 
 if __name__ == "__main__":
-    command(AuditConfig, main, __doc__ or "")
+    command(AuditConfig, main, __doc__ or "", plan=plan)

@@ -3,6 +3,10 @@
 --after (or --model, which takes the model's known cutoff) collects non-members, --before members, and both together a
 balanced benchmark with a card that shows how fair it is. --contemporaries collects texts published up to the cutoff as
 non-members. A killed run resumes when it is started again.
+
+Examples:
+    fsd collect --domain arxiv --limit 500 --after 2024-06-30
+    fsd collect --domain wikipedia --limit 500 --before 2022-01-01 --after 2024-06-30 --out benchmark.jsonl
 """
 
 from dataclasses import asdict, dataclass
@@ -14,6 +18,8 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import arg
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fsd.collection.benchmark_card import Card
     from fsd.collection.engine import Collection, CollectionSpec
     from fsd.data.documents import Document
@@ -56,6 +62,8 @@ def main(config: Collect) -> None:
     """Collect one side or both, each into its own file, unless it is finished, and log the manifests."""
     from fsd import tracking
     from fsd.collection.engine import check, collect, log_manifest, reusable
+    from pipelines.common.outcome import Outcome, tracked_run
+    from pipelines.common.outcome import show as show_outcome
 
     sides = specs(config)
     out = config.out or Path(f"{config.domain}{_dates(sides)}.jsonl")
@@ -67,9 +75,11 @@ def main(config: Collect) -> None:
         check(sides[0], config.limit, out)
     tracking.open_store()  # a store that cannot be opened should fail before the hours of collecting, not after
     collection = collection or collect(sides[0], config.limit, out)
-    with tracking.run(f"fsd-{config.domain}", "collect", params=params(config, sides)) as run:
+    with tracked_run(config, f"fsd-{config.domain}", "collect", params=params(config, sides)) as run:
         log_manifest(run, collection)
-        show(collection, config.limit)
+        lines = summary(collection, config.limit)
+        found = Outcome(lines[0], {"manifest": manifest_table(collection)}, lines, {"texts": collection.path})
+        show_outcome(found, run, lambda: print(*lines, sep="\n"))
 
 
 def specs(config: Collect) -> "list[CollectionSpec]":
@@ -140,10 +150,14 @@ def _check_contemporaries(after: Date | None, before: Date | None) -> None:
 
 def benchmark(config: Collect, sides: "list[CollectionSpec]", out: Path) -> None:
     """Collect both sides into files of their own, so that neither is collected twice, and build the benchmark."""
+    import pandas as pd
+
     from fsd import tracking
     from fsd.collection.benchmark_card import build, markdown, write_benchmark
     from fsd.collection.engine import check, collect, log_manifest, reusable
     from fsd.errors import UsageError
+    from pipelines.common.outcome import Outcome, tracked_run
+    from pipelines.common.outcome import show as show_outcome
 
     if out.exists():
         raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
@@ -159,8 +173,8 @@ def benchmark(config: Collect, sides: "list[CollectionSpec]", out: Path) -> None
     ]
     documents, card = build(config.domain, *(c.documents for c in collections), drop_shared=config.drop_shared)
     write_benchmark(out, documents, card)
-    with tracking.run(
-        f"fsd-{config.domain}", "collect", params=params(config, sides), description=markdown(card)
+    with tracked_run(
+        config, f"fsd-{config.domain}", "collect", params=params(config, sides), description=markdown(card)
     ) as run:
         for collection in collections:
             log_manifest(run, collection)
@@ -168,7 +182,10 @@ def benchmark(config: Collect, sides: "list[CollectionSpec]", out: Path) -> None
             run.log_file(out.with_name(out.stem + ending))
         labels = [d.member for d in documents]
         run.log_dataset(out.stem, [d.text for d in documents], labels=labels, source=str(out), context="benchmark")
-        show_benchmark(documents, card, out)
+        lines = benchmark_summary(documents, card, out)
+        rows = pd.DataFrame([{"control": name, **numbers} for name, numbers in card.aucs.items()])
+        found = Outcome(lines[0], {"controls": rows}, lines, {"benchmark": out})
+        show_outcome(found, run, lambda: print(*lines, sep="\n"))
 
 
 def params(config: Collect, sides: "list[CollectionSpec]") -> dict[str, object]:
@@ -177,28 +194,37 @@ def params(config: Collect, sides: "list[CollectionSpec]") -> dict[str, object]:
     return asdict(config) | days | {"language": sides[0].language, "options": dict(sides[0].options)}
 
 
-def show(collection: "Collection", limit: int) -> None:
-    """Print how many texts were kept, and how many dropped for which reason."""
+def summary(collection: "Collection", limit: int) -> list[str]:
+    """How many texts were kept, and how many dropped for which reason."""
     manifest = collection.manifest
-    print(f"{manifest['kept']:,} texts, {manifest['first_date']} to {manifest['last_date']}: {collection.path}")
+    lines = [f"{manifest['kept']:,} texts, {manifest['first_date']} to {manifest['last_date']}: {collection.path}"]
     if manifest["kept"] < limit:
-        print(f"the source has no more; the limit was {limit:,}")
-    for reason, count in manifest["dropped"].items():
-        print(f"  {count:,} dropped: {reason}")
+        lines.append(f"the source has no more; the limit was {limit:,}")
+    lines += [f"  {count:,} dropped: {reason}" for reason, count in manifest["dropped"].items()]
     if manifest["order"].get("contemporaries"):
-        print(
+        lines.append(
             "these texts are contemporaries only if they are known not to be in the training data: see "
             "docs/contrasts.md"
         )
+    return lines
 
 
-def show_benchmark(documents: "list[Document]", card: "Card", out: Path) -> None:
-    """Print size and fairness of a benchmark."""
-    print(f"{len(documents):,} texts, {card.members.texts:,} members and as many non-members: {out}")
+def manifest_table(collection: "Collection") -> "pd.DataFrame":
+    """Number of texts that were kept, and that were dropped for each reason."""
+    import pandas as pd
+
+    counts = {"kept": collection.manifest["kept"], **collection.manifest["dropped"]}
+    return pd.DataFrame({"what": list(counts), "texts": list(counts.values())})
+
+
+def benchmark_summary(documents: "list[Document]", card: "Card", out: Path) -> list[str]:
+    """Size and fairness of a benchmark."""
     blind = card.aucs["blind"]
-    print(f"blind classifier: {blind.get('reason') or 'AUC {value:.2f} [{low:.2f}, {high:.2f}]'.format(**blind)}")
-    if card.warning:
-        print(card.warning)
+    lines = [
+        f"{len(documents):,} texts, {card.members.texts:,} members and as many non-members: {out}",
+        f"blind classifier: {blind.get('reason') or 'AUC {value:.2f} [{low:.2f}, {high:.2f}]'.format(**blind)}",
+    ]
+    return [*lines, card.warning] if card.warning else lines
 
 
 def _day(name: str, text: str) -> Date | None:
@@ -219,4 +245,4 @@ def _dates(sides: "list[CollectionSpec]") -> str:
 if __name__ == "__main__":
     from pipelines.common.cli import command
 
-    command(Collect, main, "Collect texts that cannot be in a model's pretraining data, or a benchmark of both sides.")
+    command(Collect, main, __doc__ or "")

@@ -3,6 +3,9 @@
 `python -m pipelines.frequencies --corpus FILE --out TABLE.npz --model MODEL` writes a table for
 `pipelines.fsd --frequencies TABLE.npz`. The embedded model has its own. The corpus should resemble the texts to be
 scored: DC-PDD (arXiv 2409.14781) uses the English part of C4 and compares other corpora in its Table 4.
+
+Examples:
+    fsd frequencies --corpus prose.jsonl --out table.npz --model ./my-model
 """
 
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from fsd.config import OptionalInt, OptionalName
+from fsd.config import OptionalInt, OptionalName, Paths
 from pipelines.common.cli import command
 
 
@@ -19,7 +22,7 @@ from pipelines.common.cli import command
 class FrequencyConfig:
     """Corpus, tokenizer and output file."""
 
-    corpus: tuple[str, ...]
+    corpus: Paths
     """Files (.jsonl, .csv, .txt, also packed; .parquet), or hf://datasets/OWNER/NAME[@REVISION]/PATH (* allowed)."""
     out: Annotated[Path, arg(metavar="PATH")]
     """Output file, .npz."""
@@ -42,6 +45,7 @@ def main(config: FrequencyConfig) -> None:
     from fsd.models.language_model import load_tokenizer
     from fsd.progress import progress
     from fsd.scoring.token_counting import count
+    from pipelines.common import outcome
     from pipelines.common.output import check_path
 
     if config.out.suffix != ".npz":
@@ -62,8 +66,10 @@ def main(config: FrequencyConfig) -> None:
         )
     table.save(config.out)
     seen = int((table.counts > 0).sum())
-    print(f"{table.tokens:,} tokens of {table.documents:,} documents; {seen:,} of {vocabulary:,} tokens occur")
-    print(f"table: {config.out} ({config.out.stat().st_size / 1e3:.0f} kB), for the tokenizer of {config.model}")
+    headline = f"{table.tokens:,} tokens of {table.documents:,} documents; {seen:,} of {vocabulary:,} tokens occur"
+    size = f"table: {config.out} ({config.out.stat().st_size / 1e3:.0f} kB), for the tokenizer of {config.model}"
+    found = outcome.Outcome(headline, notes=[size], files={"table": config.out})
+    outcome.show(found, None, lambda: print(headline, size, sep="\n"))
 
 
 def _name(url: str) -> str:

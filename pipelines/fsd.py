@@ -2,6 +2,11 @@
 
 `python -m pipelines.fsd --domain arxiv` runs offline on the embedded model and corpus. `--model` takes a model of your
 own, `--data` texts of your own. Runs, figures and adapters go to MLflow (`make ui`).
+
+Examples:
+    fsd run --domain arxiv
+    fsd run --data corpus.jsonl --model ./my-model --dry-run
+    fsd run --config config.yaml --seed 43 --name "second seed" --json
 """
 
 from dataclasses import replace
@@ -15,7 +20,7 @@ def main(config: FSDConfig) -> None:
     """Split, fine-tune or reuse an adapter, score before and after, evaluate, record."""
     from fsd.evaluation.results import judge
     from fsd.reporting import console
-    from pipelines.common import datasets, detection, experiment, run_log
+    from pipelines.common import datasets, detection, experiment, outcome, run_log
     from pipelines.common.output import check_space
 
     config = datasets.with_embedded_model(config)
@@ -52,10 +57,14 @@ def main(config: FSDConfig) -> None:
                 seed=config.seed,
             )
         version = run_log.track(run, results, config, detectors, model, stages.seconds, labelled.sources)
-        console.show(results)  # before the end of the run, which raises what could not be stored
-        if version and version.champion_stays:
-            print(version.champion_stays)
+        found = outcome.Outcome(
+            results.conclusions[0], {"results": results.table}, results.notes(), version=version, report=outcome.REPORT
+        )
+        # before the end of the run, which raises what could not be stored
+        outcome.show(found, run, lambda: console.show(results))
 
 
 if __name__ == "__main__":
-    command(FSDConfig, main, __doc__ or "", parallel=True)
+    from pipelines.common.fsd_plan import plan
+
+    command(FSDConfig, main, __doc__ or "", plan=plan, parallel=True)

@@ -7,6 +7,10 @@ background is the prose in the docstrings of installed packages.
 With --hold-out 0.5 half of the members are never read: contemporaries, which show what a score owes to the period of
 the members and not to their having been read. FOLDER then has a target, its contemporary twin, which read the other
 half, and texts.jsonl with the labels and periods for `pipelines.fsd --model FOLDER/target --data FOLDER/texts.jsonl`.
+
+Examples:
+    fsd pretrain --out my-model
+    fsd pretrain --members corpus.jsonl --background prose.jsonl --out my-model
 """
 
 import hashlib
@@ -19,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
-from fsd.config import OptionalModel, Recipe
+from fsd.config import OptionalModel, OptionalPaths, Recipe
 from pipelines.common.cli import command
 
 if TYPE_CHECKING:
@@ -38,11 +42,11 @@ class PretrainConfig:
 
     out: Annotated[str, arg(metavar="PATH")]
     """Output folder; must not exist, or be empty."""
-    members: tuple[str, ...] = ()
+    members: OptionalPaths = ()
     """JSONL, CSV or Parquet files; rows labelled 0 are left out. Default: the embedded corpus."""
     columns: str = ""
     """Column names that differ from the defaults, e.g. text=Example_A,label=Label."""
-    background: tuple[str, ...] = ()
+    background: OptionalPaths = ()
     """Files of background text, in the same formats. Default: docstrings of installed packages."""
     paragraphs: int = 4000
     """Number of docstring paragraphs to sample without --background."""
@@ -59,6 +63,7 @@ def main(config: PretrainConfig) -> None:
     """Read the texts, pretrain, and write model, tokenizer, token-frequency table and card."""
     from fsd.models.language_model import load_tokenizer
     from fsd.models.pretraining import check_recipe
+    from pipelines.common import outcome
     from pipelines.common.output import new_folder
 
     out = Path(config.out)
@@ -75,7 +80,7 @@ def main(config: PretrainConfig) -> None:
             twin = _train(config, held_out, texts.background, folder / CONTEMPORARY_TWIN, tokenizer)
             summary += f"; contemporary twin: {twin}"
             (folder / TEXTS).write_text(_lines(documents), encoding="utf-8")
-    print(f"wrote {out}: {summary}")
+    outcome.show(outcome.Outcome(summary, files={"model": out}), None, lambda: print(summary))
 
 
 def _train(

@@ -3,6 +3,10 @@
 `python -m pipelines.score --model api:NAME --base-url http://localhost:8000/v1 --data FILE --out scores.parquet`. An
 API returns log-probabilities of the text's own tokens only; detectors that need more are left out, with a remark.
 Without `api:`, --model is a local model or a hub id. AUCs are computed if there are labels.
+
+Examples:
+    fsd score --data corpus.jsonl --model ./my-model --out scores.parquet
+    fsd score --data corpus.jsonl --model ./my-model --out scores.csv --detectors loss,min_k --json
 """
 
 import sys
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from fsd.token_stats import Scorer
     from fsd.tracking import Run
     from fsd.views import Detector, ViewInputs
+    from pipelines.common.dry_run import Plan
 
 
 BASE_ONLY = "Base scores alone: what separates the texts may be their period or kind as well as membership."
@@ -31,13 +36,12 @@ BASE_ONLY = "Base scores alone: what separates the texts may be their period or 
 
 def main(config: ScoreConfig) -> None:
     """Read the texts, announce the requests to an API, score, write, evaluate labelled texts, track and print."""
-    from fsd import tracking
     from fsd.scoring.api.scorer import API
     from fsd.scoring.cache import SQLiteStore
     from fsd.scoring.deviation import evaluate
     from fsd.scoring.job import cut_remarks, without_whole_prefix
     from fsd.scoring.scorers import view_inputs
-    from pipelines.common import datasets
+    from pipelines.common import datasets, outcome
     from pipelines.common.cli import check_name
     from pipelines.common.detection import load_detectors
     from pipelines.common.output import check_space, check_table_path, write_table
@@ -63,14 +67,19 @@ def main(config: ScoreConfig) -> None:
     remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
     if model and any("primed" in detector.views for detector in detectors):
         remarks += cut_remarks(without_whole_prefix(model, texts, inputs.prefix), len(texts))
-    show(results, blind, [*doubts, *cleaned, *blank, *remarks])
     write_table(table, out)
-    print(f"wrote {out}: {len(texts)} texts, {len(detectors)} detectors")
     if answers:
         answers.delete()
+    found = outcome.Outcome(
+        f"{len(texts)} texts, {len(detectors)} detectors",
+        {"results": results},
+        [*blind_note(blind), *doubts, *cleaned, *blank, *remarks],
+        {"scores": out},
+    )
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
     name = run_name(config.model.model, config.data, "score")
-    with tracking.run(f"fsd-{config.domain}", name, params=flags(config), tags={"task": "score"}) as run:
+    with outcome.tracked_run(config, f"fsd-{config.domain}", name, params=flags(config), tags={"task": "score"}) as run:
+        outcome.show(found, run, lambda: show(results, found.notes, found.headline))
         record(run, documents, table, results, blind, config)
 
 
@@ -94,6 +103,26 @@ def record(
         best = max((row for row in by_key(results).values() if row.metric == "auc"), key=lambda row: row.value)
         line = f"{best.detector} base AUC {best.estimate} · blind AUC {blind or 'none'}"
         run.conclude(f"{best.detector} {str(best.estimate).partition(' ')[0]}", f"{line}\n\n{BASE_ONLY}")
+
+
+def plan(config: ScoreConfig) -> "Plan":
+    """What would be scored, see `main`."""
+    from pipelines.common import datasets, dry_run
+    from pipelines.common.detection import load_detectors
+    from pipelines.common.output import check_table_path
+
+    check_table_path(Path(config.out), config.data)
+    documents, cleaned = datasets.read_cleaned(config.data, config.columns, config.cleaning)
+    texts = [document.text for document in documents]
+    detectors = load_detectors(config.detection)
+    return dry_run.Plan(
+        {"texts": dry_run.files(config.data, len(texts))},
+        config.model,
+        texts=texts,
+        passes=dry_run.passes(detectors, texts, config.model, states=("base",), unseen=bool(config.unseen)),
+        writes=dry_run.tracked(f"fsd-{config.domain}", config.out),
+        notes=cleaned,
+    )
 
 
 def build_scorers(
@@ -198,8 +227,13 @@ def judge(
     return results, blind([d.text for d in labelled], member, groups, seed=seed).auc, caveats(nonmembers)
 
 
-def show(table: "pd.DataFrame", blind: "Estimate | None", remarks: Sequence[str]) -> None:
-    """A table of the metrics if there are labels, and the remarks."""
+def blind_note(blind: "Estimate | None") -> list[str]:
+    """What a classifier without the model reaches, if there are labels."""
+    return [f"blind: a classifier of words that never asks the model reaches AUC {blind}"] if blind else []
+
+
+def show(table: "pd.DataFrame", notes: Sequence[str], title: str) -> None:
+    """A table of the metrics if there are labels, and the notes."""
     from fsd.evaluation.metrics import METRICS, by_key
     from fsd.reporting import console
 
@@ -210,10 +244,11 @@ def show(table: "pd.DataFrame", blind: "Estimate | None", remarks: Sequence[str]
         for (name, _, metric), row in rows.items()
         if metric == "auc"
     ]
-    if blind:
-        remarks = [f"blind: a classifier of words that never asks the model reaches AUC {blind}", *remarks]
-    console.table(["detector", "base AUC [95 % CI]", *(METRICS[name].label for name in others)], lines, remarks)
+    if not lines:
+        print(title)
+    headings = ["detector", "base AUC\n[95 % CI]", *(METRICS[name].label for name in others)]
+    console.table(headings, lines, notes, title=title)
 
 
 if __name__ == "__main__":
-    command(ScoreConfig, main, __doc__ or "")
+    command(ScoreConfig, main, __doc__ or "", plan=plan)

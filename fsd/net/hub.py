@@ -207,7 +207,7 @@ def fingerprint(folder: Path) -> str:
                 while block := stream.read(2**24):
                     digest.update(block)
         return digest.hexdigest()
-    tensors = {name: (file, entry) for file in files for name, entry in _header(file).items()}
+    tensors = {name: (file, entry) for file in files for name, entry in header(file).items()}
     for name, (file, entry) in sorted(tensors.items()):
         begin, end = entry["data_offsets"]
         digest.update(f"{name} {entry['dtype']} {entry['shape']}".encode())
@@ -218,7 +218,7 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _header(file: Path) -> dict[str, Any]:
+def header(file: Path) -> dict[str, Any]:
     """Name → dtype, shape and data_offsets of each tensor of a safetensors file (8 bytes of length, then JSON)."""
     size = file.stat().st_size
     with file.open("rb") as stream:

@@ -1,8 +1,12 @@
-"""Tables in the terminal."""
+"""Tables in the terminal, as wide as it is: columns leave, the least important first, before a table would break."""
 
+import os
+import textwrap
 from collections.abc import Collection, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -10,6 +14,11 @@ from fsd.errors import printable
 from fsd.evaluation.contrasts import CONTRASTS
 from fsd.evaluation.metrics import METRICS, by_key
 from fsd.evaluation.results import Results
+
+PIPE_WIDTH = 160
+"""Columns of a table that goes to a file or another program, where COLUMNS does not set them."""
+WORDS = 16
+"""Columns that a column of longer texts has at least."""
 
 
 def table(
@@ -19,30 +28,96 @@ def table(
     *,
     title: str = "",
     left: Collection[int] = (0,),
+    kept: Sequence[int] = (),
+    everything: str = "the tracked run",
 ) -> None:
-    """Print a table and, under it, one line per note.
+    r"""Print a table that fits the terminal and, under it, one paragraph per note.
 
     Args:
-        headings: names of the columns.
+        headings: names of the columns; `\n` where a heading may be broken.
         rows: plain text of the cells; without rows there is no table.
-        notes: lines under the table.
+        notes: printed under the table.
         title: above the table.
         left: indices of the columns of words; the others are aligned to the right and never wrapped.
+        kept: indices of the columns that a narrow terminal keeps longest, the most important first. The others leave
+            before them, from the right.
+        everything: where all columns are, for the note on those that have left.
     """
-    console = Console(width=max(110, Console().width))
+    console = Console()
+    width = console.width if console.is_terminal or "COLUMNS" in os.environ else PIPE_WIDTH
+    console.width = width
     if rows:
-        grid = Table(title=Text(printable(title)) if title else None, title_style="")
-        for at, heading in enumerate(headings):
-            grid.add_column(heading, justify="left" if at in left else "right", no_wrap=at not in left)
-        for row in rows:
-            grid.add_row(*(Text(printable(cell)) for cell in row))
+        columns, grid = _fitting(console, headings, rows, title, left, kept)
         console.print(grid)
+        gone = [" ".join(heading.split()) for at, heading in enumerate(headings) if at not in columns]
+        if gone:
+            notes = [f"not shown in {width} columns: {', '.join(gone)}; {everything} has all of them", *notes]
     for note in notes:
-        console.print(f"• {printable(note)}", highlight=False, markup=False, soft_wrap=True)
+        shown = printable(note)
+        if console.is_terminal:
+            shown = textwrap.fill(
+                shown, width - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            )
+        console.print(f"• {shown}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _fitting(
+    console: Console,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str,
+    left: Collection[int],
+    kept: Sequence[int],
+) -> tuple[list[int], Table]:
+    """The columns that fit the width of the console, at least two if there are as many, and their table."""
+    columns = list(range(len(headings)))
+    leaving = [at for at in reversed(columns) if at not in kept] + list(reversed(kept))
+    while True:
+        for broken in (False, True):
+            grid = _grid(columns, headings, rows, title, left, broken=broken)
+            if Measurement.get(console, console.options.update_width(10**6), grid).minimum <= console.width:
+                return columns, grid
+        if len(columns) <= 2:
+            return columns, _grid(columns, headings, rows, title, columns, broken=True, narrow=True)
+        columns.remove(leaving.pop(0))
+
+
+def _grid(
+    columns: Sequence[int],
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str,
+    left: Collection[int],
+    *,
+    broken: bool,
+    narrow: bool = False,
+) -> Table:
+    grid = Table(title=Text(printable(title)) if title else None, title_style="")
+    for at in columns:
+        heading = headings[at] if broken else headings[at].replace("\n", " ")
+        longest = max(cell_len(line) for cell in (heading, *(row[at] for row in rows)) for line in cell.splitlines())
+        grid.add_column(
+            heading,
+            justify="left" if at in left else "right",
+            no_wrap=at not in left,
+            overflow="fold",
+            min_width=None if narrow else min(longest, WORDS) if at in left else longest,
+        )
+    for row in rows:
+        grid.add_row(*(Text(printable(row[at])) for at in columns))
+    return grid
+
+
+def facts(rows: Sequence[tuple[str, str]]) -> None:
+    """Print one fact a line, with its name; nothing is wrapped, so that addresses can be copied."""
+    console = Console()
+    longest = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        console.print(f"{name:<{longest}}  {printable(value)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def show_contrasts(results: Results) -> None:
-    """One table for each of the three contrasts, no wider than 80 columns."""
+    """One table for each of the three contrasts."""
     rows = by_key(results.table)
     headings = ("detector", "base AUC", "FSD AUC", "gain", "Holm p")
     for contrast in CONTRASTS:
@@ -53,7 +128,8 @@ def show_contrasts(results: Results) -> None:
                 gain = rows.get((detector, "", f"auc_gain_{contrast.name}"))
                 change = (f"{gain.value:+.2f}", _p(gain.p_holm)) if gain else ("–", "–")
                 lines.append([detector, str(base.estimate) if base else "–", str(row.estimate), *change])
-        table(headings, lines, (), title=f"{contrast.title} ({contrast.meaning})")
+        title = f"{contrast.title} ({contrast.meaning})"
+        table(headings, lines, (), title=title, kept=(0, 2, 3, 1, 4), everything="summary.csv")
 
 
 def show(results: Results) -> None:
@@ -61,9 +137,9 @@ def show(results: Results) -> None:
     if results.contrasts:
         show_contrasts(results)
     rows = by_key(results.table)
-    headings = ["detector", "base AUC [95 % CI]", "FSD AUC [95 % CI]", "gain", "Holm p"]
+    headings = ["detector", "base AUC\n[95 % CI]", "FSD AUC\n[95 % CI]", "gain", "Holm p"]
     both = [name for name, metric in METRICS.items() if metric.in_terminal and name != "auc"]
-    headings += [f"{METRICS[name].label} base → FSD" for name in both]
+    headings += [f"{METRICS[name].label}\nbase → FSD" for name in both]
     headings += ["placebo"] * (results.placebo is not None)
     lines = []
     for detector in dict.fromkeys(row.detector for row in rows.values()):
@@ -84,7 +160,9 @@ def show(results: Results) -> None:
         lines.append(line)
     chosen = "validation" if results.parts.validation else "the test texts themselves"
     title = f"{len(results.judged)} test texts, best on {chosen}: {results.best}"
-    table(headings, lines, results.notes(), title=title)
+    placebo_column = [len(headings) - 1] * (results.placebo is not None)
+    kept = [0, 2, 3, 1, 4, *placebo_column]
+    table(headings, lines, results.notes(), title=title, kept=kept, everything="summary.csv")
 
 
 def _p(p: float) -> str:

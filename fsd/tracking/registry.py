@@ -5,7 +5,7 @@ import math
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -65,7 +65,7 @@ class Version:
         return f"models:/{self.name}/{self.number}"
 
 
-def register(
+def register(  # noqa: PLR0913 - each argument is a part of the version, most of them with a default
     run: Run,
     name: str,
     adapter: Path,
@@ -75,6 +75,7 @@ def register(
     files: Mapping[str, str | Path] | None = None,
     tags: Mapping[str, object] | None = None,
     barred: str = "",
+    once: Sequence[str] = (),
 ) -> Version | None:
     """Register the adapter of an open run as a new version of a registered model.
 
@@ -94,6 +95,7 @@ def register(
         files: file name → path or text of each file to save with the adapter, such as calibration.json.
         tags: tags of the version; those in `COMPARED` make it comparable with others.
         barred: why the version must not become champion; empty if it may.
+        once: tags in which no two versions agree: one that exists already is returned in place of a new one.
 
     Returns:
         The version; None if it could not be stored, which the run notes.
@@ -119,10 +121,13 @@ def register(
             run.store.client.log_artifacts(run.id, str(artifacts["adapter"]), "adapter")
             model_id = _log_model(run, artifacts, code)
         with run.store.lock():
-            number = _create_version(run, name, model_id, labels)
-            stays = move_champion(run.store, name, number, labels, barred)
+            present = _present(run.store, name, {tag: labels[tag] for tag in once})
+            if present is None:
+                number = _create_version(run, name, model_id, labels)
+                stays = move_champion(run.store, name, number, labels, barred)
+                present = Version(name, number, run.id, labels, () if stays else (CHAMPION,), stays)
         run.store.relativise()
-        versions.append(Version(name, number, run.id, labels, () if stays else (CHAMPION,), stays))
+        versions.append(present)
 
     run.attempt("the registered adapter", store)
     return versions[0] if versions else None
@@ -213,6 +218,17 @@ def _create_version(run: Run, name: str, model_id: str, tags: Mapping[str, str])
             raise
     made = client.create_model_version(name, f"models:/{model_id}", run.id, tags=dict(tags), model_id=model_id)
     return int(made.version)
+
+
+def _present(store: Store, name: str, tags: Mapping[str, str]) -> Version | None:
+    """The first version of that name that carries all the tags; None without tags, or if there is none."""
+    found = store.client.search_model_versions(f"name = '{name}'") if tags else []
+    equal = [version for version in found if tags.items() <= version.tags.items()]
+    if not equal:
+        return None
+    number = min(int(version.version) for version in equal)
+    first = store.client.get_model_version(name, str(number))
+    return Version(name, number, first.run_id, first.tags, tuple(first.aliases))
 
 
 def move_champion(store: Store, name: str, number: int, tags: Mapping[str, str], barred: str = "") -> str:

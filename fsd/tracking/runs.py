@@ -20,11 +20,14 @@ from fsd.tracking.store import Store, load_mlflow, open_store, patience, quiet
 
 if TYPE_CHECKING:
     import pandas as pd
+    from mlflow.entities import RunInfo
 
 _NAME = re.compile(r"[A-Za-z0-9_. :-]+(/[A-Za-z0-9_. :-]+)*")
 _PARAM_LENGTH, _TAG_LENGTH, _SOURCE_LENGTH = 6000, 8000, 65000
 _OUT_OF_REACH = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
 """Error codes of a request that got no reply, among others."""
+LOCAL_SERVER = "http://127.0.0.1:5000"
+"""Where `make ui` serves the default store."""
 _PROCESS = "process"
 """Tag with the identity of the process that opened the run."""
 
@@ -108,6 +111,21 @@ class Run:
         self.losses.unreachable = f"{self.store.address} does not answer"
         print(f"tracking: {self.losses.unreachable}; the job goes on without it", file=sys.stderr)
         return self.losses.unreachable
+
+    def page(self) -> str:
+        """Address of the run's page; of a store without a server, as `make ui` serves it."""
+        base = self.store.address.rstrip("/") if self.store.uri.startswith("http") else LOCAL_SERVER
+        return f"{base}/#/experiments/{self._info().experiment_id}/runs/{self.id}"
+
+    def address_of(self, artifact: str) -> str:
+        """Path of an artifact if it is on this machine, else its page or its address in the artifact store."""
+        root = str(self._info().artifact_uri).removeprefix("file://")
+        if root.startswith("mlflow-artifacts:"):
+            return f"{self.page()}/artifacts/{artifact}"
+        return f"{without_credentials(root)}/{artifact}"
+
+    def _info(self) -> "RunInfo":
+        return self.store.client.get_run(self.id).info
 
     def check(self) -> None:
         """Raise what could not be stored.

@@ -2,6 +2,9 @@
 
 `python -m pipelines.canary demo` publishes canaries 1, 4 and 16 times with abstracts written for this project, trains
 the embedded model on what was published, and tests it. The model before this training, which read none, is the control.
+
+Examples:
+    fsd canary demo
 """
 
 import copy
@@ -27,9 +30,9 @@ def main(config: DemoConfig) -> None:
     from fsd.data.embedded import corpus
     from fsd.models import language_model
     from fsd.models.pretraining import continue_pretraining
-    from fsd.reporting import console
     from fsd.scoring.scorers import build_scorers
     from pipelines.canary import files, make, rank, scoring
+    from pipelines.common import outcome
     from pipelines.common.detection import load_detectors
 
     abstracts = [document.text for document in corpus() if not document.member]
@@ -64,4 +67,5 @@ def main(config: DemoConfig) -> None:
         "p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05",
         "which variant is published was drawn at random, so the p-values are exact for any model",
     ]
-    console.table(["model", *rank.HEADINGS[1:-1]], lines, notes, title="canaries on the embedded model, detector loss")
+    title = "canaries on the embedded model, detector loss"
+    outcome.show_table(title, ["model", *rank.HEADINGS[1:-1]], lines, notes)

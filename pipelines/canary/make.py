@@ -2,6 +2,9 @@
 
 `python -m pipelines.canary make --data FILE --out DIR` writes DIR/published.jsonl (publish it), DIR/sealed.json (keep
 it secret until the test) and DIR/commitment.txt (publish it, so that nobody can doubt the list later).
+
+Examples:
+    fsd canary make --data documents.jsonl --out canaries
 """
 
 import secrets
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
-from fsd.config import OptionalModel, OptionalName
+from fsd.config import OptionalModel, OptionalName, OptionalPaths, Paths
 
 if TYPE_CHECKING:
     from pipelines.canary.files import Entry, Sealed
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 class MakeConfig:
     """Documents, kind of the canaries, and output folder."""
 
-    data: tuple[str, ...]
+    data: Paths
     """Files (JSONL, CSV, Parquet) with a column `text`; for paraphrases JSONL with a list `variants` in each row."""
     out: Annotated[str, arg(metavar="PATH")]
     """Output folder; must not exist, or be empty."""
@@ -34,7 +37,7 @@ class MakeConfig:
     """Words or digits per canary."""
     rarity: Literal["common", "medium", "rare"] = "rare"
     """Which third of the words to draw from, by their frequency."""
-    words: tuple[str, ...] = ()
+    words: OptionalPaths = ()
     """Files of text whose words are drawn from. Default: the documents."""
     repetitions: tuple[int, ...] = (1,)
     """How often a document is published; several numbers are assigned to equal shares of the documents at random."""
@@ -51,13 +54,16 @@ class MakeConfig:
 def main(config: MakeConfig) -> None:
     """Read the documents, draw, write the folder, and print what to do with it."""
     from pipelines.canary import files
+    from pipelines.common import outcome
 
     sealed = make(config)
     copies = sum(entry.repetitions for entry in sealed.documents)
-    print(f"wrote {config.out}: {len(sealed.documents)} documents, published {copies} times in all")
-    print(f"• publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test")
+    headline = f"{len(sealed.documents)} documents, published {copies} times in all"
+    notes = [f"publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test"]
     if config.seed:
-        print("• the seed was chosen by you: whoever guesses it knows which variants are published")
+        notes.append("the seed was chosen by you: whoever guesses it knows which variants are published")
+    found = outcome.Outcome(headline, notes=notes, files={"canaries": config.out})
+    outcome.show(found, None, lambda: print(headline, *(f"• {note}" for note in notes), sep="\n"))
 
 
 def make(config: MakeConfig) -> "Sealed":

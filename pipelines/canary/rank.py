@@ -2,8 +2,13 @@
 
 `python -m pipelines.canary test DIR --model MODEL` reads the folder that `make` wrote, checks it against its
 commitment, and scores all variants of every canary. A model that did not read the documents gives uniform ranks.
+
+Examples:
+    fsd canary test canaries --model ./my-model
+    fsd canary test canaries --model ./my-model --withheld 99 --dry-run
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from fsd.tracking import Run
     from pipelines.canary.files import Canaries
     from pipelines.canary.scoring import Level
+    from pipelines.common.dry_run import Plan
 
 HEADINGS = ["detector", "published", "documents", "median p", "found [95 % CI]", "combined p", "p (Holm)"]
 
@@ -47,8 +53,8 @@ class RankConfig:
 
 def main(config: RankConfig) -> None:
     """Read and check the folder, load the model, score, test, track and print."""
-    from fsd import tracking
     from pipelines.canary import files, scoring
+    from pipelines.common import outcome
     from pipelines.common.detection import load_detectors
     from pipelines.common.report import run_name
 
@@ -65,11 +71,37 @@ def main(config: RankConfig) -> None:
     )
     tags = {"task": "canary", "model": config.model.model}
     name = run_name(config.model.model, [config.folder], "canary test")
-    with tracking.run(f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
+    with outcome.tracked_run(config, f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
         table = scoring.score(canaries, detectors, scorers, withheld=config.withheld, seed=config.seed)
         results = {d.name: scoring.levels(table, d.name, alpha=config.alpha, seed=config.seed) for d in detectors}
         record(run, canaries, table, results, config.model.model, config.alpha, remarks)
-    show(results, canaries, config.model.model, config.alpha, remarks)
+        notes = [*conclusions(results, canaries, config.model.model, config.alpha), *remarks]
+        found = outcome.Outcome(notes[0], {"results": scoring.frame(results)}, notes, report=outcome.REPORT)
+        outcome.show(found, run, lambda: show(results, notes, config.alpha))
+
+
+def plan(config: RankConfig) -> "Plan":
+    """What would be scored: every variant of every canary, after its document."""
+    from pipelines.canary import files, scoring
+    from pipelines.common import dry_run
+    from pipelines.common.detection import load_detectors
+
+    canaries = files.read(Path(config.folder))
+    scoring.check_resolution(canaries, config.alpha, config.withheld)
+    load_detectors(config.detection)
+    sealed = canaries.sealed
+    documents = [f"{canaries.contexts[e.id]} {sealed.candidates(e)[0]}" for e in sealed.documents]
+    variants = sum(
+        1 + min(config.withheld or math.inf, (len(entry.variants) or sealed.scheme.variants) - 1)
+        for entry in sealed.documents
+    )
+    return dry_run.Plan(
+        {"canaries": f"{len(documents):,} documents in {config.folder}"},
+        config.model,
+        texts=documents,
+        passes={"base": int(variants)},
+        writes=dry_run.tracked(f"fsd-{config.domain}"),
+    )
 
 
 def build_scorers(config: RankConfig, canaries: "Canaries") -> "dict[str, Scorer]":
@@ -199,15 +231,9 @@ def record(
     )
 
 
-def show(
-    results: "Mapping[str, Sequence[Level]]",
-    canaries: "Canaries",
-    model: str,
-    alpha: float,
-    remarks: Sequence[str],
-) -> None:
+def show(results: "Mapping[str, Sequence[Level]]", notes: Sequence[str], alpha: float) -> None:
     """Print the table and the conclusions."""
     from fsd.reporting import console
 
-    notes = [*conclusions(results, canaries, model, alpha), *remarks]
-    console.table(HEADINGS, rows(results), notes, title=f"canaries, found at p ≤ {alpha:g}")
+    title = f"canaries, found at p ≤ {alpha:g}"
+    console.table(HEADINGS, rows(results), notes, title=title, kept=(0, 1, 6, 5, 4))

@@ -1,5 +1,6 @@
 """Scores of all variants of every canary, and the rank tests on them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,6 +41,29 @@ class Level:
     median_p: float
     detected: Estimate
     p: float
+
+
+def frame(results: "Mapping[str, Sequence[Level]]") -> "pd.DataFrame":
+    """One row per detector and number of publications, 0 for all documents together."""
+    import pandas as pd
+
+    holm = corrected(results)
+    rows = [
+        {
+            "detector": name,
+            "repetitions": level.repetitions,
+            "documents": level.documents,
+            "median_p": level.median_p,
+            "found": level.detected.value,
+            "found_low": level.detected.low,
+            "found_high": level.detected.high,
+            "p": level.p,
+            "p_holm": math.nan if level.repetitions else holm[name],
+        }
+        for name, levels in results.items()
+        for level in levels
+    ]
+    return pd.DataFrame(rows)
 
 
 def score(

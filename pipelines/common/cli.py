@@ -2,28 +2,26 @@
 
 import contextlib
 import errno
-import io
-import math
 import os
 import re
-import shlex
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import Field, fields, is_dataclass
-from itertools import pairwise
-from typing import Annotated, Any, NoReturn, TypeVar, cast, get_args, get_origin
+from functools import partial
+from typing import Any, NoReturn
 
 from fsd import distributed
-from fsd.config import flags
-from fsd.errors import StorageError, UsageError, without_credentials
+from fsd.errors import StorageError, UsageError
 from fsd.leftovers import own_temporary_files
+from pipelines.common import dry_run
+from pipelines.common.arguments import Config, check_name, command_line, command_name, parse, program, read
+from pipelines.common.dry_run import Plan
+from pipelines.common.invocation import running
 
-Config = TypeVar("Config")
-SEEDS = 2**32
-"""Number of seeds; NumPy takes no others."""
+__all__ = ["check_name", "command", "parse", "subcommands"]
+
 SHOWN = 120
 """Characters of a path in a message."""
 MAIN_FIRST = 10.0
@@ -35,7 +33,12 @@ CAUSE_FIRST = 2.0
 
 
 def command(
-    config: type[Config], main: Callable[[Config], object], description: str, *, parallel: bool = False
+    config: type[Config],
+    main: Callable[[Config], object],
+    description: str,
+    *,
+    plan: Callable[[Config], Plan] | None = None,
+    parallel: bool = False,
 ) -> None:
     """Read the command line into `config` and run `main` with it.
 
@@ -48,6 +51,7 @@ def command(
         config: a dataclass of all settings.
         main: does the work.
         description: shown by --help.
+        plan: what `main` would do, for --dry-run; None for a command without a dry run.
         parallel: whether the pipeline may run in several processes.
     """
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
@@ -56,16 +60,19 @@ def command(
     try:
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
-        settings = parse(config, description)
-        with _interruptible(), _temporary_files(), _full_disks(), _impossible_paths():
-            if several:
-                distributed.join()
-            main(settings)
-            distributed.leave()
+        settings, invocation = read(config, description)
+        with (
+            running(command_name(), invocation),
+            _interruptible(),
+            _temporary_files(),
+            _full_disks(),
+            _impossible_paths(),
+        ):
+            _run(partial(_dry_run, plan) if invocation.dry_run else main, settings, several=several)
     except UsageError as error:
         _exit(f"error: {error}", 2)
     except StorageError as error:
-        _exit(f"error: {error}; to continue: {_command_line()}", 1)
+        _exit(f"error: {error}; to continue: {command_line()}", 1)
     except KeyboardInterrupt as interruption:
         number = interruption.args[0] if interruption.args else signal.SIGINT
         _exit("interrupted" if number == signal.SIGINT else f"ended by {number.name}", 128 + number)
@@ -80,28 +87,50 @@ def command(
         _exit(traceback.format_exc().rstrip(), 1)
 
 
+def _run(main: Callable[[Config], object], settings: Config, *, several: bool) -> None:
+    if several:
+        distributed.join()
+    main(settings)
+    distributed.leave()
+
+
+def _dry_run(plan: Callable[[Config], Plan] | None, settings: Config) -> None:
+    """Print what the command would do.
+
+    Raises:
+        UsageError: if the command has no dry run.
+    """
+    if plan is None:
+        raise UsageError(f"dry-run must be left out with {command_name()}, which has none; got --dry-run")
+    if distributed.is_main_process():
+        dry_run.show(plan(settings))
+
+
 def subcommands(
-    choices: Mapping[str, tuple[type[Any], Callable[[Any], object], str]], description: str, arguments: Sequence[str]
+    choices: Mapping[str, tuple[type[Any], Callable[[Any], object], str, Callable[[Any], Plan] | None]],
+    description: str,
+    arguments: Sequence[str],
 ) -> None:
     """Run the subcommand that the first argument names.
 
     Args:
-        choices: name → configuration, function and description, as for `command`.
+        choices: name → configuration, function, description and plan, as for `command`.
         description: shown by --help.
         arguments: the command line without the program.
     """
     name = arguments[0] if arguments else "--help"
-    program = _program()
+    usage = program()
     if name in ("-h", "--help"):
-        print(f"usage: {program} {{{','.join(choices)}}} [OPTIONS]\n\n{description.strip()}\n")
-        for choice, (_, _, text) in choices.items():
+        print(f"usage: {usage} {{{','.join(choices)}}} [OPTIONS]\n\n{description.strip()}\n")
+        for choice, (_, _, text, _) in choices.items():
             print(f"  {choice:<8} {text.strip().splitlines()[0]}")
-        print(f"\n`{program} {next(iter(choices))} --help` lists the options of a subcommand.")
+        print(f"\n`{usage} {next(iter(choices))} --help` lists the options of a subcommand.")
         return
     if name not in choices:
         _exit(f"error: subcommand must be one of {', '.join(choices)}; got {name!r}", 2)
-    sys.argv = [f"{program} {name}", *arguments[1:]]
-    command(*choices[name])
+    sys.argv = [f"{usage} {name}", *arguments[1:]]
+    config, main, text, plan = choices[name]
+    command(config, main, text, plan=plan)
 
 
 @contextlib.contextmanager
@@ -194,137 +223,3 @@ def _exit(message: str, code: int) -> NoReturn:
         sys.stdout.flush()
         os._exit(code)  # a collective call in a thread of the process group would hold the interpreter
     sys.exit(code)
-
-
-def _program() -> str:
-    """The command as the user typed it: `fsd run`, or `python -m pipelines.fsd`."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if sys.argv[0].startswith(("fsd ", "python -m ")) or spec is None:
-        return sys.argv[0]
-    return f"python -m {spec.name.removesuffix('.__main__')}"
-
-
-def _command_line() -> str:
-    """The whole command as the user typed it, without the credentials of URLs."""
-    return without_credentials(f"{_program()} {shlex.join(sys.argv[1:])}")
-
-
-def parse(config: type[Config], description: str) -> Config:
-    """Read the command line into `config`.
-
-    Raises:
-        UsageError: for an unknown option or an impossible value, in one line.
-    """
-    import tyro
-
-    arguments = _joined(config, sys.argv[1:])
-    _refuse_empty(config, arguments)
-    messages = io.StringIO()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.redirect_stderr(messages))
-        if not distributed.is_main_process():
-            stack.enter_context(contextlib.redirect_stdout(messages))  # the text of --help
-        try:
-            settings = tyro.cli(
-                config,
-                args=arguments,
-                prog=_program(),
-                description=description,
-                config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
-            )
-        except SystemExit as end:
-            if end.code:
-                raise UsageError(_in_one_line(messages.getvalue())) from None
-            raise
-    _check_values(settings)
-    return settings
-
-
-def _check_values(config: Any) -> None:
-    """Refuse what no flag can mean: a seed that no generator takes, numbers that are not finite, blanks for a name."""
-    defaults = {entry.name: entry.default for entry in _fields(type(config))}
-    for name, value in flags(config).items():
-        flag = name.replace("_", "-")
-        if name == "seed" and isinstance(value, int) and not 0 <= value < SEEDS:  # of canaries it is a text
-            raise UsageError(f"seed must be at least 0 and below 2**32 ({SEEDS}); got {value}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UsageError(f"{flag} must be a finite number; got {value}")
-        if isinstance(value, str) and not value.strip() and defaults[name] != value:
-            raise UsageError(f"{flag} must not be blank; got {value!r}")
-
-
-def check_name(flag: str, name: str) -> None:
-    """Check that a name can be part of the names of experiments and studies.
-
-    Raises:
-        UsageError: for a name that is empty, longer than 100 characters, or has other characters than letters, digits,
-            `_`, `-` and `.`.
-    """
-    if not re.fullmatch(r"[\w.-]{1,100}", name) or set(name) == {"."}:
-        shown = name if len(name) <= 60 else name[:57] + "..."
-        raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {shown!r}")
-
-
-def _joined(config: type[Any], arguments: Sequence[str]) -> list[str]:
-    """The arguments with the values of a repeated list flag at its first place: `--data A --data B` is `--data A B`."""
-    lists = _list_flags(config)
-    joined: list[list[str]] = [[]]
-    first: dict[str, list[str]] = {}
-    for argument in arguments:
-        flag, equals, value = argument.partition("=")
-        flag = flag.replace("_", "-")
-        if flag not in lists:
-            joined.append([argument]) if argument.startswith("--") else joined[-1].append(argument)
-            continue
-        values = [value] if equals else []
-        if flag in first:
-            joined.append(first[flag])
-            first[flag] += values
-        else:
-            first[flag] = [flag, *values]
-            joined.append(first[flag])
-    kept = {id(part): part for part in joined}  # in order, each part once
-    return [argument for part in kept.values() for argument in part]
-
-
-def _fields(config: type[Any]) -> Iterator[Field[Any]]:
-    """The fields of a configuration and of its groups."""
-    for entry in fields(config):
-        if is_dataclass(entry.type):
-            yield from _fields(cast("type[Any]", entry.type))
-        else:
-            yield entry
-
-
-def _refuse_empty(config: type[Any], arguments: Sequence[str]) -> None:
-    """Refuse a list flag without values, as `--data $FILES` gives if FILES is not set: it must not mean the default."""
-    lists = _list_flags(config)
-    for flag, following in pairwise([*arguments, "--"]):
-        if flag.replace("_", "-") in lists and following.startswith("--"):
-            raise UsageError(f"{flag.removeprefix('--')} must be followed by at least one value; got none")
-
-
-def _list_flags(config: type[Any]) -> set[str]:
-    return {f"--{entry.name.replace('_', '-')}" for entry in _fields(config) if _is_list(entry.type)}
-
-
-def _is_list(kind: Any) -> bool:
-    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    return get_origin(kind) is tuple
-
-
-def _in_one_line(box: str) -> str:
-    """Reduce tyro's framed error message to one line, without its closing hint at --help."""
-    rows = [row.strip("│|+╭╮╰╯─ ") for row in box.splitlines()[1:]]
-    text = " ".join(row for row in rows if row.strip("-"))
-    text = re.sub(r"Missing from \S+", "required:", text)
-    text = re.sub(r"\s*(For full|Argument) helptext.*", "", text)
-    number = re.fullmatch(r"Error parsing --(\S+): (.*?(?:10: |float: |from \[))('.*?').*", text)
-    if number:
-        kind = "a whole number" if re.search(r"\bint\b", number[2], re.I) else "a number"
-        text = f"{number[1]} must be {kind}; got {number[3]}"
-    choice = re.fullmatch(r"invalid choice (.*) for argument '--(\S+)'. Expected one of \((.*)\)\.?", text)
-    if choice:
-        allowed = [name.strip("' ") for name in choice[3].split(",")]
-        text = f"{choice[2]} must be one of {', '.join(name for name in allowed if name != 'None')}; got {choice[1]}"
-    return f"{text}; --help lists all flags"

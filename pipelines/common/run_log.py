@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from detectors import Detector
-from fsd import distributed, tracking
+from fsd import distributed
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
 from fsd.data.documents import Document, content_hash, digest
 from fsd.data.splitting import Split, without_later
@@ -23,6 +23,7 @@ from fsd.scoring.scorers import TABLE, frequency_file
 from fsd.tracking import Run, Version, describe, register
 from pipelines.common import adapter_files
 from pipelines.common.detection import BASE
+from pipelines.common.outcome import tracked_run
 from pipelines.common.report import publish, run_name
 
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
@@ -53,7 +54,8 @@ def start(
     method = "reused adapter" if config.adapter else config.training.method
     name = run_name(config.model.model, config.data.data or (config.data.domain,), method)
     tags = {"texts": named(sources), **_model_tags(config, identity)}
-    with tracking.run(f"fsd-{config.data.domain}", name, params=params(config, detectors), tags=tags) as run:
+    experiment = f"fsd-{config.data.domain}"
+    with tracked_run(config, experiment, name, params=params(config, detectors), tags=tags) as run:
         yield run
 
 
@@ -100,6 +102,8 @@ def track(
     model: LanguageModel,
     seconds: Mapping[str, float],
     sources: Mapping[str, str],
+    *,
+    study: str = "",
 ) -> Version | None:
     """Log the results, and register the adapter with its calibration as a new version.
 
@@ -111,6 +115,7 @@ def track(
         model: with the adapter.
         seconds: duration of each stage.
         sources: file or published benchmark that texts were read from → its version.
+        study: that chose the settings, if any; processes that finish it together register one version.
 
     Returns:
         The registered version; None if it could not be stored, which the run notes.
@@ -144,8 +149,9 @@ def track(
                 SERVING,
                 validation_score=results.validation_auc,
                 files=files,
-                tags=version_tags(results, config, model.identity),
+                tags=version_tags(results, config, model.identity) | _chosen_by(study, files),
                 barred=results.barred,
+                once=tuple(_chosen_by(study, files)),
             )
         if version:
             describe(run, version, headline.description)
@@ -153,6 +159,11 @@ def track(
 
     run.attempt("the registered adapter", register_adapter)
     return versions[0] if versions else None
+
+
+def _chosen_by(study: str, files: Mapping[str, str | Path]) -> dict[str, object]:
+    """Tags of the version that a study has chosen; none without one."""
+    return {"study": study, "settings": content_hash(str(files[adapter_files.SETUP]))} if study else {}
 
 
 def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) -> None:

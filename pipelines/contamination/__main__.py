@@ -2,6 +2,9 @@
 
 `python -m pipelines.contamination FILE --model MODEL --known FILE` tests whether the model prefers the file's order to
 random ones, and compares the file with texts known to be non-members, of the same source, time and kind.
+
+Examples:
+    fsd contamination questions.jsonl --model ./my-model --known others.jsonl
 """
 
 from collections.abc import Sequence
@@ -10,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import AdapterConfig, DetectorConfig, ModelConfig, flags
+from fsd.config import AdapterConfig, DetectorConfig, ModelConfig, OptionalPaths, flags
 from pipelines.common.cli import command
 
 if TYPE_CHECKING:
     from fsd.evaluation.intervals import Estimate
     from fsd.tracking import Run
+    from pipelines.common.dry_run import Plan
     from pipelines.contamination.outcomes import Outcome
 
 HEADINGS = ["test", "statistic", "compared with", "p", "p (Holm)"]
@@ -27,7 +31,7 @@ class ContaminationConfig:
 
     files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE [FILE ...]")]
     """The data set: JSONL, CSV or Parquet with a column `text`, in the order in which it was published."""
-    known: tuple[str, ...] = ()
+    known: OptionalPaths = ()
     """Texts known to be non-members, of the same source, time and kind; without them only the order is tested."""
     model: ModelConfig = field(default_factory=ModelConfig)
     training: AdapterConfig = field(default_factory=lambda: AdapterConfig(epochs=1))
@@ -50,13 +54,13 @@ class ContaminationConfig:
 
 def main(config: ContaminationConfig) -> None:
     """Read the texts, check them, run the tests, track and print."""
-    from fsd import tracking
     from fsd.data.near_duplicates import refuse_members, refuse_related
     from fsd.data.readers import parse_columns, read_files
     from fsd.errors import UsageError
     from fsd.evidence.dataset_tests import equal_sets
     from fsd.models import language_model
     from fsd.scoring.scorers import build_scorers
+    from pipelines.common import outcome
     from pipelines.common.detection import cheap, load_detectors
     from pipelines.common.report import run_name
     from pipelines.contamination import outcomes as tests
@@ -78,16 +82,16 @@ def main(config: ContaminationConfig) -> None:
     scorers = {name: scorer for name, scorer in build_scorers(model, config.model).items() if name != "tuned"}
     tags = {"task": "contamination", "model": config.model.model}
     name = run_name(config.model.model, config.files, "contamination")
-    with tracking.run(f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
+    with outcome.tracked_run(config, f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
         texts = [document.text for document in suspect]
         outcomes = [
             tests.order_test(texts, scorers["base"], shard=config.shard, orders=config.orders, seed=config.seed)
         ]
         blind = None
         if known:
-            outcome, blind = tests.inference_test(suspect, known, detectors, scorers, seed=config.seed)
+            inference, blind = tests.inference_test(suspect, known, detectors, scorers, seed=config.seed)
             outcomes += [
-                outcome,
+                inference,
                 *tests.rank_tests(
                     *independent,
                     model,
@@ -102,7 +106,36 @@ def main(config: ContaminationConfig) -> None:
         if blind:
             run.log_metrics({"audit/blind_auc": blind.value})
         record(run, outcomes, blind, config)
-    show(outcomes, blind, config)
+        notes = conclusions(outcomes, blind, config)
+        found = outcome.Outcome(notes[0], {"results": tests.frame(outcomes)}, notes, report=outcome.REPORT)
+        outcome.show(found, run, lambda: show(outcomes, notes))
+
+
+def plan(config: ContaminationConfig) -> "Plan":
+    """What would be scored and trained, roughly: the tests read the texts in random orders and sets."""
+    from fsd.data.readers import parse_columns, read_files
+    from pipelines.common import dry_run
+    from pipelines.common.detection import cheap, load_detectors
+
+    columns = parse_columns(config.columns)
+    texts = [document.text for document in read_files(config.files, columns)]
+    known = [document.text for document in (read_files(config.known, columns) if config.known else [])]
+    reads = {"data set": dry_run.files(config.files, len(texts))}
+    if known:
+        reads["known non-members"] = dry_run.files(config.known, len(known))
+    detectors = [d for d in cheap(load_detectors(config.detection)) if not d.paired]
+    passes = dict(dry_run.passes(detectors, [*texts, *known], config.model, states=("base",)))
+    passes["base"] = passes.get("base", 0) + (config.orders + 1) * len(texts) + (2 * len(texts) if known else 0)
+    return dry_run.Plan(
+        reads,
+        config.model,
+        texts=[*texts, *known],
+        passes=passes,
+        trained=texts if known else (),
+        training=config.training if known else None,
+        writes=dry_run.tracked(f"fsd-{config.domain}"),
+        notes=["the tests by sets of texts are counted roughly"] if known else [],
+    )
 
 
 def rows(outcomes: "Sequence[Outcome]") -> list[list[str]]:
@@ -175,13 +208,13 @@ def record(run: "Run", outcomes: "Sequence[Outcome]", blind: "Estimate | None", 
     )
 
 
-def show(outcomes: "Sequence[Outcome]", blind: "Estimate | None", config: ContaminationConfig) -> None:
+def show(outcomes: "Sequence[Outcome]", notes: Sequence[str]) -> None:
     """Print the table and the conclusions."""
     from fsd.reporting import console
 
     title = "tests of the data set as a whole"
-    console.table(HEADINGS, rows(outcomes), conclusions(outcomes, blind, config), title=title, left=(0, 2))
+    console.table(HEADINGS, rows(outcomes), notes, title=title, left=(0, 1, 2), kept=(0, 4, 3, 1))
 
 
 if __name__ == "__main__":
-    command(ContaminationConfig, main, __doc__ or "")
+    command(ContaminationConfig, main, __doc__ or "", plan=plan)

@@ -1,7 +1,9 @@
 """The tests of a whole data set, each with one p-value."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+import pandas as pd
 
 from fsd.config import AdapterConfig
 from fsd.data.documents import Document
@@ -44,6 +46,12 @@ class Outcome:
 def corrected(outcomes: Sequence[Outcome]) -> dict[str, float]:
     """p-values corrected for their number by Holm's method."""
     return holm({outcome.name: outcome.p for outcome in outcomes if outcome.p is not None})
+
+
+def frame(outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    """One row per test."""
+    holm = corrected(outcomes)
+    return pd.DataFrame([{**asdict(outcome), "p_holm": holm.get(outcome.name)} for outcome in outcomes])
 
 
 def one_per_family(documents: Sequence[Document]) -> list[str]:

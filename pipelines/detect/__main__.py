@@ -3,16 +3,23 @@
 `python -m pipelines.detect FILE --adapter models:/fsd-arxiv@champion` scores each text with an adapter registered by
 `pipelines.fsd` and compares the score with those of texts known to be non-members. FILE is JSONL, CSV or Parquet with a
 column `text`, a .txt file, or a folder of .txt files. With --known, all texts are also tested together as one data set.
+
+Examples:
+    fsd detect suspect.txt --adapter models:/fsd-arxiv@champion
+    fsd detect texts.jsonl --adapter models:/fsd-arxiv@champion --fpr 0.01 --out verdicts.csv --json
 """
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import CleaningConfig, OptionalModel, OptionalPath, flags
+from fsd.config import CleaningConfig, ModelConfig, OptionalModel, OptionalPath, OptionalPaths, flags
 from pipelines.common.cli import command
+
+if TYPE_CHECKING:
+    from pipelines.common.dry_run import Plan
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,7 @@ class DetectConfig:
     """False discovery rate of the column `selected`: share of selected texts that may be non-members, on average."""
     storey: bool = False
     """Estimate the share of non-members for `selected` (Storey), which selects more if many texts are members."""
-    known: tuple[str, ...] = ()
+    known: OptionalPaths = ()
     """Texts known to be non-members, of the same source, time and kind as FILE; adds a test of FILE as a whole."""
     columns: str = ""
     """Column names that differ from the defaults, e.g. text=Example_A,group=ID."""
@@ -50,7 +57,7 @@ def main(config: DetectConfig) -> None:
     """Read the texts, load the classifier, judge, write, track and print."""
     from fsd import tracking
     from fsd.evaluation.discoveries import check_fdr
-    from pipelines.common import datasets
+    from pipelines.common import datasets, outcome
     from pipelines.common.output import check_space
     from pipelines.common.report import run_name
     from pipelines.detect import report, verdicts
@@ -68,7 +75,7 @@ def main(config: DetectConfig) -> None:
     test_scores = verdicts.fetch_test_scores(adapter)
     tags = {"task": "detect", "adapter": adapter}
     name = run_name(classifier.language_model.identity.id, config.files, "detect")
-    with tracking.run(f"fsd-{classifier.domain}", name, params=flags(config), tags=tags) as run:
+    with outcome.tracked_run(config, f"fsd-{classifier.domain}", name, params=flags(config), tags=tags) as run:
         result = verdicts.judge(
             classifier,
             documents,
@@ -81,10 +88,37 @@ def main(config: DetectConfig) -> None:
         )
         result = replace(result, remarks=[*cleaned, *unknown])
         report.deliver(result, classifier, adapter, run, files=config.files, out=config.out, report=config.report)
-        report.show(result)
-        for path in (config.out, config.report):
-            if path and path not in run.losses:
-                print(f"wrote {path}")
+        written = {"verdicts": config.out, "report": config.report}
+        notes = report.conclusions(result)
+        found = outcome.Outcome(
+            notes[0],
+            {"verdicts": result.frame()},
+            notes,
+            {name: path for name, path in written.items() if path and path not in run.losses},
+            report=outcome.REPORT,
+        )
+        outcome.show(found, run, lambda: report.show(result))
+
+
+def plan(config: DetectConfig) -> "Plan":
+    """What would be judged, see `main`; the adapter is named, but not fetched, and tells which model is loaded."""
+    from pipelines.common import datasets, dry_run
+
+    documents, cleaned = datasets.read_cleaned(config.files, config.columns, config.cleaning)
+    check_outputs(config)
+    reads = {"texts": dry_run.files(config.files, len(documents)), "adapter": config.adapter}
+    if config.known:
+        known, _ = datasets.read_own(config.known, config.columns, config.cleaning)
+        reads["known non-members"] = dry_run.files(config.known, len(known))
+    texts = [document.text for document in documents]
+    return dry_run.Plan(
+        reads,
+        ModelConfig(model=config.model, device=config.device) if config.model else None,
+        texts=texts,
+        passes={"base": len(texts), "tuned": len(texts)},
+        writes=dry_run.tracked("of the adapter's domain", config.out, config.report),
+        notes=[*cleaned, "each text takes two forward passes, one with the adapter and one without, by its base model"],
+    )
 
 
 def check_outputs(config: DetectConfig) -> None:
@@ -102,4 +136,4 @@ def check_outputs(config: DetectConfig) -> None:
 
 
 if __name__ == "__main__":
-    command(DetectConfig, main, __doc__ or "")
+    command(DetectConfig, main, __doc__ or "", plan=plan)

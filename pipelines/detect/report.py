@@ -65,7 +65,7 @@ def show(verdicts: Verdicts) -> None:
     title = f"{_count(len(verdicts.documents), 'text')}, lowest p-values first" + (f" ({rest:,} more)" if rest else "")
     rows = _rows(verdicts, TERMINAL_ROWS, TERMINAL_CHARACTERS)
     headings = ["from", "text", "score", "p", "verdict", f"FDR {verdicts.fdr:.0%}"]
-    console.table(headings, rows, conclusions(verdicts), title=title, left=(0, 1, 4, 5))
+    console.table(headings, rows, conclusions(verdicts), title=title, left=(0, 1, 4, 5), kept=(4, 3, 1, 5, 2))
 
 
 def conclusions(verdicts: Verdicts) -> list[str]:

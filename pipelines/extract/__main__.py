@@ -2,6 +2,10 @@
 
 `python -m pipelines.extract BOOK.txt --model MODEL --control OTHER.txt` gives 50 tokens of the book at every tenth
 position and computes how probable its next 50 are. `--demo` shows it on an embedded model, offline in about a minute.
+
+Examples:
+    fsd extract book.txt --model ./my-model --control other.txt
+    fsd extract --demo
 """
 
 import sys
@@ -11,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import APIConfig, ModelConfig, OptionalInt, OptionalPath, flags
+from fsd.config import APIConfig, ModelConfig, OptionalInt, OptionalPath, OptionalPaths, flags
 from pipelines.common.cli import command
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from fsd.scoring.api.prompt_ids import PromptTokens
     from fsd.scoring.sampling import Sampling
     from fsd.token_stats import Scorer
+    from pipelines.common.dry_run import Plan
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class ExtractConfig:
 
     book: Annotated[Positional[str], arg(metavar="BOOK")] = ""
     """Text file in UTF-8: the work in question."""
-    control: tuple[str, ...] = ()
+    control: OptionalPaths = ()
     """Text files that the model cannot have read: by the same author unpublished, or of the same kind and period."""
     model: ModelConfig = field(default_factory=ModelConfig)
     api: APIConfig = field(default_factory=APIConfig)
@@ -51,7 +56,7 @@ class ExtractConfig:
 
 def main(config: ExtractConfig) -> None:
     """Read and cut the works, announce the cost, score every passage, track and print."""
-    from fsd import tracking
+    from pipelines.common.outcome import tracked_run
     from pipelines.common.output import check_space
     from pipelines.common.report import run_name
     from pipelines.extract import demo, report, works
@@ -70,19 +75,46 @@ def main(config: ExtractConfig) -> None:
         scorer, tokens = through_api(config)
         cut = works.cut(names, texts, tokens.tokens, windows)
         announce(cut)
-        with tracking.run(f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
+        with tracked_run(config, f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
             extractions = works.by_api(cut, scorer, tokens)
             report.deliver(run, extractions, config.model.model, tokens.decode, names)
+            report.show(run, extractions, config.model.model)
     else:
         from fsd.models import language_model
 
         model = language_model.load(config.model)
         cut = works.cut(names, texts, model.tokens, windows)
         announce(cut)
-        with tracking.run(f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
+        with tracked_run(config, f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
             extractions = works.by_model(cut, model, samplings)
             report.deliver(run, extractions, config.model.model, model.tokenizer.decode, names)
-    report.show(extractions, config.model.model)
+            report.show(run, extractions, config.model.model)
+
+
+def plan(config: ExtractConfig) -> "Plan":
+    """What would be scored: every passage of every work once."""
+    from fsd.errors import UsageError
+    from fsd.models.language_model import load_tokenizer
+    from pipelines.common import dry_run
+    from pipelines.extract import works
+
+    if config.demo:
+        raise UsageError("dry-run must be without --demo, which always does the same; got both")
+    check(config)
+    names = [config.book, *config.control]
+    texts = [works.read_work(name) for name in names]
+    reads = {"works": dry_run.files(names, len(names))}
+    writes = dry_run.tracked(f"fsd-{config.domain}")
+    tokenizer = config.api.tokenizer or config.model.model
+    if not dry_run.on_this_machine(tokenizer):
+        return dry_run.Plan(reads, config.model, texts=None, writes=writes)
+    load, _ = load_tokenizer(tokenizer)
+    ids = load(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    length = config.prefix + config.suffix
+    passages = [
+        load.decode(one[at : at + length]) for one in ids for at in range(0, len(one) - length + 1, config.stride)
+    ]
+    return dry_run.Plan(reads, config.model, texts=passages, passes={"base": len(passages)}, writes=writes)
 
 
 def check(config: ExtractConfig) -> "list[Sampling]":
@@ -144,4 +176,4 @@ def announce(works: "Sequence[Work]") -> None:
 
 
 if __name__ == "__main__":
-    command(ExtractConfig, main, __doc__ or "")
+    command(ExtractConfig, main, __doc__ or "", plan=plan)

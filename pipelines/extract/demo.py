@@ -9,7 +9,7 @@ def main() -> None:
     from fsd.data.embedded import corpus
     from fsd.models import language_model
     from fsd.models.pretraining import continue_pretraining
-    from fsd.reporting import console
+    from pipelines.common import outcome
     from pipelines.extract import report, works
 
     texts = [document.text for document in corpus() if not document.member][: ABSTRACTS + CONTROLS]
@@ -27,4 +27,4 @@ def main() -> None:
     headings = ["training", "text", *report.HEADINGS[2:]]
     notes = report.conclusions(after[0], "the embedded model")
     notes += ["before the training, neither text could be extracted: the model had not read them"]
-    console.table(headings, lines, notes, title="extraction from the embedded model", left=())
+    outcome.show_table("extraction from the embedded model", headings, lines, notes, left=(0, 1))

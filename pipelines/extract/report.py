@@ -10,6 +10,7 @@ from fsd.evaluation.intervals import Estimate
 from fsd.evidence.extraction import LEVELS, Work, coverage, queries, ratio
 from fsd.reporting import console, figures, html
 from fsd.tracking import Run
+from pipelines.common import outcome
 from pipelines.common.report import publish
 from pipelines.extract.works import Extraction
 
@@ -197,7 +198,36 @@ def deliver(
     )
 
 
-def show(extractions: Sequence[Extraction], model: str) -> None:
-    """Print the table and the conclusions."""
+def show(run: Run, extractions: Sequence[Extraction], model: str) -> None:
+    """Print the table, the conclusions and where they are."""
     title = f"continuations of {extractions[0].work.suffix} tokens after {extractions[0].work.prefix}"
-    console.table(HEADINGS, rows(extractions), conclusions(extractions[0], model), title=title)
+    notes = conclusions(extractions[0], model)
+    found = outcome.Outcome(notes[0], {"results": shares(extractions)}, notes, report=outcome.REPORT)
+    kept = (1, 0, 3, len(HEADINGS) - 2)
+    outcome.show(
+        found,
+        run,
+        lambda: console.table(HEADINGS, rows(extractions), notes, title=title, left=(0, 1), kept=kept),
+    )
+
+
+def shares(extractions: Sequence[Extraction]) -> pd.DataFrame:
+    """One row per way of sampling, work and level: share of the work with its interval, and the highest log₁₀ p."""
+    lines = []
+    for extraction in extractions:
+        for name, works in (("the work", [extraction.work]), ("control", extraction.controls)):
+            for level in LEVELS if works else ():
+                value, low, high = coverage(works, level)
+                lines.append(
+                    {
+                        "sampling": extraction.sampling,
+                        "work": name,
+                        "passages": sum(work.starts.size for work in works),
+                        "level": level,
+                        "value": value,
+                        "low": low,
+                        "high": high,
+                        "highest_log10_p": max(float(work.log_p.max()) for work in works) / math.log(10),
+                    }
+                )
+    return pd.DataFrame(lines)

@@ -3,6 +3,11 @@
 Without a model and texts a study runs at a small scale, offline, on the embedded model and corpus. Cells are cached
 by content: an interrupted study resumes, and cells shared by several studies run only once. `lab` in place of NAME runs
 the laboratory, whose targets' training texts are all known: python -m pipelines.study lab --help.
+
+Examples:
+    fsd study --list
+    fsd study fsd-t6
+    fsd study fsd-t6 --scale full --model ./my-model --data corpus.jsonl --dry-run
 """
 
 import hashlib
@@ -20,6 +25,7 @@ from pipelines.study.grid import StudyConfig
 
 if TYPE_CHECKING:
     from fsd.tracking import Run
+    from pipelines.common.dry_run import Plan
     from pipelines.study.cells import CellResult, PreparedCell
     from pipelines.study.grid import Cell
     from pipelines.study.model_pool import ModelPool
@@ -31,8 +37,8 @@ LAB = "lab"
 
 def main(config: StudyConfig) -> None:
     """Plan the cells, run those that are not finished yet, and lay out table and figure as in the paper."""
-    from fsd import tracking
     from fsd.data.readers import parse_columns
+    from pipelines.common import outcome
     from pipelines.common.output import check_space
     from pipelines.common.report import run_name
     from pipelines.study import spec
@@ -41,17 +47,18 @@ def main(config: StudyConfig) -> None:
     from pipelines.study.model_pool import ModelPool
 
     if config.list:
-        print(catalogue())
+        show_catalogue()
         return
     check_name("domain", config.domain)
     parse_columns(config.columns)
-    name, study = spec.load(config.name)
+    name, study = spec.load(config.study)
     if config.scale == "small":
         given = {"reference": config.reference_model, "neighbour": config.neighbour_model}
         study = at_small_scale(study, [detector for detector, model in given.items() if model])
     planned = plan(name, study, config)
     if config.plan:
-        print(described(name, study, planned))
+        text = described(name, study, planned)
+        outcome.show(outcome.Outcome(f"{name}: {study.place}", notes=text.splitlines()[1:]), None, lambda: print(text))
         return
     experiment = f"fsd-{config.domain}"
     with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
@@ -63,10 +70,53 @@ def main(config: StudyConfig) -> None:
         models = dict.fromkeys(cell.config.model.model for cell in planned)
         called = run_name(next(iter(models)) if len(models) == 1 else f"{len(models)} models", config.data, name)
         title = f"{called} ({config.scale})"
-        with tracking.run(experiment, title, params=params, tags=tags, description=study.title) as run:
+        with outcome.tracked_run(config, experiment, title, params=params, tags=tags, description=study.title) as run:
             abandoned = _abandoned(experiment, tags)  # those of killed processes were closed when this run was opened
             results = run_cells(name, cells, pool, run, experiment, abandoned)
-            print(publish(run, study, results))
+            publish(run, study, results)
+
+
+def dry_run_plan(config: StudyConfig) -> "Plan":
+    """What would be computed: the cells, of which those that earlier runs hold are not computed again."""
+    from fsd.data import benchmarks
+    from fsd.data.readers import parse_columns
+    from fsd.errors import UsageError
+    from pipelines.common import dry_run
+    from pipelines.study import spec
+    from pipelines.study.cells import at_small_scale, load_detectors
+    from pipelines.study.grid import plan
+    from pipelines.study.texts import split_texts
+
+    if config.list:
+        raise UsageError("dry-run must be without --list, which computes nothing; got both")
+    parse_columns(config.columns)
+    name, study = spec.load(config.study)
+    if config.scale == "small":
+        given = {"reference": config.reference_model, "neighbour": config.neighbour_model}
+        study = at_small_scale(study, [detector for detector, model in given.items() if model])
+    cells = plan(name, study, config)
+    models = list(dict.fromkeys(cell.config.model.model for cell in cells))
+    data = list(dict.fromkeys(entry for cell in cells for entry in cell.config.data.data))
+    reads = {"cells": f"{len(cells):,}, less those that earlier runs hold", "models": ", ".join(models)}
+    reads["texts"] = ", ".join(data) or "the embedded corpus"
+    writes = dry_run.tracked(f"fsd-{config.domain}", f"a run for each of {len(cells)} cells")
+    first = cells[0]
+    if any(map(benchmarks.is_name, data)):
+        return dry_run.Plan(reads, first.config.model, texts=None, writes=writes)
+    parts = split_texts(first, trained=study.trained)
+    texts = [document.text for document in (*parts.validation, *parts.test)]
+    states = ("base", "tuned") if parts.unseen else ("base",)
+    return dry_run.Plan(
+        reads,
+        first.config.model,
+        texts=texts,
+        passes=dry_run.passes(load_detectors(study.detectors), texts, first.config.model, states=states),
+        trained=[document.text for document in parts.unseen],
+        training=first.config.training if parts.unseen else None,
+        rounds=len(cells),
+        writes=writes,
+        notes=[f"the numbers are those of the first cell, {first.name}, times {len(cells)}"],
+    )
 
 
 def _abandoned(experiment: str, tags: dict[str, str]) -> set[str]:
@@ -97,7 +147,7 @@ def run_cells(
     Returns:
         Results in the order of `cells`.
     """
-    from fsd.progress import progress
+    from fsd.progress import note, progress
     from fsd.tracking import Run, find_runs
     from pipelines.study.cells import CellResult, run, show_reused
 
@@ -122,13 +172,15 @@ def run_cells(
             results[i] = by_key[cell.key] = result
             bar.update(1)
             status = "reused" if result.reused else f"{time.perf_counter() - start:.1f} s"
-            print(f"{name} {len(results)}/{len(cells)}: {cell.cell.name} ({status})", file=sys.stderr)
+            note(f"{name} {len(results)}/{len(cells)}: {cell.cell.name} ({status})")
     return [results[i] for i in range(len(cells))]
 
 
-def publish(run: "Run", study: "Study", results: "Sequence[CellResult]") -> str:
-    """Log table and figure to the run, and return the Markdown page with the table."""
+def publish(run: "Run", study: "Study", results: "Sequence[CellResult]") -> None:
+    """Log table and figure to the run, and print the table: in Markdown, unless it is for a terminal."""
+    from fsd.reporting import console
     from fsd.reporting.figures import png
+    from pipelines.common import outcome
     from pipelines.study import figures, tables
 
     measured = tables.measurements(study, results)
@@ -140,7 +192,26 @@ def publish(run: "Run", study: "Study", results: "Sequence[CellResult]") -> str:
     run.log_text("table.md", page)
     run.log_bytes("figure.png", png(figures.figure(study, results, measured)))
     run.log_metrics({"cells/run": sum(not r.reused for r in results), "cells/reused": sum(r.reused for r in results)})
-    return page
+    notes = tables.remarks_on(study, results, table)
+
+    def text() -> None:
+        if not sys.stdout.isatty():
+            print(page, end="")
+            return
+        headings, rows = tables.layout(study, table)
+        left = range(len(study.rows))
+        console.table(headings, rows, notes, title=f"{study.place}: {study.title}", left=left, everything="table.csv")
+
+    headline = f"{study.place}: {study.title}"
+    outcome.show(outcome.Outcome(headline, {"results": measured}, notes, report="table.md"), run, text)
+
+
+def show_catalogue() -> None:
+    """Print the catalogue of studies."""
+    from pipelines.common import outcome
+
+    text = catalogue()
+    outcome.show(outcome.Outcome("studies", notes=text.splitlines()), None, lambda: print(text))
 
 
 def described(name: str, study: "Study", cells: "Sequence[Cell]") -> str:
@@ -202,4 +273,4 @@ if __name__ == "__main__":
         del sys.argv[1]
         command(LabConfig, run_lab, lab.__doc__ or "")
     else:
-        command(StudyConfig, main, __doc__ or "")
+        command(StudyConfig, main, __doc__ or "", plan=dry_run_plan)

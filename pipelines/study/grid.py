@@ -18,6 +18,7 @@ from fsd.config import (
     OptionalInt,
     OptionalModel,
     OptionalName,
+    OptionalPaths,
 )
 from fsd.errors import UsageError
 from pipelines.study.spec import DATA, EMBEDDED_MODELS, FREQUENCIES, MODEL, Axis, Levels, Study, TextOptions
@@ -30,7 +31,7 @@ SETTING = "setting"
 class StudyConfig:
     """Study, model and texts."""
 
-    name: Annotated[str, Positional, arg(metavar="[NAME]")] = ""
+    study: Annotated[str, Positional, arg(metavar="[NAME]")] = ""
     """Name of the study; see --list."""
     list: bool = False
     """List all studies, what each needs, and whether it can run here."""
@@ -39,14 +40,14 @@ class StudyConfig:
     model: tuple[str, ...] = ()
     """`embedded`, folders or hub ids; several for a study that compares models. Default: `embedded`, or the paper's
     models with --scale full."""
-    data: tuple[str, ...] = ()
+    data: OptionalPaths = ()
     """Files or published benchmarks such as wikimia:64, merged into one benchmark; a study that compares benchmarks
     takes each as one of them."""
-    other: tuple[str, ...] = ()
+    other: OptionalPaths = ()
     """Labelled texts of another domain, for the study that fine-tunes on them."""
     split: Literal["grouped", "paper"] = "grouped"
     """`grouped` keeps articles and near-duplicates in one part; `paper` draws rows as the papers do, and may leak."""
-    frequencies: tuple[str, ...] = ()
+    frequencies: OptionalPaths = ()
     """Token-frequency table for dc_pdd, made by pipelines.frequencies: one for all models, or one for each, in their
     order; several for the study that compares them."""
     columns: str = ""

@@ -138,13 +138,19 @@ def frame(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns).reset_index()
 
 
-def markdown(study: Study, table: pd.DataFrame) -> str:
-    """The table in Markdown, with intervals of AUCs unless it is wide."""
+def layout(study: Study, table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells of the table, with intervals of AUCs unless it is wide."""
     wide = len(table[list(study.columns)].drop_duplicates()) > WIDE
     texts = table.assign(text=[_text(number, wide=wide) for number in table.itertuples()])
-    layout = _pivot(study, texts, "text").fillna("–").reset_index()
-    rule = ["---"] * len(study.rows) + ["---:"] * (layout.shape[1] - len(study.rows))
-    lines: list[list[str]] = [[*map(str, layout)], rule, *layout.to_numpy().tolist()]
+    cells = _pivot(study, texts, "text").fillna("–").reset_index()
+    return [*map(str, cells)], [[*map(str, row)] for row in cells.to_numpy().tolist()]
+
+
+def markdown(study: Study, table: pd.DataFrame) -> str:
+    """The table in Markdown."""
+    headings, rows = layout(study, table)
+    rule = ["---"] * len(study.rows) + ["---:"] * (len(headings) - len(study.rows))
+    lines = [headings, rule, *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -161,11 +167,13 @@ def _text(number: Any, *, wide: bool) -> str:
 
 def page(study: Study, results: Sequence[CellResult], table: pd.DataFrame) -> str:
     """The Markdown page: title, table and notes."""
-    text = markdown(study, table)
-    return "\n".join([f"# {study.place}", "", study.title, "", text, *_notes(study, results, table, "[" in text), ""])
+    lines = (f"- {note}" for note in remarks_on(study, results, table))
+    return "\n".join([f"# {study.place}", "", study.title, "", markdown(study, table), *lines, ""])
 
 
-def _notes(study: Study, results: Sequence[CellResult], table: pd.DataFrame, has_intervals: bool) -> list[str]:
+def remarks_on(study: Study, results: Sequence[CellResult], table: pd.DataFrame) -> list[str]:
+    """What the numbers rest on, and what is missing."""
+    has_intervals = "[" in markdown(study, table)
     models = list(dict.fromkeys(label(result.cell.config.model.model) for result in results))
     data = dict.fromkeys(", ".join(map(label, result.cell.config.data.data)) for result in results)
     tested = sorted({int(result.metrics["texts/test"]) for result in results})
@@ -205,7 +213,7 @@ def _notes(study: Study, results: Sequence[CellResult], table: pd.DataFrame, has
         notes.append("In parentheses: the paper's own numbers, for the same model, texts, detector and setting.")
     else:
         notes.append("The paper's own numbers are for other models, texts or settings.")
-    return [f"- {note}" for note in notes]
+    return notes
 
 
 def _split_notes(study: Study, results: Sequence[CellResult]) -> list[str]:

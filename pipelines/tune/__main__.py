@@ -4,25 +4,31 @@
 statistics in memory: no trial makes a forward pass. `--tune adapter` tunes the training of the adapter. Studies are
 stored in mlruns/optuna.db; the same command continues an interrupted study, and several commands share its trials. The
 winner is registered like the adapter of pipelines.fsd, which takes its settings by --settings-from.
+
+Examples:
+    fsd tune --domain arxiv
+    fsd tune --tune adapter --trials 20 --dry-run
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fsd.config import TuneConfig, flags
 from pipelines.common.cli import command
 
+if TYPE_CHECKING:
+    from pipelines.common.dry_run import Plan
+
 
 def main(config: TuneConfig) -> None:
     """Tune on validation, compare on the test texts, record and register."""
-    from fsd import tracking
     from fsd.data.near_duplicates import families
     from fsd.data.splitting import without_later
     from fsd.errors import UsageError
     from fsd.evaluation.results import judge
-    from fsd.reporting import console
     from fsd.tuning import comparison
     from fsd.tuning.optuna_storage import open_storage
-    from pipelines.common import datasets, detection, experiment, output, run_log
+    from pipelines.common import datasets, detection, experiment, outcome, output, run_log
     from pipelines.tune import adapter, detectors
     from pipelines.tune import run_log as tuning_log
     from pipelines.tune.job import tuning_data
@@ -48,7 +54,9 @@ def main(config: TuneConfig) -> None:
         "texts": run_log.named(labelled.sources),
         "base_model": model.identity.id,
     }
-    with tracking.run(f"fsd-{job.data.domain}", tuning_log.name(config), params=flags(config), tags=tags) as run:
+    with outcome.tracked_run(
+        config, f"fsd-{job.data.domain}", tuning_log.name(config), params=flags(config), tags=tags
+    ) as run:
         tune = detectors.tune if config.tune == "detectors" else adapter.tune
         tuned = tune(config, data, model, run)
         job, split = tuned.job, split._replace(unseen=tuned.split.unseen)
@@ -79,20 +87,43 @@ def main(config: TuneConfig) -> None:
                 if config.tune == "detectors" and config.objective == "auc" and winner.label.endswith(".fsd")
             },
         )
-        version = run_log.track(run, results, job, chosen, model, {}, labelled.sources)
-        console.show(results)
+        version = run_log.track(run, results, job, chosen, model, {}, labelled.sources, study=data.study)
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"
         notes = [
-            *([version.champion_stays] if version and version.champion_stays else []),
             *comparison.remarks(gains),
             *labelled.remarks,
             *remarks,
             *tuned.remarks,
             *([f"registered as {version.uri}; to use it: pipelines.fsd {flag} {version.uri}"] if version else []),
         ]
-        title = f"Tuned for {config.objective} on validation; the test texts were opened once"
-        console.table(comparison.HEADINGS, comparison.rows(gains), notes, title=title, left=(0, 1))
+        found = outcome.Outcome(
+            results.conclusions[0],
+            {"results": results.table, "tuning": comparison.frame(gains)},
+            [*results.conclusions, *notes],
+            version=version,
+            report=outcome.REPORT,
+        )
+        outcome.show(found, run, lambda: tuning_log.show(results, gains, notes, config.objective))
+
+
+def plan(config: TuneConfig) -> "Plan":
+    """What would be tuned: of detectors no trial reads a text, of an adapter each trains one."""
+    from pipelines.common import fsd_plan
+    from pipelines.tune import detectors
+
+    if config.tune == "detectors":
+        detectors.tunable(config)
+    job = fsd_plan.plan(config.job)
+    many = config.tune == "adapter"
+    trials = f"at most {config.trials:,} {'of fine-tuning' if many else 'per detector and score, in memory'}"
+    return replace(
+        job,
+        reads={**job.reads, "trials": trials},
+        rounds=config.trials + 1 if many else 1,
+        writes=[config.storage, *job.writes],
+        notes=[*job.notes, *(["trials that are stopped early take less"] if many else [])],
+    )
 
 
 if __name__ == "__main__":
-    command(TuneConfig, main, __doc__ or "")
+    command(TuneConfig, main, __doc__ or "", plan=plan)

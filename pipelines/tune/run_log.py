@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from fsd.config import TuneConfig
-from fsd.reporting import figures
+from fsd.evaluation.results import Results
+from fsd.reporting import console, figures
 from fsd.search_space import Range
 from fsd.tracking import Run
 from fsd.tuning import comparison
@@ -38,6 +39,21 @@ def track(run: Run, result: TuningResult, gains: Sequence[Gain], study: str) -> 
         run.log_bytes(name, picture)
     run.log_text(SETTINGS, settings_json(result.winners, study))
     run.log_metrics(comparison.metrics(gains))
+
+
+def show(results: Results, gains: Sequence[Gain], notes: Sequence[str], objective: str) -> None:
+    """Print the results with the tuned settings, and their gains over the defaults."""
+    console.show(results)
+    title = f"Tuned for {objective} on validation; the test texts were opened once"
+    console.table(
+        comparison.HEADINGS,
+        comparison.rows(gains),
+        notes,
+        title=title,
+        left=(0, 1),
+        kept=(0, 5, 4, 6, 1, 2),
+        everything="tuning.csv",
+    )
 
 
 def settings_json(winners: Sequence[Winner], study: str) -> str:

@@ -35,6 +35,11 @@ BASE = {
     "collect": "--domain arxiv --limit 5 --after 2024-01-01",
     "pretrain": "--members {good.jsonl} --background {more.jsonl} --out out --layers 1 --hidden-size 32 --passes 1",
     "frequencies": "--corpus {good.jsonl} --out t.npz --model {tiny}",
+    "canary make": "--data {good.jsonl} --out out",
+    "canary test": "{empty_folder} --model {tiny}",
+    "extract": "{book.txt} --model {tiny}",
+    "adapter-audit": "--data {good.jsonl} --model {tiny} --adapter nowhere",
+    "contamination": "{unlabelled.jsonl} --model {tiny}",
 }
 """Arguments of a command beside those of a case, which replace them."""
 FORM = re.compile(r"error: .*\b(must|may|cannot be computed|Unrecognized options|Missing value|too few)\b.*\n")
@@ -128,6 +133,33 @@ FILES: dict[str, tuple[bytes, str]] = {
     "text.docx": (b"PK", "must end in"),
     "noending": (_lines(ROW), "must end in"),
 }
+
+CONFIGS: dict[str, tuple[bytes, str]] = {
+    "unknown.yaml": (b"epoch: 2\n", "keys must be flags of the command; got 'epoch'; nearest is epochs"),
+    "unknown_in_group.yaml": (b"training: {rang: 2}\n", "keys of training must be flags of the command; got 'rang'"),
+    "unknown.toml": (b"lerning-rate = 1e-3\n", "nearest is learning-rate"),
+    "word.yaml": (b"epochs: three\n", "epochs must be a whole number; got 'three'"),
+    "half_number.toml": (b"epochs = 1.5\n", "epochs must be a whole number; got '1.5'"),
+    "list.yaml": (b"epochs: [1, 2]\n", "epochs must be one value; got a list"),
+    "nothing.yaml": (b"epochs:\n", "epochs must be one value; got nothing"),
+    "truth.yaml": (b"skip-invalid: perhaps\n", "skip-invalid must be true or false; got 'perhaps'"),
+    "choice.yaml": (b"method: lara\n", "method must be one of lora, ia3, adalora; got 'lara'"),
+    "nested.yaml": (b"data: [[a]]\n", "data must be a list of single values"),
+    "range.yaml": (b"batch-size: 0\n", "batch-size must be greater than 0; got 0"),
+    "twice.yaml": (b"seed: 1\nseed: 2\n", "key 'seed' stands twice"),
+    "twice.toml": (b"seed = 1\nseed = 2\n", "config must be valid TOML"),
+    "two_spellings.yaml": (b"batch-size: 1\nbatch_size: 2\n", "'batch_size' stands twice"),
+    "open.yaml": (b"seed: [1\n", "config must be valid YAML"),
+    "sequence.yaml": (b"- seed\n", "config must map flags to values"),
+    "empty.yaml": (b"", "config must map flags to values"),
+    "later.yaml": (b"version: 2\nseed: 1\n", "config must be of version 1"),
+    "tune.yaml": (b"command: tune\nseed: 1\n", "config must be of the command run"),
+    "itself.yaml": (b"config: other.yaml\n", "keys must be flags of the command; got 'config'"),
+    "object.yaml": (b"!!python/object/apply:os.system [echo]\n", "config must be valid YAML"),
+    "latin.yaml": ("domain: \xe9\n".encode("latin-1"), "config must be encoded in UTF-8"),
+    "config.ini": (b"seed=1\n", "config must be a file that ends in .yaml, .yml, .toml"),
+}
+"""Configuration files: content → part of the message."""
 
 PATHS: dict[str, str] = {
     "nowhere.jsonl": "must exist; there is no",
@@ -774,6 +806,78 @@ fsd-t6 --colour red → Unrecognized options: --colour, red
 --corpus {text_null.parquet} → corpus must hold at least one token; text_null.parquet
 --corpus {text_list.parquet} → column 'text' must hold text; text_list.parquet holds list
 --corpus {no_rows.parquet} → corpus must hold at least one token; no_rows.parquet
+--dry-run → dry-run must be left out with frequencies, which has none
+""",
+    "canary make": r"""
+--alpha 0 → alpha must be between 0 and 1; got 0
+--alpha 1 → alpha must be between 0 and 1; got 1
+--alpha nan → alpha must be a finite number
+--variants 0 → variants must be at least 1/alpha = 1,000
+--variants 999 → variants must be at least 1/alpha = 1,000
+--variants many → variants must be a whole number
+--repetitions 0 → repetitions must be at least 1; got 0
+--repetitions -1 → repetitions must be at least 1; got -1
+--kind letters → kind must be one of words, digits, paraphrase
+--rarity none → rarity must be one of common, medium, rare
+--kind paraphrase → variants must be a list of at least two different texts
+--data {no_text.jsonl} → text must be in column
+--data {empty.jsonl} → must have at least one row
+--data nowhere.jsonl → must exist; there is no
+--out {book.txt} → out must be a folder that does not exist or is empty
+""",
+    "canary test": r"""
+nowhere → must
+--withheld 0 → withheld must be at least 1; got 0
+--seed -1 → seed must be at least 0
+--alpha nan → alpha must be a finite number
+--tags team → tags must look like KEY=VALUE; got 'team'
+--tags mlflow.user=me → tags must not begin with mlflow.
+--config nowhere.yaml → config must be a file that can be read; nowhere.yaml
+""",
+    "extract": r"""
+--prefix 0 → prefix must be at least 1 token; got 0
+--suffix 0 → suffix must be at least 1 token; got 0
+--stride 0 → stride must be at least 1 token; got 0
+--stride -3 → stride must be at least 1 token; got -3
+--temperature nan → temperature must be a finite number
+--top-k 0 → top-k must
+--control {book.txt} → control must hold other works than the book
+--control nowhere.txt → must be a readable text file in UTF-8
+{blank.txt} → must hold a text that is not blank
+{short.txt} → a work must have at least 100 tokens, prefix and suffix
+{latin.txt} → must be a readable text file in UTF-8
+nowhere.txt → must be a readable text file in UTF-8
+--model ./nowhere → must be embedded, a folder or a hub id
+--config {unknown.yaml} → keys must be flags of the command; got 'epoch'
+""",
+    "adapter-audit": r"""
+--validation 0 → validation must be
+--validation 1 → validation must be
+--fpr 0 → fpr must be
+--fpr 1.5 → fpr must be
+--tuned {tiny} → must be given by either --adapter or --tuned; got both
+--adapter nowhere → must
+--out scores.txt → out must end in .parquet, .csv, .jsonl
+--out nowhere/x.csv → an output file must be in a folder that exists
+--data nowhere.jsonl → must exist; there is no
+--data {both_sides.jsonl} → must
+--seed 4294967296 → seed must be at least 0 and below 2**32
+--detectors magic --tuned x → must
+--config {later.yaml} → config must be of version 1
+""",
+    "contamination": r"""
+--level 0 → level must be between 0 and 1; got 0
+--level 1 → level must be between 0 and 1; got 1
+--level nan → level must be a finite number
+--shard 40 → data must fill 2 shards of 40 texts; got 60 texts
+{one.jsonl} → data must fill 2 shards of 5 texts; got 1 texts
+nowhere.jsonl → must exist; there is no
+--known {members.jsonl} → must
+--known {empty.jsonl} → must have at least one row
+--columns text → columns must
+--detectors magic → detector must be one of
+--model ./nowhere → must be embedded, a folder or a hub id
+--config {tune.yaml} → config must be of the command contamination
 """,
 }
 
@@ -781,6 +885,7 @@ fsd-t6 --colour red → Unrecognized options: --colour, red
 def _cases() -> Iterator[Case]:
     for command, lines in CASES.items():
         yield from (Case(command, *line.split(" → ")) for line in lines.strip().splitlines())
+    yield from (Case("run", f"--config {{{name}}}", message) for name, (_, message) in CONFIGS.items())
     data = {f"{{{name}}}": message for name, (_, message) in FILES.items()} | PATHS
     for command, flag in (("run", "--data "), ("detect", "")):
         yield from (Case(command, flag + place, message) for place, message in data.items())
@@ -792,7 +897,7 @@ def _cases() -> Iterator[Case]:
 def inputs(tmp_path_factory: pytest.TempPathFactory, make_rows: Callable) -> Path:
     """A folder of bad files, and of good ones that the other arguments of a command need."""
     folder = tmp_path_factory.mktemp("inputs")
-    for name, (content, _) in FILES.items():
+    for name, (content, _) in (FILES | CONFIGS).items():
         (folder / name).write_bytes(content)
     rows = make_rows(60, seed=0)
     sides = {
@@ -815,6 +920,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, make_rows: Callable) -> Pat
     }
     for name, values in sides.items():
         (folder / f"{name}.jsonl").write_bytes(_lines(*values))
+    (folder / "book.txt").write_text("one two three four five " * 60)
+    (folder / "blank.txt").write_text(" \n")
+    (folder / "short.txt").write_text("one two")
+    (folder / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
     (folder / "folder.jsonl").mkdir()
     (folder / "empty_folder").mkdir()
     (folder / "loop.jsonl").symlink_to("loop.jsonl")

@@ -62,6 +62,7 @@ def main(config: LabConfig) -> None:
 
     from fsd import tracking
     from fsd.reporting.figures import png
+    from pipelines.common import outcome
     from pipelines.common.output import check_table_path, write_table
     from pipelines.study.lab import results
     from pipelines.study.lab.figure import figure
@@ -79,8 +80,8 @@ def main(config: LabConfig) -> None:
         "size": config.size,
         "paragraphs": config.paragraphs,
     }
-    with tracking.run(
-        EXPERIMENT, f"lab · {config.size} · {len(cells)} cells", params=params, tags={"study": "lab"}
+    with outcome.tracked_run(
+        config, EXPERIMENT, f"lab · {config.size} · {len(cells)} cells", params=params, tags={"study": "lab"}
     ) as run:
         measured = []
         for cell in computed(cells, config.workers or os.cpu_count() or 1):
@@ -96,9 +97,11 @@ def main(config: LabConfig) -> None:
         run.log_table("summary.csv", results.summarise(table))
         run.log_text("lab.md", page)
         run.log_bytes("lab.png", png(figure(table)))
-    if config.out:
-        write_table(table, Path(config.out))
-    print(page)
+        if config.out:
+            write_table(table, Path(config.out))
+        files = {"results": config.out} if config.out else {}
+        found = outcome.Outcome(f"laboratory of {len(cells)} cells", {"results": table}, files=files, report="lab.md")
+        outcome.show(found, run, lambda: print(page))
 
 
 def shrunk(config: LabConfig) -> LabConfig:

@@ -31,9 +31,9 @@ COMPARABLE = {"benchmark": "texts", "base_fingerprint": "base", "judging": "grou
 
 @pytest.fixture(scope="session")
 def register():
-    """`register(adapter, code, validation_score, name, barred=, **tags)` opens a run and registers an adapter."""
+    """`register(adapter, code, score, name, barred=, once=, **tags)` opens a run and registers an adapter."""
 
-    def register_version(adapter, code, score, name="fsd-arxiv", barred="", **tags):
+    def register_version(adapter, code, score, name="fsd-arxiv", barred="", once=(), **tags):
         with tracking.run(name, "lora") as run:
             return tracking.register(
                 run,
@@ -44,6 +44,7 @@ def register():
                 files={"calibration.json": "0.5"},
                 tags={**COMPARABLE, **tags},
                 barred=barred,
+                once=once,
             )
 
     return register_version

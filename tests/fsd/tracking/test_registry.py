@@ -45,6 +45,17 @@ def test_a_barred_version_is_registered_but_never_champion(here, register, adapt
     assert tracking.version_info("models:/fsd-arxiv@champion").number == 2
 
 
+def test_two_processes_that_finish_one_study_register_one_version(here, register, adapter, code):
+    first, second, third = (
+        register(adapter, code, 0.7, once=("study", "settings"), study="s", settings=settings)
+        for settings in ("a", "a", "b")
+    )
+
+    assert (first.number, second.number, third.number) == (1, 1, 2)
+    assert second == first
+    assert second.aliases == ("champion",)
+
+
 def test_a_version_has_its_tags_and_run(full, register, adapter, code):
     version = register(adapter, code, 0.8, method="lora", cutoff="2024-01-01")
     assert version.uri == "models:/fsd-arxiv/2"

@@ -177,7 +177,7 @@ def test_a_usage_error_is_exit_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         (Collect, "--domain x --limit 1 --options a=1 b=2 --options c=3", {"options": ("a=1", "b=2", "c=3")}),
         (DetectConfig, "f g --adapter a --known k --known l", {"files": ("f", "g"), "known": ("k", "l")}),
         (PretrainConfig, "--out o --members a --background x --members b", {"members": ("a", "b")}),
-        (StudyConfig, "fsd-t1 --model a --model b", {"name": "fsd-t1", "model": ("a", "b")}),
+        (StudyConfig, "fsd-t1 --model a --model b", {"study": "fsd-t1", "model": ("a", "b")}),
     ],
 )
 def test_a_list_flag_may_be_repeated(

@@ -1,0 +1,213 @@
+"""Reading the command line, and the configuration file that it names, into a dataclass of settings."""
+
+import contextlib
+import io
+import math
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import Field, field, fields, is_dataclass, make_dataclass
+from itertools import pairwise
+from typing import Annotated, Any, NamedTuple, TypeVar, cast, get_args, get_origin
+
+from fsd import distributed
+from fsd.config import flags
+from fsd.errors import UsageError, without_credentials
+from pipelines.common.invocation import Invocation
+
+Config = TypeVar("Config")
+SEEDS = 2**32
+"""Number of seeds; NumPy takes no others."""
+
+
+def program() -> str:
+    """The command as the user typed it: `fsd run`, or `python -m pipelines.fsd`."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if sys.argv[0].startswith(("fsd ", "python -m ")) or spec is None:
+        return sys.argv[0]
+    return f"python -m {spec.name.removesuffix('.__main__')}"
+
+
+def command_name() -> str:
+    """The command without its program: `run` for `fsd run` and for `python -m pipelines.fsd`."""
+    name = re.sub(r"^(fsd |(python -m )?pipelines\.)", "", program()).replace("_", "-")
+    return "run" if name == "fsd" else name
+
+
+def command_line() -> str:
+    """The whole command as the user typed it, without the credentials of URLs."""
+    return without_credentials(f"{program()} {shlex.join(sys.argv[1:])}")
+
+
+def parse(config: type[Config], description: str) -> Config:
+    """The settings of the command line, see `read`."""
+    settings: Config = read(config, description).settings
+    return settings
+
+
+class Read(NamedTuple):
+    """A command line: the settings, a `Config`, and how the command is run."""
+
+    settings: Any
+    invocation: Invocation
+
+
+def read(config: type[Any], description: str) -> Read:
+    """Read the command line, and the configuration file that it names, into `config`.
+
+    Raises:
+        UsageError: for an unknown option, an impossible value, or a file that cannot be used, in one line.
+    """
+    whole = make_dataclass(
+        config.__name__,
+        [("run", Invocation, field(default_factory=Invocation))],
+        bases=(config,),
+        frozen=True,
+        namespace={"__doc__": config.__doc__},
+    )
+    arguments = _joined(whole, sys.argv[1:])
+    _refuse_empty(whole, arguments)
+    default = None
+    file = _last_value("--config", arguments)
+    if file is not None:
+        from pipelines.common.config_file import defaults
+
+        default = defaults(whole, file, command_name())
+    read = by_tyro(whole, arguments, description, default)
+    settings = config(**{entry.name: getattr(read, entry.name) for entry in fields(config)})
+    _check_values(settings)
+    _check_values(read.run)
+    read.run.check()
+    return Read(settings, read.run)
+
+
+def by_tyro(config: type[Any], arguments: Sequence[str], description: str, default: Any = None) -> Any:
+    """The arguments as a `config`; what they leave out is as in `default`.
+
+    Raises:
+        UsageError: for an unknown option or an impossible value, in one line.
+    """
+    import tyro
+
+    if os.environ.get("NO_COLOR"):  # https://no-color.org; tyro itself does not look at it
+        tyro._experimental_options["ansi_codes"] = False
+    messages = io.StringIO()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stderr(messages))
+        if not distributed.is_main_process():
+            stack.enter_context(contextlib.redirect_stdout(messages))  # the text of --help
+        try:
+            return tyro.cli(
+                config,
+                args=arguments,
+                prog=program(),
+                description=description,
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
+                **({} if default is None else {"default": default}),
+            )
+        except SystemExit as end:
+            if end.code:
+                raise UsageError(_in_one_line(messages.getvalue())) from None
+            raise
+
+
+def _last_value(flag: str, arguments: Sequence[str]) -> str | None:
+    """The value of a flag that takes one; None if it is not given, or without a value, which tyro reports."""
+    value = None
+    for argument, following in pairwise([*arguments, "--"]):
+        name, equals, given = argument.partition("=")
+        if name == flag and (equals or not following.startswith("--")):
+            value = given if equals else following
+    return value
+
+
+def _check_values(config: Any) -> None:
+    """Refuse what no flag can mean: a seed that no generator takes, numbers that are not finite, blanks for a name."""
+    defaults = {entry.name: entry.default for entry in _fields(type(config))}
+    for name, value in flags(config).items():
+        flag = name.replace("_", "-")
+        if name == "seed" and isinstance(value, int) and not 0 <= value < SEEDS:  # of canaries it is a text
+            raise UsageError(f"seed must be at least 0 and below 2**32 ({SEEDS}); got {value}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{flag} must be a finite number; got {value}")
+        if isinstance(value, str) and not value.strip() and defaults[name] != value:
+            raise UsageError(f"{flag} must not be blank; got {value!r}")
+
+
+def check_name(flag: str, name: str) -> None:
+    """Check that a name can be part of the names of experiments and studies.
+
+    Raises:
+        UsageError: for a name that is empty, longer than 100 characters, or has other characters than letters, digits,
+            `_`, `-` and `.`.
+    """
+    if not re.fullmatch(r"[\w.-]{1,100}", name) or set(name) == {"."}:
+        shown = name if len(name) <= 60 else name[:57] + "..."
+        raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {shown!r}")
+
+
+def _joined(config: type[Any], arguments: Sequence[str]) -> list[str]:
+    """The arguments with the values of a repeated list flag at its first place: `--data A --data B` is `--data A B`."""
+    lists = _list_flags(config)
+    joined: list[list[str]] = [[]]
+    first: dict[str, list[str]] = {}
+    for argument in arguments:
+        flag, equals, value = argument.partition("=")
+        flag = flag.replace("_", "-")
+        if flag not in lists:
+            joined.append([argument]) if argument.startswith("--") else joined[-1].append(argument)
+            continue
+        values = [value] if equals else []
+        if flag in first:
+            joined.append(first[flag])
+            first[flag] += values
+        else:
+            first[flag] = [flag, *values]
+            joined.append(first[flag])
+    kept = {id(part): part for part in joined}  # in order, each part once
+    return [argument for part in kept.values() for argument in part]
+
+
+def _fields(config: type[Any]) -> Iterator[Field[Any]]:
+    """The fields of a configuration and of its groups."""
+    for entry in fields(config):
+        if is_dataclass(entry.type):
+            yield from _fields(cast("type[Any]", entry.type))
+        else:
+            yield entry
+
+
+def _refuse_empty(config: type[Any], arguments: Sequence[str]) -> None:
+    """Refuse a list flag without values, as `--data $FILES` gives if FILES is not set: it must not mean the default."""
+    lists = _list_flags(config)
+    for flag, following in pairwise([*arguments, "--"]):
+        if flag.replace("_", "-") in lists and following.startswith("--"):
+            raise UsageError(f"{flag.removeprefix('--')} must be followed by at least one value; got none")
+
+
+def _list_flags(config: type[Any]) -> set[str]:
+    return {f"--{entry.name.replace('_', '-')}" for entry in _fields(config) if _is_list(entry.type)}
+
+
+def _is_list(kind: Any) -> bool:
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    return get_origin(kind) is tuple
+
+
+def _in_one_line(box: str) -> str:
+    """Reduce tyro's framed error message to one line, without its closing hint at --help."""
+    rows = [row.strip("│|+╭╮╰╯─ ") for row in box.splitlines()[1:]]
+    text = " ".join(row for row in rows if row.strip("-"))
+    text = re.sub(r"Missing from .*?:", "required:", text)
+    text = re.sub(r"\s*(For full|Argument) helptext.*", "", text)
+    number = re.fullmatch(r"Error parsing --(\S+): (.*?(?:10: |float: |from \[))('.*?').*", text)
+    if number:
+        kind = "a whole number" if re.search(r"\bint\b", number[2], re.I) else "a number"
+        text = f"{number[1]} must be {kind}; got {number[3]}"
+    choice = re.fullmatch(r"invalid choice (.*) for argument '--(\S+)'. Expected one of \((.*)\)\.?", text)
+    if choice:
+        allowed = [name.strip("' ") for name in choice[3].split(",")]
+        text = f"{choice[2]} must be one of {', '.join(name for name in allowed if name != 'None')}; got {choice[1]}"
+    return f"{text}; --help lists all flags"

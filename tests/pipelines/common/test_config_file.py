@@ -1,0 +1,142 @@
+"""Configuration files: the same settings as the flags, and one line for every mistake."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsd.config import AdapterConfig, DataConfig, FSDConfig, ScoreConfig, TuneConfig
+from fsd.errors import UsageError
+from pipelines.canary.rank import RankConfig
+from pipelines.collect import Collect
+from pipelines.common.arguments import parse, read
+from pipelines.common.config_file import dump
+from pipelines.detect.__main__ import DetectConfig
+from pipelines.extract.__main__ import ExtractConfig
+from pipelines.pretrain import PretrainConfig
+from pipelines.study.grid import StudyConfig
+
+
+@pytest.fixture
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Reads a configuration file with this content, and flags."""
+
+    def give(config: type[Any], content: str | bytes, *flags: str, name: str = "run.yaml") -> Any:
+        monkeypatch.chdir(tmp_path)
+        Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
+        monkeypatch.setattr(sys, "argv", ["fsd run", *flags, "--config", name])
+        return parse(config, "")
+
+    return give
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("run.yaml", "epochs: 2\nlearning-rate: 1e-4\ndata: [a.jsonl, b.jsonl]\nunseen: 0.5\nadapter: null\n"),
+        ("run.yaml", "training: {epochs: 2, learning_rate: 0.0001}\ndata: {data: [a.jsonl, b.jsonl], unseen: 0.5}\n"),
+        ("run.toml", 'epochs = 2\ndata = ["a.jsonl", "b.jsonl"]\nunseen = 0.5\n[training]\nlearning-rate = 1e-4\n'),
+    ],
+)
+def test_a_file_gives_what_the_flags_give(name: str, content: str, given: Any, monkeypatch: Any) -> None:
+    from_file = given(FSDConfig, content, name=name)
+    flags = "--epochs 2 --learning-rate 1e-4 --data a.jsonl b.jsonl --unseen 0.5"
+    monkeypatch.setattr(sys, "argv", ["fsd run", *flags.split()])
+
+    assert from_file == parse(FSDConfig, "")
+    assert from_file.training == AdapterConfig(epochs=2, learning_rate=1e-4)
+
+
+def test_flags_replace_the_values_of_the_file(given: Any) -> None:
+    content = "epochs: 2\ndata: [a.jsonl]\nskip-invalid: true\nseed: 7\n"
+    config = given(FSDConfig, content, "--data", "b.jsonl", "--no-skip-invalid", "--epochs", "5")
+
+    assert config.data.data == ("b.jsonl",)
+    assert not config.data.cleaning.skip_invalid
+    assert (config.training.epochs, config.seed) == (5, 7)
+
+
+def test_required_and_positional_settings_may_be_in_the_file(given: Any) -> None:
+    content = "files: [a.txt, b.txt]\nadapter: models:/x@champion\nfpr: 0.1\n"
+
+    assert given(DetectConfig, content) == DetectConfig(("a.txt", "b.txt"), "models:/x@champion", fpr=0.1)
+    assert given(DetectConfig, content, "c.txt").files == ("c.txt",)
+    with pytest.raises(UsageError, match="required: --adapter"):
+        given(DetectConfig, "files: a.txt\n")
+
+
+def test_tags_and_settings_may_be_tables(given: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert given(FSDConfig, "settings: {surp.k: 30, min_k.k: 0.1}\n").detection.settings == ("surp.k=30", "min_k.k=0.1")
+    (tmp_path / "tags.yaml").write_text("name: first\ntags: {team: lab, round: 2}\n")
+    monkeypatch.setattr(sys, "argv", ["fsd run", "--config", "tags.yaml", "--dry-run"])
+    invocation = read(FSDConfig, "").invocation
+
+    assert (invocation.name, invocation.run_tags) == ("first", {"team": "lab", "round": "2"})
+    assert invocation.dry_run
+    assert not invocation.json
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        FSDConfig(),
+        FSDConfig(data=DataConfig(data=("a b.jsonl", "wikimia:64"), unseen="own.jsonl", validation=0.1), seed=3),
+        ScoreConfig(("a.jsonl",), "out.csv"),
+        TuneConfig(timeout=3.5, sampler="grid"),
+        DetectConfig(("a.txt",), "runs:/1", storey=True),
+        StudyConfig("fsd-t1", model=("a", "b"), reference_model=("c", None), bits=4),
+        ExtractConfig("book.txt", ("other.txt",), top_k=4),
+        RankConfig("folder", withheld=9),
+        PretrainConfig("out"),
+        Collect("arxiv", 5, after="2024-01-01", options=("categories=cs.CL,cs.LG",), out=Path("x.jsonl")),
+    ],
+    ids=lambda config: type(config).__name__,
+)
+def test_a_configuration_survives_the_file(config: Any, given: Any) -> None:
+    assert given(type(config), dump(config, "run")) == config
+
+
+def test_the_file_holds_no_credentials() -> None:
+    text = dump(replace(TuneConfig(), storage="postgresql://me:secret@host/db"), "tune")
+
+    assert "secret" not in text
+    assert text.startswith("version: 1\ncommand: tune\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("epoch: 2\n", "keys must be flags of the command; got 'epoch'; nearest is epochs"),
+        ("training: {epoch: 2}\n", "keys of training must be flags of the command; got 'epoch'; nearest is epochs"),
+        ("epochs: three\n", "epochs must be a whole number; got 'three'"),
+        ("epochs: 2.5\n", "epochs must be a whole number; got '2.5'"),
+        ("epochs: [1, 2]\n", "epochs must be one value; got a list"),
+        ("epochs:\n", "epochs must be one value; got nothing"),
+        ("epochs: true\n", "epochs must not be true or false; got true"),
+        ("method: lara\n", "method must be one of lora, ia3, adalora; got 'lara'"),
+        ("skip-invalid: perhaps\n", "skip-invalid must be true or false; got 'perhaps'"),
+        ("data: [[a]]\n", "data must be a list of single values"),
+        ("seed: -1\n", "seed must be at least 0"),
+        ("domain: ' '\n", "domain must not be blank"),
+        ("batch-size: 1\nbatch_size: 2\n", "a flag must stand once; 'batch_size' stands twice"),
+        ("seed: 1\nseed: 2\n", "config must be valid YAML; run.yaml: key 'seed' stands twice"),
+        ("seed: [1\n", "config must be valid YAML; run.yaml: "),
+        ("- seed\n", "config must map flags to values; run.yaml holds a list"),
+        ("", "config must map flags to values; run.yaml holds nothing"),
+        ("version: 2\n", "config must be of version 1; run.yaml is of version 2"),
+        ("command: tune\n", "config must be of the command run; run.yaml is of 'tune'"),
+        ("config: other.yaml\n", "keys must be flags of the command; got 'config'"),
+        ("!!python/object/apply:os.system [echo]\n", "config must be valid YAML"),
+        (b"\xff\xfe", "config must be encoded in UTF-8; run.yaml is not"),
+        ("[" * 100_000, "config must be valid YAML"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_line(content: str | bytes, message: str, given: Any) -> None:
+    with pytest.raises(UsageError) as refused:
+        given(FSDConfig, content)
+
+    assert message in str(refused.value)
+    assert "run.yaml" in str(refused.value) or "seed" in message or "domain" in message
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,90 @@
+"""Dry runs: the numbers of what would be done, and nothing done."""
+
+import json
+import runpy
+import sys
+
+import pytest
+
+from fsd import tracking
+from fsd.config import ModelConfig
+from pipelines.common.detection import load_detectors
+from pipelines.common.dry_run import passes
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+
+
+@pytest.fixture
+def plan(tmp_path, make_rows, prose, tiny, monkeypatch, capsys):
+    """Runs a command line with --dry-run, and returns its rows."""
+    monkeypatch.chdir(tmp_path)
+    rows = make_rows(60, seed=0)
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "book.txt").write_text(prose(1, 400))
+    monkeypatch.setattr(tracking.store, "open_store", lambda: pytest.fail("the store was opened"))
+    monkeypatch.setattr("fsd.models.language_model.load", lambda *_, **__: pytest.fail("a model was loaded"))
+    before = set(tmp_path.rglob("*"))
+
+    def run(module: str, *arguments: str) -> dict[str, str]:
+        given = [str(tiny) if argument == "TINY" else argument for argument in arguments]
+        monkeypatch.setattr(sys, "argv", [f"python -m pipelines.{module}", *given, "--dry-run", "--json"])
+        runpy.run_module(f"pipelines.{module}", run_name="__main__")
+        assert set(tmp_path.rglob("*")) == before
+        document = json.loads(capsys.readouterr().out)
+        return {row["what"]: row["value"] for row in document["tables"]["plan"]}
+
+    return run
+
+
+def test_the_main_job(plan):
+    rows = plan(
+        "fsd", "--data", "data.jsonl", "--model", "TINY", "--detectors", "loss,min_k,lowercase", "--epochs", "2",
+        "--batch-size", "4",
+    )  # fmt: skip
+    sizes = dict(reversed(part.split()) for part in rows["texts"].partition(": ")[2].split(", "))
+    scored, unseen = int(sizes["validation"]) + int(sizes["test"]), int(sizes["unseen"])
+
+    assert sum(map(int, sizes.values())) == 60
+    assert rows["forward passes"] == f"{4 * scored:,} texts ({2 * scored} by base, {2 * scored} by tuned)"
+    assert int(rows["training steps"]) == 2 * -(-unseen // 4)
+    assert "parameters" in rows["model"]
+    assert "measured" in rows["time"]
+    assert rows["writes"] == "a registered adapter, a run of the experiment fsd-arxiv"
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "passes"),
+    [
+        ("score", "--data data.jsonl --model TINY --detectors loss --out out.csv", "60 texts (60 by base)"),
+        ("tune", "--data data.jsonl --model TINY --detectors min_k --validation 0.4", "texts ("),
+        ("extract", "book.txt --model TINY", "by base)"),
+        ("adapter_audit", "--data data.jsonl --model TINY --tuned other --detectors loss", "120 texts (60 by base"),
+        ("contamination", "data.jsonl --model TINY --detectors loss", "1,260 texts (1,260 by base)"),
+        ("study", "fsd-t6 --data data.jsonl --model TINY", "by tuned)"),
+    ],
+)
+def test_other_commands(module, arguments, passes, plan):
+    rows = plan(module, *arguments.split())
+
+    assert passes in rows["forward passes"]
+    assert "parameters" in rows["model"]
+
+
+def test_what_would_be_downloaded_is_named(plan):
+    rows = plan("fsd", "--data", "wikimia:64", "--model", "nobody/nothing", "--placebo", "none")
+
+    assert rows["texts"] == "wikimia:64: downloaded, if it is not in the cache"
+    assert rows["model"] == "nobody/nothing: not on this machine, to be downloaded; its size is known after that"
+    assert rows["time"] == "unknown before the download"
+
+
+def test_a_view_is_counted_once(make_rows):
+    from fsd.config import DetectorConfig
+
+    texts = ["Some Text"] * 7
+    detectors = load_detectors(DetectorConfig(detectors="loss,zlib,min_k,lowercase,reference,neighbour"))
+    embedded = ModelConfig(neighbours=3)
+
+    assert passes(detectors, texts, embedded) == {"base": 7 * 5, "reference": 7, "tuned": 7 * 5}
+    assert passes(detectors, texts, embedded, states=("base",), unseen=False) == {"base": 14, "reference": 7}
+    assert passes(detectors, texts, ModelConfig(model="a/b")) == {"base": 14, "tuned": 14}

@@ -1,0 +1,103 @@
+"""The end of a command: one JSON document or tables, where everything is, and a configuration that can be run again."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fsd import tracking
+from pipelines.common import outcome
+from pipelines.common.cli import command, parse
+
+
+@dataclass(frozen=True)
+class Config:
+    size: int = 1
+    """How many."""
+    data: tuple[str, ...] = ()
+    """Files."""
+
+
+def main(config: Config) -> None:
+    print("a library prints this")
+    table = pd.DataFrame({"detector": ["loss"], "value": [0.75], "low": [float("nan")]})
+    found = outcome.Outcome("loss is best", {"results": table}, ["a note"], {"scores": "out.csv"}, report="report.html")
+    with outcome.tracked_run(config, "fsd-x", "by default", tags={"task": "test"}) as run:
+        outcome.show(found, run, lambda: print("a table"))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def call(*flags: str) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["fsd run", *flags])
+        command(Config, main, "")
+
+    return call
+
+
+def test_json_is_all_that_goes_to_stdout(run, capsys):
+    run("--json", "--size", "3", "--name", "mine", "--tags", "team=lab", "round=2")
+    shown = capsys.readouterr()
+    document = json.loads(shown.out)
+    (stored,) = tracking.find_runs("fsd-x", {"team": "lab", "round": "2", "task": "test"})
+
+    assert shown.err == "a library prints this\n"
+    assert list(document) == ["format", "command", "headline", "tables", "notes", "files", "run", "registered"]
+    assert (document["format"], document["command"], document["headline"]) == (1, "run", "loss is best")
+    assert document["tables"]["results"] == [{"detector": "loss", "value": 0.75, "low": None}]
+    assert document["files"] == {"scores": "out.csv"}
+    assert document["run"]["id"] == stored.id
+    assert document["run"]["page"].endswith(f"/#/experiments/1/runs/{stored.id}")
+    assert Path(document["run"]["report"]).with_name("config.yaml").is_file()
+    assert document["registered"] is None
+    assert stored.name == "mine"
+
+
+def test_the_end_of_a_run_names_run_page_and_report_and_its_configuration_runs_again(run, capsys, monkeypatch):
+    run("--size", "3", "--data", "a b", "c")
+    shown = capsys.readouterr().out.splitlines()
+    (stored,) = tracking.find_runs("fsd-x")
+    file = tracking.fetch_artifact(stored.id, "config.yaml")
+
+    assert shown[:3] == ["a library prints this", "a table", ""]
+    assert [line.split("  ")[0].strip() for line in shown[3:]] == ["scores", "run", "page", "report"]
+    assert shown[4].endswith(stored.id)
+    assert stored.name == "by default"
+    monkeypatch.setattr(sys, "argv", ["fsd run", "--config", str(file)])
+    assert parse(Config, "") == Config(3, ("a b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("tag", "message"),
+    [
+        ("task=mine", "tags must not replace those that the run has anyway"),
+        ("team", "tags must look like KEY=VALUE; got 'team'"),
+        ("mlflow.user=me", "tags must not begin with mlflow."),
+        ("a!b=c", "tags must look like KEY=VALUE"),
+    ],
+)
+def test_a_tag_that_cannot_be_set_is_refused(run, capsys, tag, message):
+    with pytest.raises(SystemExit) as ended:
+        run("--tags", tag)
+
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_pipeline_that_is_called_as_a_function_has_no_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(Config())
+
+    assert "command" not in tracking.fetch_artifact(tracking.find_runs("fsd-x")[0].id, "config.yaml").read_text()
+    assert "a table" in capsys.readouterr().out
+
+
+def test_a_command_without_a_dry_run_refuses_one(run, capsys):
+    with pytest.raises(SystemExit):
+        run("--dry-run")
+
+    assert capsys.readouterr().err == "error: dry-run must be left out with run, which has none; got --dry-run\n"
