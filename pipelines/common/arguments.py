@@ -74,7 +74,7 @@ def read(config: type[Any], description: str) -> Read:
     if file is not None:
         from pipelines.common.config_file import defaults
 
-        default = defaults(whole, file, command_name())
+        default = defaults(whole, file, command_name(), by_tyro)
     read = by_tyro(whole, arguments, description, default)
     settings = config(**{entry.name: getattr(read, entry.name) for entry in fields(config)})
     _check_values(settings)

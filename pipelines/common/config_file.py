@@ -2,7 +2,7 @@
 
 import difflib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args, get_origin
@@ -39,13 +39,18 @@ def _plain(value: Any) -> Any:
     return without_credentials(str(value)) if isinstance(value, str | Path) else value
 
 
-def defaults(config: type[Any], file: str, command: str) -> Any:
+Converter = Callable[[type[Any], list[str], str], Any]
+"""Converts a dataclass, arguments and a description as the command line is converted."""
+
+
+def defaults(config: type[Any], file: str, command: str, convert: Converter) -> Any:
     """The configuration with the settings of a file, where `tyro.MISSING` stands for what is required and not there.
 
     Args:
         config: dataclass of settings, with the invocation as one of its groups.
         file: path of the file.
         command: name of the command that reads it.
+        convert: converts the values.
 
     Raises:
         UsageError: for a file that cannot be read, is for another command or version of the format, or has an unknown
@@ -58,7 +63,7 @@ def defaults(config: type[Any], file: str, command: str) -> Any:
     if intended != command:
         raise UsageError(f"config must be of the command {command}; {file} is of {intended!r}")
     try:
-        return _with(config, _values(config, dict(_flat(config, entries))))
+        return _with(config, _values(config, dict(_flat(config, entries)), convert))
     except UsageError as error:
         raise UsageError(f"{str(error).removesuffix('; --help lists all flags')} (in {file})") from None
 
@@ -142,14 +147,12 @@ def _fields(config: type[Any]) -> Iterator[Field[Any]]:
             yield entry
 
 
-def _values(config: type[Any], entries: Mapping[str, Any]) -> dict[str, Any]:
+def _values(config: type[Any], entries: Mapping[str, Any], convert: Converter) -> dict[str, Any]:
     """Name of a field → its value, converted as the command line converts it.
 
     Raises:
         UsageError: for a value of the wrong type.
     """
-    from pipelines.common.arguments import by_tyro
-
     kinds = {entry.name: entry for entry in _fields(config)}
     values: dict[str, Any] = {}
     arguments, given = [], []
@@ -163,7 +166,7 @@ def _values(config: type[Any], entries: Mapping[str, Any]) -> dict[str, Any]:
         else:
             arguments += _arguments(name, kinds[name].type, value)
             given.append((name, _bare(kinds[name].type)))
-    read = by_tyro(make_dataclass("Config", given), arguments, "")
+    read = convert(make_dataclass("Config", given), arguments, "")
     return values | {name: getattr(read, name) for name, _ in given}
 
 
