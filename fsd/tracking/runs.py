@@ -204,7 +204,8 @@ class Run:
         elif suffix == ".csv":
             self.log_text(name, table.to_csv(index=False))
         elif suffix == ".json":
-            self.attempt(name, lambda: self.store.client.log_table(self.id, table, name))
+            with quiet():
+                self.attempt(name, lambda: self.store.client.log_table(self.id, table, name))
         else:
             raise UsageError(f"a table must be named *.parquet, *.csv or *.json; got {name!r}")
 

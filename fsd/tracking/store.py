@@ -64,6 +64,8 @@ def quiet() -> Iterator[None]:
         warnings.filterwarnings("ignore", "The ``noload`` loader strategy is deprecated")
         # type hints on `predict`: our models carry an explicit signature instead
         warnings.filterwarnings("ignore", r".*Add type hints to the `predict` method")
+        # pandas, when MLflow writes a table
+        warnings.filterwarnings("ignore", "For backward compatibility, 'str' dtypes are included")
         # pandas, when MLflow writes an input example
         warnings.filterwarnings("ignore", "Operation with range is deprecated")
         # MLflow's own classes, when it imports its models
