@@ -1,4 +1,4 @@
-.PHONY: setup fsd lint format test ui clean
+.PHONY: setup fsd lint format test docs ui clean
 # Spinning OpenMP threads make two processes on two cores up to 25 times slower than sleeping ones.
 export OMP_WAIT_POLICY ?= passive
 export MLFLOW_DISABLE_TELEMETRY ?= true
@@ -27,6 +27,9 @@ format: setup
 
 test: setup
 	$(BIN)/python -m pytest -n 2
+
+docs: setup
+	$(BIN)/mkdocs build --strict
 
 ui: setup
 	$(BIN)/mlflow server --backend-store-uri sqlite:///mlruns/mlflow.db --artifacts-destination mlruns/artifacts --host 127.0.0.1 --port 5000 --workers 1

@@ -1,0 +1,42 @@
+"""Pages of the site that are kept elsewhere in the repository: README, CONTRIBUTING, CHANGELOG and the notebooks."""
+
+import json
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Add the pages."""
+    docs = Path(config.docs_dir)
+    texts = {page: (docs.parent / source).read_text(encoding="utf-8") for source, page in PAGES.items()}
+    texts |= {f"notebooks/{path.stem}.md": notebook(path) for path in docs.glob("notebooks/*.ipynb")}
+    for page, text in texts.items():
+        files.append(File.generated(config, page, content=text))
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Point links at pages of the site; they are written for the repository."""
+    up = "../" * page.file.src_uri.count("/")
+    markdown = re.sub(r"\]\(\.\./detectors/(\w+)\.py\)", r"](api/detectors.md#detectors.\1)", markdown)
+    for source, target in PAGES.items():
+        markdown = re.sub(rf"\]\((?:\.\./)*{re.escape(source)}(?=[)#])", f"]({up}{target}", markdown)
+    if page.file.src_uri in PAGES.values():
+        markdown = markdown.replace("](docs/", "](")
+        markdown = re.sub(
+            r"^(?= {3}\S| {4,}\S)", " ", markdown, flags=re.M
+        )  # Markdown of the site indents lists by four
+    return markdown
+
+
+def notebook(path: Path) -> str:
+    """The cells of a notebook as Markdown, code in blocks."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    texts = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+    parts = [f"```python\n{text}\n```" if kind == "code" else text for kind, text in texts]
+    return "\n\n".join([*parts, f"[Download this page as a notebook]({path.name})"])
