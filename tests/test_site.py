@@ -24,7 +24,7 @@ def test_the_site_builds(tmp_path: Path) -> None:
     reference = (tmp_path / "site" / "api" / "library" / "index.html").read_text(encoding="utf-8")
     assert "Score texts before and after fine-tuning the model on unseen texts" in reference
     assert 'id="detectors.min_k.min_k"' in (tmp_path / "site" / "api" / "detectors" / "index.html").read_text("utf-8")
-    assert "fsd.deviation" in (tmp_path / "site" / "notebooks" / "first_steps" / "index.html").read_text("utf-8")
+    assert ">deviation</span>" in (tmp_path / "site" / "notebooks" / "first_steps" / "index.html").read_text("utf-8")
 
 
 def test_every_page_is_in_the_navigation() -> None:
