@@ -1,4 +1,4 @@
-.PHONY: setup fsd lint format test docs ui clean
+.PHONY: setup fsd lint format test docs ui services services-stop clean
 # Spinning OpenMP threads make two processes on two cores up to 25 times slower than sleeping ones.
 export OMP_WAIT_POLICY ?= passive
 export MLFLOW_DISABLE_TELEMETRY ?= true
@@ -33,6 +33,17 @@ docs: setup
 
 ui: setup
 	$(BIN)/mlflow server --backend-store-uri sqlite:///mlruns/mlflow.db --artifacts-destination mlruns/artifacts --host 127.0.0.1 --port 5000 --workers 1
+
+# PostgreSQL and an MLflow server on it, in the folder SERVICES: see docs/services.md
+SERVICES ?= services
+PORT ?= 5000
+
+services: setup
+	$(BIN)/python -c "import psycopg" 2>/dev/null || $(BIN)/pip install -q -c constraints.txt -e ".[postgres]"
+	bash scripts/services.sh start $(SERVICES) $(PORT)
+
+services-stop:
+	bash scripts/services.sh stop $(SERVICES)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

@@ -36,6 +36,17 @@ class StorageError(Exception):
         super().__init__(printable(without_credentials(message)))
 
 
+DRIVERS = {"psycopg": "fsd[postgres]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
+"""Module of a database driver → package to install, where the names differ."""
+
+
+def import_failure(error: ImportError) -> str:
+    """Message of a failed import, with the command that installs the module if it is missing."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"{error}: pip install '{DRIVERS.get(error.name, error.name)}'"
+    return str(error)
+
+
 def without_credentials(text: str) -> str:
     """The text with `***` in place of passwords and tokens in URLs: before an @, or as a query's key, token, ..."""
     for pattern, replacement in _SECRETS:

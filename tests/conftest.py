@@ -66,6 +66,34 @@ def torchrun() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """`postgres("name")` creates a database in a PostgreSQL server of this session, and returns its URL."""
+    pytest.importorskip("psycopg", reason="psycopg, the driver of PostgreSQL, is not installed")
+    if not (shutil.which("initdb") or list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))):
+        pytest.skip("PostgreSQL is not installed")
+    memory = Path("/dev/shm")  # a database waits for its disk; and a socket's path must be short
+    folder = Path(tempfile.mkdtemp(prefix="fsd-pg-", dir=memory if memory.is_dir() else "/tmp"))
+    folder.chmod(0o755)
+    script = ["bash", str(ROOT / "scripts" / "services.sh")]
+    try:
+        started = subprocess.run([*script, "start-postgres", str(folder)], capture_output=True, text=True, check=False)
+        assert started.returncode == 0, started.stderr
+
+        def create(name: str) -> str:
+            import psycopg
+
+            url = f"postgresql:///{{}}?host={folder}/socket&user=fsd"
+            with psycopg.connect(url.format("postgres"), autocommit=True) as connection:
+                connection.execute(f"create database {name}")
+            return url.format(name)
+
+        yield create
+    finally:
+        subprocess.run([*script, "stop", str(folder)], check=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
 def benchmark_data() -> Path:
     """The folder of real benchmark text beside the checkout, where there is one."""
     folder = ROOT.parent / "shared" / "data"

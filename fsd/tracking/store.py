@@ -18,8 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fsd.errors import StorageError, UsageError
+from fsd.errors import StorageError, UsageError, import_failure
 from fsd.leftovers import temporary_folder
+from fsd.tracking import servers
 
 _URI = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
@@ -251,12 +252,15 @@ def _connect(store: Store) -> None:
 
     previous = os.environ.get(_URI)
     try:
-        with quiet(), patience(retries=1):  # more suit a busy server in mid-run, but not a wrong address
+        # more retries suit a busy server in mid-run, but not a wrong address
+        with quiet(), patience(retries=1), servers.opened(store.uri):
             # this also sets MLFLOW_TRACKING_URI, which would take precedence over a later change of working folder
             mlflow.set_tracking_uri(store.uri)
             store.client.search_experiments(max_results=1)
+            servers.check_version(store.client, store.uri, store.address)
     except (MlflowException, SQLAlchemyError, ImportError) as error:  # ImportError: the database's driver
-        reason = str(error).strip().splitlines()[0]
+        message = import_failure(error) if isinstance(error, ImportError) else str(getattr(error, "orig", error))
+        reason = message.strip().splitlines()[0]
         raise UsageError(
             f"the tracking store must be an MLflow database or server that answers; {store.address} is not ({reason})"
         ) from error

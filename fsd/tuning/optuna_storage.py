@@ -9,13 +9,11 @@ from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.storages.journal import JournalFileBackend
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, import_failure
 
 HEARTBEAT_SECONDS = 30
 """Interval of a long trial's heartbeat; after twice that without one, Optuna fails the trial and queues it again."""
 STALE_RETRIES = 2
-_DRIVERS = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
-"""Module of a database driver → package to install, where the names differ."""
 _LOCK_SECONDS = 60.0
 _ATTEMPTS = 5
 _SQLITE, _JOURNAL = "sqlite:///", "journal:"
@@ -45,9 +43,9 @@ def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
             if isinstance(error, DBAPIError | StorageInternalError) and attempt < _ATTEMPTS:
                 time.sleep(random.uniform(0.05, 0.3))
                 continue
-            reason = " ".join(str(error.__cause__ or error).split())[:200]
-            if isinstance(error, ModuleNotFoundError) and error.name:
-                reason += f": pip install '{_DRIVERS.get(error.name, error.name)}'"
+            cause = error.__cause__ or error
+            message = import_failure(cause) if isinstance(cause, ImportError) else str(cause)
+            reason = " ".join(message.split())[:200]
             raise UsageError(
                 f"storage must be {_SQLITE}FILE, {_JOURNAL}FILE or the URL of a database that answers; "
                 f"got {url!r} ({reason})"

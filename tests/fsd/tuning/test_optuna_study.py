@@ -310,7 +310,7 @@ def test_a_missing_driver_is_named_with_its_package(monkeypatch):
         raise ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
 
     monkeypatch.setattr(optuna_storage, "RDBStorage", missing)
-    with pytest.raises(UsageError, match=r"pip install 'psycopg\[binary\]'"):
+    with pytest.raises(UsageError, match=r"No module named 'psycopg': pip install 'fsd\[postgres\]'"):
         open_storage("postgresql+psycopg://host/x")
 
 

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Start or stop PostgreSQL, and an MLflow server on it: services.sh start|start-postgres|stop FOLDER [PORT]
+#
+# Everything is kept in FOLDER. PostgreSQL listens on a socket in a folder that only its owner can enter, and so needs
+# neither a password nor a port. The MLflow server listens on 127.0.0.1 alone and passes artifacts through.
+# PG_BIN names the folder of PostgreSQL's programs, PYTHON the interpreter that has MLflow.
+set -euo pipefail
+
+fail() {
+    echo "services: $*" >&2
+    exit 2
+}
+
+[[ ${1-} == @(start|start-postgres|stop) && -n ${2-} ]] || fail "arguments must be start, start-postgres or stop, a folder and a port; got '$*'"
+mkdir -p "$2" 2>/dev/null && [ -w "$2" ] || fail "the folder must be one that can be written; got $2"
+folder=$(cd "$2" && pwd)
+port=${3:-5000}
+socket=$folder/socket
+url="postgresql:///%s?host=$socket&user=fsd"
+python=${PYTHON:-$(cd "$(dirname "$0")/.." && pwd)/.venv/bin/python}
+pg_bin=${PG_BIN:-$(find /usr/lib/postgresql -maxdepth 2 -name bin 2>/dev/null | sort -V | tail -n 1)}
+as_owner=()
+if [ "$(id -u)" = 0 ]; then # PostgreSQL refuses to run as root
+    as_owner=(runuser -u postgres --)
+fi
+
+postgres() {
+    (cd / && "${as_owner[@]}" "$pg_bin/$1" "${@:2}")
+}
+
+mlflow_runs() {
+    [ -f "$folder/mlflow.pid" ] && kill -0 "$(cat "$folder/mlflow.pid")" 2>/dev/null
+}
+
+start_postgres() {
+    [ -x "$pg_bin/initdb" ] || fail "PostgreSQL must be installed (apt-get install postgresql) or named by PG_BIN; got '$pg_bin'"
+    # a socket's address has 107 bytes at most
+    [ ${#socket} -le 90 ] || fail "the folder's path must have at most 83 characters; got $folder"
+    mkdir -p "$folder/postgres" "$socket"
+    if [ "$(id -u)" = 0 ]; then
+        chown postgres: "$folder/postgres" "$socket"
+        "${as_owner[@]}" test -w "$socket" || fail "the folder must be in reach of the user postgres; got $folder"
+    fi
+    [ -f "$folder/postgres/PG_VERSION" ] || postgres initdb -D "$folder/postgres" -U fsd -A trust -E UTF8 --no-locale >/dev/null
+    postgres pg_ctl status -D "$folder/postgres" >/dev/null ||
+        postgres pg_ctl start -s -w -D "$folder/postgres" -l "$folder/postgres/log" \
+            -o "-c listen_addresses='' -c unix_socket_directories='$socket' -c unix_socket_permissions=0700" ||
+        fail "PostgreSQL must start; see $folder/postgres/log"
+    for name in mlflow tuning; do
+        postgres psql -h "$socket" -U fsd -Atc "select 1 from pg_database where datname = '$name'" postgres | grep -q 1 ||
+            postgres createdb -h "$socket" -U fsd "$name"
+    done
+}
+
+start_mlflow() {
+    "$python" -c "import mlflow, psycopg" 2>/dev/null ||
+        fail "MLflow and psycopg must be installed (pip install 'fsd[postgres]') for $python"
+    # shellcheck disable=SC2059  # the format is ours
+    nohup "$python" -m mlflow server --backend-store-uri "$(printf "$url" mlflow)" --serve-artifacts \
+        --artifacts-destination "$folder/artifacts" --host 127.0.0.1 --port "$port" --workers 2 \
+        >"$folder/mlflow.log" 2>&1 </dev/null &
+    echo $! >"$folder/mlflow.pid"
+    for _ in $(seq 480); do
+        mlflow_runs || fail "the MLflow server must start; see $folder/mlflow.log"
+        curl -fs -o /dev/null "http://127.0.0.1:$port/health" && return
+        sleep 0.5
+    done
+    fail "the MLflow server must answer within four minutes; see $folder/mlflow.log"
+}
+
+if [ "$1" = stop ]; then
+    if mlflow_runs; then
+        kill "$(cat "$folder/mlflow.pid")"
+        while mlflow_runs; do sleep 0.1; done
+    fi
+    rm -f "$folder/mlflow.pid"
+    if [ -f "$folder/postgres/postmaster.pid" ]; then
+        postgres pg_ctl stop -s -w -m fast -D "$folder/postgres"
+    fi
+elif [ "$1" = start-postgres ]; then
+    start_postgres
+else
+    start_postgres
+    mlflow_runs || start_mlflow
+    # shellcheck disable=SC2059
+    printf "export MLFLOW_TRACKING_URI=http://127.0.0.1:$port\nexport FSD_STORAGE='$url'\n" tuning
+fi
