@@ -32,7 +32,7 @@ docs: setup
 	$(BIN)/mkdocs build --strict
 
 ui: setup
-	$(BIN)/mlflow server --backend-store-uri sqlite:///mlruns/mlflow.db --artifacts-destination mlruns/artifacts --host 127.0.0.1 --port 5000 --workers 1
+	$(BIN)/python -m pipelines.ui
 
 # PostgreSQL and an MLflow server on it, in the folder SERVICES: see docs/services.md
 SERVICES ?= services

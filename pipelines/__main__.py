@@ -13,13 +13,14 @@ COMMANDS = {
     "contamination": ("pipelines.contamination", "was this benchmark, as a whole, in the training data?"),
     "adapter-audit": ("pipelines.adapter_audit", "was this text in the fine-tuning data of a model with a known base?"),
     "tune": ("pipelines.tune", "choose detector or adapter settings with Optuna"),
+    "ui": ("pipelines.ui", "open the runs in MLflow's pages"),
     "study": ("pipelines.study", "tables and figures of the papers"),
     "collect": ("pipelines.collect", "collect texts published after a model's knowledge cutoff"),
     "pretrain": ("pipelines.pretrain", "pretrain a small model whose members are known"),
     "frequencies": ("pipelines.frequencies", "count token frequencies of a reference corpus for DC-PDD"),
 }
 GROUPS = {
-    "texts in the pretraining data": ("run", "detect", "score"),
+    "texts in the pretraining data": ("run", "detect", "score", "ui"),
     "one book, a benchmark, fine-tuning data, or texts not yet published": (
         "extract",
         "contamination",

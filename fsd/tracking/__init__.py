@@ -5,7 +5,7 @@ first use.
 """
 
 from fsd.tracking.artifacts import fetch_adapter, fetch_artifact, fetch_model_file, version_info
-from fsd.tracking.pages import address, run_name, server
+from fsd.tracking.pages import address, newest_page, run_name, server
 from fsd.tracking.registry import Version, describe, register
 from fsd.tracking.runs import Run, RunRecord, find_runs, run
 from fsd.tracking.store import Store, open_store
@@ -21,6 +21,7 @@ __all__ = [
     "fetch_artifact",
     "fetch_model_file",
     "find_runs",
+    "newest_page",
     "open_store",
     "register",
     "run",

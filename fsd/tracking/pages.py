@@ -8,6 +8,8 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from fsd.errors import UsageError
+
 if TYPE_CHECKING:
     from fsd.tracking.store import Store
 
@@ -50,6 +52,30 @@ def address(server: str, experiment_id: str, run_id: str = "") -> str:
 def server(store: "Store") -> str:
     """Address of the server of a store: its own, or the one that `fsd ui` starts."""
     return store.address.rstrip("/") if store.uri.startswith(("http://", "https://")) else LOCAL
+
+
+def newest_page(store: "Store", base: str, experiment: str = "") -> str:
+    """Address of the table of an experiment's runs, by default the one with the newest run.
+
+    Args:
+        store: the store.
+        base: address of the server of its pages.
+        experiment: name of the experiment; "" for the one with the newest run.
+
+    Raises:
+        UsageError: if there is no such experiment; without any run the address is that of the server.
+    """
+    found = store.client.search_experiments()
+    if experiment:
+        ids = [one.experiment_id for one in found if one.name == experiment]
+        if not ids:
+            names = ", ".join(sorted(one.name for one in found))
+            raise UsageError(f"the experiment must be one of {names}; got {experiment}")
+        return address(base, ids[0])
+    runs = store.client.search_runs(
+        [one.experiment_id for one in found], order_by=["attributes.start_time DESC"], max_results=1
+    )
+    return address(base, runs[0].info.experiment_id) if runs else base
 
 
 def set_view(store: "Store", experiment_id: str) -> None:

@@ -26,8 +26,6 @@ _NAME = re.compile(r"[A-Za-z0-9_. :-]+(/[A-Za-z0-9_. :-]+)*")
 _PARAM_LENGTH, _TAG_LENGTH, _SOURCE_LENGTH = 6000, 8000, 65000
 _OUT_OF_REACH = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
 """Error codes of a request that got no reply, among others."""
-LOCAL_SERVER = "http://127.0.0.1:5000"
-"""Where `make ui` serves the default store."""
 _PROCESS = "process"
 """Tag with the identity of the process that opened the run."""
 
@@ -113,15 +111,14 @@ class Run:
         return self.losses.unreachable
 
     def page(self) -> str:
-        """Address of the run's page; of a store without a server, as `make ui` serves it."""
-        base = self.store.address.rstrip("/") if self.store.uri.startswith("http") else LOCAL_SERVER
-        return f"{base}/#/experiments/{self._info().experiment_id}/runs/{self.id}"
+        """Address of the run's page; of a store without a server, as `fsd ui` serves it."""
+        return pages.address(pages.server(self.store), str(self._info().experiment_id), self.id)
 
     def address_of(self, artifact: str) -> str:
         """Path of an artifact if it is on this machine, else its page or its address in the artifact store."""
         root = str(self._info().artifact_uri).removeprefix("file://")
         if root.startswith("mlflow-artifacts:"):
-            return f"{self.page()}/artifacts/{artifact}"
+            return f"{self.page().partition('?')[0]}/artifacts/{artifact}"
         return f"{without_credentials(root)}/{artifact}"
 
     def _info(self) -> "RunInfo":

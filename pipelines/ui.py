@@ -1,0 +1,112 @@
+"""Open the runs in MLflow's user interface, at the table of the newest experiment.
+
+`python -m pipelines.ui` serves the store that MLFLOW_TRACKING_URI names, else `mlruns/` in the working folder, until it
+is interrupted. A store that is a server itself needs no other one: its address is printed.
+
+Examples:
+    fsd ui
+    fsd ui --domain wikipedia --port 5001
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import webbrowser
+from dataclasses import dataclass
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from fsd.errors import StorageError, UsageError
+from pipelines.common.cli import command
+
+HOST = "127.0.0.1"
+READY = 90.0
+"""Seconds in which the server must answer."""
+
+
+@dataclass(frozen=True)
+class UIConfig:
+    """Where the pages are served."""
+
+    port: int = 5000
+    """Port of the pages on this machine."""
+    domain: str = ""
+    """Open the experiment fsd-<domain>. Default: the one with the newest run."""
+    open: bool = False
+    """Open the page in a browser as well."""
+
+
+def main(config: UIConfig) -> None:
+    """Start the server, print the address of the page, and wait for the end of the server."""
+    from fsd import tracking
+    from pipelines.common.arguments import check_name
+
+    if config.domain:
+        check_name("domain", config.domain)
+    store = tracking.open_store()
+    experiment = f"fsd-{config.domain}" if config.domain else ""
+    if store.uri.startswith(("http://", "https://")):
+        print(tracking.newest_page(store, tracking.server(store), experiment))
+        return
+    check_free(config.port)
+    server = f"http://{HOST}:{config.port}"
+    page = tracking.newest_page(store, server, experiment)
+    command_line = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store.uri, "--workers", "1"]
+    command_line += ["--host", HOST, "--port", str(config.port)]
+    if store.root:
+        command_line += ["--artifacts-destination", str(store.root / "mlruns" / "artifacts")]
+    # jobs are for generative AI; without this, six more processes start
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command_line, env=environment, stdout=quiet, stderr=quiet) as process:
+        try:
+            wait(process, server)
+            print(f"{page}\nCtrl-C ends the server.", flush=True)
+            if config.open:
+                webbrowser.open(page)
+            process.wait()
+        finally:
+            process.terminate()
+
+
+def check_free(port: int) -> None:
+    """Check that nothing else listens on the port.
+
+    Raises:
+        UsageError: if something does, or the port is none.
+    """
+    if not 0 < port < 2**16:
+        raise UsageError(f"port must be between 1 and 65535; got {port}")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise UsageError(
+                f"port must be free; got {port}, which another program uses or which is reserved: choose another by "
+                "--port, or open the pages that are served there"
+            ) from error
+
+
+def wait(process: "subprocess.Popen[bytes]", server: str) -> None:
+    """Wait until the server answers.
+
+    Raises:
+        StorageError: if it ends, or does not answer in time.
+    """
+    end = time.monotonic() + READY
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise StorageError(f"MLflow's server must serve the store; it ended with exit code {process.returncode}")
+        try:
+            with urlopen(f"{server}/health", timeout=5):
+                return
+        except (URLError, OSError):
+            time.sleep(0.3)
+    raise StorageError(f"MLflow's server must answer within {READY:.0f} s; {server} does not")
+
+
+if __name__ == "__main__":
+    command(UIConfig, main, __doc__ or "")
