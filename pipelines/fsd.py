@@ -10,10 +10,13 @@ Examples:
 """
 
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from fsd.config import Dtype, FSDConfig
 from pipelines.common.cli import command
+
+if TYPE_CHECKING:
+    from pipelines.common.dry_run import Plan
 
 
 def main(config: FSDConfig) -> None:
@@ -64,7 +67,12 @@ def main(config: FSDConfig) -> None:
         outcome.show(found, run, lambda: console.show(results))
 
 
-if __name__ == "__main__":
-    from pipelines.common.fsd_plan import plan
+def plan(config: FSDConfig) -> "Plan":
+    """What the job would do."""
+    from pipelines.common import fsd_plan
 
+    return fsd_plan.plan(config)
+
+
+if __name__ == "__main__":
     command(FSDConfig, main, __doc__ or "", plan=plan, parallel=True)

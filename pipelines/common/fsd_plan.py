@@ -3,6 +3,7 @@
 from fsd.config import FSDConfig
 from fsd.data import benchmarks
 from fsd.data.splitting import Split
+from fsd.net.hub import EMBEDDED
 from pipelines.common import datasets, detection, dry_run
 from pipelines.common.dry_run import Plan
 
@@ -13,6 +14,7 @@ def plan(config: FSDConfig) -> Plan:
     Raises:
         UsageError: for files that cannot be read, or settings that cannot be.
     """
+    config = datasets.with_embedded_model(config)
     detectors = detection.load_detectors(config.detection)
     model = config.model
     trained = None if config.adapter else config.training
@@ -20,7 +22,7 @@ def plan(config: FSDConfig) -> Plan:
     writes = dry_run.tracked(f"fsd-{config.data.domain}", "a registered adapter")
     notes = [] if config.placebo == "none" else [f"the placebo ({config.placebo}) is not part of the numbers"]
     published = [name for name in config.data.data if benchmarks.is_name(name)]
-    if published or not (config.data.data or model.model == "embedded"):
+    if published or not (config.data.data or model.model in EMBEDDED):
         names = published or [f"the published benchmark of {config.data.domain}"]
         reads = {"texts": f"{', '.join(names)}: downloaded, if it is not in the cache", **reads}
         return Plan(reads, model, texts=None, training=trained, writes=writes, notes=notes)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from collections import Counter
 from dataclasses import replace
 from datetime import date
@@ -345,6 +346,7 @@ def test_a_specification_that_nothing_meets_ends_and_can_go_on(source, tmp_path,
 def test_the_bar_shows_found_and_dropped_texts(source, tmp_path, made, monkeypatch, capsys):
     seconds = count(0, 20)
     monkeypatch.setattr(engine, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # bars are for terminals
     source([made(1, text="too short"), made(2, text="too short")], [made(3)])
     collect(CollectionSpec("made", AFTER, "en"), 5, tmp_path / "a.jsonl", clock=CLOCK)
     assert "2 found, 2 dropped" in capsys.readouterr().err

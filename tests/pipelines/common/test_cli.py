@@ -79,7 +79,7 @@ def test_help_takes_less_than_half_a_second(root: Path) -> None:
         (["--model", "./nowhere"], "there is no folder"),
         (["--adapter", "models:/none@champion"], "models:/none@champion"),
         (["--device", "abacus"], "device must be"),
-        (["--domain", "wikipedia"], "--data FILE"),
+        (["--domain", "books"], "--data FILE"),
         (["--batch-size", "0"], "batch-size must be greater than 0"),
         (["--seed", "-1"], "seed must be at least 0 and below 2**32 (4294967296); got -1"),
         (["--seed", "4294967296"], "seed must be at least 0 and below 2**32"),

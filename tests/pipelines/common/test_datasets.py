@@ -125,7 +125,7 @@ def test_every_command_with_labelled_texts_refuses_before_any_work(
 
 
 def study_cell(config: StudyConfig) -> Cell:
-    name, study = load_study(config.name)
+    name, study = load_study(config.study)
     return plan(name, study, config)[0]
 
 
