@@ -68,7 +68,7 @@ def test_the_default_job_gives_the_recorded_scores(command: Path, hostile: Path)
     assert re.search(r"placebo: \w+ FSD reaches", answer.stdout)
     (file,) = hostile.glob("mlruns/*/*/artifacts/scores.parquet")
     scores, golden = pd.read_parquet(file), pd.read_parquet(GOLDEN)
-    assert [column for column in scores if column != "text"] == list(golden)
+    assert set(golden) <= set(scores)  # detectors that are newer than the recording come on top
     pd.testing.assert_frame_equal(scores[["id", "label", "group", "split"]], golden[["id", "label", "group", "split"]])
     for column in [column for column in golden if "." in column]:
         detector = column.rpartition(".")[0]
