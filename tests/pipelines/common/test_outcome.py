@@ -51,7 +51,7 @@ def test_json_is_all_that_goes_to_stdout(run, capsys):
     assert document["tables"]["results"] == [{"detector": "loss", "value": 0.75, "low": None}]
     assert document["files"] == {"scores": "out.csv"}
     assert document["run"]["id"] == stored.id
-    assert document["run"]["page"].endswith(f"/#/experiments/1/runs/{stored.id}")
+    assert document["run"]["page"].partition("?")[0].endswith(f"/#/experiments/1/runs/{stored.id}")
     assert Path(document["run"]["report"]).with_name("config.yaml").is_file()
     assert document["registered"] is None
     assert stored.name == "mine"
