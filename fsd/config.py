@@ -1,7 +1,8 @@
 """Settings of the pipelines: frozen dataclasses, with the help text of `--help` below each field."""
 
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, Literal, cast
 
 from tyro.conf import arg
 
@@ -232,6 +233,15 @@ class Recipe:
     """Weight decay of the AdamW optimiser."""
     seed: int = 0
     """Random seed for initialisation, the order of the texts and the choice of background."""
+
+
+def settings_of(config: type[Any]) -> Iterator[Field[Any]]:
+    """The settings of a configuration class and of its groups."""
+    for entry in fields(config):
+        if is_dataclass(entry.type):
+            yield from settings_of(cast("type[Any]", entry.type))
+        else:
+            yield entry
 
 
 def flags(config: Any) -> dict[str, Any]:

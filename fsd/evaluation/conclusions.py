@@ -116,10 +116,9 @@ def _placebo(best: str, rows: Rows) -> str:
             f"no placebo{which}: the same procedure on a control model trained on none of these texts would show how "
             "much of the result is not membership"
         )
-    value, low, high = (f"{number:+.2f}".replace("0.", ".", 1) for number in lead.estimate)
     start = (
         f"placebo: {best} FSD reaches {control.estimate} on a control model trained on none of these texts; the lead "
-        f"over it, {value} [{low}, {high}],"
+        f"over it, {lead.estimate.signed},"
     )
     if lead.low <= 0:
         return f"{start} may be zero: this result is not evidence of membership"

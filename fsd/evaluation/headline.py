@@ -130,7 +130,7 @@ class Headline:
     @property
     def line(self) -> str:
         """The detector, its AUC and the controls, for descriptions."""
-        lead = "none" if self.lead is None else _signed(self.lead)
+        lead = "none" if self.lead is None else self.lead.signed
         return f"{self.detector} FSD AUC {self.auc} · placebo lead {lead} · blind AUC {self.blind or 'none'}"
 
     @property
@@ -171,8 +171,3 @@ class Headline:
         if not results.parts.validation:
             lines.append("The detector was chosen on these very texts; on new texts it is likely to do less well.")
         return lines
-
-
-def _signed(number: Estimate) -> str:
-    value, low, high = (f"{part:+.2f}".replace("0.", ".", 1) for part in number)
-    return f"{value} [{low}, {high}]"

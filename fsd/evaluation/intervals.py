@@ -41,6 +41,12 @@ class Estimate(NamedTuple):
         value, low, high = (f"{number:.2f}".replace("0.", ".", 1) for number in self)
         return f"{value} [{low}, {high}]"
 
+    @property
+    def signed(self) -> str:
+        """The same for a difference: +.02 [-.01, +.05]."""
+        value, low, high = (f"{number:+.2f}".replace("0.", ".", 1) for number in self)
+        return f"{value} [{low}, {high}]"
+
 
 def group_index(groups: Sequence[Hashable] | None, texts: int) -> IntArray:
     """Groups as (N,) integers 0..G−1 in order of appearance; without groups, or named "", a text is its own group."""

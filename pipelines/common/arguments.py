@@ -7,13 +7,13 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import Field, field, fields, is_dataclass, make_dataclass
+from collections.abc import Sequence
+from dataclasses import field, fields, make_dataclass
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
 from fsd import distributed
-from fsd.config import flags
+from fsd.config import flags, settings_of
 from fsd.errors import UsageError, without_credentials
 from pipelines.common.invocation import Invocation
 
@@ -125,7 +125,7 @@ def _last_value(flag: str, arguments: Sequence[str]) -> str | None:
 
 def _check_values(config: Any) -> None:
     """Refuse what no flag can mean: a seed that no generator takes, numbers that are not finite, blanks for a name."""
-    defaults = {entry.name: entry.default for entry in _fields(type(config))}
+    defaults = {entry.name: entry.default for entry in settings_of(type(config))}
     for name, value in flags(config).items():
         flag = name.replace("_", "-")
         if name == "seed" and isinstance(value, int) and not 0 <= value < SEEDS:  # of canaries it is a text
@@ -170,15 +170,6 @@ def _joined(config: type[Any], arguments: Sequence[str]) -> list[str]:
     return [argument for part in kept.values() for argument in part]
 
 
-def _fields(config: type[Any]) -> Iterator[Field[Any]]:
-    """The fields of a configuration and of its groups."""
-    for entry in fields(config):
-        if is_dataclass(entry.type):
-            yield from _fields(cast("type[Any]", entry.type))
-        else:
-            yield entry
-
-
 def _refuse_empty(config: type[Any], arguments: Sequence[str]) -> None:
     """Refuse a list flag without values, as `--data $FILES` gives if FILES is not set: it must not mean the default."""
     lists = _list_flags(config)
@@ -188,7 +179,7 @@ def _refuse_empty(config: type[Any], arguments: Sequence[str]) -> None:
 
 
 def _list_flags(config: type[Any]) -> set[str]:
-    return {f"--{entry.name.replace('_', '-')}" for entry in _fields(config) if _is_list(entry.type)}
+    return {f"--{entry.name.replace('_', '-')}" for entry in settings_of(config) if _is_list(entry.type)}
 
 
 def _is_list(kind: Any) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass, make_dataclass, re
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args, get_origin
 
-from fsd.config import flags
+from fsd.config import flags, settings_of
 from fsd.errors import UsageError, without_credentials
 
 NAME = "config.yaml"
@@ -121,7 +121,7 @@ def _yaml(text: str) -> Any:
 def _flat(config: type[Any], entries: Mapping[Any, Any], group: str = "") -> Iterator[tuple[str, Any]]:
     """Name of a field → value, from entries and tables of entries that are named after groups."""
     groups = {entry.name: entry.type for entry in fields(config) if is_dataclass(entry.type)}
-    known = {entry.name for entry in _fields(config)} - {"config"}
+    known = {entry.name for entry in settings_of(config)} - {"config"}
     seen: set[str] = set()
     for key, value in entries.items():
         name = str(key).replace("-", "_")
@@ -138,22 +138,13 @@ def _flat(config: type[Any], entries: Mapping[Any, Any], group: str = "") -> Ite
             raise UsageError(f"keys{group} must be flags of the command; got {str(key)[:60]!r}{nearest}")
 
 
-def _fields(config: type[Any]) -> Iterator[Field[Any]]:
-    """The fields of a configuration and of its groups."""
-    for entry in fields(config):
-        if is_dataclass(entry.type):
-            yield from _fields(cast("type[Any]", entry.type))
-        else:
-            yield entry
-
-
 def _values(config: type[Any], entries: Mapping[str, Any], convert: Converter) -> dict[str, Any]:
     """Name of a field → its value, converted as the command line converts it.
 
     Raises:
         UsageError: for a value of the wrong type.
     """
-    kinds = {entry.name: entry for entry in _fields(config)}
+    kinds = {entry.name: entry for entry in settings_of(config)}
     values: dict[str, Any] = {}
     arguments, given = [], []
     for name, value in entries.items():

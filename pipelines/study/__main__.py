@@ -41,8 +41,7 @@ def main(config: StudyConfig) -> None:
     from pipelines.common import outcome
     from pipelines.common.output import check_space
     from pipelines.common.report import run_name
-    from pipelines.study import spec
-    from pipelines.study.cells import at_small_scale, prepare_cell
+    from pipelines.study.cells import prepare_cell
     from pipelines.study.grid import plan
     from pipelines.study.model_pool import ModelPool
 
@@ -51,10 +50,7 @@ def main(config: StudyConfig) -> None:
         return
     check_name("domain", config.domain)
     parse_columns(config.columns)
-    name, study = spec.load(config.study)
-    if config.scale == "small":
-        given = {"reference": config.reference_model, "neighbour": config.neighbour_model}
-        study = at_small_scale(study, [detector for detector, model in given.items() if model])
+    name, study = _study(config)
     planned = plan(name, study, config)
     if config.plan:
         text = described(name, study, planned)
@@ -82,18 +78,14 @@ def dry_run_plan(config: StudyConfig) -> "Plan":
     from fsd.data.readers import parse_columns
     from fsd.errors import UsageError
     from pipelines.common import dry_run
-    from pipelines.study import spec
-    from pipelines.study.cells import at_small_scale, load_detectors
+    from pipelines.study.cells import load_detectors
     from pipelines.study.grid import plan
     from pipelines.study.texts import split_texts
 
     if config.list:
         raise UsageError("dry-run must be without --list, which computes nothing; got both")
     parse_columns(config.columns)
-    name, study = spec.load(config.study)
-    if config.scale == "small":
-        given = {"reference": config.reference_model, "neighbour": config.neighbour_model}
-        study = at_small_scale(study, [detector for detector, model in given.items() if model])
+    name, study = _study(config)
     cells = plan(name, study, config)
     models = list(dict.fromkeys(cell.config.model.model for cell in cells))
     data = list(dict.fromkeys(entry for cell in cells for entry in cell.config.data.data))
@@ -117,6 +109,18 @@ def dry_run_plan(config: StudyConfig) -> "Plan":
         writes=writes,
         notes=[f"the numbers are those of the first cell, {first.name}, times {len(cells)}"],
     )
+
+
+def _study(config: StudyConfig) -> "tuple[str, Study]":
+    """Name and declaration of the study, at the scale that is asked for."""
+    from pipelines.study import spec
+    from pipelines.study.cells import at_small_scale
+
+    name, study = spec.load(config.study)
+    if config.scale == "full":
+        return name, study
+    given = {"reference": config.reference_model, "neighbour": config.neighbour_model}
+    return name, at_small_scale(study, [detector for detector, model in given.items() if model])
 
 
 def _abandoned(experiment: str, tags: dict[str, str]) -> set[str]:
