@@ -1,0 +1,1 @@
+"""Power and false alarms of every kind of evidence, on models whose training data is known."""
