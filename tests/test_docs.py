@@ -152,7 +152,7 @@ def runs_offline(command: Command) -> bool:
     if (
         command.inline
         or command.module not in OFFLINE
-        or re.search(r"api:|hf://|postgresql|--device spread|--bits|--corpus hf|^lab ", line)  # the lab: see test_lab.py
+        or re.search(r"api:|hf://|postgresql|--device spread|--bits|--corpus hf|^lab ", line)  # lab: test_lab.py
     ):
         return False
     own_texts = "--data" in command.arguments
