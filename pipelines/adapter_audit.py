@@ -87,6 +87,7 @@ class AuditResults:
 
 def main(config: AuditConfig) -> None:
     """Read the texts, load the models, score, judge, write, track and print."""
+    from fsd import tracking
     from pipelines.common import outcome
     from pipelines.common.output import check_table_path, write_table
     from pipelines.common.report import run_name
@@ -98,6 +99,7 @@ def main(config: AuditConfig) -> None:
     if config.out:
         check_table_path(Path(config.out), config.data)
     parts, judged = read(config)
+    tracking.check_store()
     scorers, name = build_scorers(config)
     tags = {"task": "adapter audit", "model": config.model.model, "adapter": name}
     called = run_name(config.model.model, config.data, "adapter audit")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 def main(config: FSDConfig) -> None:
     """Split, fine-tune or reuse an adapter, score before and after, evaluate, record."""
+    from fsd import distributed, tracking
     from fsd.evaluation.results import judge
     from fsd.reporting import console
     from pipelines.common import datasets, detection, experiment, outcome, run_log
@@ -33,6 +34,7 @@ def main(config: FSDConfig) -> None:
         labelled = datasets.load_texts(config.data, config.model)
         split, remarks = datasets.split_texts(labelled.documents, config.data, config.seed)
         check_space(document.text for document in labelled.documents)
+        distributed.from_main(tracking.check_store)
     with stages("model"):
         model = experiment.load_model(config)
         config = replace(config, model=replace(config.model, dtype=cast("Dtype", model.dtype)))

@@ -36,6 +36,7 @@ BASE_ONLY = "Base scores alone: what separates the texts may be their period or 
 
 def main(config: ScoreConfig) -> None:
     """Read the texts, announce the requests to an API, score, write, evaluate labelled texts, track and print."""
+    from fsd import tracking
     from fsd.scoring.api.scorer import API
     from fsd.scoring.cache import SQLiteStore
     from fsd.scoring.deviation import evaluate
@@ -55,6 +56,7 @@ def main(config: ScoreConfig) -> None:
     unseen = [document.text for document in unseen_texts]
     texts = [document.text for document in documents]
     check_space(texts)
+    tracking.check_store()
     requested = load_detectors(config.detection)
     is_api = config.model.model.startswith(API)
     answers = SQLiteStore(Path(f"{out}.partial"), limit=None, required=True) if is_api else None

@@ -8,7 +8,7 @@ from fsd.tracking.artifacts import fetch_adapter, fetch_artifact, fetch_model_fi
 from fsd.tracking.pages import address, newest_page, run_name, server
 from fsd.tracking.registry import Version, describe, register
 from fsd.tracking.runs import Run, RunRecord, find_runs, run
-from fsd.tracking.store import Store, open_store
+from fsd.tracking.store import Store, check_store, open_store
 
 __all__ = [
     "Run",
@@ -16,6 +16,7 @@ __all__ = [
     "Store",
     "Version",
     "address",
+    "check_store",
     "describe",
     "fetch_adapter",
     "fetch_artifact",

@@ -66,6 +66,7 @@ class Run:
         store: the store that holds the run.
         id: MLflow's run id.
         name: name that it was opened with.
+        final: whether the name is the user's, and stays as it is.
         losses: what could not be stored.
         when_stored: called at the end of the run if everything of it is stored.
     """
@@ -73,6 +74,7 @@ class Run:
     store: Store
     id: str
     name: str = ""
+    final: bool = False
     losses: Losses = field(default_factory=Losses, compare=False, repr=False)
     when_stored: list[Callable[[], None]] = field(default_factory=list, compare=False, repr=False)
 
@@ -207,13 +209,13 @@ class Run:
             raise UsageError(f"a table must be named *.parquet, *.csv or *.json; got {name!r}")
 
     def conclude(self, score: str, description: str) -> None:
-        """Add the best score to the name of the run, and describe its result.
+        """Add the best score to the name of the run, unless it is the user's, and describe its result.
 
         Args:
             score: in a few characters, such as `loss .67`.
             description: Markdown; lists of runs show its first line as plain text.
         """
-        name = pages.run_name(self.name, score)
+        name = self.name if self.final else pages.run_name(self.name, score)
         self.attempt("the description", lambda: pages.conclude(self.store, self.id, name, description))
 
     def describe_experiment(self, description: str) -> None:
@@ -279,6 +281,7 @@ def run(
     tags: Mapping[str, object] | None = None,
     description: str | None = None,
     parent: Run | None = None,
+    final: bool = False,
 ) -> Iterator[Run]:
     """Open a run for the duration of a `with` block.
 
@@ -292,6 +295,7 @@ def run(
         tags: see `Run.set_tags`.
         description: Markdown text shown on the run's page.
         parent: run that contains this one, such as that of a tuning study.
+        final: whether the name is the user's, which the best score is not added to.
 
     Raises:
         UsageError: as for `open_store`, or if the experiment was deleted.
@@ -302,7 +306,7 @@ def run(
     if parent is None:
         with suppress(Exception):  # the store may be of another user
             close_ended_runs(store)
-    unopened = Run(store, "", name, parent.losses if parent else Losses())
+    unopened = Run(store, "", name, final, parent.losses if parent else Losses())
     opened = _start(unopened, experiment, description, parent)
     if not opened.id:
         yield opened

@@ -196,6 +196,22 @@ def open_store() -> Store:
     return store
 
 
+def check_store() -> None:
+    """Refuse a store that a run could not be stored in, before the work whose results it is to hold.
+
+    The default store is not created where it does not exist yet, so that a job that is refused leaves nothing behind.
+
+    Raises:
+        UsageError: as for `open_store`.
+        StorageError: as for `open_store`.
+    """
+    folder = Path.cwd() / "mlruns"
+    if os.environ.get(_URI) or folder.exists():
+        open_store()
+    elif not os.access(folder.parent, os.W_OK):
+        raise _not_writable(folder, f"no write access to {folder.parent.name}")
+
+
 def _check_writable(folder: Path) -> None:
     reason = ""
     try:
@@ -206,10 +222,13 @@ def _check_writable(folder: Path) -> None:
         if not reason and path.exists() and not os.access(path, os.W_OK):
             reason = f"no write access to {path.name}"
     if reason:
-        raise UsageError(
-            f"mlruns must be a folder that can be written; {folder} cannot ({reason}): "
-            f"run in another folder or set {_URI}"
-        )
+        raise _not_writable(folder, reason)
+
+
+def _not_writable(folder: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"mlruns must be a folder that can be written; {folder} cannot ({reason}): run in another folder or set {_URI}"
+    )
 
 
 def _create(database: Path) -> None:

@@ -53,6 +53,7 @@ class RankConfig:
 
 def main(config: RankConfig) -> None:
     """Read and check the folder, load the model, score, test, track and print."""
+    from fsd import tracking
     from pipelines.canary import files, scoring
     from pipelines.common import outcome
     from pipelines.common.detection import load_detectors
@@ -65,6 +66,7 @@ def main(config: RankConfig) -> None:
     canaries = files.read(Path(config.folder))
     scoring.check_resolution(canaries, config.alpha, config.withheld)
     requested = load_detectors(config.detection)
+    tracking.check_store()
     scorers = build_scorers(config, canaries)
     detectors, remarks = scoring.usable_on_canaries(
         requested, canaries, scorers, strict=config.detection.detectors != "all"

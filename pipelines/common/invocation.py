@@ -13,6 +13,13 @@ from tyro.conf import FlagCreatePairsOff, arg
 from fsd.config import OptionalName, OptionalPath
 from fsd.errors import UsageError
 
+OWN_TAGS = frozenset(
+    {
+        *("base_model", "base_revision", "base_fingerprint", "model", "adapter", "reused_adapter", "method", "texts"),
+        *("task", "tune", "study", "plan", "kind", "cell", "from", "process", "error"),
+    }
+)
+"""Tags that commands set themselves."""
 _TAG = re.compile(r"(?P<name>[\w. :/-]{1,250})=(?P<value>.*)", re.DOTALL)
 
 
@@ -35,7 +42,7 @@ class Invocation:
         """Check the tags.
 
         Raises:
-            UsageError: for a tag that is not of the form KEY=VALUE, or one that MLflow itself sets.
+            UsageError: for a tag that is not of the form KEY=VALUE, or one that MLflow or a command sets itself.
         """
         for tag in self.tags:
             found = _TAG.fullmatch(tag)
@@ -43,6 +50,10 @@ class Invocation:
                 raise UsageError(f"tags must look like KEY=VALUE; got {tag!r}")
             if found["name"].startswith("mlflow."):
                 raise UsageError(f"tags must not begin with mlflow., which MLflow itself sets; got {tag!r}")
+            if found["name"] in OWN_TAGS:
+                raise UsageError(
+                    f"tags must not replace those of commands ({', '.join(sorted(OWN_TAGS))}); got {tag!r}"
+                )
 
     @property
     def run_tags(self) -> dict[str, str]:

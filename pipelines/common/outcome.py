@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fsd import tracking
-from fsd.errors import UsageError
 from fsd.tracking import Run, Version
 from pipelines.common import config_file
-from pipelines.common.invocation import context
+from pipelines.common.invocation import OWN_TAGS, context
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +53,7 @@ def tracked_run(
 ) -> Iterator[Run]:
     """Open the run of a command, as `fsd.tracking.run` does, with its configuration as an artifact.
 
-    The options `--name` and `--tags` replace the name, and are added to the tags.
+    The options `--name` and `--tags` replace the name, for good, and are added to the tags.
 
     Args:
         config: settings of the command.
@@ -65,15 +64,14 @@ def tracked_run(
         description: see `fsd.tracking.run`.
 
     Raises:
-        UsageError: if a tag of the user's has the name of another one; and as for `fsd.tracking.run`.
+        UsageError: as for `fsd.tracking.run`.
     """
-    running = context()
-    own, given = dict(tags or {}), running.invocation.run_tags
-    taken = next((tag for tag in given if tag in own), None)
-    if taken is not None:
-        raise UsageError(f"tags must not replace those that the run has anyway ({', '.join(own)}); got {taken!r}")
-    name = running.invocation.name or name
-    with tracking.run(experiment, name, params=params, tags=own | given, description=description) as run:
+    own, running = dict(tags or {}), context()
+    assert own.keys() <= OWN_TAGS, own  # or a tag of the user's could replace one of them
+    given, chosen = running.invocation.run_tags, running.invocation.name
+    with tracking.run(
+        experiment, chosen or name, params=params, tags=own | given, description=description, final=bool(chosen)
+    ) as run:
         run.log_text(config_file.NAME, config_file.dump(config, running.command))
         yield run
 

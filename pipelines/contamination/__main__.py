@@ -54,6 +54,7 @@ class ContaminationConfig:
 
 def main(config: ContaminationConfig) -> None:
     """Read the texts, check them, run the tests, track and print."""
+    from fsd import tracking
     from fsd.data.near_duplicates import refuse_members, refuse_related
     from fsd.data.readers import parse_columns, read_files
     from fsd.errors import UsageError
@@ -78,6 +79,7 @@ def main(config: ContaminationConfig) -> None:
         refuse_related(suspect, known)
         equal_sets(len(independent[0]), len(independent[1]), config.sets)
     detectors = [d for d in cheap(load_detectors(config.detection)) if not d.paired]
+    tracking.check_store()
     model = language_model.load(config.model)
     scorers = {name: scorer for name, scorer in build_scorers(model, config.model).items() if name != "tuned"}
     tags = {"task": "contamination", "model": config.model.model}

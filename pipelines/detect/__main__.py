@@ -68,6 +68,7 @@ def main(config: DetectConfig) -> None:
     known, unknown = datasets.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
     check_outputs(config)
     check_space(document.text for document in (*documents, *known))
+    tracking.check_store()
     version = tracking.version_info(config.adapter)
     adapter = version.uri if version else config.adapter
     classifier = MembershipClassifier(adapter, model=config.model, device=config.device)

@@ -56,6 +56,7 @@ class ExtractConfig:
 
 def main(config: ExtractConfig) -> None:
     """Read and cut the works, announce the cost, score every passage, track and print."""
+    from fsd import tracking
     from pipelines.common.outcome import tracked_run
     from pipelines.common.output import check_space
     from pipelines.common.report import run_name
@@ -68,6 +69,7 @@ def main(config: ExtractConfig) -> None:
     names = [config.book, *config.control]
     texts = [works.read_work(name) for name in names]
     check_space(texts)
+    tracking.check_store()
     windows = works.Windows(config.prefix, config.suffix, config.stride)
     tags = {"task": "extract", "model": config.model.model}
     name = run_name(config.model.model, names, "extract")

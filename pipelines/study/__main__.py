@@ -37,6 +37,7 @@ LAB = "lab"
 
 def main(config: StudyConfig) -> None:
     """Plan the cells, run those that are not finished yet, and lay out table and figure as in the paper."""
+    from fsd import tracking
     from fsd.data.readers import parse_columns
     from pipelines.common import outcome
     from pipelines.common.output import check_space
@@ -56,6 +57,7 @@ def main(config: StudyConfig) -> None:
         text = described(name, study, planned)
         outcome.show(outcome.Outcome(f"{name}: {study.place}", notes=text.splitlines()[1:]), None, lambda: print(text))
         return
+    tracking.check_store()
     experiment = f"fsd-{config.domain}"
     with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
         pool = ModelPool(Path(folder))

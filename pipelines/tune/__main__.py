@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 def main(config: TuneConfig) -> None:
     """Tune on validation, compare on the test texts, record and register."""
+    from fsd import tracking
     from fsd.data.near_duplicates import families
     from fsd.data.splitting import without_later
     from fsd.errors import UsageError
@@ -44,6 +45,7 @@ def main(config: TuneConfig) -> None:
     tuning_data(config, without_later(split), "")  # impossible numbers are refused before a model is loaded
     output.check_space(document.text for document in labelled.documents)
     open_storage(config.storage)
+    tracking.check_store()
     model = experiment.load_model(job)
     split = datasets.with_adapter_texts(split, job.adapter)
     data = tuning_data(config, without_later(split), model.identity.fingerprint)

@@ -1029,6 +1029,32 @@ def test_a_mistake_is_one_line_and_exit_2(
     table.append((case, re.sub(r"([|<>*_`\[\]])", r"\\\1", shown.strip())))
 
 
+TRACKED = ["run", "score", "tune", "detect", "extract", "adapter-audit", "contamination", "study fsd-t6"]
+
+
+@pytest.mark.parametrize("command", TRACKED)
+@pytest.mark.usefixtures("nothing_expensive")
+def test_a_store_that_cannot_be_opened_is_refused_before_the_model_is_loaded(
+    command: str,
+    inputs: Path,
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from fsd.models import language_model
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{inputs}/good.jsonl")
+    monkeypatch.setattr(language_model, "load", lambda *_, **__: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(sys, "argv", ["fsd", *Case(command, "--json", "").words(inputs, tiny)])
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+
+    assert ended.value.code == 2
+    assert re.fullmatch(r"error: the tracking store must be an MLflow database; .*\n", capsys.readouterr().err)
+
+
 SHELL = ["run --data LONG.jsonl", "frequencies --corpus {deep.jsonl}", "run --data \udcff.jsonl"]
 
 

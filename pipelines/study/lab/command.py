@@ -72,6 +72,7 @@ def main(config: LabConfig) -> None:
     check(config)
     if config.out:
         check_table_path(Path(config.out), config.corpora)
+    tracking.check_store()
     cells = plan(config)
     params = {
         "corpora": config.corpora,

@@ -61,6 +61,14 @@ def test_the_same_seed_makes_the_same_folder(folder: Path, data: Path, tmp_path:
         assert (tmp_path / "other" / name).read_bytes() != (folder / name).read_bytes()
 
 
+def test_a_store_that_cannot_be_opened_is_refused_before_the_model_is_loaded(
+    folder: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{data}")
+    with pytest.raises(UsageError, match="the tracking store must be an MLflow database"):
+        rank(RankConfig(str(folder), model=ModelConfig(model="/no/such/model")))
+
+
 def test_without_a_seed_every_folder_differs(data: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         make(making(data, tmp_path / name, seed=None))

@@ -26,6 +26,7 @@ def main(config: Config) -> None:
     table = pd.DataFrame({"detector": ["loss"], "value": [0.75], "low": [float("nan")]})
     found = outcome.Outcome("loss is best", {"results": table}, ["a note"], {"scores": "out.csv"}, report="report.html")
     with outcome.tracked_run(config, "fsd-x", "by default", tags={"task": "test"}) as run:
+        run.conclude("loss .75", "Loss is best.")
         outcome.show(found, run, lambda: print("a table"))
 
 
@@ -66,7 +67,7 @@ def test_the_end_of_a_run_names_run_page_and_report_and_its_configuration_runs_a
     assert shown[:3] == ["a library prints this", "a table", ""]
     assert [line.split("  ")[0].strip() for line in shown[3:]] == ["scores", "run", "page", "report"]
     assert shown[4].endswith(stored.id)
-    assert stored.name == "by default"
+    assert stored.name == "by default · loss .75"
     monkeypatch.setattr(sys, "argv", ["fsd run", "--config", str(file)])
     assert parse(Config, "") == Config(3, ("a b", "c"))
 
@@ -74,7 +75,7 @@ def test_the_end_of_a_run_names_run_page_and_report_and_its_configuration_runs_a
 @pytest.mark.parametrize(
     ("tag", "message"),
     [
-        ("task=mine", "tags must not replace those that the run has anyway"),
+        ("task=mine", "tags must not replace those of commands (adapter, base_fingerprint, "),
         ("team", "tags must look like KEY=VALUE; got 'team'"),
         ("mlflow.user=me", "tags must not begin with mlflow."),
         ("a!b=c", "tags must look like KEY=VALUE"),
