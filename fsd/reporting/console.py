@@ -18,7 +18,7 @@ from fsd.evaluation.results import Results
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or another program, where COLUMNS does not set them."""
 WORDS = 16
-"""Columns that a column of longer texts has at least."""
+"""Columns that a column of longer texts has at least; half of them where the last column of numbers would leave."""
 
 
 def table(
@@ -73,12 +73,13 @@ def _fitting(
     columns = list(range(len(headings)))
     leaving = [at for at in reversed(columns) if at not in kept] + list(reversed(kept))
     while True:
-        for broken in (False, True):
-            grid = _grid(columns, headings, rows, title, left, broken=broken)
+        last_number = leaving and {at for at in columns if at not in left} == {leaving[0]}
+        for broken, words in ((False, WORDS), (True, WORDS), *([(True, WORDS // 2)] if last_number else [])):
+            grid = _grid(columns, headings, rows, title, left, broken=broken, words=words)
             if Measurement.get(console, console.options.update_width(10**6), grid).minimum <= console.width:
                 return columns, grid
         if len(columns) <= 2:
-            return columns, _grid(columns, headings, rows, title, columns, broken=True, narrow=True)
+            return columns, _grid(columns, headings, rows, title, columns, broken=True, words=0)
         columns.remove(leaving.pop(0))
 
 
@@ -90,7 +91,7 @@ def _grid(
     left: Collection[int],
     *,
     broken: bool,
-    narrow: bool = False,
+    words: int,
 ) -> Table:
     grid = Table(title=Text(printable(title)) if title else None, title_style="")
     for at in columns:
@@ -101,7 +102,7 @@ def _grid(
             justify="left" if at in left else "right",
             no_wrap=at not in left,
             overflow="fold",
-            min_width=None if narrow else min(longest, WORDS) if at in left else longest,
+            min_width=(min(longest, words) if at in left else longest) or None,
         )
     for row in rows:
         grid.add_row(*(Text(printable(row[at])) for at in columns))

@@ -1,11 +1,14 @@
 """One finished run of the main job on a tiny random model, shared by all tests that read it."""
 
+import contextlib
+import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from rich.cells import cell_len
 
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 
@@ -20,6 +23,36 @@ class FinishedRun(NamedTuple):
 def write_rows(path: Path, values: list[dict[str, object]]) -> Path:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in values), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tables_fit() -> Iterator[None]:
+    """Every table that a pipeline prints in a test fits narrow and wide terminals, and has more than words in each."""
+    from fsd.reporting import console
+
+    table = console.table
+
+    def checked(
+        headings: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        notes: Sequence[str],
+        *,
+        left: Any = (0,),
+        **options: Any,
+    ) -> None:
+        numbers = [heading.partition("\n")[0] for at, heading in enumerate(headings) if at not in left]
+        for width in (40, 80, 120):
+            with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+                patch.setenv("COLUMNS", str(width))
+                table(headings, rows, [], left=left, **options)
+            lines = [line for line in printed.getvalue().splitlines() if not line.startswith("•")]
+            assert all(cell_len(line) <= width for line in lines), printed.getvalue()
+            assert not rows or any(name in line for name in numbers for line in lines), printed.getvalue()
+        table(headings, rows, notes, left=left, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(console, "table", checked)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,50 @@
+import os
+import pty
+import re
+import subprocess
+import sys
+
 from fsd.reporting.console import table
+
+ON_TERMINALS = """
+import fcntl, struct, termios
+from fsd.reporting.console import table
+for width in (40, 80, 120):
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    headings = ["detector", "base AUC\\n[95 % CI]", "FSD AUC\\n[95 % CI]", "gain", "Holm p"]
+    headings += ["TPR@5%FPR\\nbase → FSD", "placebo"]
+    row = ["min_k_deviation", ".64 [.50, .77]", ".55 [.41, .68]", "-0.09", ".6422", "0.12 → 0.14", ".49"]
+    table(headings, [row], ["a conclusion " * 20], title="64 test texts", kept=(0, 2, 3, 1, 4, 6))
+    print("= " + str(width))
+"""
+
+
+def test_on_a_terminal_tables_and_notes_are_as_wide_as_it_is():
+    ours, theirs = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", ON_TERMINALS],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**environment, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    output = b""
+    try:
+        while part := os.read(ours, 2**16):
+            output += part
+    except OSError:  # how Linux reports that the other side is closed
+        pass
+    os.close(ours)
+    assert process.wait(30) == 0, output
+
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", output.decode())
+    *pieces, _ = re.split(r"(?m)^= (?:\d+)\r?\n", plain)
+    longest = [max(map(len, piece.splitlines())) for piece in pieces]
+    assert all(longest[at] <= width for at, width in enumerate((40, 80, 120))), longest
+    assert all("FSD AUC" in piece and ".55 [.41, .68]" in piece for piece in pieces)
+    assert ["placebo" in piece.partition("•")[0] for piece in pieces] == [False, True, True]
 
 
 def test_words_are_wrapped_and_numbers_are_not(capsys):
