@@ -170,10 +170,19 @@ def interactive(scores: pd.DataFrame, best: str, table: pd.DataFrame) -> "Intera
     ]
     figure.update_layout(
         template="plotly_white",
-        title="Members found against non-members wrongly called members (click a name to show or hide it)",
+        title={
+            "text": "Members found against wrong calls",
+            "subtitle": {"text": "a click on a name shows or hides its curve"},
+        },
+        margin={"l": 60, "r": 20, "t": 110},
         xaxis={"title": "false-positive rate", "range": [0, 1]},
         yaxis={"title": "true-positive rate", "range": [0, 1.01]},
         hovermode="x unified",
-        updatemenus=[{"type": "buttons", "buttons": buttons, "direction": "left", "x": 0, "y": 1.08}],
+        # below the axes: MLflow's viewer is so narrow that a legend at their side would leave them no room
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "maxheight": 0.25},
+        updatemenus=[
+            {"type": "buttons", "buttons": buttons, "direction": "left", "x": 1, "xanchor": "right"}
+            | {"y": 1.02, "yanchor": "bottom"}
+        ],
     )
     return figure

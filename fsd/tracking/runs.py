@@ -226,10 +226,8 @@ class Run:
 
     def log_figure(self, name: str, figure: object) -> None:
         """Write an interactive figure of Plotly as an HTML file that needs no network."""
-        self.attempt(
-            name,
-            lambda: self.store.client.log_figure(self.id, figure, name, save_kwargs={"include_plotlyjs": True}),
-        )
+        options = {"include_plotlyjs": True, "default_height": "95vh"}
+        self.attempt(name, lambda: self.store.client.log_figure(self.id, figure, name, save_kwargs=options))
 
     def log_dataset(
         self,

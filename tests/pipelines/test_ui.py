@@ -1,16 +1,23 @@
 """The pages of MLflow: which one is opened, and what is refused before a server starts."""
 
+import re
+import shutil
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.request import urlopen
 
+import numpy as np
 import pytest
+from PIL import Image, ImageColor
 
 from fsd import tracking
 from fsd.errors import UsageError
+from fsd.reporting.figures import FSD as FSD_COLOUR
 from pipelines.ui import UIConfig, check_free, main
 
 
@@ -47,14 +54,77 @@ def test_a_port_that_is_taken_is_refused() -> None:
         check_free(0)
 
 
-def test_the_server_answers_and_ends_with_the_command(tmp_path: Path) -> None:
+class Served(NamedTuple):
+    """A server with the pages of one finished run."""
+
+    page: str
+    server: str
+    run: tracking.RunRecord
+
+
+@pytest.fixture(scope="module")
+def served(finished_run: Any) -> Iterator[Served]:
     port = free_port()
     command = [sys.executable, "-m", "pipelines.ui", "--port", str(port)]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=finished_run.folder, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         page = process.stdout.readline().strip()
-        with urlopen(f"http://127.0.0.1:{port}/health", timeout=30) as reply:
-            assert reply.status == 200
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(finished_run.folder)
+            run = next(run for run in tracking.find_runs("fsd-arxiv") if "headline/fsd_auc" in run.metrics)
+        yield Served(page, f"http://127.0.0.1:{port}", run)
         process.terminate()
         assert process.wait(60) == 128 + 15
-    assert page.startswith(f"http://127.0.0.1:{port}")
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Callable[..., str]:
+    """`browser(flag, address)` opens a page in headless Chromium, and returns what it prints."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("Chromium is not installed")
+    quiet = ("gpu", "quic", "background-networking", "component-update", "sync", "dev-shm-usage")
+    flags = ["--headless", "--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in quiet)]
+    # sandboxed frames in a process of their own are missing in screenshots
+    flags += ["--disable-features=IsolateSandboxedIframes", f"--user-data-dir={tmp_path}/profile"]
+    flags += ["--window-size=1800,1100", "--virtual-time-budget=25000"]
+
+    def run(flag: str, address: str) -> str:
+        done = subprocess.run([program, *flags, flag, address], capture_output=True, text=True, timeout=90, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_the_server_answers_until_the_command_ends(served: Served) -> None:
+    assert served.page.startswith(f"{served.server}/#/experiments/")
+    with urlopen(f"{served.server}/health", timeout=30) as reply:
+        assert reply.status == 200
+
+
+@pytest.mark.slow
+def test_the_pages_show_name_and_headline(served: Served, browser: Callable[..., str]) -> None:
+    name, number = served.run.name, str(served.run.metrics["headline/fsd_auc"])[:12]
+    experiment = served.page.partition("/experiments/")[2].partition("/")[0]
+    assert re.fullmatch(r"tiny · data · lora · \w+ \d?\.\d\d", name)
+
+    for page in (served.page, tracking.address(served.server, experiment, served.run.id)):
+        shown = browser("--dump-dom", page)
+        assert all(text in shown for text in (f">{name}<", "headline/fsd_auc", "headline/blind_auc", number))
+
+
+@pytest.mark.slow
+def test_the_interactive_figure_is_drawn_in_the_viewer_of_artifacts(
+    served: Served, browser: Callable[..., str], tmp_path: Path
+) -> None:
+    experiment = served.page.partition("/experiments/")[2].partition("/")[0]
+    run = f"{served.server}/#/experiments/{experiment}/runs/{served.run.id}"
+    browser(f"--screenshot={tmp_path}/page.png", f"{run}/artifacts/headline.html?workflowType=machine_learning")
+    with Image.open(tmp_path / "page.png") as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+
+    curve = (pixels == ImageColor.getrgb(FSD_COLOUR)).all(axis=2)
+    rows, columns = np.nonzero(curve)
+    assert np.ptp(columns) > 400  # the axes have most of the width, and the legend is below
+    assert np.ptp(rows) > 200
