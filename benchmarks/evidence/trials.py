@@ -30,7 +30,8 @@ from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.scorers import build_scorers
 from fsd.token_stats import Scorer, Scores
 from fsd.views import ViewInputs
-from pipelines import adapter_audit
+from pipelines.adapter_audit import audit as adapter_audit
+from pipelines.adapter_audit.config import AuditConfig
 from pipelines.canary import files, make, scoring
 from pipelines.common.detection import cheap, load_detectors
 from pipelines.extract import works
@@ -254,9 +255,7 @@ def audits(seed: int, size: Size) -> list[dict[str, Any]]:
     others = others[: max(80, size.background // 10)]
     half = len(others) // 2
     documents = [replace(document, member=at < half) for at, document in enumerate(others)]
-    config = adapter_audit.AuditConfig(
-        model=SETTINGS, detection=DetectorConfig(detectors="loss,min_k,min_k_pp"), seed=seed
-    )
+    config = AuditConfig(model=SETTINGS, detection=DetectorConfig(detectors="loss,min_k,min_k_pp"), seed=seed)
     parts = split_labelled(documents, validation=config.validation, seed=seed)
     model = language_model.load(SETTINGS)
     found = []

@@ -14,10 +14,11 @@ class AuditSummary:
 
     Attributes:
         detector: the detector that was chosen.
-        auc: AUC of its FSD on the test texts.
+        auc: AUC of its scores in `state` on the test texts.
         blind: AUC of the blind classifier; None if there is none.
         reason: why there is none.
         contemporaries: whether the non-members are of the members' own period (see `fsd.evaluation.contrasts`).
+        state: "fsd", or "calibrated" for the audit of a fine-tuned model.
     """
 
     detector: str
@@ -25,6 +26,7 @@ class AuditSummary:
     blind: Estimate | None
     reason: str = ""
     contemporaries: bool = False
+    state: str = "fsd"
 
     @property
     def explains(self) -> bool:
@@ -34,7 +36,7 @@ class AuditSummary:
     @property
     def sentence(self) -> str:
         """The finding in one sentence."""
-        if self.explains or self.contemporaries:
+        if self.explains or self.contemporaries or self.state != "fsd":
             return self._finding
         return (
             f"{self._finding}; that benchmark has no contemporaries (non-members of the members' own period), so texts "
@@ -47,7 +49,7 @@ class AuditSummary:
             return f"no blind classifier could be trained on the adapter's benchmark ({self.reason})"
         reached = (
             f"a blind classifier, which never sees the model, reaches {self.blind} on the adapter's benchmark, "
-            f"{self.detector} FSD {self.auc}"
+            f"{self.detector} {'FSD' if self.state == 'fsd' else self.state} {self.auc}"
         )
         if self.explains:
             return f"{reached}: that benchmark cannot show membership"
@@ -76,6 +78,7 @@ class AuditSummary:
                 blind=None if blind is None else Estimate(*map(float, blind)),
                 reason=str(values["reason"]),
                 contemporaries=bool(values.get("contemporaries", False)),
+                state=str(values.get("state", "fsd")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"audit must be JSON written by this program; got {error}") from error

@@ -5,6 +5,7 @@ True for members; scores are (N,), and higher means more likely a member.
 """
 
 import math
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -21,6 +22,7 @@ BoolArray = NDArray[np.bool_]
 
 LEVEL = 0.95
 """Level of every interval."""
+_LEADING_ZERO = re.compile(r"^([+-]?)0\.")
 
 BLOCK = 150_000
 """Numbers in one block of resamples: few enough to stay in the processor's cache."""
@@ -38,13 +40,13 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         """Two decimals, without the leading zero: .92 [.90, .94]."""
-        value, low, high = (f"{number:.2f}".replace("0.", ".", 1) for number in self)
+        value, low, high = (_LEADING_ZERO.sub(r"\1.", f"{number:.2f}") for number in self)
         return f"{value} [{low}, {high}]"
 
     @property
     def signed(self) -> str:
         """The same for a difference: +.02 [-.01, +.05]."""
-        value, low, high = (f"{number:+.2f}".replace("0.", ".", 1) for number in self)
+        value, low, high = (_LEADING_ZERO.sub(r"\1.", f"{number:+.2f}") for number in self)
         return f"{value} [{low}, {high}]"
 
 

@@ -20,6 +20,9 @@ CALIBRATION = "calibration.json"
 """Name of the file that holds the calibration of the best detector."""
 AUDIT = "audit.json"
 """Name of the file that holds the audit of the run in short."""
+AUDITED = "calibrated"
+"""State of the calibration of an audited adapter: its scores are fine-tuned minus base, those of the fine-tuning data
+highest; the texts that it was trained on are not known."""
 FILES = (CALIBRATION, SETUP, UNSEEN, TABLE, AUDIT)
 """All of them; the table of token frequencies may be absent, and adapters of earlier releases have no audit."""
 

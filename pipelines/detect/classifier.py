@@ -24,10 +24,10 @@ from fsd.evaluation.discoveries import check_fdr, discoveries
 from fsd.evaluation.domain_check import DomainCheck
 from fsd.evaluation.exchangeability import Exchangeability, exchangeability
 from fsd.models import adapters, language_model
-from fsd.scoring.deviation import evaluate, usable
+from fsd.scoring.deviation import Deviation, evaluate, usable
 from fsd.scoring.scorers import TABLE, build_scorers, view_inputs
 from fsd.token_stats import FloatArray, Scores
-from pipelines.common.adapter_files import AUDIT, CALIBRATION, FILES, SETUP, UNSEEN
+from pipelines.common.adapter_files import AUDIT, AUDITED, CALIBRATION, FILES, SETUP, UNSEEN
 from pipelines.common.detection import cheap
 
 MEMBER, NOT_SHOWN, OUT_OF_DOMAIN = "member", "not shown", "outside the calibrated domain"
@@ -65,22 +65,18 @@ class MembershipClassifier:
     def __init__(self, uri: str, **overrides: Any) -> None:
         adapter = tracking.fetch_adapter(uri)
         files = {name: path for name in FILES if (path := tracking.fetch_model_file(uri, name))}
-        required = (CALIBRATION, SETUP, UNSEEN)
-        for name in required:
-            if name not in files:
-                raise UsageError(
-                    f"adapter must come with a calibration ({', '.join(required)}), which pipelines.fsd makes from "
-                    f"validation texts; this one has no {name}"
-                )
+        _require(files, CALIBRATION, SETUP)
         self.audit = AuditSummary.from_json(files[AUDIT].read_text(encoding="utf-8")) if AUDIT in files else None
         if self.audit and self.audit.explains:
             raise UsageError(f"adapter must come from a benchmark that can show membership; {self.audit.sentence}")
         self.calibration = Calibration.from_json(files[CALIBRATION].read_text(encoding="utf-8"))
+        if self.calibration.state != AUDITED:
+            _require(files, UNSEEN)
         self.setup = json.loads(files[SETUP].read_text(encoding="utf-8"))
         self.config = _model_config(self.setup, files.get(TABLE), overrides)
         self.detector = detectors.load(self.calibration.detector, **self.calibration.settings)
         self.candidates = [detectors.load(one.detector, **one.settings) for one in self.calibration.candidates]
-        self.unseen = [document.text for document in read_files([files[UNSEEN]])]
+        self.unseen = [document.text for document in read_files([files[UNSEEN]])] if UNSEEN in files else []
         self.domain_check = DomainCheck(self.calibration.texts, self.calibration.families, background=self.unseen)
         self._trained = {ngram for text in self.unseen for ngram in _ngrams(text)}
         adapters.check_adapter(adapter)
@@ -100,13 +96,22 @@ class MembershipClassifier:
 
     def _scores(self, texts: Sequence[str], candidates: Sequence[Detector]) -> Scores:
         deviation = evaluate(texts, candidates, self.scorers, self.inputs)
-        return deviation.fsd if self.calibration.state == "fsd" else deviation.base
+        return deviation.base if self.calibration.state == "base" else self._compared(deviation)
+
+    def _compared(self, deviation: Deviation) -> Scores:
+        """FSD scores; of an audited fine-tuned model their opposites, fine-tuned minus base."""
+        if self.calibration.state == AUDITED:
+            return {name: -column for name, column in deviation.fsd.items()}
+        return deviation.fsd
 
     def fsd_scores(self, texts: Sequence[str]) -> Scores:
-        """Detector → (N,) FSD of each text, by the detectors of the run that need one or two forward passes."""
+        """Detector → (N,) comparison of fine-tuned model and base for each text, by the cheap detectors of the run.
+
+        It is the FSD, or for an audited fine-tuned model its opposite: higher = more likely a member.
+        """
         run_detectors = [detectors.load(name, **settings) for name, settings in self.setup["detectors"].items()]
         computable, _ = usable(cheap(run_detectors), texts, self.scorers, self.inputs)
-        return evaluate(texts, computable or [self.detector], self.scorers, self.inputs).fsd
+        return self._compared(evaluate(texts, computable or [self.detector], self.scorers, self.inputs))
 
     def trained_on(self, text: str) -> bool:
         """Whether the adapter was trained on the text or large parts of it, so that its score reflects fine-tuning."""
@@ -177,6 +182,20 @@ class MembershipClassifier:
         chosen on validation.
         """
         return self.classify(texts, fpr=fpr, **options).table
+
+
+def _require(files: Mapping[str, Path], *names: str) -> None:
+    """Check that the files that travel with an adapter are there.
+
+    Raises:
+        UsageError: for the first that is not.
+    """
+    for name in names:
+        if name not in files:
+            raise UsageError(
+                f"adapter must come with a calibration ({CALIBRATION}, {SETUP}, {UNSEEN}), which pipelines.fsd makes "
+                f"from validation texts; this one has no {name}"
+            )
 
 
 def _model_config(setup: Mapping[str, Any], table: Path | None, overrides: Mapping[str, Any]) -> ModelConfig:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from fsd.data.near_duplicates import families
 from fsd.errors import UsageError
+from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.intervals import Estimate
 from fsd.reporting import console, figures, html
 from fsd.tracking import Run
+from pipelines.common.adapter_files import AUDITED
 from pipelines.common.output import write_table, write_text
 from pipelines.common.report import publish
 from pipelines.common.run_log import identity_text
@@ -74,9 +76,9 @@ def conclusions(verdicts: Verdicts) -> list[str]:
     rate = calibration.rate(verdicts.fpr)
     lines = [
         *_exchangeability(verdicts.exchangeability),
-        f"{called} of {_count(len(verdicts.documents), 'text')} {_are(called)} called members of the training data, at "
-        f"a false-positive rate of {verdicts.fpr:.1%}; membership is not shown for {verdicts.count(NOT_SHOWN)}; "
-        f"{outside} {_are(outside)} outside the calibrated domain and cannot be judged",
+        f"{called} of {_count(len(verdicts.documents), 'text')} {_are(called)} called members of the "
+        f"{data_of(calibration)}, at a false-positive rate of {verdicts.fpr:.1%}; membership is not shown for "
+        f"{verdicts.count(NOT_SHOWN)}; {outside} {_are(outside)} outside the calibrated domain and cannot be judged",
         *([_chance(verdicts, called), _selected(verdicts)] if verdicts.in_domain > 1 else []),
         f"the false-positive rate of {verdicts.fpr:.1%} holds on average over calibration sets: this calibration rests "
         f"on {calibration.groups} held-out non-members, and the rate of its threshold is between {rate.low:.1%} and "
@@ -91,6 +93,11 @@ def conclusions(verdicts: Verdicts) -> list[str]:
         else "WARNING: no audit of this adapter is known; register it again with python -m pipelines.fsd to have one"
     )
     return [*lines, *(_dataset(verdicts.dataset) if verdicts.dataset else []), *verdicts.remarks]
+
+
+def data_of(calibration: Calibration) -> str:
+    """The data in which a text is sought."""
+    return "fine-tuning data" if calibration.state == AUDITED else "training data"
 
 
 def _percent(estimate: Estimate) -> str:
@@ -247,9 +254,9 @@ def publish_report(
     return publish(
         run,
         html.Page(
-            title="Were these texts in the training data?",
+            title=f"Were these texts in the {data_of(verdicts.calibration)}?",
             question=f"Was any of the {_count(texts, 'text')} in {names} part of the texts on which the model {model} "
-            "was trained?",
+            f"was {'fine-tuned' if verdicts.calibration.state == AUDITED else 'trained'}?",
             findings=conclusions(verdicts),
             changes=_changes(verdicts),
             sections=[
@@ -282,12 +289,19 @@ def _changes(verdicts: Verdicts) -> list[str]:
 
 def _method(verdicts: Verdicts, classifier: MembershipClassifier) -> list[str]:
     calibration = verdicts.calibration
-    paragraphs = [
-        f"The model {classifier.language_model.identity.id} was fine-tuned very briefly on {len(classifier.unseen)} "
+    model = classifier.language_model.identity.id
+    how = (
+        f"The model {model} was fine-tuned on texts that are not known here; “training data” means these texts. "
+        "Fine-tuning raises the scores of the texts that it reads. Each text was scored by the fine-tuned model and by "
+        f"{model}; the difference is its score (by the detector {calibration.detector})."
+        if calibration.state == AUDITED
+        else f"The model {model} was fine-tuned very briefly on {len(classifier.unseen)} "
         "texts that it cannot have seen before. Fine-tuning changes the scores of texts that the model already knew "
         "only a little, and those of texts that are new to it more. Each text was scored before and after; the "
-        f"difference is its score (fine-tuned score deviation, by the detector {calibration.detector}). A higher score "
-        "is evidence of membership in the training data.",
+        f"difference is its score (fine-tuned score deviation, by the detector {calibration.detector})."
+    )
+    paragraphs = [
+        f"{how} A higher score is evidence of membership in the training data.",
         "Scores have no meaning by themselves, so each was compared with those of "
         f"{len(calibration.scores)} texts that are known not to be in the training data and that nothing was trained "
         "on. The p-value of a text is the share of those texts that score at least as high. A text is called a member "

@@ -11,7 +11,8 @@ import pytest
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
-from pipelines.adapter_audit import AuditConfig, main
+from fsd.tracking import version_info
+from pipelines.adapter_audit.__main__ import AuditConfig, main
 
 TRAINED, OTHERS = 40, 40
 
@@ -73,7 +74,10 @@ def test_the_base_tells_fine_tuning_texts_from_others(
     assert "can be told from others" in capsys.readouterr().out
 
 
-def test_texts_without_a_label_are_judged(folder: Path, there: Path) -> None:
+def test_texts_without_a_label_are_judged_also_later_by_the_registered_adapter(folder: Path, there: Path) -> None:
+    from pipelines.detect.__main__ import DetectConfig
+    from pipelines.detect.__main__ import main as detect
+
     main(configured(folder, data=(str(folder / "hidden.jsonl"),), fpr=0.1, out="scores.parquet"))
 
     table = pd.read_parquet("scores.parquet")
@@ -86,6 +90,17 @@ def test_texts_without_a_label_are_judged(folder: Path, there: Path) -> None:
     members = judged["text"].map(truth) == 1
     assert called[members].mean() >= 0.5
     assert called[~members].mean() <= 0.25
+    version = version_info("models:/fsd-adapter-audit/1")
+    assert version is not None
+    assert version.aliases == ("champion",)
+    hidden = (json.dumps({"text": text}) for text in judged["text"])
+    (there / "further.jsonl").write_text("\n".join(hidden))
+    adapter = "models:/fsd-adapter-audit/1"
+    detect(DetectConfig(("further.jsonl",), adapter, fpr=0.1, out="verdicts.parquet", report="verdicts.html"))
+    later = pd.read_parquet("verdicts.parquet")
+    assert later["p_value"].to_numpy() == pytest.approx(judged["p_value"].to_numpy(), nan_ok=True)
+    assert ((later["verdict"] == "member").to_numpy() == called.to_numpy()).all()
+    assert "Were these texts in the fine-tuning data?" in Path("verdicts.html").read_text()
 
 
 def test_texts_of_another_kind_get_no_verdict(folder: Path, there: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,6 +124,24 @@ def test_a_merged_model_gives_the_numbers_of_its_adapter(folder: Path, there: Pa
     columns = ["loss.base", "loss.tuned", "min_k.tuned"]
     merged, adapter = (pd.read_parquet(f"{name}.parquet")[columns] for name in ("merged", "adapter"))
     assert merged.to_numpy() == pytest.approx(adapter.to_numpy(), abs=5e-3)  # the embedded weights are half precision
+
+
+def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder: Path, there: Path) -> None:
+    from pipelines.detect.__main__ import DetectConfig
+    from pipelines.detect.__main__ import main as detect
+
+    rng = random.Random(0)
+    rows = [json.loads(line) for line in (folder / "data.jsonl").read_text().splitlines()]
+    kitchen = ["butter", "flour", "sugar", "whisk", "golden", "fold", "eggs", "warm", "milk", "salt", "lemon"]
+    rows = [row if row["label"] else {"text": " ".join(rng.choices(kitchen, k=100)), "label": 0} for row in rows]
+    (there / "apart.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    main(configured(folder, data=("apart.jsonl",), detection=DetectorConfig(detectors="loss")))
+
+    version = version_info("models:/fsd-adapter-audit/1")
+    assert version is not None
+    assert version.aliases == ()
+    with pytest.raises(UsageError, match="adapter must come from a benchmark that can show membership"):
+        detect(DetectConfig(("apart.jsonl",), "models:/fsd-adapter-audit/1"))
 
 
 @pytest.mark.parametrize(

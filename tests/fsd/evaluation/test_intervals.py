@@ -197,6 +197,8 @@ def test_a_text_without_a_group_is_one_by_itself():
 def test_an_estimate_reads_as_in_a_table():
     assert str(intervals.Estimate(0.916, 0.9, 1.0)) == ".92 [.90, 1.00]"
     assert str(intervals.Estimate(-0.051, -0.1, 0.004)) == "-.05 [-.10, .00]"
+    assert str(intervals.Estimate(10.0, 0.5, 80.75)) == "10.00 [.50, 80.75]"
+    assert intervals.Estimate(-20.0, -0.5, 0.5).signed == "-20.00 [-.50, +.50]"
 
 
 def test_groups_may_be_numbers_or_names():

@@ -1,0 +1,176 @@
+"""Scores of fine-tuned model and base, what they measure on labelled texts, and verdicts on the others."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from fsd import tracking
+from fsd.data.documents import Document, content_hash
+from fsd.data.near_duplicates import families
+from fsd.data.splitting import Split
+from fsd.errors import UsageError
+from fsd.evaluation.audit import Audit, audit
+from fsd.evaluation.calibration import Calibration, calibrate
+from fsd.evaluation.domain_check import DomainCheck
+from fsd.evaluation.exchangeability import exchangeability
+from fsd.evaluation.metrics import auc
+from fsd.evaluation.results import evaluate
+from fsd.models import language_model
+from fsd.models.adapters import attach
+from fsd.models.language_model import BaseIdentity
+from fsd.scoring import deviation
+from fsd.scoring.deviation import Deviation
+from fsd.scoring.scorers import build_scorers
+from fsd.scoring.token_frequencies import fingerprint
+from fsd.token_stats import Scorer, Scores
+from fsd.views import Detector, ViewInputs
+from pipelines.adapter_audit.config import AuditConfig
+from pipelines.common.adapter_files import AUDITED
+from pipelines.common.detection import cheap, load_detectors
+
+FOUND, OUTSIDE = "in the fine-tuning data", "outside the calibrated domain"
+
+
+@dataclass(frozen=True)
+class AuditResults:
+    """What an audit measured.
+
+    Attributes:
+        parts: validation and test texts; no unseen ones.
+        judged: the texts without a label.
+        scores: one row per text, the judged ones last, with `<detector>.base`, `.tuned` and `.calibrated`.
+        table: one row per number, with the states "tuned" and "calibrated".
+        audit: what separates the two sides without the model.
+        detectors: those that were scored.
+        calibration: of the detector that was best on validation.
+        remarks: detectors that were left out.
+    """
+
+    parts: Split
+    judged: Sequence[Document]
+    scores: pd.DataFrame
+    table: pd.DataFrame
+    audit: Audit
+    detectors: Sequence[Detector]
+    calibration: Calibration
+    remarks: Sequence[str]
+
+
+def load(config: AuditConfig) -> tuple[dict[str, Scorer], str, BaseIdentity]:
+    """Scorers of the base and the fine-tuned model, the name of the latter, and the identity of the base.
+
+    Raises:
+        UsageError: if a model cannot be loaded, the adapter is of another base, or the tokenizers differ.
+    """
+    adapter = tracking.fetch_adapter(config.adapter) if config.adapter else None
+    base = language_model.load(config.model)
+    if adapter:
+        attach(base, adapter)
+        return build_scorers(base, config.model), str(config.adapter), base.identity
+    tuned = language_model.load(config.model, model=config.tuned, revision=None)
+    if fingerprint(base.tokenizer) != fingerprint(tuned.tokenizer):
+        raise UsageError(f"tuned must have the tokenizer of its base {config.model.model}; {config.tuned} has another")
+    built = build_scorers(base, config.model)
+    tuned_scorer = build_scorers(tuned, config.model)["base"]
+    return {**built, "tuned": tuned_scorer}, str(config.tuned), base.identity
+
+
+def judge(parts: Split, judged: Sequence[Document], scorers: dict[str, Scorer], config: AuditConfig) -> AuditResults:
+    """Score all texts, measure on the test texts, calibrate on validation, and give p-values to the others.
+
+    The score of a text by a detector S is S(fine-tuned) − S(base): fine-tuning raises S of what it read.
+    """
+    requested = load_detectors(config.detection)
+    plain = [detector for detector in cheap(requested) if not detector.paired]
+    documents = [*parts.validation, *parts.test, *judged]
+    texts = [document.text for document in documents]
+    computable, left_out = deviation.usable(plain, texts, scorers, ViewInputs())
+    left_out |= {d.name: "an audit compares plain scores" for d in requested if d not in plain}
+    if left_out and (config.detection.detectors != "all" or not computable):
+        name, reason = next(iter(left_out.items()))
+        raise UsageError(f"detector {name} cannot be used in an audit: {reason}")
+    scored = deviation.evaluate(texts, computable, scorers, shown=True)
+    calibrated = calibrated_scores(scored)
+    held, labelled = len(parts.validation), len(parts.validation) + len(parts.test)
+    family = families([*parts.validation, *parts.test])
+    member = [bool(document.member) for document in documents[:labelled]]
+    states = {"base": scored.tuned, "fsd": calibrated}  # `evaluate` compares the second with the first
+    test = slice(held, labelled)
+    frame = pd.DataFrame({f"{name}.{state}": of[name][test] for state, of in states.items() for name in of})
+    table = evaluate(frame, member[held:], family[held:], states=("base", "fsd"), seed=config.seed)
+    table["state"] = table["state"].replace({"base": "tuned", "fsd": "calibrated"})
+    on_validation = {name: auc(member[:held], column[:held]) for name, column in calibrated.items()}
+    best = max(on_validation, key=lambda name: on_validation[name])
+    calibration = calibrate(
+        member[:held],
+        {name: column[:held] for name, column in calibrated.items()},
+        texts[:held],
+        family[:held],
+        detector=best,
+        state=AUDITED,
+        settings={detector.name: detector.settings for detector in computable},
+    )
+    scores, remarks = score_table(parts, judged, scored, calibration, config.fpr)
+    return AuditResults(
+        parts=parts,
+        judged=judged,
+        scores=scores,
+        table=table,
+        audit=audit(parts, seed=config.seed),
+        detectors=computable,
+        calibration=calibration,
+        remarks=[*remarks, *(f"{name} left out: {reason}" for name, reason in left_out.items())],
+    )
+
+
+def calibrated_scores(scored: Deviation) -> Scores:
+    """Detector → (N,) fine-tuned minus base score, which is minus the FSD."""
+    return {name: -column for name, column in scored.fsd.items()}
+
+
+def score_table(
+    parts: Split, judged: Sequence[Document], scored: Deviation, calibration: Calibration, fpr: float
+) -> tuple[pd.DataFrame, list[str]]:
+    """One row per text: id, text, label, group, split, scores, and for the judged texts p_value and verdict.
+
+    Texts that are not of the kind of the calibration texts get neither; the remarks say so.
+    """
+    sides = {"validation": parts.validation, "test": parts.test, "judged": judged}
+    documents = [document for side in sides.values() for document in side]
+    table = pd.DataFrame(
+        {
+            "id": [content_hash(document.text)[:16] for document in documents],
+            "text": [document.text for document in documents],
+            "label": pd.array([None if d.member is None else int(d.member) for d in documents], dtype="Int64"),
+            "group": [document.group for document in documents],
+            "split": [name for name, side in sides.items() for _ in side],
+        }
+    )
+    calibrated = calibrated_scores(scored)
+    for name, column in calibrated.items():
+        table[f"{name}.base"], table[f"{name}.tuned"] = scored.base[name], scored.tuned[name]
+        table[f"{name}.calibrated"] = column
+    p = np.full(len(documents), np.nan)
+    verdicts: list[str | None] = [None] * (len(documents) - len(judged))
+    remarks = []
+    if judged:
+        last = slice(len(verdicts), None)
+        texts = [document.text for document in judged]
+        check = DomainCheck(calibration.texts, calibration.families)
+        test = exchangeability(check, texts, families(judged))
+        outside = check.outside(texts)
+        p[last] = calibration.p_values({name: column[last] for name, column in calibrated.items()})
+        if test.rejected:
+            remarks.append(
+                f"no verdicts: the texts without a label are not of the kind of the labelled ones (p = {test.p:.2g})"
+            )
+        p[last] = [
+            math.nan if test.rejected or reason else value for value, reason in zip(p[last], outside, strict=True)
+        ]
+        verdicts += [
+            OUTSIDE if math.isnan(value) else FOUND if value <= fpr + 1e-9 else "not shown" for value in p[last]
+        ]
+    return table.assign(p_value=p, verdict=pd.array(verdicts, dtype="string")), remarks

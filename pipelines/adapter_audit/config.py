@@ -1,0 +1,50 @@
+"""The settings of an audit."""
+
+from dataclasses import dataclass, field
+
+from fsd.config import DetectorConfig, ModelConfig, OptionalModel, OptionalPath, OptionalPaths, OptionalURI
+from fsd.errors import UsageError
+
+
+@dataclass(frozen=True)
+class AuditConfig:
+    """Base, fine-tuned model, and texts."""
+
+    data: OptionalPaths = ()
+    """Files (JSONL, CSV, Parquet) with text, label (1 in the fine-tuning data, 0 not, empty to be judged), group."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    adapter: OptionalURI = None
+    """Adapter of the fine-tuned model: models:/NAME@ALIAS, runs:/<id>/adapter or a folder."""
+    tuned: OptionalModel = None
+    """The fine-tuned model as a whole (merged, or fully fine-tuned), in place of --adapter: a folder or a hub id."""
+    detection: DetectorConfig = field(default_factory=DetectorConfig)
+    columns: str = ""
+    """Column names that differ from the defaults, e.g. text=body,label=used."""
+    validation: float = 0.5
+    """Share of the labelled texts on which the detector is chosen and calibrated; the others measure it."""
+    fpr: float = 0.05
+    """False-positive rate of the verdicts on texts without a label."""
+    out: OptionalPath = None
+    """Output file for scores and verdicts: .parquet, .csv or .jsonl. The tracked run has a copy in any case."""
+    domain: str = "adapter-audit"
+    """Part of the experiment's name, fsd-<domain>."""
+    seed: int = 42
+    """Random seed for the split and the bootstrap."""
+    demo: bool = False
+    """Fine-tune the embedded model in front of you, and audit it; the other flags have no effect."""
+
+
+def check(config: AuditConfig) -> None:
+    """Check the settings that need no file.
+
+    Raises:
+        UsageError: unless there are data, one fine-tuned model, and shares between 0 and 1.
+    """
+    if not config.data:
+        raise UsageError("data must be given, files with labelled texts (or --demo); got none")
+    if (config.adapter is None) == (config.tuned is None):
+        given = "both" if config.adapter else "none"
+        raise UsageError(f"the fine-tuned model must be given by either --adapter or --tuned; got {given}")
+    for name in ("validation", "fpr"):
+        if not 0 < getattr(config, name) < 1:
+            raise UsageError(f"{name} must be above 0 and below 1; got {getattr(config, name):g}")
