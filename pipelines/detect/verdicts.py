@@ -157,6 +157,7 @@ def judge(
     table, test = classifier.classify(texts, fpr=fpr, families=family, fdr=fdr, storey=storey)
     measured = []
     if test_scores is not None:
+        test_scores = test_scores[test_scores["label"].notna()]  # an audit's table also has the texts that it judged
         compared = periods.compared(kinds_in(test_scores))  # as when the adapter was judged and calibrated
         held_out = test_scores[(test_scores["split"] == "test").to_numpy() & compared]
         names = [candidate.detector for candidate in calibration.candidates]
