@@ -80,7 +80,9 @@ def test_a_database_without_the_right_to_create_tables_is_refused(bare, postgres
 
 
 @pytest.mark.slow
-def test_two_commands_at_once_create_the_tables_and_others_may_not_write_them(bare, postgres, monkeypatch, tmp_path):
+def test_two_commands_at_once_create_the_tables_which_serve_other_folders_but_not_other_users(
+    bare, postgres, monkeypatch, tmp_path, register, adapter, code
+):
     url = postgres("shared")
     program = "from fsd import tracking\nwith tracking.run('fsd-x', 'a') as run: run.log_metrics({'auc/loss.base': .5})"
     running = []
@@ -94,6 +96,13 @@ def test_two_commands_at_once_create_the_tables_and_others_may_not_write_them(ba
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
     assert len(tracking.find_runs("fsd-x")) == 2
+    register(adapter, code, 0.7, method="lora")
+    elsewhere = tmp_path / "another checkout"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    fetched = tracking.fetch_adapter("models:/fsd-arxiv@champion")
+    assert (fetched / "adapter_model.safetensors").read_bytes() == b"weights"
+    assert tracking.fetch_model_file("models:/fsd-arxiv@champion", "calibration.json").read_text() == "0.5"
     execute(
         url,
         "drop role if exists reader",

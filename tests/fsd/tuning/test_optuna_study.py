@@ -298,6 +298,15 @@ def test_workers_evaluate_no_grid_cell_twice(database):
     assert len(trials) == len({key_of(t.settings) for t in trials}) == 20
 
 
+@pytest.mark.slow
+def test_four_workers_share_a_study_on_postgresql(postgres):
+    trials = search(Hill(WIDE, wait=0.02), "s", {}, settings(postgres("workers"), workers=4, trials=40))
+    assert len(trials) >= 40
+    assert [t.number for t in trials] == sorted({t.number for t in trials})
+    assert len({t.settings["x"] for t in trials}) == len(trials)  # no worker repeats the draws of another
+    assert max(t.value for t in trials) > -0.05
+
+
 @pytest.mark.parametrize("prefix", ["sqlite:///", "journal:"])
 def test_a_storage_in_a_folder_that_does_not_exist_is_refused(tmp_path, prefix):
     with pytest.raises(UsageError, match=r"storage must be .*there is no folder .*nowhere"):
