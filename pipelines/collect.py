@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fsd.collection.benchmark_card import Card
     from fsd.collection.engine import Collection, CollectionSpec
     from fsd.data.documents import Document
+    from pipelines.common.dry_run import Plan
 
 
 Day = Annotated[str, arg(metavar="DAY", help_behavior_hint="")]
@@ -80,6 +81,48 @@ def main(config: Collect) -> None:
         lines = summary(collection, config.limit)
         found = Outcome(lines[0], {"manifest": manifest_table(collection)}, lines, {"texts": collection.path})
         show_outcome(found, run, lambda: print(*lines, sep="\n"))
+
+
+def plan(config: Collect) -> "Plan":
+    """What would be requested: only what an earlier command with the same settings has not collected."""
+    from fsd.collection.engine import check, reusable
+    from pipelines.common import dry_run
+
+    sides = specs(config)
+    out = config.out or Path(f"{config.domain}{_dates(sides)}.jsonl")
+    both = len(sides) == 2
+    if both:
+        _check_new(out)
+    files = _parts(out) if both else [out]
+    reads = {}
+    for spec, file in zip(sides, files, strict=True):
+        collection = reusable(spec, config.limit, file)
+        if collection is None:
+            check(spec, config.limit, file)
+        days = [f"{name} {day}" for name, day in (("after", spec.window.after), ("before", spec.window.before)) if day]
+        what = (
+            f"up to {config.limit:,} texts" if collection is None else f"{len(collection.documents):,} texts, finished"
+        )
+        kind = "contemporaries" if spec.contemporaries else "members" if spec.window.before else "non-members"
+        reads[kind] = f"{what}, {' and '.join(days)}"
+    options = ", ".join(f"{name}={value}" for name, value in sides[0].options.items())
+    return dry_run.Plan(
+        {"source": config.domain + (f" ({options})" if options else ""), **reads},
+        writes=dry_run.tracked(f"fsd-{config.domain}", *files, *([out] if both else [])),
+        notes=["no request was made; how long it takes depends on how many texts the source has in these days"],
+    )
+
+
+def _parts(out: Path) -> list[Path]:
+    """Files of the two sides of a benchmark, members first."""
+    return [out.with_name(f"{out.stem}.{name}.jsonl") for name in ("members", "nonmembers")]
+
+
+def _check_new(out: Path) -> None:
+    from fsd.errors import UsageError
+
+    if out.exists():
+        raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
 
 
 def specs(config: Collect) -> "list[CollectionSpec]":
@@ -155,13 +198,11 @@ def benchmark(config: Collect, sides: "list[CollectionSpec]", out: Path) -> None
     from fsd import tracking
     from fsd.collection.benchmark_card import build, markdown, write_benchmark
     from fsd.collection.engine import check, collect, log_manifest, reusable
-    from fsd.errors import UsageError
     from pipelines.common.outcome import Outcome, tracked_run
     from pipelines.common.outcome import show as show_outcome
 
-    if out.exists():
-        raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
-    parts = [out.with_name(f"{out.stem}.{name}.jsonl") for name in ("members", "nonmembers")]
+    _check_new(out)
+    parts = _parts(out)
     finished = [reusable(spec, config.limit, part) for spec, part in zip(sides, parts, strict=True)]
     for spec, part, collection in zip(sides, parts, finished, strict=True):
         if collection is None:
@@ -245,4 +286,4 @@ def _dates(sides: "list[CollectionSpec]") -> str:
 if __name__ == "__main__":
     from pipelines.common.cli import command
 
-    command(Collect, main, __doc__ or "")
+    command(Collect, main, __doc__ or "", plan=plan)

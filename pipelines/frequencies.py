@@ -10,12 +10,15 @@ Examples:
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
 from fsd.config import OptionalInt, OptionalName, Paths
 from pipelines.common.cli import command
+
+if TYPE_CHECKING:
+    from pipelines.common.dry_run import Plan
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,13 @@ class FrequencyConfig:
 def main(config: FrequencyConfig) -> None:
     """Count the tokens and save the table."""
     from fsd.data.streaming import Corpus
-    from fsd.errors import UsageError
     from fsd.models.language_model import load_tokenizer
     from fsd.progress import progress
     from fsd.scoring.token_counting import count
     from pipelines.common import outcome
     from pipelines.common.output import check_path
 
-    if config.out.suffix != ".npz":
-        raise UsageError(f"out must be a file that ends in .npz; got {config.out}")
+    _check_ending(config.out)
     corpus = Corpus(config.corpus, config.column)
     check_path(config.out, [file.url for file in corpus.files], create_folder=True)
     tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
@@ -72,10 +73,47 @@ def main(config: FrequencyConfig) -> None:
     outcome.show(found, None, lambda: print(headline, size, sep="\n"))
 
 
+def plan(config: FrequencyConfig) -> "Plan":
+    """What would be counted; the size of files on the hub is not asked for."""
+    from fsd.data.streaming import Corpus
+    from pipelines.common import dry_run
+    from pipelines.common.output import check_path
+
+    _check_ending(config.out)
+    local = [file for file in config.corpus if not str(file).startswith("hf:")]
+    corpus = Corpus(local, config.column) if local or not config.corpus else None
+    if config.out.parent.is_dir():
+        check_path(config.out, [file.url for file in corpus.files] if corpus else [])
+    size = f", {dry_run.byte_size(corpus.size)}" if corpus and len(local) == len(config.corpus) else ""
+    most = [f"{number:,} {name}" for name, number in (("documents", config.limit), ("tokens", config.tokens)) if number]
+    where = "" if dry_run.on_this_machine(config.model) else ", to be downloaded"
+    return dry_run.Plan(
+        {
+            "corpus": dry_run.files(map(str, config.corpus)) + size,
+            "at most": " and ".join(most) or "everything",
+            "tokenizer": f"{config.model}{where}",
+        },
+        writes=[str(config.out)],
+        notes=[] if len(local) == len(config.corpus) else ["files on the hub are streamed; their sizes are unknown"],
+    )
+
+
+def _check_ending(out: Path) -> None:
+    """Check the name of the table.
+
+    Raises:
+        UsageError: if it does not end in .npz.
+    """
+    from fsd.errors import UsageError
+
+    if out.suffix != ".npz":
+        raise UsageError(f"out must be a file that ends in .npz; got {out}")
+
+
 def _name(url: str) -> str:
     """Name of a corpus file in the table: the address with the commit on the hub, the bare file name on disk."""
     return url if url.startswith("hf:") else Path(url).name
 
 
 if __name__ == "__main__":
-    command(FrequencyConfig, main, __doc__ or "")
+    command(FrequencyConfig, main, __doc__ or "", plan=plan)

@@ -15,6 +15,7 @@ Examples:
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
@@ -29,6 +30,7 @@ from pipelines.common.cli import command
 if TYPE_CHECKING:
     from fsd.data.documents import Document
     from fsd.models.language_model import LanguageModel
+    from pipelines.common.dry_run import Plan
 
 TARGET, CONTEMPORARY_TWIN, TEXTS = "target", "contemporary-twin", "texts.jsonl"
 """What --hold-out writes to the folder."""
@@ -81,6 +83,35 @@ def main(config: PretrainConfig) -> None:
             summary += f"; contemporary twin: {twin}"
             (folder / TEXTS).write_text(_lines(documents), encoding="utf-8")
     outcome.show(outcome.Outcome(summary, files={"model": out}), None, lambda: print(summary))
+
+
+def plan(config: PretrainConfig) -> "Plan":
+    """What would be trained on, of one model or of the target and its contemporary twin."""
+    from fsd.models.pretraining import check_recipe
+    from pipelines.common import dry_run
+    from pipelines.common.output import check_new_folder
+
+    recipe = config.recipe
+    check_recipe(recipe)
+    check_new_folder(Path(config.out))
+    texts = read_texts(config)
+    sides = [texts.members, *([[document.text for document in texts.held_out]] if texts.held_out else [])]
+    rounds = [len(side) * recipe.exposures + len(texts.background) * recipe.passes for side in sides]
+    characters = [
+        recipe.exposures * sum(map(len, side)) + recipe.passes * sum(map(len, texts.background)) for side in sides
+    ]
+    steps = " and ".join(f"{math.ceil(count / recipe.batch_size):,}" for count in rounds)
+    held_out = {"held out": f"{len(texts.held_out):,} members, read by the contemporary twin"} if texts.held_out else {}
+    return dry_run.Plan(
+        {
+            "members": dry_run.files(config.members or ["the embedded corpus"], len(texts.members)),
+            **held_out,
+            "background": dry_run.files(config.background or ["docstrings"], len(texts.background)),
+            "training steps": f"{steps} of {recipe.batch_size} texts",
+            **dry_run.pretraining(recipe, sum(characters) / dry_run.TOKEN, config.device),
+        },
+        writes=[config.out],
+    )
 
 
 def _train(
@@ -264,4 +295,4 @@ def _write(folder: Path, model: "LanguageModel", background: Sequence[str], card
 
 
 if __name__ == "__main__":
-    command(PretrainConfig, main, __doc__ or "")
+    command(PretrainConfig, main, __doc__ or "", plan=plan)

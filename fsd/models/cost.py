@@ -87,4 +87,4 @@ def tokens(model: str, revision: str | None, texts: list[str]) -> int:
     return sum(len(ids) for ids in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
 
 
-__all__ = ["Machine", "Range", "machine", "memory", "model_size", "parameters", "seconds", "tokens"]
+__all__ = ["Machine", "ModelSize", "Range", "machine", "memory", "model_size", "parameters", "seconds", "tokens"]

@@ -11,7 +11,7 @@ from pipelines.common.cli import subcommands
 if __name__ == "__main__":
     subcommands(
         {
-            "make": (make.MakeConfig, make.main, make.__doc__ or "", None),
+            "make": (make.MakeConfig, make.main, make.__doc__ or "", make.plan),
             "test": (rank.RankConfig, rank.main, rank.__doc__ or "", rank.plan),
             "demo": (demo.DemoConfig, demo.main, demo.__doc__ or "", None),
         },

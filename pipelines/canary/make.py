@@ -19,6 +19,7 @@ from fsd.config import OptionalModel, OptionalName, OptionalPaths, Paths
 
 if TYPE_CHECKING:
     from pipelines.canary.files import Entry, Sealed
+    from pipelines.common.dry_run import Plan
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,31 @@ def main(config: MakeConfig) -> None:
     outcome.show(found, None, lambda: print(headline, *(f"• {note}" for note in notes), sep="\n"))
 
 
+def plan(config: MakeConfig) -> "Plan":
+    """What would be drawn: the same with the same seed, and nothing of it is kept."""
+    from pipelines.common import dry_run
+    from pipelines.common.output import check_new_folder
+
+    check_new_folder(Path(config.out))
+    check(config)
+    sealed, _ = draw(config, config.seed or secrets.token_hex(16))
+    copies = sum(entry.repetitions for entry in sealed.documents)
+    variants = "their own paraphrases" if config.kind == "paraphrase" else f"{config.variants:,} canaries each"
+    return dry_run.Plan(
+        {
+            "documents": dry_run.files(config.data, len(sealed.documents)),
+            "variants": f"{variants}, one of them published",
+            "published": f"{copies:,} copies",
+        },
+        writes=[config.out],
+    )
+
+
+def draw(config: MakeConfig, seed: str) -> "tuple[Sealed, dict[str, str]]":
+    """The sealed list, and what is published of each document."""
+    return (paraphrases if config.kind == "paraphrase" else random_canaries)(config, seed)
+
+
 def make(config: MakeConfig) -> "Sealed":
     """Read the documents, draw, and write the folder.
 
@@ -78,7 +104,7 @@ def make(config: MakeConfig) -> "Sealed":
     check(config)
     with new_folder(Path(config.out)) as folder:
         seed = config.seed or secrets.token_hex(16)
-        sealed, published = (paraphrases if config.kind == "paraphrase" else random_canaries)(config, seed)
+        sealed, published = draw(config, seed)
         files.write(folder, sealed, published)
     return sealed
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsd.config import AdapterConfig, ModelConfig
+from fsd.config import AdapterConfig, ModelConfig, Recipe
 
 if TYPE_CHECKING:
     from fsd.views import Detector
 
+TOKEN = 3.0
+"""Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
 Passes = Mapping[str, int]
 """Reader (base, tuned, reference) → number of texts that it reads."""
 
@@ -83,7 +85,7 @@ def _model(plan: Plan) -> list[tuple[str, str]]:
     if size is None:
         loaded = f"{name}: not on this machine, to be downloaded; its size is known after that"
         return [("model", loaded), *computes, ("time", "unknown before the download")]
-    shown = f"{name}: {cost.parameters(size):,} parameters, {_bytes(size.size)} in {size.folder}"
+    shown = f"{name}: {cost.parameters(size):,} parameters, {byte_size(size.size)} in {size.folder}"
     machine = cost.machine(plan.model)
     memory = cost.memory(size, machine, trained=bool(steps))
     rows = [("model", shown), *computes]
@@ -100,7 +102,7 @@ def _model(plan: Plan) -> list[tuple[str, str]]:
                 f"{machine.speed / 1e9:,.0f} GFLOP/s measured; rough, and without what the cache has",
             )
         )
-    return [*rows, ("memory", f"{_bytes(memory.low)} to {_bytes(memory.high)} on {machine.device}")]
+    return [*rows, ("memory", f"{byte_size(memory.low)} to {byte_size(memory.high)} on {machine.device}")]
 
 
 def passes(
@@ -152,6 +154,29 @@ def tracked(experiment: str, *others: object) -> list[str]:
     return [*(str(other) for other in others if other), f"a run of the experiment {experiment}"]
 
 
+def pretraining(recipe: Recipe, tokens: float, device: str) -> dict[str, str]:
+    """Size of a model that is pretrained from scratch, and about how long its training takes.
+
+    Args:
+        recipe: architecture of the model.
+        tokens: that are trained on, over all passes and models.
+        device: that it is trained on.
+
+    Raises:
+        UsageError: for an unknown device.
+    """
+    from fsd.models import cost
+
+    count = 12 * recipe.layers * recipe.hidden_size**2 + 2 * recipe.vocabulary * recipe.hidden_size
+    machine = cost.machine(ModelConfig(device=device))
+    time = cost.seconds(0, tokens, cost.ModelSize(Path(), 0, count), machine.speed)
+    shown = f"{_seconds(time.low)} to {_seconds(time.high)} on {machine.device}, from about {tokens:,.0f} tokens and "
+    return {
+        "model": f"about {count:,} parameters, from scratch",
+        "time": f"{shown}{machine.speed / 1e9:,.0f} GFLOP/s measured; rough",
+    }
+
+
 def on_this_machine(name: str) -> bool:
     """Whether a file or model can be read without the network."""
     from fsd.net.hub import EMBEDDED
@@ -159,7 +184,8 @@ def on_this_machine(name: str) -> bool:
     return name in EMBEDDED or Path(name).expanduser().exists()
 
 
-def _bytes(number: float) -> str:
+def byte_size(number: float) -> str:
+    """A number of bytes in a fitting unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
             return f"{number:.3g} {unit}"

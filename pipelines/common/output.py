@@ -125,6 +125,17 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
         draft.unlink(missing_ok=True)
 
 
+def check_new_folder(path: Path) -> None:
+    """Check that a folder can be made at the path without replacing anything.
+
+    Raises:
+        UsageError: if the path exists and is not an empty folder.
+    """
+    taken = any(path.iterdir()) if path.is_dir() else path.exists() or path.is_symlink()
+    if taken:
+        raise UsageError(f"out must be a folder that does not exist or is empty; got {path}")
+
+
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A draft of the folder at `path`, which takes its place when the block ends without an error.
@@ -132,9 +143,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     Raises:
         UsageError: if the path exists and is not an empty folder, or nothing can be written beside it.
     """
-    taken = any(path.iterdir()) if path.is_dir() else path.exists() or path.is_symlink()
-    if taken:
-        raise UsageError(f"out must be a folder that does not exist or is empty; got {path}")
+    check_new_folder(path)
     with contextlib.ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -53,10 +53,6 @@ def main(config: StudyConfig) -> None:
     parse_columns(config.columns)
     name, study = _study(config)
     planned = plan(name, study, config)
-    if config.plan:
-        text = described(name, study, planned)
-        outcome.show(outcome.Outcome(f"{name}: {study.place}", notes=text.splitlines()[1:]), None, lambda: print(text))
-        return
     tracking.check_store()
     experiment = f"fsd-{config.domain}"
     with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
@@ -96,7 +92,7 @@ def dry_run_plan(config: StudyConfig) -> "Plan":
     writes = dry_run.tracked(f"fsd-{config.domain}", f"a run for each of {len(cells)} cells")
     first = cells[0]
     if any(map(benchmarks.is_name, data)):
-        return dry_run.Plan(reads, first.config.model, texts=None, writes=writes)
+        return dry_run.Plan(reads, first.config.model, texts=None, writes=writes, notes=described(study, cells))
     parts = split_texts(first, trained=study.trained)
     texts = [document.text for document in (*parts.validation, *parts.test)]
     states = ("base", "tuned") if parts.unseen else ("base",)
@@ -109,7 +105,7 @@ def dry_run_plan(config: StudyConfig) -> "Plan":
         training=first.config.training if parts.unseen else None,
         rounds=len(cells),
         writes=writes,
-        notes=[f"the numbers are those of the first cell, {first.name}, times {len(cells)}"],
+        notes=[f"the numbers are those of the first cell, {first.name}, times {len(cells)}", *described(study, cells)],
     )
 
 
@@ -220,17 +216,17 @@ def show_catalogue() -> None:
     outcome.show(outcome.Outcome("studies", notes=text.splitlines()), None, lambda: print(text))
 
 
-def described(name: str, study: "Study", cells: "Sequence[Cell]") -> str:
+def described(study: "Study", cells: "Sequence[Cell]") -> list[str]:
     """One line per cell: its labels, model, texts, and the split if it is fine-tuned."""
-    lines = [f"{name}: {study.place}. {len(cells)} {'cell' if len(cells) == 1 else 'cells'}"]
+    lines = []
     for cell in cells:
         data, model = cell.config.data, cell.config.model
         parts = [f"model {model.model}", f"data {', '.join(data.data) or '(--data FILE)'}"]
         parts += [f"other {', '.join(cell.texts.other)}"] * (cell.texts.unseen_from != "own")
         parts += [f"reference model {model.reference_model}"] * bool(model.reference_model)
         parts += [f"split {data.split}, unseen {data.unseen}"] if study.trained else ["nothing is trained"]
-        lines.append(f"  {cell.name}: {'; '.join(parts)}")
-    return "\n".join(lines)
+        lines.append(f"cell {cell.name}: {'; '.join(parts)}")
+    return lines
 
 
 def catalogue() -> str:
@@ -274,9 +270,10 @@ if __name__ == "__main__":
     if sys.argv[1:2] == [LAB]:
         from pipelines.study import lab
         from pipelines.study.lab.command import LabConfig
+        from pipelines.study.lab.command import dry_run_plan as lab_plan
         from pipelines.study.lab.command import main as run_lab
 
         del sys.argv[1]
-        command(LabConfig, run_lab, lab.__doc__ or "")
+        command(LabConfig, run_lab, lab.__doc__ or "", plan=lab_plan)
     else:
         command(StudyConfig, main, __doc__ or "", plan=dry_run_plan)

@@ -35,8 +35,6 @@ class StudyConfig:
     """Name of the study; see --list."""
     list: bool = False
     """List all studies, what each needs, and whether it can run here."""
-    plan: bool = False
-    """Print the cells of the study, and run none."""
     model: tuple[str, ...] = ()
     """`embedded`, folders or hub ids; several for a study that compares models. Default: `embedded`, or the paper's
     models with --scale full."""

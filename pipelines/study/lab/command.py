@@ -11,10 +11,12 @@ from tyro.conf import arg
 
 from fsd.config import OptionalInt, OptionalPath, Recipe
 from fsd.errors import UsageError
-from pipelines.study.lab.targets import Cell, one_thread, reference_model, run_cell
+from pipelines.study.lab.targets import READ_WITH, Cell, one_thread, reference_model, run_cell
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from pipelines.common.dry_run import Plan
 
 EXPERIMENT = "fsd-lab"
 FOLDER = "lab"
@@ -105,6 +107,34 @@ def main(config: LabConfig) -> None:
         outcome.show(found, run, lambda: print(page))
 
 
+def dry_run_plan(config: LabConfig) -> "Plan":
+    """What would be pretrained: a target a cell that is not finished yet, after the model that all of them continue."""
+    from pipelines.common import dry_run
+    from pipelines.common.output import check_table_path
+
+    if config.small:
+        config = shrunk(config)
+    check(config)
+    if config.out:
+        check_table_path(Path(config.out), config.corpora)
+    cells = plan(config)
+    missing = [cell for cell in cells if not cell.file.exists()]
+    first, background = cells[0], sum(map(len, cells[0].background))
+    shared = background * first.recipe.passes if missing else 0
+    beside = background * min(1.0, READ_WITH / len(first.background))
+    own = sum(beside + cell.exposures * sum(map(len, cell.members)) for cell in missing)
+    return dry_run.Plan(
+        {
+            "corpora": ", ".join(config.corpora),
+            "cells": f"{len(cells):,}, of which {len(cells) - len(missing):,} are finished",
+            "background": f"{len(first.background):,} paragraphs",
+            **dry_run.pretraining(first.recipe, (shared + own) / dry_run.TOKEN, "cpu"),
+        },
+        writes=dry_run.tracked(EXPERIMENT, config.out, str(first.folder)),
+        notes=["the time is that of pretraining; that of adapters and scores is added to it"],
+    )
+
+
 def shrunk(config: LabConfig) -> LabConfig:
     """The settings of `--small`; corpora, cache and files stay as given."""
     return replace(
@@ -150,7 +180,6 @@ def plan(config: LabConfig) -> list[Cell]:
     from pipelines.study.lab import corpora
 
     folder = (Path(config.cache).expanduser() if config.cache else default_folder()) / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
     loaded = [corpora.load(name, config.columns) for name in config.corpora]
     packages = SMALL_PACKAGES if config.small else docstrings.PACKAGES
     background = docstrings.docstring_paragraphs(packages=packages, limit=config.paragraphs, seed=0)
@@ -180,6 +209,8 @@ def computed(cells: Sequence[Cell], workers: int) -> Iterator[Cell]:
     from fsd.progress import progress
 
     missing = [cell for cell in cells if not cell.file.exists()]
+    for folder in {cell.folder for cell in missing}:
+        folder.mkdir(parents=True, exist_ok=True)
     with progress(len(cells), "lab", "cell") as bar:
         for cell in cells:
             if cell not in missing:

@@ -20,6 +20,7 @@ def plan(tmp_path, make_rows, prose, tiny, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = make_rows(60, seed=0)
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "book.jsonl").write_text(json.dumps({"text": prose(2, 400)}) + "\n")
     (tmp_path / "book.txt").write_text(prose(1, 400))
     monkeypatch.setattr(tracking.store, "open_store", lambda: pytest.fail("the store was opened"))
     monkeypatch.setattr("fsd.models.language_model.load", lambda *_, **__: pytest.fail("a model was loaded"))
@@ -68,6 +69,32 @@ def test_other_commands(module, arguments, passes, plan):
 
     assert passes in rows["forward passes"]
     assert "parameters" in rows["model"]
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "row", "value"),
+    [
+        ("collect", "--domain arxiv --limit 50 --after 2024-01-01", "non-members", "up to 50 texts, after 2024-01-01"),
+        ("collect", "--domain arxiv --limit 50 --after 2024-01-01 --before 2023-01-01", "members", "before 2023-01-01"),
+        (
+            "pretrain",
+            "--members data.jsonl --background book.jsonl --out m --passes 2",
+            "training steps",
+            "4 of 16 texts",
+        ),
+        ("pretrain", "--members data.jsonl --background book.jsonl --out m", "time", "GFLOP/s measured"),
+        ("frequencies", "--corpus data.jsonl --out t.npz --limit 9", "at most", "9 documents"),
+        ("frequencies", "--corpus data.jsonl hf://datasets/a/b/c.jsonl --out t.npz", "corpus", "c.jsonl"),
+        (
+            "canary",
+            "make --data data.jsonl --out c --kind digits --variants 20 --alpha .05",
+            "documents",
+            "60 texts in data.jsonl",
+        ),
+    ],
+)
+def test_commands_without_a_model_to_load(module, arguments, row, value, plan):
+    assert value in plan(module, *arguments.split())[row]
 
 
 def test_what_would_be_downloaded_is_named(plan):

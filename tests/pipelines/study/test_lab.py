@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -67,6 +68,15 @@ def auc(table: pd.DataFrame, contrast: str, exposures: int, detector: str = "los
         "contrast == @contrast and exposures == @exposures and detector == @detector and state == @state"
     )
     return float(chosen["auc"].item())
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_dry_run_counts_the_cells_and_makes_nothing(lab: LabConfig, tmp_path: Path) -> None:
+    plan = command.dry_run_plan(replace(lab, cache=str(tmp_path / "cache"), out=None))
+
+    assert plan.reads["cells"] == "2, of which 0 are finished"
+    assert "GFLOP/s measured" in plan.reads["time"]
+    assert not (tmp_path / "cache").exists()
 
 
 def test_membership_shows_where_members_were_read(measured: pd.DataFrame) -> None:

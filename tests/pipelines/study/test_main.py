@@ -16,7 +16,7 @@ from fsd.evaluation import metrics
 from fsd.models.language_model import load_tokenizer
 from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
 from pipelines.study import cells, spec
-from pipelines.study.__main__ import main
+from pipelines.study.__main__ import dry_run_plan, main
 from pipelines.study.grid import StudyConfig
 from pipelines.study.model_pool import ModelPool
 
@@ -223,14 +223,12 @@ def test_reference_and_neighbour_have_rows_where_their_models_are_given(here, ti
     assert set(rows[0]) - set(rows[1]) == {"reference", "neighbour"}
 
 
-def test_the_plan_is_printed_and_nothing_is_run(here, ran, capsys):
-    main(StudyConfig("fsd-t1", scale="full", split="paper", plan=True))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "fsd-t1: FSD, Table 1. 10 cells"
-    assert lines[1] == (
-        "  wikimia, EleutherAI/gpt-j-6b: model EleutherAI/gpt-j-6b; data wikimia; split paper, unseen 0.3"
+def test_a_dry_run_names_the_cells_and_runs_none(here, ran):
+    plan = dry_run_plan(StudyConfig("fsd-t1", scale="full", split="paper"))
+    assert plan.notes[0] == (
+        "cell wikimia, EleutherAI/gpt-j-6b: model EleutherAI/gpt-j-6b; data wikimia; split paper, unseen 0.3"
     )
-    assert (len(lines), ran, parents()) == (11, [], [])
+    assert (len(plan.notes), ran, parents()) == (10, [], [])
 
 
 @pytest.fixture
