@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fsd import tracking
 from fsd.config import TuneConfig
 from fsd.evaluation.results import Results
 from fsd.reporting import console, figures
@@ -39,6 +40,21 @@ def track(run: Run, result: TuningResult, gains: Sequence[Gain], study: str) -> 
         run.log_bytes(name, picture)
     run.log_text(SETTINGS, settings_json(result.winners, study))
     run.log_metrics(comparison.metrics(gains))
+    for gain in gains:
+        label = gain.winner.label
+        if label in result.trials:  # the trials of an adapter are nested runs themselves
+            _track_study(run, gain, result.trials[label], f"fsd-{result.job.data.domain}", f"{study}/{label}")
+
+
+def _track_study(parent: Run, gain: Gain, trials: Sequence[TrialRecord], experiment: str, study: str) -> None:
+    """A nested run for the study of a detector's score, with the winner's settings and numbers of the same names."""
+    label, settings = gain.winner.label, gain.winner.settings
+    row = comparison.frame([gain]).iloc[0]
+    numbers = {name.replace("tuning_", "tuning/", 1): row[column] for column, name in comparison.METRICS.items()}
+    tags = {"study": study, "kind": "study"}
+    with tracking.run(experiment, f"tune {label}", params=settings, tags=tags, parent=parent) as run:
+        run.log_metrics({**numbers, "tuning/trials": len(trials)})
+        run.log_table("trials.csv", trials_frame({label: trials}))
 
 
 def show(results: Results, gains: Sequence[Gain], notes: Sequence[str], objective: str) -> None:

@@ -17,6 +17,9 @@ from pipelines.score import main as score
 from pipelines.tune.__main__ import main
 from pipelines.tune.job import digest, tuning_data
 
+TASKS = ("min_k.base", "min_k.fsd", "min_k_deviation.fsd")
+"""Detectors and scores that are tuned."""
+
 
 @pytest.fixture
 def job(tiny, tmp_path, monkeypatch, make_rows):
@@ -46,7 +49,9 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     assert "more on validation than on the test texts" in said
 
     client = MlflowClient(f"sqlite:///{Path.cwd()}/mlruns/mlflow.db")  # MLflow keeps relative ones open
-    (run,) = client.search_runs(["1"])
+    run, *others = sorted(client.search_runs(["1"]), key=lambda run: "mlflow.parentRunId" in run.data.tags)
+    assert {other.info.run_name for other in others} == {f"tune {task}" for task in TASKS}
+    assert {other.data.tags["mlflow.parentRunId"] for other in others} == {run.info.run_id}
     names = {a.path for a in client.list_artifacts(run.info.run_id)}
     expected = {
         "trials.parquet",
@@ -60,11 +65,16 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     assert expected | {"curve_min_k.png", "curve_min_k_deviation.png", "report.html"} <= names
     folder = Path(client.download_artifacts(run.info.run_id, "", "got"))
     trials = pd.read_csv(folder / "trials.csv")
-    assert trials.groupby("study").size().to_dict() == {"min_k.base": 20, "min_k.fsd": 20, "min_k_deviation.fsd": 20}
+    assert trials.groupby("study").size().to_dict() == dict.fromkeys(TASKS, 20)
 
     settings = json.loads((folder / "settings.json").read_text())["detectors"]
     table = pd.read_csv(folder / "tuning.csv").set_index("task")
     assert json.loads(table.loc["min_k.fsd", "tuned"]) == settings["min_k"]["fsd"]
+    for other in others:
+        row = table.loc[other.info.run_name.removeprefix("tune ")]
+        assert other.data.params == {name: str(value) for name, value in json.loads(row["tuned"]).items()}
+        assert other.data.metrics["tuning/test_gain"] == pytest.approx(row["test_gain"])
+        assert other.data.metrics["tuning/trials"] == 20
     best = trials[trials.study == "min_k.fsd"].value.max()
     assert table.loc["min_k.fsd", "validation_tuned"] == pytest.approx(best)
     gap = table.loc["min_k.fsd", "validation_tuned"] - table.loc["min_k.fsd", "test_tuned"]
