@@ -806,7 +806,7 @@ fsd-t6 --colour red → Unrecognized options: --colour, red
 --corpus {text_null.parquet} → corpus must hold at least one token; text_null.parquet
 --corpus {text_list.parquet} → column 'text' must hold text; text_list.parquet holds list
 --corpus {no_rows.parquet} → corpus must hold at least one token; no_rows.parquet
---dry-run → dry-run must be left out with frequencies, which has none
+--out t.csv --dry-run → out must be a file that ends in .npz
 """,
     "canary make": r"""
 --alpha 0 → alpha must be between 0 and 1; got 0

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from functools import partial
 from hashlib import sha256
 
@@ -262,3 +263,12 @@ def test_a_run_without_a_store_does_not_begin(server):
     server.dead = True
     with pytest.raises(StorageError), tracking.run("fsd-x", "a"):
         pytest.fail("the block was entered")
+
+
+def test_the_load_of_the_machine_is_recorded_on_request(here, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "true")
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.1")
+    with tracking.run("fsd-x", "a"):
+        time.sleep(0.5)
+
+    assert tracking.find_runs("fsd-x")[0].metrics["system/system_memory_usage_percentage"] > 0
