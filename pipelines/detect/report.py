@@ -308,9 +308,10 @@ def _method(verdicts: Verdicts, classifier: MembershipClassifier) -> list[str]:
         f"if its p-value is at most {verdicts.fpr:g}; otherwise its membership is “not shown”, which does not mean "
         "that it was not in the training data.",
         "A text that differs from the comparison texts in language, length or subject gets no verdict, because the "
-        "error rate does not apply to it; nor does a text on which the model was fine-tuned. If the texts together "
-        "differ from the comparison texts, as a classifier that uses only their words shows, none of them gets a "
-        "verdict.",
+        "error rate does not apply to it"
+        + ("" if calibration.state == AUDITED else "; nor does a text on which the model was fine-tuned")
+        + ". If the texts together differ from the comparison texts, as a classifier that uses only their words shows, "
+        "none of them gets a verdict.",
         f"Among many texts, some are called members by chance. The texts marked as selected are chosen such that, on "
         f"average, at most {verdicts.fdr:.0%} of them were not in the training data.",
     ]
@@ -347,7 +348,7 @@ def _texts(verdicts: Verdicts) -> html.Table:
         + (f" {rest:,} more are in the file of verdicts." if rest else ""),
         head=["From", "Beginning of the text", "Score", "p", "Verdict", f"FDR {verdicts.fdr:.0%}"],
         rows=rows,
-        left=(0, 1, 4, 5),
+        left=(0, 1, 4),
         marked=[at for at, row in enumerate(rows) if row[4] == MEMBER],
     )
 
