@@ -1,7 +1,8 @@
 """Was a whole data set in the training data? Four tests, one p-value each, corrected for their number.
 
 `python -m pipelines.contamination FILE --model MODEL --known FILE` tests whether the model prefers the file's order to
-random ones, and compares the file with texts known to be non-members, of the same source, time and kind.
+random ones, and compares the file with texts known to be non-members, of the same source, time and kind. Through an API
+(--model api:NAME) all but the test that fine-tunes the model.
 
 Examples:
     fsd contamination questions.jsonl --model ./my-model --known others.jsonl
@@ -9,15 +10,18 @@ Examples:
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import AdapterConfig, DetectorConfig, ModelConfig, OptionalPaths, flags
+from fsd.config import AdapterConfig, APIConfig, DetectorConfig, ModelConfig, OptionalPath, OptionalPaths, flags
 from pipelines.common.cli import command
 
 if TYPE_CHECKING:
     from fsd.evaluation.intervals import Estimate
+    from fsd.models.language_model import LanguageModel
+    from fsd.token_stats import Scorer
     from fsd.tracking import Run
     from pipelines.common.dry_run import Plan
     from pipelines.contamination.outcomes import Outcome
@@ -34,6 +38,7 @@ class ContaminationConfig:
     known: OptionalPaths = ()
     """Texts known to be non-members, of the same source, time and kind; without them only the order is tested."""
     model: ModelConfig = field(default_factory=ModelConfig)
+    api: APIConfig = field(default_factory=APIConfig)
     training: AdapterConfig = field(default_factory=lambda: AdapterConfig(epochs=1))
     detection: DetectorConfig = field(default_factory=DetectorConfig)
     columns: str = ""
@@ -46,6 +51,8 @@ class ContaminationConfig:
     """Sets of known non-members among which the data set is ranked; the smallest p-value is 1 / (sets + 1)."""
     level: float = 0.05
     """Significance level of the conclusion."""
+    answers: OptionalPath = None
+    """File that keeps the answers of an API, so that an interrupted job goes on. Default: FILE.answers."""
     domain: str = "contamination"
     """Part of the experiment's name, fsd-<domain>."""
     seed: int = 42
@@ -59,8 +66,6 @@ def main(config: ContaminationConfig) -> None:
     from fsd.data.readers import parse_columns, read_files
     from fsd.errors import UsageError
     from fsd.evidence.dataset_tests import equal_sets
-    from fsd.models import language_model
-    from fsd.scoring.scorers import build_scorers
     from pipelines.common import outcome
     from pipelines.common.detection import cheap, load_detectors
     from pipelines.common.report import run_name
@@ -80,8 +85,9 @@ def main(config: ContaminationConfig) -> None:
         equal_sets(len(independent[0]), len(independent[1]), config.sets)
     detectors = [d for d in cheap(load_detectors(config.detection)) if not d.paired]
     tracking.check_store()
-    model = language_model.load(config.model)
-    scorers = {name: scorer for name, scorer in build_scorers(model, config.model).items() if name != "tuned"}
+    model, scorers = build_scorers(config)
+    if known:
+        tests.check_detectors(detectors, [d.text for d in suspect], scorers, strict=config.detection.detectors != "all")
     tags = {"task": "contamination", "model": config.model.model}
     name = run_name(config.model.model, config.files, "contamination")
     with outcome.tracked_run(config, f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
@@ -92,18 +98,16 @@ def main(config: ContaminationConfig) -> None:
         blind = None
         if known:
             inference, blind = tests.inference_test(suspect, known, detectors, scorers, seed=config.seed)
-            outcomes += [
-                inference,
-                *tests.rank_tests(
-                    *independent,
-                    model,
-                    scorers["base"],
-                    sets=config.sets,
-                    shots=config.detection.shots,
-                    training=config.training,
-                    seed=config.seed,
-                ),
-            ]
+            ranks = tests.withheld(inference.reason) or tests.rank_tests(
+                *independent,
+                model,
+                scorers["base"],
+                sets=config.sets,
+                shots=config.detection.shots,
+                training=config.training,
+                seed=config.seed,
+            )
+            outcomes += [inference, *ranks]
         run.log_metrics({f"contamination_p/{o.name}": o.p for o in outcomes if o.p is not None})
         if blind:
             run.log_metrics({"audit/blind_auc": blind.value})
@@ -111,6 +115,25 @@ def main(config: ContaminationConfig) -> None:
         notes = conclusions(outcomes, blind, config)
         found = outcome.Outcome(notes[0], {"results": tests.frame(outcomes)}, notes, report=outcome.REPORT)
         outcome.show(found, run, lambda: show(outcomes, notes))
+
+
+def build_scorers(config: ContaminationConfig) -> "tuple[LanguageModel | None, dict[str, Scorer]]":
+    """The local model and its scorers without an adapter, or None and the scorers of an API whose answers are kept.
+
+    Raises:
+        UsageError: if the model cannot be loaded, or an API's settings are invalid.
+    """
+    from fsd.models import language_model
+    from fsd.scoring import scorers
+    from fsd.scoring.api.scorer import API, api_scorers
+    from fsd.scoring.cache import SQLiteStore
+
+    if config.model.model.startswith(API):
+        path = Path(config.answers or f"{config.files[0].rstrip('/')}.answers")
+        return None, api_scorers(config.model, config.api, SQLiteStore(path, limit=None, required=True))
+    model = language_model.load(config.model)
+    built = scorers.build_scorers(model, config.model)
+    return model, {name: scorer for name, scorer in built.items() if name != "tuned"}
 
 
 def plan(config: ContaminationConfig) -> "Plan":

@@ -8,6 +8,7 @@ import pandas as pd
 from fsd.config import AdapterConfig
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
+from fsd.errors import UsageError
 from fsd.evaluation.audit import blind
 from fsd.evaluation.dataset_inference import dataset_verdict
 from fsd.evaluation.intervals import Estimate, holm
@@ -60,6 +61,27 @@ def one_per_family(documents: Sequence[Document]) -> list[str]:
     for family, document in zip(families(documents), documents, strict=True):
         first.setdefault(family, document.text)
     return list(first.values())
+
+
+def check_detectors(
+    detectors: Sequence[Detector], texts: Sequence[str], scorers: Mapping[str, Scorer], *, strict: bool
+) -> None:
+    """Check that a detector can be computed, and each of them if they were named.
+
+    Raises:
+        UsageError: if not, before any text is scored.
+    """
+    computable, left_out = usable(detectors, texts, scorers, ViewInputs())
+    if left_out and (strict or not computable):
+        name, reason = next(iter(left_out.items()))
+        raise UsageError(f"detector {name} cannot be used in dataset inference: {reason}")
+    if not computable:
+        raise UsageError("dataset inference must have a detector with a base score; got none")
+
+
+def withheld(reason: str) -> list[Outcome]:
+    """The rank tests without p-values, if dataset inference has none; they rest on the same comparison."""
+    return [Outcome(name, "–", "–", None, reason) for name in (CODEC, KERNEL)] if reason else []
 
 
 def order_test(texts: Sequence[str], scorer: Scorer, *, shard: int, orders: int, seed: int) -> Outcome:

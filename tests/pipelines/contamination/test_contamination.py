@@ -1,11 +1,17 @@
 """The command on a tiny model, and on the embedded one, whose members are known."""
 
+import itertools
 import json
+import random
+import re
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
+from fsd.config import AdapterConfig, APIConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
 from pipelines.contamination.__main__ import ContaminationConfig, main
@@ -88,6 +94,87 @@ def test_what_cannot_be_is_refused_before_the_model_is_loaded(
     for change, message in cases:
         with pytest.raises(UsageError, match=message):
             main(configured(tiny, **change))
+
+
+@pytest.fixture
+def completions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], str]]:
+    """Starts a completions API whose tokens are words, with or without log-probabilities; gives its address."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    servers = []
+
+    def start(gives: bool) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_error(404)
+
+            def do_POST(self) -> None:
+                prompt = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["prompt"]
+                words = [*re.findall(r"\S+\s*", prompt), "!"]
+                offsets = [0, *itertools.accumulate(map(len, words))][:-1]
+                logp = [None, *(-len(word) / 3 for word in words[1:])]
+                given = {"tokens": words, "token_logprobs": logp, "text_offset": offsets, "top_logprobs": None}
+                choice = {"index": 0, "text": "".join(words), "logprobs": given if gives else None}
+                body = json.dumps({"object": "text_completion", "choices": [choice]}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}/v1"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(
+    files: Path, tiny: Path, completions: Callable[[bool], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fsd.tracking import find_runs
+
+    api = {"model": ModelConfig(model="api:x"), "api": APIConfig(base_url=completions(True))}
+    main(configured(tiny, **api))
+
+    (run,) = find_runs("fsd-contamination")
+    assert {f"contamination_p/{name}" for name in ("exchangeability", "dataset inference", "CoDeC")} <= set(run.metrics)
+    assert "contamination_p/kernel divergence" not in run.metrics
+    reason = "kernel divergence has no p-value: it fine-tunes the model, which an API does not allow"
+    assert reason in " ".join(capsys.readouterr().out.split())
+    assert (files / "set.jsonl.answers").exists()
+    with pytest.raises(UsageError, match="surp cannot be used in dataset inference: the API does not give"):
+        main(configured(tiny, **api, detection=DetectorConfig(detectors="loss,surp")))
+
+
+def test_an_api_must_give_the_log_probabilities_of_prompts(
+    files: Path, tiny: Path, completions: Callable[[bool], str]
+) -> None:
+    api = APIConfig(base_url=completions(False))
+    with pytest.raises(UsageError, match="log-probabilities"):
+        main(configured(tiny, model=ModelConfig(model="api:x"), api=api, known=()))
+    with pytest.raises(UsageError, match="must come with --base-url"):
+        main(configured(tiny, model=ModelConfig(model="api:x"), known=()))
+
+
+def test_sets_of_unequal_kind_get_no_p_value_but_that_of_the_order(
+    files: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fsd.tracking import find_runs
+
+    rng = random.Random(0)
+    kitchen = ["butter", "flour", "sugar", "whisk", "golden", "fold", "eggs", "warm", "milk", "salt", "lemon"]
+    write(files / "known.jsonl", [" ".join(rng.choices(kitchen, k=80)) for _ in range(20)])
+    main(configured(tiny, detection=DetectorConfig(detectors="loss")))
+
+    (run,) = find_runs("fsd-contamination")
+    assert {name for name in run.metrics if name.startswith("contamination_p/")} == {"contamination_p/exchangeability"}
+    assert "CoDeC has no p-value: a classifier that never sees" in " ".join(capsys.readouterr().out.split())
 
 
 def test_correction_leaves_out_tests_without_a_p_value() -> None:
