@@ -304,7 +304,7 @@ def strips(values: Mapping[str, FloatArray], *, name: str, lowest: float = -12.0
     image = axis.imshow(grid, aspect="auto", cmap="cividis", vmin=lowest, vmax=0, extent=(0, 100, len(values), 0))
     axis.set_yticks([at + 0.5 for at in range(len(values))], [shortened(series) for series in values], fontsize=9)
     axis.set_xlabel("place in the work, %", fontsize=9)
-    figure.colorbar(image, ax=axis, label=name)
+    figure.colorbar(image, ax=axis, label=name, extend="min")
     return figure
 
 

@@ -78,7 +78,7 @@ def conclusions(extraction: Extraction, model: str) -> list[str]:
     if controls:
         control = coverage(controls, level)
         against = ratio(share, control)
-        times = f"; ratio {_times(against)}"
+        times = "" if math.isnan(against.value) else f"; ratio {_times(against)}"  # neither has an extractable passage
         if share.low > control.high:
             lines.append(
                 f"{start}, against {_share(control)} of the control{times}: more than can be guessed from texts of "

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from fsd.config import APIConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
+from fsd.evidence.extraction import Work
 from pipelines.extract import report, works
 from pipelines.extract.__main__ import ExtractConfig, main
 
@@ -117,3 +119,13 @@ def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
 def test_numbers_in_words() -> None:
     assert [report.probability(x) for x in (-0.1, -5.0, -90.0, float("-inf"))] == ["90 %", "0.67 %", "10^-39", "0"]
     assert [report.asked(x) for x in (3, 12_345, 10**9, float("inf"))] == ["3", "12,345", "10^9", "never"]
+
+
+def test_no_ratio_is_given_where_nothing_is_extractable() -> None:
+    tokens = np.arange(100)
+    work = Work("book.txt", tokens, np.array([0]), np.array([-90.0]), 50, 50)
+
+    (first, *_) = report.conclusions(works.Extraction("plain", work, [work]), "the model")
+
+    assert "ratio" not in first
+    assert "of the control: not distinguishable" in first
