@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 ORDER = (
-    ("combined.fsd", "it uses the fine-tuned model and a reference model, token by token"),
+    ("combined.fsd", "it uses the base model, the fine-tuned one and a reference model"),
     ("min_k_reference.base", "it compares each token with a reference model; fine-tuning would add to it"),
     ("min_k_pp.base", "no reference model with the same tokenizer is given, which would tell more (--reference-model)"),
     ("min_k.base", "neither a reference model nor the whole distribution of the next token is given"),

@@ -23,6 +23,6 @@ def test_the_best_score_that_was_computed_is_advised(scores: list[str], advised:
 
 def test_it_is_one_line() -> None:
     assert str(advise(["combined.fsd"])) == (
-        "advice without labels: trust combined FSD: it uses the fine-tuned model and a reference model, token by token"
+        "advice without labels: trust combined FSD: it uses the base model, the fine-tuned one and a reference model"
     )
     assert advise(["zlib.base"]) is None
