@@ -1,6 +1,8 @@
 """What every test needs: two cores shared without spinning, no network, no tracking outside a temporary folder."""
 
 import atexit
+import contextlib
+import functools
 import os
 import random
 import shutil
@@ -44,6 +46,29 @@ ROOT = Path(__file__).parents[1]
 def root() -> Path:
     """The root of the checkout."""
     return ROOT
+
+
+@pytest.fixture(scope="session", autouse=True)
+def new_stores_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """MLflow takes two seconds to create the tables of a store, and hundreds of tests begin with a new one."""
+    from fsd.tracking import store
+
+    folder = tmp_path_factory.mktemp("store")
+    create = store._create
+
+    @functools.wraps(create)
+    def copied(database: Path) -> None:
+        template = folder / "mlruns" / database.name
+        if not template.exists():
+            with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(store, "_create", create)
+                patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+                store.open_store()
+        shutil.copy(template, database)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_create", copied)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import re
 import runpy
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -216,15 +217,25 @@ def shortened(config: Any) -> Any:
     return config
 
 
+@pytest.fixture(scope="session")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tracked run and the adapter that --adapter models:/... and --settings-from refer to."""
+    from pipelines.fsd import main
+
+    folder = tmp_path_factory.mktemp("first_run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("fsd.evaluation.text_classifiers.REPEATS", 1)
+        main(shortened(FSDConfig()))
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", sorted({command.page for command in PIPELINES if runs_offline(command)}))
-def test_the_commands_of_a_page_run(page, stand_ins, tmp_path, monkeypatch) -> None:
+def test_the_commands_of_a_page_run(page, stand_ins, first_run, tmp_path, monkeypatch) -> None:
+    shutil.copytree(first_run, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    first = replace(FSDConfig(), placebo="none")
-    from pipelines.fsd import main as run
-
-    run(shortened(first))  # what --adapter models:/... and --settings-from refer to
     for command in [c for c in PIPELINES if c.page == page and runs_offline(c)]:
         with monkeypatch.context() as patch:
             config, main = parse(prepared(command, stand_ins), patch)

@@ -10,6 +10,7 @@ import pytest
 
 from fsd import tracking
 from fsd.errors import UsageError
+from fsd.tracking import store
 from fsd.tracking.store import load_mlflow
 
 
@@ -66,6 +67,7 @@ def test_an_interrupted_creation_leaves_nothing_behind(bare, monkeypatch):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
+        patch.setattr(store, "_create", store._create.__wrapped__)
         patch.setattr(load_mlflow(), "MlflowClient", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             tracking.open_store()
