@@ -31,9 +31,9 @@ OPERATORS = {"&", "&&", "|", ";", ">"}
 
 
 @pytest.fixture(autouse=True)
-def one_division_into_folds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The audit's blind classifier takes a third of its time; its own tests are elsewhere."""
-    monkeypatch.setattr("fsd.evaluation.text_classifiers.REPEATS", 1)
+def light_runs(lighter: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages' commands go without what is tested elsewhere."""
+    lighter(monkeypatch)
 
 
 class Command(NamedTuple):
@@ -218,14 +218,14 @@ def shortened(config: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
-def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first_run(lighter: Callable[[pytest.MonkeyPatch], None], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the tracked run and the adapter that --adapter models:/... and --settings-from refer to."""
     from pipelines.fsd import main
 
     folder = tmp_path_factory.mktemp("first_run")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("fsd.evaluation.text_classifiers.REPEATS", 1)
+        lighter(patch)
         main(shortened(FSDConfig()))
     return folder
 

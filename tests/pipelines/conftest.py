@@ -56,9 +56,9 @@ def tables_fit() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def one_division_into_folds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The audit's blind classifier takes a third of its time; its own tests are elsewhere."""
-    monkeypatch.setattr("fsd.evaluation.text_classifiers.REPEATS", 1)
+def light_runs(lighter: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run in these tests, but those of session fixtures, goes without what is tested elsewhere."""
+    lighter(monkeypatch)
 
 
 @pytest.fixture(scope="session")

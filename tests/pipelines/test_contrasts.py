@@ -42,7 +42,11 @@ def write_periods(path: Path, rows: list[dict[str, Any]]) -> None:
 
 @pytest.fixture(scope="module")
 def finished(
-    tiny: Path, other: Path, make_rows: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+    tiny: Path,
+    other: Path,
+    make_rows: Callable[..., Any],
+    lighter: Callable[[pytest.MonkeyPatch], None],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Finished]:
     folder = tmp_path_factory.mktemp("contrasts")
     rows = make_rows(120, seed=4)
@@ -56,7 +60,7 @@ def finished(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("fsd.evaluation.text_classifiers.REPEATS", 1)
+        lighter(patch)
         with redirect_stdout(StringIO()) as printed:
             main(config)
         (run,) = tracking.find_runs("fsd-arxiv", {})
