@@ -85,10 +85,10 @@ def _gain_lines(table: pd.DataFrame) -> Iterator[str]:
     yield "| corpus | contrast | exposures | best single score | its lead over it | Holm p |"
     yield "|---|---|---:|---|---|---:|"
     titles = {contrast.name: contrast.title for contrast in CONTRASTS}
-    for row in table.itertuples():
-        lead = f"{row.gain:+.3f} [{row.low:+.3f}, {row.high:+.3f}]"
+    for row, several in zip(table.itertuples(), table["p_holm"].notna(), strict=True):  # one seed has no interval
+        lead = f"{row.gain:+.3f}" + (f" [{row.low:+.3f}, {row.high:+.3f}]" if several else "")
         where = f"| {row.corpus} | {titles[str(row.contrast)]} | {row.exposures}"
-        yield f"{where} | `{row.best}` | {lead} | {row.p_holm:.3g} |"
+        yield f"{where} | `{row.best}` | {lead} | {f'{row.p_holm:.3g}' if several else '–'} |"
 
 
 def _regret_lines(table: pd.DataFrame) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The laboratory: what a cell holds, that it is resumed, and what it refuses."""
 
-import json
-import tempfile
+import contextlib
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +11,11 @@ import pandas as pd
 import pytest
 
 from fsd import tracking
-from fsd.config import Recipe
 from fsd.data import docstrings
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 from pipelines.study.lab import command, comparison, corpora, seeds
 from pipelines.study.lab.command import LabConfig, main
-
-TINY = Recipe(hidden_size=64, layers=2, heads=2, vocabulary=400, context=64, passes=1, learning_rate=1e-2)
 
 
 def sentences(words: str, count: int, seed: int) -> list[str]:
@@ -28,39 +25,31 @@ def sentences(words: str, count: int, seed: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> LabConfig:
+    """One corpus and one seed of `--small`."""
     folder = tmp_path_factory.mktemp("lab")
-    older = sentences("river stone lamp paper quiet seven market glass winter copper", 40, seed=1)
-    newer = sentences("orange valley thread signal window meadow silver engine candle bridge", 40, seed=2)
-    rows = [{"text": text, "label": 1} for text in older] + [{"text": text, "label": 0} for text in newer]
-    file = folder / "words.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return LabConfig(
-        corpora=(str(file),),
-        exposures=(0, 100),
+        corpora=("wikipedia",),
+        small=True,
         seeds=1,
-        size="tiny",
-        paragraphs=100,
         workers=1,
         cache=str(folder / "cache"),
         out=str(folder / "results.parquet"),
     )
 
 
-@pytest.fixture(scope="module")
-def fast() -> Iterator[None]:
-    """A recipe that takes seconds, a background that no package must be read for, and a store of its own."""
-    paragraphs = sentences("plain words that no corpus of these tests has in common with any other", 100, seed=3)
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setitem(command.SIZES, "tiny", TINY)
-        patch.setattr(docstrings, "docstring_paragraphs", lambda **_: paragraphs)
-        patch.chdir(folder)
+@pytest.fixture(scope="module", autouse=True)
+def background() -> Iterator[None]:
+    """Docstrings of installed packages, collected once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(docstrings, "docstring_paragraphs", functools.cache(docstrings.docstring_paragraphs))
         yield
 
 
 @pytest.fixture(scope="module")
-def measured(lab: LabConfig, fast: None) -> pd.DataFrame:
-    main(lab)
-    return pd.read_parquet(str(lab.out))
+def measured(lab: LabConfig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[pd.DataFrame]:
+    with contextlib.chdir(tmp_path_factory.mktemp("store")):
+        main(lab)
+        yield pd.read_parquet(str(lab.out))
 
 
 def auc(table: pd.DataFrame, contrast: str, exposures: int, detector: str = "loss", state: str = "base") -> float:
@@ -70,7 +59,6 @@ def auc(table: pd.DataFrame, contrast: str, exposures: int, detector: str = "los
     return float(chosen["auc"].item())
 
 
-@pytest.mark.usefixtures("fast")
 def test_a_dry_run_counts_the_cells_and_makes_nothing(lab: LabConfig, tmp_path: Path) -> None:
     plan = command.dry_run_plan(replace(lab, cache=str(tmp_path / "cache"), out=None))
 
@@ -80,8 +68,8 @@ def test_a_dry_run_counts_the_cells_and_makes_nothing(lab: LabConfig, tmp_path: 
 
 
 def test_membership_shows_where_members_were_read(measured: pd.DataFrame) -> None:
-    assert auc(measured, "members_vs_contemporaries", 100) > 0.75
-    assert auc(measured, "members_vs_contemporaries", 100, "combined", "fsd") > 0.85
+    assert auc(measured, "members_vs_contemporaries", 4) > 0.7
+    assert auc(measured, "members_vs_contemporaries", 4, "combined", "fsd") > 0.8
     assert 0.2 < auc(measured, "members_vs_contemporaries", 0) < 0.8
     assert set(measured["contrast"]) == {
         "members_vs_later",
@@ -99,7 +87,8 @@ def test_a_finished_laboratory_is_read_again(
     main(replace(lab, out=None))
 
     page = capsys.readouterr().out
-    assert "### words, tiny parameters" in page
+    assert "### wikipedia, tiny parameters" in page
+    assert "nan" not in page  # one seed has no interval
     runs = tracking.find_runs("fsd-lab", {"study": "lab", "kind": "cell"})
     assert len({run.tags["cell"] for run in runs}) == 2
     assert runs[0].metrics["auc_members_vs_contemporaries/loss.base"] == pytest.approx(
@@ -196,7 +185,7 @@ def test_code_has_no_docstrings() -> None:
 )
 def test_an_impossible_grid_is_refused(lab: LabConfig, changes: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        main(replace(lab, **changes))  # type: ignore[arg-type]
+        main(replace(lab, small=False, **changes))  # type: ignore[arg-type]
     assert str(error.value) == message
 
 
