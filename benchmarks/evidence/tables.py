@@ -27,6 +27,11 @@ def few(p: Sequence[float], alpha: float = ALPHA, groups: Sequence[Any] | None =
     return observed_rate(np.array(p) <= alpha + 1e-9, groups)
 
 
+def median(p: Sequence[float]) -> str:
+    value = float(np.median(p))
+    return f"{value:.3f}" if value >= 0.0005 else "< 0.001"
+
+
 def of_canaries(targets: Targets) -> str:
     """Power by number of times read, and the p-values of the canaries that were not."""
     found: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
@@ -36,7 +41,7 @@ def of_canaries(targets: Targets) -> str:
             found[one["detector"], one["level"]] += one["p"]
             combined[one["detector"], one["level"]].append(one["combined"])
     lines = [
-        [name, level, len(p), f"{np.median(p):.3f}", few(p), ", ".join(f"{v:.2g}" for v in combined[name, level])]
+        [name, level, len(p), median(p), few(p), ", ".join(f"{v:.2g}" for v in combined[name, level])]
         for (name, level), p in sorted(found.items())
     ]
     headings = ["detector", "times read", "documents", "median p", "found at p ≤ .05", "combined p of each model"]
@@ -71,9 +76,10 @@ def of_extraction(targets: Targets) -> str:
     for level in LEVELS:
         works = [text for t in targets for one in t["extraction"] if one["level"] == level for text in one["log10_p"]]
         found = [shares(targets, level, p) for p in EXTRACTABLE]
-        against = ratio(found[0], shares(targets, 0, EXTRACTABLE[0])) if level else ""
-        median, highest = (f"10^{of(np.concatenate(works)):.1f}" for of in (np.median, np.max))
-        lines.append([level, len(works), median, highest, *found, against])
+        unread = shares(targets, 0, EXTRACTABLE[0])
+        against = ratio(found[0], unread) if found[0].value or unread.value else "–"
+        middle, highest = (f"10^{of(np.concatenate(works)):.1f}" for of in (np.median, np.max))
+        lines.append([level, len(works), middle, highest, *found, against])
     headings = [
         "times read",
         "texts",
@@ -107,7 +113,7 @@ def rates(targets: Targets) -> dict[str, list[tuple[int | str, list[float], list
 def of_data_sets(targets: Targets) -> str:
     """False alarms and power of each test of whole data sets."""
     lines = [
-        [name, "never (false alarms)" if level == 0 else level, len(p), f"{np.median(p):.3f}", few(p, groups=groups)]
+        [name, "never (false alarms)" if level == 0 else level, len(p), median(p), few(p, groups=groups)]
         for name, rows in rates(targets).items()
         for level, p, groups in rows
     ]
