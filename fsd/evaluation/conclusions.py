@@ -6,6 +6,7 @@ import pandas as pd
 
 from fsd.evaluation.audit import Audit, explains
 from fsd.evaluation.contrasts import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER
+from fsd.evaluation.intervals import shortened
 from fsd.evaluation.metrics import Row, by_key
 from fsd.evaluation.text_classifiers import Telling
 
@@ -82,7 +83,7 @@ def _headline(best: str, rows: Rows, audit: Audit, on_validation: bool) -> str:
 def _telling(telling: Telling | None) -> str:
     if telling is None:
         return ""
-    corrected = f"p = {telling.p:.2g}".replace("0.", ".", 1) + f", corrected for {telling.looked_at:,} words and pairs"
+    corrected = f"p = {shortened(telling.p, '.2g')}, corrected for {telling.looked_at:,} words and pairs"
     if telling.p >= SIGNIFICANT:
         return (
             "no single word or pair of words separates members from non-members; the most telling is "

@@ -31,6 +31,11 @@ FPR_SLACK = 1e-9
 """A false-positive rate may exceed its bound by this much, so that .29 × 100 still allows 29 false alarms."""
 
 
+def shortened(number: float, spec: str = ".2f") -> str:
+    """The number in a format, without a zero before its point: .71, -.05, 10.00."""
+    return _LEADING_ZERO.sub(r"\1.", format(number, spec))
+
+
 class Estimate(NamedTuple):
     """A number with its confidence interval."""
 
@@ -40,13 +45,13 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         """Two decimals, without the leading zero: .92 [.90, .94]."""
-        value, low, high = (_LEADING_ZERO.sub(r"\1.", f"{number:.2f}") for number in self)
+        value, low, high = map(shortened, self)
         return f"{value} [{low}, {high}]"
 
     @property
     def signed(self) -> str:
         """The same for a difference: +.02 [-.01, +.05]."""
-        value, low, high = (_LEADING_ZERO.sub(r"\1.", f"{number:+.2f}") for number in self)
+        value, low, high = (shortened(number, "+.2f") for number in self)
         return f"{value} [{low}, {high}]"
 
 

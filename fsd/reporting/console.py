@@ -12,6 +12,7 @@ from rich.text import Text
 
 from fsd.errors import printable
 from fsd.evaluation.contrasts import CONTRASTS
+from fsd.evaluation.intervals import shortened
 from fsd.evaluation.metrics import METRICS, by_key
 from fsd.evaluation.results import Results
 
@@ -167,4 +168,4 @@ def show(results: Results) -> None:
 
 
 def _p(p: float) -> str:
-    return "<.0001" if p < 1e-4 else f"{p:.4f}".replace("0.", ".", 1)
+    return "<.0001" if p < 1e-4 else shortened(p, ".4f")

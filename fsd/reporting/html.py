@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from fsd.errors import printable
 from fsd.evaluation.contrasts import CONTRASTS
+from fsd.evaluation.intervals import shortened
 from fsd.evaluation.metrics import METRICS, Row, by_key
 
 
@@ -112,7 +113,7 @@ def p_shown(p: float | None) -> str:
     """A p-value with three decimals."""
     if p is None:
         return "–"
-    return "< .001" if p < 0.001 else f"{p:.3f}".replace("0.", ".", 1)
+    return "< .001" if p < 0.001 else shortened(p, ".3f")
 
 
 def results_table(table: pd.DataFrame, best: str) -> Table:

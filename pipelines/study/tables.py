@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from fsd.evaluation.intervals import Bootstrap, Estimate
+from fsd.evaluation.intervals import Bootstrap, Estimate, shortened
 from fsd.evaluation.metrics import best_thresholds, compare
 from pipelines.study.cells import SCORES, CellResult
 from pipelines.study.grid import label
@@ -157,9 +157,9 @@ def markdown(study: Study, table: pd.DataFrame) -> str:
 def _text(number: Any, *, wide: bool) -> str:
     """A row of the arranged measurements as text."""
     if number.metric.startswith("p "):
-        text = "<.001" if number.value < 5e-4 else f"{number.value:.3f}".replace("0.", ".", 1)
+        text = "<.001" if number.value < 5e-4 else shortened(number.value, ".3f")
     elif wide or number.low == number.high:
-        text = f"{number.value:.2f}".replace("0.", ".", 1)
+        text = shortened(number.value)
     else:
         text = str(Estimate(number.value, number.low, number.high))
     return text if math.isnan(number.paper) else f"{text} (paper {number.paper:.2f})".replace(" 0.", " .")
@@ -246,7 +246,7 @@ def _threshold_notes(study: Study, results: Sequence[CellResult]) -> list[str]:
         held, test = (frame[frame["split"] == part] for part in ("validation", "test"))
         thresholds = best_thresholds(held["label"] == 1, held[column])
         accuracies = [float(((test[column] >= each) == (test["label"] == 1)).mean()) for each in thresholds]
-        low, high = (f"{end(accuracies):.2f}".replace("0.", ".", 1) for end in (min, max))
+        low, high = (shortened(end(accuracies)) for end in (min, max))
         which = f"{len(thresholds)} thresholds of {spec.shown} ({STATES[state]}) are equally accurate there and give "
         widest = max(widest, (max(accuracies) - min(accuracies), f"; {which}test accuracies from {low} to {high}"))
     sizes = _range(sorted({int(result.metrics["texts/validation"]) for result in results}))

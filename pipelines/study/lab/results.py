@@ -8,6 +8,7 @@ import pandas as pd
 
 from fsd.evaluation import metrics
 from fsd.evaluation.contrasts import CONTRASTS
+from fsd.evaluation.intervals import shortened
 from pipelines.study.lab import comparison
 from pipelines.study.lab.seeds import interval
 
@@ -103,7 +104,7 @@ def _number(row: object) -> str:
     """.72 [.68, .76]; without an interval for a single seed."""
     if row is None:
         return "–"
-    value, low, high = (f"{getattr(row, name):.2f}".replace("0.", ".", 1) for name in ("auc", "auc_low", "auc_high"))
+    value, low, high = (shortened(getattr(row, name)) for name in ("auc", "auc_low", "auc_high"))
     return value if "nan" in low else f"{value} [{low}, {high}]"
 
 
