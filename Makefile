@@ -26,7 +26,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 docs: setup
 	$(BIN)/mkdocs build --strict

@@ -18,6 +18,7 @@ OptionalURI = Annotated[str | None, arg(metavar="URI|PATH", help_behavior_hint="
 OptionalName = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
 OptionalURL = Annotated[str | None, arg(metavar="URL", help_behavior_hint="")]
 OptionalDay = Annotated[str | None, arg(metavar="DAY", help_behavior_hint="")]
+Columns = Annotated[str, arg(metavar="NAME=COLUMN,...", help_behavior_hint="")]
 OptionalInt = Annotated[int | None, arg(metavar="INT", help_behavior_hint="")]
 OptionalFloat = Annotated[float | None, arg(metavar="FLOAT", help_behavior_hint="")]
 
@@ -40,7 +41,7 @@ class DataConfig:
     """Domain of the texts; part of the names of the experiment and of the registered model, fsd-<domain>."""
     data: OptionalPaths = ()
     """Files (JSONL, CSV, Parquet) with text, label (1 member, 0 non-member), group, date, period; or as wikimia:64."""
-    columns: str = ""
+    columns: Columns = ""
     """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
     cutoff: OptionalDay = None
     """Last day of the model's data: non-members dated up to it are contemporaries of the members, all others later."""
@@ -113,7 +114,7 @@ class DetectorConfig:
 
     detectors: str = "all"
     """`all`, or names separated by commas."""
-    settings: tuple[str, ...] = ()
+    settings: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
     """Settings of detectors, e.g. surp.k=30, or surp.base.k=30 for base scores alone; override --settings-from."""
     settings_from: OptionalURI = None
     """Settings chosen by pipelines.tune: models:/fsd-arxiv@champion, runs:/<id> or a folder."""
@@ -143,7 +144,7 @@ class APIConfig:
 
     base_url: OptionalURL = None
     """Address of the API up to /v1, e.g. http://localhost:8000/v1; needed with --model api:NAME."""
-    start_token: str = ""
+    start_token: Annotated[str, arg(metavar="TOKEN", help_behavior_hint="")] = ""
     """Token put before every text, e.g. <|endoftext|>, if the server adds none, so that the first token is scored."""
     tokenizer: OptionalModel = None
     """The model's own tokenizer (`embedded`, folder or hub id): texts are sent as token ids, which dc_pdd needs."""
@@ -166,7 +167,7 @@ class ScoreConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     api: APIConfig = field(default_factory=APIConfig)
     detection: DetectorConfig = field(default_factory=DetectorConfig)
-    columns: str = ""
+    columns: Columns = ""
     """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     unseen: OptionalPath = None

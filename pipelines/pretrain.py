@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
-from fsd.config import OptionalModel, OptionalPaths, Recipe
+from fsd.config import Columns, OptionalModel, OptionalPaths, Recipe
 from pipelines.common.cli import command
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class PretrainConfig:
     """Output folder; must not exist, or be empty."""
     members: OptionalPaths = ()
     """JSONL, CSV or Parquet files; rows labelled 0 are left out. Default: the embedded corpus."""
-    columns: str = ""
+    columns: Columns = ""
     """Column names that differ from the defaults, e.g. text=Example_A,label=Label."""
     background: OptionalPaths = ()
     """Files of background text, in the same formats. Default: docstrings of installed packages."""

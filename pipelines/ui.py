@@ -15,8 +15,11 @@ import sys
 import time
 import webbrowser
 from dataclasses import dataclass
+from typing import Annotated
 from urllib.error import URLError
 from urllib.request import urlopen
+
+from tyro.conf import arg
 
 from fsd.errors import StorageError, UsageError
 from pipelines.common.cli import command
@@ -32,7 +35,7 @@ class UIConfig:
 
     port: int = 5000
     """Port of the pages on this machine."""
-    domain: str = ""
+    domain: Annotated[str, arg(metavar="NAME", help_behavior_hint="")] = ""
     """Open the experiment fsd-<domain>. Default: the one with the newest run."""
     open: bool = False
     """Open the page in a browser as well."""

@@ -36,7 +36,7 @@ LONGEST = ["tests/test_wheel.py", "tests/test_docs.py", "tests/pipelines/test_ba
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the longest files first, so that no process waits for them at the end."""
+    """Start the longest files first, so that no process waits for them at the end; needs --no-loadscope-reorder."""
     order = {file: at for at, file in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(LONGEST)))
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from fsd.config import DetectorConfig, ModelConfig, OptionalModel, OptionalPath, OptionalPaths, OptionalURI
+from fsd.config import Columns, DetectorConfig, ModelConfig, OptionalModel, OptionalPath, OptionalPaths, OptionalURI
 from fsd.errors import UsageError
 
 
@@ -18,7 +18,7 @@ class AuditConfig:
     tuned: OptionalModel = None
     """The fine-tuned model as a whole (merged, or fully fine-tuned), in place of --adapter: a folder or a hub id."""
     detection: DetectorConfig = field(default_factory=DetectorConfig)
-    columns: str = ""
+    columns: Columns = ""
     """Column names that differ from the defaults, e.g. text=body,label=used."""
     validation: float = 0.5
     """Share of the labelled texts on which the detector is chosen and calibrated; the others measure it."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
-from fsd.config import OptionalModel, OptionalName, OptionalPaths, Paths
+from fsd.config import Columns, OptionalModel, OptionalName, OptionalPaths, Paths
 
 if TYPE_CHECKING:
     from pipelines.canary.files import Entry, Sealed
@@ -46,7 +46,7 @@ class MakeConfig:
     """Draw only words of equally many tokens for this model (`embedded`, folder or hub id)."""
     alpha: float = 0.001
     """Significance level that the rank of a single document must be able to reach."""
-    columns: str = ""
+    columns: Columns = ""
     """Column names that differ from the defaults, e.g. text=body."""
     seed: OptionalName = None
     """Secret from which all draws follow. Default: 128 random bits, which are stored in sealed.json."""

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import AdapterConfig, APIConfig, DetectorConfig, ModelConfig, OptionalPath, OptionalPaths, flags
+from fsd.config import (
+    AdapterConfig,
+    APIConfig,
+    Columns,
+    DetectorConfig,
+    ModelConfig,
+    OptionalPath,
+    OptionalPaths,
+    flags,
+)
 from pipelines.common.cli import command
 
 if TYPE_CHECKING:
@@ -33,7 +42,7 @@ HEADINGS = ["test", "statistic", "compared with", "p", "p (Holm)"]
 class ContaminationConfig:
     """Data set, known non-members, model and tests."""
 
-    files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE [FILE ...]")]
+    files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE [FILE ...]", help_behavior_hint="")]
     """The data set: JSONL, CSV or Parquet with a column `text`, in the order in which it was published."""
     known: OptionalPaths = ()
     """Texts known to be non-members, of the same source, time and kind; without them only the order is tested."""
@@ -41,7 +50,7 @@ class ContaminationConfig:
     api: APIConfig = field(default_factory=APIConfig)
     training: AdapterConfig = field(default_factory=lambda: AdapterConfig(epochs=1))
     detection: DetectorConfig = field(default_factory=DetectorConfig)
-    columns: str = ""
+    columns: Columns = ""
     """Column names that differ from the defaults, e.g. text=question."""
     shard: int = 5
     """Consecutive texts per shard of the test of order."""

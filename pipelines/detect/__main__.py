@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import CleaningConfig, ModelConfig, OptionalModel, OptionalPath, OptionalPaths, flags
+from fsd.config import CleaningConfig, Columns, ModelConfig, OptionalModel, OptionalPath, OptionalPaths, flags
 from pipelines.common.cli import command
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class DetectConfig:
     """Texts, adapter and output of pipelines.detect."""
 
-    files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE [FILE ...]")]
+    files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE [FILE ...]", help_behavior_hint="")]
     """JSONL, CSV or Parquet files with a column `text`; .txt files, one text each; folders of .txt files."""
     adapter: str
     """Adapter with its calibration: models:/fsd-arxiv@champion, models:/fsd-arxiv/3, runs:/<id> or a folder."""
@@ -38,7 +38,7 @@ class DetectConfig:
     """Estimate the share of non-members for `selected` (Storey), which selects more if many texts are members."""
     known: OptionalPaths = ()
     """Texts known to be non-members, of the same source, time and kind as FILE; adds a test of FILE as a whole."""
-    columns: str = ""
+    columns: Columns = ""
     """Column names that differ from the defaults, e.g. text=Example_A,group=ID."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     out: OptionalPath = None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class ExtractConfig:
     """Work, controls, model and passages."""
 
-    book: Annotated[Positional[str], arg(metavar="BOOK")] = ""
+    book: Annotated[Positional[str], arg(metavar="BOOK", help_behavior_hint="")] = ""
     """Text file in UTF-8: the work in question."""
     control: OptionalPaths = ()
     """Text files that the model cannot have read: by the same author unpublished, or of the same kind and period."""

@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 from fsd.config import (
     AdapterConfig,
     CleaningConfig,
+    Columns,
     DataConfig,
     Dtype,
     FSDConfig,
@@ -31,11 +32,11 @@ SETTING = "setting"
 class StudyConfig:
     """Study, model and texts."""
 
-    study: Annotated[str, Positional, arg(metavar="[NAME]")] = ""
+    study: Annotated[str, Positional, arg(metavar="[NAME]", help_behavior_hint="")] = ""
     """Name of the study; see --list."""
     list: bool = False
     """List all studies, what each needs, and whether it can run here."""
-    model: tuple[str, ...] = ()
+    model: Annotated[tuple[str, ...], arg(metavar="MODEL [MODEL ...]", help_behavior_hint="")] = ()
     """`embedded`, folders or hub ids; several for a study that compares models. Default: `embedded`, or the paper's
     models with --scale full."""
     data: OptionalPaths = ()
@@ -48,7 +49,7 @@ class StudyConfig:
     frequencies: OptionalPaths = ()
     """Token-frequency table for dc_pdd, made by pipelines.frequencies: one for all models, or one for each, in their
     order; several for the study that compares them."""
-    columns: str = ""
+    columns: Columns = ""
     """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     domain: str = "arxiv"

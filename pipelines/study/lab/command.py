@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
-from fsd.config import OptionalInt, OptionalPath, Recipe
+from fsd.config import Columns, OptionalInt, OptionalPath, Recipe
 from fsd.errors import UsageError
 from pipelines.study.lab.targets import READ_WITH, Cell, one_thread, reference_model, run_cell
 
@@ -37,7 +37,7 @@ class LabConfig:
 
     corpora: tuple[str, ...] = ("wikipedia", "arxiv", "code")
     """`wikipedia` and `arxiv` (embedded), `code` (functions of installed packages), or files of labelled texts."""
-    columns: str = ""
+    columns: Columns = ""
     """Column names of the files that differ from the defaults, e.g. text=input."""
     exposures: tuple[int, ...] = (0, 1, 2, 4, 8)
     """How often a target reads its members; 0, the control, must be among them."""

@@ -47,6 +47,7 @@ def test_every_pipeline_has_a_help(name: str, root: Path) -> None:
 
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("usage:")
+    assert not re.search(r"default:\s*(''|None)?\)", answer.stdout)  # an empty default says nothing
 
 
 def cpu_seconds(*command: str, cwd: Path) -> float:
