@@ -1,12 +1,15 @@
 """Reading the command line, and the configuration file that it names, into a dataclass of settings."""
 
 import contextlib
+import inspect
 import io
 import math
 import os
 import re
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import field, fields, make_dataclass
 from itertools import pairwise
@@ -20,6 +23,10 @@ from pipelines.common.invocation import Invocation
 Config = TypeVar("Config")
 SEEDS = 2**32
 """Number of seeds; NumPy takes no others."""
+DESCRIPTION = "(description)"
+"""Stands for the description in the text of tyro, which would not wrap it."""
+WIDEST = 100
+"""Columns of the descriptions in --help, if the terminal has as many."""
 
 
 def program() -> str:
@@ -93,24 +100,48 @@ def by_tyro(config: type[Any], arguments: Sequence[str], description: str, defau
 
     if os.environ.get("NO_COLOR"):  # https://no-color.org; tyro itself does not look at it
         tyro._experimental_options["ansi_codes"] = False
-    messages = io.StringIO()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.redirect_stderr(messages))
-        if not distributed.is_main_process():
-            stack.enter_context(contextlib.redirect_stdout(messages))  # the text of --help
+    messages, help_text = io.StringIO(), _Help()
+    with contextlib.redirect_stderr(messages), contextlib.redirect_stdout(help_text):
         try:
             return tyro.cli(
                 config,
                 args=arguments,
                 prog=program(),
-                description=description,
+                description=DESCRIPTION,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
                 **({} if default is None else {"default": default}),
             )
         except SystemExit as end:
-            if end.code:
-                raise UsageError(_in_one_line(messages.getvalue())) from None
-            raise
+            failed = bool(end.code)
+    if failed:
+        raise UsageError(_in_one_line(messages.getvalue()))
+    if distributed.is_main_process():
+        print(help_text.getvalue().replace(DESCRIPTION, wrapped(description)), end="")
+    raise SystemExit
+
+
+class _Help(io.StringIO):
+    """What tyro prints for --help: in the colours and characters of stdout."""
+
+    encoding = sys.stdout.encoding
+    isatty = sys.stdout.isatty
+
+
+def wrapped(text: str, indent: str = "", hanging: str = "") -> str:
+    """A docstring for the terminal: paragraphs wrapped, indented lines of examples as they are.
+
+    Args:
+        text: the docstring.
+        indent: put before every line of a paragraph.
+        hanging: put before all but the first line, behind `indent`.
+    """
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    filler = textwrap.TextWrapper(width, initial_indent=indent, subsequent_indent=indent + hanging)
+    paragraphs: list[str] = []
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        plain, *examples = re.split(r"\n(?= )", paragraph)
+        paragraphs.append("\n".join([filler.fill(plain), *examples]))
+    return "\n\n".join(paragraphs)
 
 
 def _last_value(flag: str, arguments: Sequence[str]) -> str | None:
@@ -191,12 +222,16 @@ def _in_one_line(box: str) -> str:
     """Reduce tyro's framed error message to one line, without its closing hint at --help."""
     rows = [row.strip("│|+╭╮╰╯─ ") for row in box.splitlines()[1:]]
     text = " ".join(row for row in rows if row.strip("-"))
+    text = re.sub(r"\s+(?=[.,:)\]])", "", text)  # tyro breaks lines before them too
     text = re.sub(r"Missing from .*?:", "required:", text)
     text = re.sub(r"\s*(For full|Argument) helptext.*", "", text)
     number = re.fullmatch(r"Error parsing --(\S+): (.*?(?:10: |float: |from \[))('.*?').*", text)
     if number:
         kind = "a whole number" if re.search(r"\bint\b", number[2], re.I) else "a number"
         text = f"{number[1]} must be {kind}; got {number[3]}"
+    several = re.fullmatch(r"Error parsing --(\S+): Could not find valid parse for arguments: \[(.*)\]", text)
+    if several:
+        text = f"{several[1]} must be numbers; got {several[2]}"
     choice = re.fullmatch(r"invalid choice (.*) for argument '--(\S+)'. Expected one of \((.*)\)\.?", text)
     if choice:
         allowed = [name.strip("' ") for name in choice[3].split(",")]

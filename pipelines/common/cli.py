@@ -16,7 +16,7 @@ from fsd import distributed
 from fsd.errors import StorageError, UsageError
 from fsd.leftovers import own_temporary_files
 from pipelines.common import dry_run
-from pipelines.common.arguments import Config, check_name, command_line, command_name, parse, program, read
+from pipelines.common.arguments import Config, check_name, command_line, command_name, parse, program, read, wrapped
 from pipelines.common.dry_run import Plan
 from pipelines.common.invocation import running
 
@@ -121,9 +121,9 @@ def subcommands(
     name = arguments[0] if arguments else "--help"
     usage = program()
     if name in ("-h", "--help"):
-        print(f"usage: {usage} {{{','.join(choices)}}} [OPTIONS]\n\n{description.strip()}\n")
+        print(f"usage: {usage} {{{','.join(choices)}}} [OPTIONS]\n\n{wrapped(description)}\n")
         for choice, (_, _, text, _) in choices.items():
-            print(f"  {choice:<8} {text.strip().splitlines()[0]}")
+            print(wrapped(f"{choice:<8} {text.strip().splitlines()[0]}", "  ", " " * 9))
         print(f"\n`{usage} {next(iter(choices))} --help` lists the options of a subcommand.")
         return
     if name not in choices:

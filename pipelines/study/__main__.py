@@ -268,12 +268,10 @@ def _requirements(study: "Study") -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [LAB]:
-        from pipelines.study import lab
-        from pipelines.study.lab.command import LabConfig
-        from pipelines.study.lab.command import dry_run_plan as lab_plan
-        from pipelines.study.lab.command import main as run_lab
+        from pipelines.common.arguments import program
+        from pipelines.study.lab import command as lab
 
-        del sys.argv[1]
-        command(LabConfig, run_lab, lab.__doc__ or "", plan=lab_plan)
+        sys.argv[:2] = [f"{program()} {LAB}"]
+        command(lab.LabConfig, lab.main, lab.__doc__ or "", plan=lab.dry_run_plan)
     else:
         command(StudyConfig, main, __doc__ or "", plan=dry_run_plan)

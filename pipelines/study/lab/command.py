@@ -1,4 +1,13 @@
-"""Plan, run and record the cells of the laboratory."""
+"""Compare every score on targets whose training texts are all known.
+
+Small targets read half of the older texts of a corpus a given number of times, and an adapter is fine-tuned on later
+texts. Three kinds of text are then compared: members, contemporaries, which are as old and were never read, and later
+texts. Finished cells are kept, so that an interrupted laboratory goes on.
+
+Examples:
+    fsd study lab --small
+    fsd study lab --corpora wikipedia code --seeds 3 --dry-run
+"""
 
 import multiprocessing
 import os
