@@ -63,7 +63,7 @@ def test_help_takes_less_than_half_a_second(root: Path) -> None:
     # A busy core is slower: there the command-line library alone is the measure, .17 s of it on an idle one.
     library = min(cpu_seconds("-c", "import tyro", cwd=root) for _ in range(5))
 
-    assert seconds < max(0.5, 3.3 * library)
+    assert seconds < max(0.5, 4 * library)
 
 
 @pytest.mark.parametrize(
