@@ -36,7 +36,8 @@ def table(
 
     Args:
         headings: names of the columns; `\n` where a heading may be broken.
-        rows: plain text of the cells; without rows there is no table.
+        rows: plain text of the cells, `\n` where one of a column of numbers may be broken; without rows there is no
+            table.
         notes: printed under the table.
         title: above the table.
         left: indices of the columns of words; the others are aligned to the right and never wrapped.
@@ -95,9 +96,11 @@ def _grid(
     words: int,
 ) -> Table:
     grid = Table(title=Text(printable(title)) if title else None, title_style="")
+    shown: list[list[str]] = []
     for at in columns:
-        heading = headings[at] if broken else headings[at].replace("\n", " ")
-        longest = max(cell_len(line) for cell in (heading, *(row[at] for row in rows)) for line in cell.splitlines())
+        heading = _lines(headings[at], broken=broken)
+        cells = [_lines(row[at], broken=broken and at not in left) for row in rows]  # texts of users are never broken
+        longest = max(cell_len(line) for cell in (heading, *cells) for line in cell.split("\n"))
         grid.add_column(
             heading,
             justify="left" if at in left else "right",
@@ -105,9 +108,15 @@ def _grid(
             overflow="fold",
             min_width=(min(longest, words) if at in left else longest) or None,
         )
-    for row in rows:
-        grid.add_row(*(Text(printable(row[at])) for at in columns))
+        shown.append(cells)
+    for row in zip(*shown, strict=True):
+        grid.add_row(*map(Text, row))
     return grid
+
+
+def _lines(cell: str, *, broken: bool) -> str:
+    r"""What a cell shows: its lines below each other where it may be broken (`\n`), else in one."""
+    return ("\n" if broken else " ").join(map(printable, cell.split("\n")))
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> None:

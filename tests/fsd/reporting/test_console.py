@@ -4,7 +4,10 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from fsd.reporting.console import table
+from fsd.tuning.comparison import HEADINGS
 
 ON_TERMINALS = """
 import fcntl, struct, termios
@@ -45,6 +48,21 @@ def test_on_a_terminal_tables_and_notes_are_as_wide_as_it_is():
     assert all(longest[at] <= width for at, width in enumerate((40, 80, 120))), longest
     assert all("FSD AUC" in piece and ".55 [.41, .68]" in piece for piece in pieces)
     assert ["placebo" in piece.partition("•")[0] for piece in pieces] == [False, True, True]
+
+
+@pytest.mark.parametrize("width", range(40, 161, 8))
+def test_cells_that_may_be_broken_never_make_a_table_wider_than_the_terminal(width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    numbers = ["0.812 → 0.900", "0.880", ".83 [.78, .87]\n→ .84 [.78, .88]", "+0.003\n[-0.021, +0.028]", "0.781"]
+    rows = [["min_k_deviation.fsd", "k=0.35, a=0.5", *numbers], ["loss.fsd", "default", *numbers]]
+    table(HEADINGS, rows, [], title="Tuned for AUC", left=(0, 1), kept=(0, 5, 4, 6, 1, 2))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(tuple("┏┃┡│└"))]
+
+    assert len(set(map(len, lines))) == 1
+    assert len(lines[0]) <= width
+    assert all(line.endswith(tuple("┓┃┩│┘")) for line in lines)
+    assert ("0.781" in "".join(lines)) == (width >= 72)
+    assert any(".83 [.78, .87] → .84" in line for line in lines) == (width >= 136)
 
 
 def test_words_are_wrapped_and_numbers_are_not(capsys):
