@@ -60,7 +60,7 @@ def measure(cell: "Cell", scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def summarise(results: pd.DataFrame) -> pd.DataFrame:
-    """Mean over seeds of every number, with Student's interval; the columns end in `_low` and `_high`.
+    """Mean over seeds of every number, with Student's interval in [0, 1]; the columns end in `_low` and `_high`.
 
     With one seed the limits are NaN.
     """
@@ -69,7 +69,7 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
     for key, group in results.groupby(keys, sort=False):
         row: dict[str, object] = dict(zip(keys, key, strict=True)) | {"seeds": len(group)}
         for measure_name in MEASURES:
-            low, high = interval(group[measure_name].to_numpy(np.float64))
+            low, high = np.clip(interval(group[measure_name].to_numpy(np.float64)), 0, 1)
             row |= {measure_name: group[measure_name].mean(), f"{measure_name}_low": low, f"{measure_name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)

@@ -14,7 +14,7 @@ from fsd import tracking
 from fsd.data import docstrings
 from fsd.data.documents import Document
 from fsd.errors import UsageError
-from pipelines.study.lab import command, comparison, corpora, seeds
+from pipelines.study.lab import command, comparison, corpora, results, seeds
 from pipelines.study.lab.command import LabConfig, main
 
 
@@ -101,6 +101,16 @@ def test_means_have_students_interval() -> None:
     # mean .7, standard error .1 / sqrt(3), t(.975, 2) = 4.302653
     assert (low, high) == pytest.approx((0.7 - 4.302653 * 0.1 / 3**0.5, 0.7 + 4.302653 * 0.1 / 3**0.5), abs=1e-6)
     assert np.isnan(seeds.interval(np.array([0.6]))).all()
+
+
+def test_intervals_of_auc_end_at_0_and_1() -> None:
+    one = {"corpus": "a", "size": "1M", "exposures": 4, "contrast": "c", "detector": "loss", "state": "base"}
+    table = pd.DataFrame([{**one, "auc": auc, "tpr_at_5fpr": 1 - auc} for auc in (0.8, 1.0)])
+    row = results.summarise(table).iloc[0]
+
+    assert row["auc"] == pytest.approx(0.9)
+    assert (row["auc_low"], row["auc_high"]) == (0, 1)  # Student's t of two seeds: .9 ± 1.27
+    assert (row["tpr_at_5fpr_low"], row["tpr_at_5fpr_high"]) == (0, 1)
 
 
 def rows(auc: dict[str, list[float]]) -> pd.DataFrame:
