@@ -28,6 +28,7 @@ def few(p: Sequence[float], alpha: float = ALPHA, groups: Sequence[Any] | None =
 
 
 def median(p: Sequence[float]) -> str:
+    """Median p-value, never as 0.000."""
     value = float(np.median(p))
     return f"{value:.3f}" if value >= 0.0005 else "< 0.001"
 

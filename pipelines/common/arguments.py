@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import field, fields, make_dataclass
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, TextIO, TypeVar, get_args, get_origin
 
 from fsd import distributed
 from fsd.config import flags, settings_of
@@ -100,7 +100,7 @@ def by_tyro(config: type[Any], arguments: Sequence[str], description: str, defau
 
     if os.environ.get("NO_COLOR"):  # https://no-color.org; tyro itself does not look at it
         tyro._experimental_options["ansi_codes"] = False
-    messages, help_text = io.StringIO(), _Help()
+    messages, help_text = io.StringIO(), _Help(sys.stdout)
     with contextlib.redirect_stderr(messages), contextlib.redirect_stdout(help_text):
         try:
             return tyro.cli(
@@ -121,10 +121,18 @@ def by_tyro(config: type[Any], arguments: Sequence[str], description: str, defau
 
 
 class _Help(io.StringIO):
-    """What tyro prints for --help: in the colours and characters of stdout."""
+    """What tyro prints for --help: in the colours and characters of stdout, which is None if it is closed."""
 
-    encoding = sys.stdout.encoding
-    isatty = sys.stdout.isatty
+    def __init__(self, stdout: TextIO | None) -> None:
+        super().__init__()
+        self._stdout = stdout
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._stdout.encoding if self._stdout else "utf-8"
+
+    def isatty(self) -> bool:
+        return self._stdout is not None and self._stdout.isatty()
 
 
 def wrapped(text: str, indent: str = "", hanging: str = "") -> str:
@@ -222,7 +230,7 @@ def _in_one_line(box: str) -> str:
     """Reduce tyro's framed error message to one line, without its closing hint at --help."""
     rows = [row.strip("│|+╭╮╰╯─ ") for row in box.splitlines()[1:]]
     text = " ".join(row for row in rows if row.strip("-"))
-    text = re.sub(r"\s+(?=[.,:)\]])", "", text)  # tyro breaks lines before them too
+    text = re.sub(r"\s+(?=[.,:)\]](\s|$))", "", text)  # tyro breaks lines before them too
     text = re.sub(r"Missing from .*?:", "required:", text)
     text = re.sub(r"\s*(For full|Argument) helptext.*", "", text)
     number = re.fullmatch(r"Error parsing --(\S+): (.*?(?:10: |float: |from \[))('.*?').*", text)

@@ -162,7 +162,7 @@ def _text(number: Any, *, wide: bool) -> str:
         text = shortened(number.value)
     else:
         text = str(Estimate(number.value, number.low, number.high))
-    return text if math.isnan(number.paper) else f"{text} (paper {number.paper:.2f})".replace(" 0.", " .")
+    return text if math.isnan(number.paper) else f"{text} (paper {shortened(number.paper)})"
 
 
 def page(study: Study, results: Sequence[CellResult], table: pd.DataFrame) -> str:

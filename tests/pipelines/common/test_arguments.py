@@ -39,6 +39,7 @@ class Settings:
         (["--seed", "x"], "seed must be a whole number; got 'x'; --help lists all flags"),
         (["--exposures", "1", "x"], "exposures must be numbers; got '1', 'x'; --help lists all flags"),
         (["--nonsense"], "Unrecognized options: --nonsense; --help lists all flags"),
+        (["--nonsense", "./a"], "Unrecognized options: --nonsense, ./a; --help lists all flags"),
     ],
 )
 def test_messages_are_the_same_in_every_terminal(
@@ -68,6 +69,16 @@ def test_the_description_fits_the_terminal(
     assert example in lines
     assert all(len(line) <= columns for line in lines if line != example)
     assert any(line.startswith("A paragraph") for line in lines)
+
+
+def test_stdout_may_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)  # as Python does for `fsd … >&-`
+    monkeypatch.setattr(sys, "argv", ["fsd tool", "--seed", "3"])
+    assert parse(Settings, TEXT).seed == 3
+    monkeypatch.setattr(sys, "argv", ["fsd tool", "--help"])
+    with pytest.raises(SystemExit) as end:
+        parse(Settings, TEXT)
+    assert not end.value.code
 
 
 def test_wrapped_keeps_examples_and_indents_paragraphs(monkeypatch: pytest.MonkeyPatch) -> None:

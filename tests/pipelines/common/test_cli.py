@@ -1,6 +1,7 @@
 """The command line: quick help, flat flags, one line for a user's mistake, one report from several processes."""
 
 import errno
+import math
 import os
 import re
 import signal
@@ -59,11 +60,14 @@ def cpu_seconds(*command: str, cwd: Path) -> float:
 
 
 def test_help_takes_less_than_half_a_second(root: Path) -> None:
-    seconds = min(cpu_seconds("-m", "pipelines.fsd", "--help", cwd=root) for _ in range(5))
     # A busy core is slower: there the command-line library alone is the measure, .17 s of it on an idle one.
-    library = min(cpu_seconds("-c", "import tyro", cwd=root) for _ in range(5))
-
-    assert seconds < max(0.5, 6 * library)
+    seconds, library = math.inf, math.inf
+    for _ in range(20):
+        seconds = min(seconds, cpu_seconds("-m", "pipelines.fsd", "--help", cwd=root))
+        library = min(library, cpu_seconds("-c", "import tyro", cwd=root))
+        if seconds < max(0.5, 3.3 * library):
+            return
+    pytest.fail(f"--help takes {seconds:.2f} s, the command-line library {library:.2f} s")
 
 
 def test_help_loads_no_large_library(root: Path) -> None:
