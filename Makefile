@@ -1,10 +1,11 @@
-.PHONY: setup fsd lint format test docs ui services services-stop clean
+.PHONY: setup fsd lint format test test-slow test-all docs ui services services-stop clean
 # Spinning OpenMP threads make two processes on two cores up to 25 times slower than sleeping ones.
 export OMP_WAIT_POLICY ?= passive
 export MLFLOW_DISABLE_TELEMETRY ?= true
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION ?= false
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 setup: .venv/.installed
 
@@ -25,8 +26,15 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Every behaviour once, in minutes; test-slow is the rest of test-all.
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not slow"
+
+test-slow: setup
+	$(PYTEST) -m slow
+
+test-all: setup
+	$(PYTEST)
 
 docs: setup
 	$(BIN)/mkdocs build --strict

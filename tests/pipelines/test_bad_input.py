@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -1000,7 +1000,15 @@ def nothing_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(owner, name, fails(name))
 
 
-@pytest.mark.parametrize("case", list(_cases()), ids=str)
+def _parameters() -> Iterator[Any]:
+    """All cases; those whose message another one has already shown are slow."""
+    shown: set[str] = set()
+    for case in _cases():
+        yield pytest.param(case, marks=[pytest.mark.slow] * (case.message in shown), id=str(case))
+        shown.add(case.message)
+
+
+@pytest.mark.parametrize("case", list(_parameters()))
 @pytest.mark.usefixtures("nothing_expensive")
 def test_a_mistake_is_one_line_and_exit_2(
     case: Case,
