@@ -1,18 +1,14 @@
-"""HTTP clients with a rate limit, retries and one-line errors.
+"""HTTP clients with a rate limit, retries, limits of size and time, and one-line errors.
 
-The retries are urllib3's `Retry` in the adapter of a requests session: statuses in `RETRIED`, connections that cannot
-be made or break off. `HTTPClient.request` adds what urllib3 cannot see, replies that end early or cannot be parsed, and
-takes them from the same budget. All waits go through one `RateLimiter`, so the threads of a client pause together.
-
-A service may be hostile. `BoundedResponse` limits the bytes and the time of every reply, from its first byte on and
-also where urllib3 and requests read it (retries, redirects); the body is limited once more after decompression.
+A service may be hostile: the body of every reply, also of a redirect, is read by one function that limits its size
+after decompression, and every request has a time by which its reply must be complete. The standard library limits the
+lines of headers and chunks.
 """
 
-import http.client
-import io
 import json
 import logging
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,16 +17,13 @@ from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.d
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import requests
-from requests.adapters import HTTPAdapter
-from urllib3.exceptions import MaxRetryError
-from urllib3.response import BaseHTTPResponse
-from urllib3.util import Retry
+from urllib3.exceptions import HTTPError
 
 from fsd.errors import UsageError
-from fsd.net.hub import first_line, reachable
+from fsd.net.hub import first_line, reachable, within
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
 """HTTP statuses worth another attempt."""
@@ -40,143 +33,18 @@ ERROR_BYTES = 2**16
 """Bytes of the body of an error or a redirect beyond which the rest is not read."""
 READ_BYTES = 2**16
 """Bytes of a body that are decompressed at a time."""
+BROKEN = (requests.ConnectionError, requests.Timeout, HTTPError)
+"""Errors of connections that cannot be made or end early, and of bodies that cannot be decompressed."""
 
 Reply = requests.Response
 Result = TypeVar("Result")
 
-# urllib3 logs every retry of a broken connection, which would tear the progress bar
+# urllib3 logs headers that it cannot parse, which would tear the progress bar
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 
 class TransientError(Exception):
     """A reply with HTTP status 200 that is broken, or says that the service is busy: worth another attempt."""
-
-
-class ReplyLimitError(Exception):
-    """A reply that exceeds a limit, as what must hold and what came."""
-
-
-class _BoundedReader(io.RawIOBase):
-    """Reads a socket up to a number of bytes and a point in time.
-
-    Args:
-        raw: the socket as a file.
-        connection: the socket.
-        size: largest number of bytes.
-        seconds: from now.
-    """
-
-    def __init__(self, raw: io.RawIOBase, connection: Any, size: int, seconds: float) -> None:
-        self._raw = raw
-        self._connection = connection
-        self._size, self._left = size, size
-        self._seconds, self._end = seconds, time.monotonic() + seconds
-        self._pause = connection.gettimeout()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int | None:
-        remaining = self._end - time.monotonic()
-        if self._pause is None or remaining < self._pause:
-            self._connection.settimeout(max(remaining, 1e-3))
-        try:
-            count = cast("int | None", self._raw.readinto(buffer))
-        except TimeoutError:
-            if time.monotonic() < self._end:
-                raise
-            count = None
-        if count is None or time.monotonic() >= self._end:
-            raise ReplyLimitError(f"within {self._seconds:.0f} s; the reply was not complete by then")
-        self._left -= count
-        if self._left < 0:
-            raise ReplyLimitError(f"with at most {self._size:,} bytes; there are more")
-        return count
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class BoundedResponse(http.client.HTTPResponse):
-    """The reply of a connection, limited in bytes and time.
-
-    Args:
-        connection: the socket.
-        options: of `http.client.HTTPResponse`.
-        size: largest number of bytes, compressed and with headers.
-        seconds: longest time to the last byte.
-    """
-
-    def __init__(self, connection: Any, *options: Any, size: int, seconds: float, **named: Any) -> None:
-        super().__init__(connection, *options, **named)
-        self.fp.close()
-        self.fp = io.BufferedReader(
-            _BoundedReader(connection.makefile("rb", buffering=0), connection, size, seconds), READ_BYTES
-        )
-
-
-class BoundedAdapter(HTTPAdapter):
-    """Connections whose replies are limited.
-
-    Args:
-        size: largest number of bytes of a reply.
-        seconds: longest time of a reply.
-    """
-
-    def __init__(self, size: int, seconds: float) -> None:
-        self._response = partial(BoundedResponse, size=size, seconds=seconds)
-        super().__init__()
-
-    def init_poolmanager(self, *args: Any, **options: Any) -> None:
-        """The connections to servers."""
-        super().init_poolmanager(*args, **options)
-        self._bound(self.poolmanager)
-
-    def proxy_manager_for(self, *args: Any, **options: Any) -> Any:
-        """The connections through a proxy."""
-        return self._bound(super().proxy_manager_for(*args, **options))
-
-    def _bound(self, manager: Any) -> Any:
-        manager.pool_classes_by_scheme = {
-            scheme: type("BoundedPool", (pool,), {"ConnectionCls": self._bounded(pool.ConnectionCls)})
-            for scheme, pool in manager.pool_classes_by_scheme.items()
-        }
-        return manager
-
-    def _bounded(self, connection: type) -> type:
-        return type("BoundedConnection", (connection,), {"response_class": self._response})
-
-
-def _read_body(reply: Reply, limit: int, *, cut: bool = False) -> None:
-    """Read the body of a reply, so that `content` has it, up to a size after decompression.
-
-    Args:
-        reply: whose body was not read yet.
-        limit: largest number of bytes.
-        cut: whether the rest is left out; else there is an error.
-
-    Raises:
-        ReplyLimitError: if there are more.
-    """
-    body = bytearray()
-    for part in reply.iter_content(READ_BYTES):
-        body += part
-        if len(body) > limit:
-            reply.close()
-            if not cut:
-                raise ReplyLimitError(f"with at most {limit:,} bytes; there are more")
-            break
-    reply._content = bytes(body[:limit])
-
-
-def _cut_redirect(reply: Reply, **_: Any) -> None:
-    """Read the body of a redirect, which requests would read whole."""
-    if reply.is_redirect:
-        try:
-            _read_body(reply, ERROR_BYTES, cut=True)
-        except requests.RequestException:  # broken, but its body is of no use
-            reply._content = b""
 
 
 @dataclass(frozen=True)
@@ -240,52 +108,16 @@ class RateLimiter:
         self._stopped.set()
 
 
-class PacedRetry(Retry):
-    """urllib3's `Retry` with the waits of a rate limiter.
-
-    The n-th retry waits for backoff_factor * 2**(n - 1) seconds, or for as long as Retry-After demands if that is
-    longer. A Retry-After of more than `LONGEST_WAIT` ends the retries; one that cannot be read is ignored.
-    """
-
-    def __init__(self, *args: Any, limiter: RateLimiter, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.limiter = limiter
-
-    def new(self, **changes: Any) -> Self:
-        """A copy with some attributes changed."""
-        return super().new(limiter=self.limiter, **changes)
-
-    def increment(self, *args: Any, **options: Any) -> Self:
-        """The state after one more failure.
-
-        Raises:
-            MaxRetryError: if no retry is left, or the pause demanded is too long.
-        """
-        response = options.get("response")
-        if response is not None and (self.get_retry_after(response) or 0.0) > LONGEST_WAIT:
-            raise MaxRetryError(options["_pool"], args[1])
-        return super().increment(*args, **options)
-
-    def get_backoff_time(self) -> float:
-        """Seconds before the next attempt; urllib3 itself does not wait before the first retry."""
-        return float(self.backoff_factor * 2 ** (len(self.history) - 1))
-
-    def parse_retry_after(self, retry_after: str) -> float:
-        """Seconds of a Retry-After header, a number or a date; 0 for anything else."""
+def retry_after(header: str, now: float) -> float:
+    """Seconds that a Retry-After header demands, a number or a date; 0 for anything else."""
+    try:
+        seconds = float(header)
+    except ValueError:
         try:
-            seconds = float(retry_after)
+            seconds = parsedate_to_datetime(header.strip()).timestamp() - now
         except ValueError:
-            try:
-                seconds = parsedate_to_datetime(retry_after.strip()).timestamp() - self.limiter.clock.wall()
-            except ValueError:
-                return 0.0
-        return max(0.0, seconds) if math.isfinite(seconds) else 0.0
-
-    def sleep(self, response: BaseHTTPResponse | None = None) -> None:
-        """Wait before the next attempt."""
-        demanded = self.get_retry_after(response) if response is not None else None
-        self.limiter.pause(max(self.get_backoff_time(), demanded or 0.0))
-        self.limiter.wait()
+            return 0.0
+    return max(0.0, seconds) if math.isfinite(seconds) else 0.0
 
 
 class HTTPClient:
@@ -308,7 +140,7 @@ class HTTPClient:
     timeout = (10.0, 60.0)
     """Seconds for the connection, and for each part of a reply."""
     largest_reply = 2**26
-    """Bytes of a reply, also after decompression."""
+    """Bytes of a reply after decompression."""
     longest_reply = 600.0
     """Seconds from the request to the last byte of its reply."""
     offline_hint = ""
@@ -343,6 +175,8 @@ class HTTPClient:
     ) -> Result:
         """Send a request, again after transient failures, and read the reply.
 
+        The n-th retry waits for `backoff` * 2**(n - 1) seconds, or for as long as Retry-After demands if that is more.
+
         Args:
             method: of HTTP.
             url: address.
@@ -355,66 +189,35 @@ class HTTPClient:
             UsageError: if the service cannot be reached, fails in all attempts, demands too long a pause, or sends a
                 reply that exceeds the limits.
         """
-        try:
-            return self._request(method, url, read, retried, options)
-        except ReplyLimitError as error:
-            hint = f"; {self.resume_hint}" if self.resume_hint else ""
-            raise UsageError(f"{self.name} must answer {error} ({url}){hint}") from None
-
-    def _request(
-        self,
-        method: str,
-        url: str,
-        read: Callable[[Reply], Result],
-        retried: frozenset[int],
-        options: Mapping[str, Any],
-    ) -> Result:
         if not self._reached and not reachable(url):
             raise UsageError(f"{self.name} must be within reach; {self.base_url} does not answer{self.offline_hint}")
         self._reached = True
-        session = self._session()
-        adapter = cast(HTTPAdapter, session.get_adapter(url))
-        retry = PacedRetry(
-            self.attempts - 1,
-            status_forcelist=retried,
-            allowed_methods=None,
-            backoff_factor=self.backoff,
-            raise_on_status=False,
-            limiter=self.limiter,
-        )
-        while True:
-            adapter.max_retries = retry
+        fault = ""
+        for attempt in range(self.attempts):
             self.limiter.wait()
+            demanded = 0.0
             try:
-                reply = session.request(method, url, timeout=self.timeout, stream=True, **options)
-            except (requests.ConnectionError, requests.Timeout) as error:
-                raise self._failed(url, f"no whole reply ({_cause(error)})") from None
-            except requests.RequestException as error:  # its text may hold the headers
-                raise UsageError(f"a request to {url} must be possible; {type(error).__name__}") from None
-            retry = cast(PacedRetry, reply.raw.retries)
-            try:
-                _read_body(reply, self.largest_reply if reply.ok else ERROR_BYTES, cut=not reply.ok)
+                reply = self._send(method, url, options)
+                demanded = retry_after(reply.headers.get("Retry-After", ""), self.limiter.clock.wall())
                 if reply.status_code not in retried:
                     return read(reply)
                 message = self.server_message(reply)
                 fault = f"HTTP {reply.status_code}{f': {message}' if message else ''}"
-                pause = retry.get_retry_after(reply.raw) or 0.0
-                if pause > LONGEST_WAIT:
+                if demanded > LONGEST_WAIT:
                     raise UsageError(
                         f"{self.name} must accept a request within {LONGEST_WAIT:.0f} s; it demands a pause of "
-                        f"{pause:.0f} s ({fault}); {self.resume_hint}"
+                        f"{demanded:.0f} s ({fault}); {self.resume_hint}"
                     )
-                raise self._failed(url, fault)
-            except requests.RequestException as error:  # the body ended early
-                fault = f"no whole reply ({_cause(error)})"
             except TransientError as error:
                 fault = first_line(error)
-            demanded = min(retry.get_retry_after(reply.raw) or 0.0, LONGEST_WAIT)
-            try:
-                retry = retry.increment(method, url)
-            except MaxRetryError:
-                raise self._failed(url, fault) from None
-            self.limiter.pause(max(retry.get_backoff_time(), demanded))
+            except BROKEN as error:
+                fault = f"no whole reply ({_cause(error)})"
+            except requests.RequestException as error:  # its text may hold the headers
+                raise UsageError(f"a request to {url} must be possible; {type(error).__name__}") from None
+            self.limiter.pause(max(self.backoff * 2**attempt, min(demanded, LONGEST_WAIT)))
+        raise UsageError(
+            f"{self.name} must answer; {self.attempts} attempts at {url} failed: {fault}; {self.resume_hint}"
+        )
 
     def server_message(self, reply: Reply) -> str:
         """The words of an error reply on one line, without the secret."""
@@ -427,28 +230,48 @@ class HTTPClient:
         return self.redact(" ".join(str(text).split()))[:300]
 
     def redact(self, text: str) -> str:
-        """The text with the secret replaced."""
-        return text.replace(self._secret, "[key]") if self._secret else text
+        """The text with the secret replaced, in capitals and small letters alike."""
+        return re.sub(re.escape(self._secret), "[key]", text, flags=re.IGNORECASE) if self._secret else text
+
+    def _send(self, method: str, url: str, options: Mapping[str, Any]) -> Reply:
+        """The reply to one request, with its body."""
+        send = partial(self._session().request, method, url, timeout=self.timeout, stream=True, **options)
+        try:
+            return within(self.longest_reply, send)
+        except TimeoutError:
+            del self._local.session  # the request that is left behind still uses it
+            limit = f"within {self.longest_reply:.0f} s; the reply was not complete by then"
+            raise self._exceeded(url, limit) from None
 
     def _session(self) -> requests.Session:
         """The session of this thread: requests promises no thread safety."""
         if not hasattr(self._local, "session"):
-            session = requests.Session()
-            session.hooks["response"].append(_cut_redirect)
-            for scheme in ("https://", "http://"):
-                session.mount(scheme, BoundedAdapter(self.largest_reply, self.longest_reply))
-            self._local.session = session
+            self._local.session = session = requests.Session()
+            session.hooks["response"].append(self._read_body)
             if self._user_agent is not None:
-                self._local.session.headers["User-Agent"] = self._user_agent
+                session.headers["User-Agent"] = self._user_agent
         return cast(requests.Session, self._local.session)
 
-    def _failed(self, url: str, fault: str) -> UsageError:
-        return UsageError(
-            f"{self.name} must answer; {self.attempts} attempts at {url} failed: {fault}; {self.resume_hint}"
-        )
+    def _read_body(self, reply: Reply, **_: Any) -> None:
+        """Read the body of a reply up to a size, so that `content` has it; of an error or a redirect the beginning."""
+        whole = 200 <= reply.status_code < 300
+        limit = self.largest_reply if whole else ERROR_BYTES
+        body = bytearray()
+        try:
+            while len(body) <= limit and (part := reply.raw.read(READ_BYTES, decode_content=True)):
+                body += part
+        finally:
+            reply.close()
+        if whole and len(body) > limit:
+            raise self._exceeded(reply.url, f"with at most {limit:,} bytes; there are more")
+        reply._content = bytes(body[:limit])  # requests would read redirects whole
+
+    def _exceeded(self, url: str, limit: str) -> UsageError:
+        hint = f"; {self.resume_hint}" if self.resume_hint else ""
+        return UsageError(f"{self.name} must answer {limit} ({url}){hint}")
 
 
-def _cause(error: requests.RequestException) -> str:
+def _cause(error: Exception) -> str:
     """The kind of a failure; the texts of these errors may hold headers."""
     inner = error.args[0] if error.args else error
-    return type(getattr(inner, "reason", None) or inner).__name__
+    return type(getattr(inner, "reason", None) or (inner if isinstance(inner, Exception) else error)).__name__

@@ -5,9 +5,11 @@ import mmap
 import re
 import socket
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -35,6 +37,7 @@ SMALL_FILES = ("*.json", "*.model", "*.txt")
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 """Names of one-file weights, the preferred one first; for sharded weights, `<name>.index.json` lists the parts."""
 DATASETS = "hf://datasets/"
+Result = TypeVar("Result")
 _DATA_FILE = re.compile(rf"{DATASETS}([^/@\s]+/[^/@\s]+)(?:@([^/\s]+))?/(\S+)")
 
 
@@ -151,20 +154,34 @@ def reachable(endpoint: str, timeout: float = CONNECT_TIMEOUT) -> bool:
     if proxy and not proxy_bypass(url.hostname or ""):
         url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     address = url.hostname or "", url.port or {"https": 443}.get(url.scheme, 80)
-    connected = threading.Event()
 
     def connect() -> None:
-        try:
-            with socket.create_connection(address, timeout=timeout):
-                connected.set()
-        except OSError:
+        with socket.create_connection(address, timeout=timeout):
             pass
 
-    # looking up a name has no time limit, so a thread may be left behind with it
-    thread = threading.Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(timeout)
-    return connected.is_set()
+    try:
+        within(timeout, connect)  # looking up a name has no time limit of its own
+    except OSError:
+        return False
+    return True
+
+
+def within(seconds: float, call: Callable[[], Result]) -> Result:
+    """The result of a call in a thread of its own, which is left behind when the time is over.
+
+    Raises:
+        TimeoutError: if there is no result by then.
+    """
+    result = Future[Result]()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return result.result(seconds)
 
 
 def weight_files(folder: Path) -> list[Path]:

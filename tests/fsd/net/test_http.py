@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from fsd.errors import UsageError
-from fsd.net.http import Clock, HTTPClient, PacedRetry, RateLimiter, TransientError
+from fsd.net.http import Clock, HTTPClient, RateLimiter, TransientError, retry_after
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,7 @@ from fsd.net.http import Clock, HTTPClient, PacedRetry, RateLimiter, TransientEr
     ],
 )
 def test_retry_after(header: str, seconds: float) -> None:
-    clock = Clock(wall=lambda: 1_700_000_000.0)  # Tue, 14 Nov 2023 22:13:20 GMT
-    assert PacedRetry(3, limiter=RateLimiter(0.0, clock)).parse_retry_after(header) == seconds
+    assert retry_after(header, 1_700_000_000.0) == seconds  # Tue, 14 Nov 2023 22:13:20 GMT
 
 
 @pytest.fixture
@@ -83,13 +82,13 @@ BOMB = gzip.compress(bytes(2**24))
 ENDLESS = {
     "body": (OK + b"\r\n", b"x" * 2**14, 0.0),
     "chunks": (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"4000\r\n" + b"x" * 2**14 + b"\r\n", 0.0),
-    "body of an error that is tried again": (b"HTTP/1.1 503 Busy\r\n\r\n", b"x" * 2**14, 0.0),
     "slow body": (OK + b"\r\n", b"x", 0.05),
     "slow body with a length": (OK + b"Content-Length: 9999\r\n\r\n", b"x", 0.05),
     "slow chunk": (OK + b"Transfer-Encoding: chunked\r\n\r\nffff\r\n", b"x", 0.05),
     "slow header": (OK + b"X: ", b"x", 0.05),
     "slow status": (b"HTTP/1.1 200 ", b"O", 0.05),
     "slow error": (b"HTTP/1.1 404 No\r\n\r\n", b"x", 0.05),
+    "slow redirect": (b"HTTP/1.1 302 There\r\nLocation: /there\r\n\r\n", b"x", 0.05),
 }
 
 
@@ -144,12 +143,20 @@ def test_a_compressed_bomb_is_refused(service, reply, fake_time, status: int) ->
         assert client.request("GET", fake.url, lambda reply: reply.content) == expected
 
 
-def test_a_connection_is_used_again_after_its_limits_have_passed(service, fake_time) -> None:
-    fake = service(lambda *_: b"whole")
-    client = ImpatientClient(fake.url, clock=fake_time.clock)
-    for _ in range(2):
-        assert client.request("GET", fake.url, lambda reply: reply.content) == b"whole"
-        time.sleep(0.7)
+@pytest.mark.parametrize(
+    ("head", "part", "fault"),
+    [
+        (b"HTTP/1.1 503 Busy\r\n\r\n", b"x" * 2**14, "HTTP 503: x+;"),
+        (OK + b"X: ", b"x" * 2**14, r"no whole reply \(ProtocolError\)"),
+        (OK, b"X: x\r\n" * 2**11, r"no whole reply \(ProtocolError\)"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1" * 2**14, r"no whole reply \(ProtocolError\)"),
+    ],
+    ids=["body of an error that is tried again", "line of a header", "headers", "length of a chunk"],
+)
+def test_what_has_no_end_is_cut_off_and_tried_again(pouring, fake_time, head, part, fault) -> None:
+    url = pouring(head, part, 0.0)
+    with pytest.raises(UsageError, match=f"6 attempts at .* failed: {fault}"):
+        HTTPClient(url, clock=fake_time.clock).request("GET", url, lambda reply: reply.content)
 
 
 def test_the_limit_holds_through_a_proxy(pouring, fake_time, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,10 +68,20 @@ def test_a_refusal_ends_the_job_at_once(serve, scorer, error, status, hint) -> N
     assert len(url.requests) <= 8  # those that were open already
 
 
-def test_a_reply_that_repeats_the_key_does_not_bring_it_into_a_message(serve, scorer) -> None:
-    url = serve(lambda _: (200, f'{{"{KEY}": 1}}'.encode(), {}))
+@pytest.mark.parametrize("said", [KEY, KEY.upper()])
+def test_a_reply_that_repeats_the_key_does_not_bring_it_into_a_message(serve, scorer, said) -> None:
+    url = serve(lambda _: (200, f'{{"{said}": 1}}'.encode(), {}))
     with pytest.raises(UsageError, match=r"with choices; it gives \[key\]$"):
         list(scorer(url, key=KEY)([Prompt("ab")]))
+
+
+@pytest.mark.parametrize(("key", "sent"), [(KEY, f"Bearer {KEY}"), ("", None)])
+def test_a_password_in_netrc_is_not_sent(serve, words, scorer, tmp_path, monkeypatch, key, sent) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password mine\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    url = serve(words)
+    list(scorer(url, key=key)([Prompt("ab")]))
+    assert url.headers[0].get("Authorization") == sent
 
 
 def test_an_answer_that_is_no_json_and_a_server_that_is_not_there(serve, scorer, fake_time) -> None:
