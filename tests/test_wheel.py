@@ -92,3 +92,10 @@ def test_help_lists_the_commands(command: Path, hostile: Path) -> None:
 
     assert answer.returncode == 0
     assert all(name in answer.stdout for name in ("run", "detect", "score", "tune", "study", "collect"))
+
+
+def test_the_studies_are_in_the_wheel(command: Path, hostile: Path) -> None:
+    answer = run(command, "study", "fsd-t6", "--dry-run", cwd=hostile)
+
+    assert answer.returncode == 0, answer.stderr
+    assert "cell LoRA" in answer.stdout

@@ -239,8 +239,7 @@ def catalogue() -> str:
     missing = ", ".join(model for model in spec.EMBEDDED_MODELS if not EMBEDDED[model].is_dir())
     small = f"missing: {missing}" if missing else "can run here"
     lines = []
-    for name in spec.names():
-        study = spec.read(name)
+    for name, study in spec.studies().items():
         cells = len(plan(name, study, StudyConfig()))
         aliases = f" (also {', '.join(study.aliases)})" if study.aliases else ""
         lines += [

@@ -22,7 +22,7 @@ from fsd.config import (
     OptionalPaths,
 )
 from fsd.errors import UsageError
-from pipelines.study.spec import DATA, EMBEDDED_MODELS, FREQUENCIES, MODEL, Axis, Levels, Study, TextOptions
+from pipelines.study.spec import DATA, EMBEDDED_MODELS, FLAGS, FREQUENCIES, MODEL, Axis, Levels, Study, TextOptions
 
 SETTING = "setting"
 """The single axis of a study that varies one axis at a time."""
@@ -153,12 +153,8 @@ def _check(name: str, study: Study, config: StudyConfig, models: int) -> None:
 
 def _levels(axis: Axis, config: StudyConfig) -> Levels:
     """The levels of an axis: the values of its flag, else those of the declaration."""
-    flags: dict[str, tuple[str, Sequence[str]]] = {
-        MODEL: ("model.model", config.model),
-        DATA: ("data.data", config.data),
-        FREQUENCIES: ("model.frequencies", config.frequencies),
-    }
-    setting, values = flags.get(axis.name, ("", ()))
+    setting = FLAGS.get(axis.name, {}).get("setting", "")
+    values: Sequence[str] = getattr(config, axis.name) if setting else ()
     if values:
         labels = [label(value) for value in values]
         if len({*labels}) < len({*values}):  # folders of the same name
@@ -167,7 +163,7 @@ def _levels(axis: Axis, config: StudyConfig) -> Levels:
             label: {setting: (value,) if axis.name == DATA else value}
             for label, value in zip(labels, values, strict=True)
         }
-    small = config.embedded if axis.name in flags else config.scale == "small"
+    small = config.embedded if setting else config.scale == "small"
     return axis.small if small and axis.small is not None else axis.levels
 
 

@@ -1,34 +1,41 @@
-"""Declarative types for the tables and figures in `pipelines.study.papers`.
+"""Declarative types for the tables and figures in catalogue.yaml, and their reading.
 
-A declaration states what is varied, which scores and metrics are shown, and their layout in the paper. The file
-`papers/fsd_t6.py` is run by `python -m pipelines.study fsd-t6`.
+A declaration states what is varied, which scores and metrics are shown, and their layout in the paper. The block
+`fsd-t6` is run by `python -m pipelines.study fsd-t6`. `papers.csv` holds the numbers that the papers print.
 """
 
-import importlib
-import pkgutil
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import csv
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import product
+from pathlib import Path
 from typing import Any, Literal
 
 from fsd.errors import UsageError
-from pipelines.study import papers
+
+CATALOGUE = Path(__file__).with_name("catalogue.yaml")
+PAPERS = Path(__file__).with_name("papers.csv")
 
 FigureKind = Literal["dots", "curve", "roc", "scores", "heat map"]
 Metric = Literal["auc", "tpr_at_5fpr", "accuracy"]
 State = Literal["base", "fsd"]
 
 MODEL, DATA, FREQUENCIES = "model", "data", "frequencies"
-"""Axes whose levels are replaced by the command-line flags of the same name."""
 EMBEDDED_MODELS = ("embedded", "embedded-twin")
 """The embedded target model, and its twin, pretrained in the same way but without the members."""
-SMALL_FIELDS = (
-    "embedded:cs,eess",
-    "embedded:math,stat",
-    "embedded:q-bio,econ",
-    "embedded:physics,cond-mat,astro-ph",
-)
-"""Fields of the embedded corpus that replace the subsets of a benchmark at the small scale."""
+SMALL_DATA = ("embedded:cs,eess,stat,math", "embedded:q-bio,econ")
+"""Fields of the embedded corpus that replace the benchmarks at the small scale, unless a study names others."""
+LISTS = ("data.data", "texts.other")
+"""Settings that hold several entries; a declaration may give one alone."""
+FLAGS: Mapping[str, Mapping[str, Any]] = {
+    MODEL: {"setting": "model.model", "small": EMBEDDED_MODELS},
+    DATA: {"setting": "data.data", "small": SMALL_DATA},
+    FREQUENCIES: {"setting": "model.frequencies"},
+}
+"""Axis → its setting, and its levels at the small scale; the flag of the same name replaces the levels."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +68,6 @@ Levels = Mapping[str, Mapping[str, Any]]
 `data.data` holds files, published benchmarks (`wikimia:64`), or the embedded corpus: `embedded` for all of it,
 `embedded:math,stat` for some fields, and `embedded:dated` to put dates before the texts, later ones before non-members.
 """
-
-
-Values = Mapping[str, Any] | Iterable[Any]
 
 
 @dataclass(frozen=True)
@@ -119,23 +123,12 @@ class DetectorSpec:
         return self.label or self.key
 
 
-PaperNumbers = Mapping[tuple[str, str, str, str, str, str], float]
+PaperNumbers = dict[tuple[str, str, str, str, str, str], float]
 """Numbers printed in the paper: (model, data, detector, setting, state, metric) → number.
 
 Model and data are a hub id and a benchmark, as a cell has them; the detector is a name in `detectors`; setting is the
 label of the other axes or, of a detector with settings, its own. It is empty where neither is varied, or makes no
 difference, as the training does to base scores."""
-
-
-def numbers(text: str) -> PaperNumbers:
-    """Lines `model | data | detector | setting | state metric number, …` with `-` for no setting."""
-    table: dict[tuple[str, str, str, str, str, str], float] = {}
-    for line in text.strip().splitlines():
-        model, data, detector, setting, values = line.split(" | ")
-        for value in values.split(", "):
-            state, metric, number = value.split(" ")
-            table[model, data, detector, setting.removeprefix("-"), state, metric] = float(number)
-    return table
 
 
 @dataclass(frozen=True)
@@ -198,58 +191,72 @@ class Study:
         return any("texts.unseen_from" in settings for axis in self.axes for settings in axis.levels.values())
 
 
-def with_defaults(*names: str) -> tuple[DetectorSpec, ...]:
-    """Detectors with their default settings."""
-    return tuple(DetectorSpec(name) for name in names)
+def parse(name: str, declared: Mapping[str, Any]) -> Study:
+    """A study from its block in the catalogue, with the numbers that papers.csv has under its name and its aliases."""
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in declared.items()
+    }
+    fields |= {
+        "detectors": tuple(spec for entry in declared["detectors"] for spec in _detectors(entry)),
+        "axes": tuple(_axis(axis, entry) for axis, entry in declared.get("axes", {}).items()),
+        "settings": _settings(declared.get("settings", {})),
+        "small_settings": _settings(declared.get("small_settings", {})),
+    }
+    study = Study(**fields)
+    paper = {key: number for place in (name, *study.aliases) for key, number in _printed().get(place, {}).items()}
+    return replace(study, paper=paper)
 
 
-def surp_table() -> tuple[DetectorSpec, ...]:
-    """Detectors of the SURP paper's tables, with min_k and surp at their defaults and at the best of a grid.
-
-    The paper chooses both settings by grid search, and names no other texts than the tested ones for it. The grid of
-    surp is that of its Figure 4; that of min_k, 10 to 100 %, is ours.
-    """
-    return (
-        *with_defaults("loss", "reference", "lowercase", "zlib", "neighbour", "min_k"),
-        DetectorSpec("min_k", grid=tuple({"k": k / 10} for k in range(1, 11))),
-        *with_defaults("surp"),
-        DetectorSpec("surp", grid=SURP_GRID),
-    )
-
-
-SURP_GRID = tuple({"entropy": step / 2, "k": float(k)} for step in range(1, 21) for k in range(10, 101, 10))
-"""Entropy thresholds and percentiles of the SURP paper (arXiv 2407.21248), Figure 4."""
+def _detectors(entry: str | Mapping[str, Any]) -> Iterator[DetectorSpec]:
+    """One detector for each combination of the listed settings; with `best`, one for all of them."""
+    if isinstance(entry, str):
+        yield DetectorSpec(entry)
+        return
+    values = {name: value if isinstance(value, list) else [value] for name, value in entry["settings"].items()}
+    combinations = tuple(dict(zip(values, chosen, strict=True)) for chosen in product(*values.values()))
+    if entry.get("best"):
+        yield DetectorSpec(entry["name"], grid=combinations)
+    else:
+        for settings in combinations:
+            yield DetectorSpec(entry["name"], settings, entry.get("label", "").format(**settings))
 
 
-def vary(name: str, setting: str, values: Values, small: Values | None = None) -> Axis:
-    """An axis of one setting. Values are given with their labels, or are their own labels."""
+def _axis(name: str, entry: Mapping[str, Any] | list[Any]) -> Axis:
+    """An axis of one setting, whose levels may be their own labels, or of levels with several settings each."""
+    declared = {**FLAGS.get(name, {}), **(entry if isinstance(entry, Mapping) else {"levels": entry})}
 
-    def levels(values: Values) -> Levels:
-        labelled = values if isinstance(values, Mapping) else {str(value): value for value in values}
-        return {label: {setting: value} for label, value in labelled.items()}
+    def levels(values: Mapping[Any, Any] | Iterable[Any]) -> Levels:
+        labelled = values if isinstance(values, Mapping) else {value: value for value in values}
+        return {
+            str(label): _settings(value if isinstance(value, Mapping) else {declared.get("setting", ""): value})
+            for label, value in labelled.items()
+        }
 
-    return Axis(name, levels(values), None if small is None else levels(small))
-
-
-def model_axis(*ids: str) -> Axis:
-    """Models as an axis; at the small scale the embedded target and its twin."""
-    return vary(MODEL, "model.model", ids, EMBEDDED_MODELS)
-
-
-def data_axis(*names: str, small: tuple[str, ...] = ("embedded:cs,eess,stat,math", "embedded:q-bio,econ")) -> Axis:
-    """Benchmarks as an axis; at the small scale fields of the embedded corpus."""
-    return vary(DATA, "data.data", {name: (name,) for name in names}, {name: (name,) for name in small})
+    small = declared.get("small")
+    return Axis(name, levels(declared["levels"]), None if small is None else levels(small))
 
 
-def names() -> tuple[str, ...]:
-    """Names of all studies, in alphabetical order."""
-    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(papers.__path__)))
+def _settings(declared: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: (value,) if key in LISTS else value for key, value in declared.items()}
 
 
-def read(name: str) -> Study:
-    """Return the declaration of the study with this name (not an alias)."""
-    study: Study = importlib.import_module(f"{papers.__name__}.{name.replace('-', '_')}").STUDY
-    return study
+@functools.cache
+def _printed() -> Mapping[str, PaperNumbers]:
+    """The numbers of papers.csv by table or figure; see `PaperNumbers`."""
+    numbers: defaultdict[str, PaperNumbers] = defaultdict(dict)
+    with PAPERS.open(encoding="utf-8", newline="") as file:
+        for place, model, data, detector, setting, state, metric, value in list(csv.reader(file))[1:]:
+            numbers[place][model, data, detector, setting, state, metric] = float(value)
+    return numbers
+
+
+@functools.cache
+def studies() -> Mapping[str, Study]:
+    """All studies of the catalogue by name, in alphabetical order."""
+    import yaml
+
+    blocks = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
+    return {name: parse(name, block) for name, block in sorted(blocks.items()) if not name.startswith("_")}
 
 
 def load(name: str) -> tuple[str, Study]:
@@ -258,12 +265,10 @@ def load(name: str) -> tuple[str, Study]:
     Raises:
         UsageError: for an unknown name.
     """
-    everything: list[str] = []
-    for known in names():
-        study = read(known)
-        if name.lower() in (known, *study.aliases):
-            return known, study
-        everything += (known, *study.aliases)
+    everything = {alias: known for known, study in studies().items() for alias in (known, *study.aliases)}
+    known = everything.get(name.lower())
+    if known:
+        return known, studies()[known]
     nearest = "".join(f" (nearest: {match})" for match in get_close_matches(name.lower(), everything, n=1))
     got = f"got {name!r}" if name else "none is given"
     raise UsageError(f"study must be a name shown by --list{nearest}; {got}")

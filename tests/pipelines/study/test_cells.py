@@ -16,7 +16,7 @@ TRAINING = AdapterConfig(epochs=2, batch_size=2)
 def key(tiny, texts, tmp_path):
     def key(name="fsd-t6", at=2, model=tiny, data=texts, **more):
         config = StudyConfig(model=(str(model),), data=(data,), **more)
-        study = spec.read(name)
+        study = spec.studies()[name]
         return prepare_cell(plan(name, study, config)[at], study, ModelPool(tmp_path)).key
 
     return key

@@ -5,19 +5,19 @@ import pytest
 from fsd.errors import UsageError
 from pipelines.study import spec
 from pipelines.study.grid import StudyConfig, plan
-from pipelines.study.spec import Study, data_axis, model_axis, vary, with_defaults
 
-RATES = vary("rate", "training.learning_rate", {"low": 1e-4, "high": 1e-3})
-RANKS = vary("rank", "training.rank", (8, 16), (16,))
+RATES = {"rate": {"setting": "training.learning_rate", "levels": {"low": 1e-4, "high": 1e-3}}}
+RANKS = {"rank": {"setting": "training.rank", "levels": [8, 16], "small": [16]}}
 FULL = StudyConfig(model=("a/model",), data=("texts.jsonl",), scale="full")
 
 
-def study(*axes, **more):
-    return Study(place="A, Table 1", title="?", detectors=with_defaults("loss"), axes=axes, **more)
+def study(axes=None, **more):
+    declared = {"place": "A, Table 1", "title": "?", "detectors": ["loss"], "axes": axes or {}}
+    return spec.parse("s", {**declared, **more})
 
 
 def test_all_combinations():
-    cells = plan("s", study(RATES, RANKS), FULL)
+    cells = plan("s", study(RATES | RANKS), FULL)
     assert [tuple(cell.labels.values()) for cell in cells] == [
         ("low", "8"),
         ("low", "16"),
@@ -28,18 +28,18 @@ def test_all_combinations():
 
 
 def test_one_axis_at_a_time_leaves_the_others_at_their_defaults():
-    cells = plan("s", study(RATES, RANKS, one_at_a_time=True), FULL)
+    cells = plan("s", study(RATES | RANKS, one_at_a_time=True), FULL)
     assert [cell.labels["setting"] for cell in cells] == ["rate low", "rate high", "rank 8", "rank 16"]
     assert cells[0].config.training.rank == 16
     assert cells[1].config == cells[3].config
 
 
 def test_small_scale_uses_the_small_levels():
-    assert len(plan("s", study(RATES, RANKS), StudyConfig())) == 2
+    assert len(plan("s", study(RATES | RANKS), StudyConfig())) == 2
 
 
 def test_flags_replace_models_and_data():
-    grid = study(data_axis("wikimia"), model_axis("x/y"))
+    grid = study({"data": ["wikimia"], "model": ["x/y"]})
     cells = plan("s", grid, StudyConfig(model=("a/b", "a/c"), data=("one.jsonl", "two.jsonl")))
     assert [(cell.config.data.data, cell.config.model.model) for cell in cells] == [
         ((d,), m) for d in ("one.jsonl", "two.jsonl") for m in ("a/b", "a/c")
@@ -49,7 +49,7 @@ def test_flags_replace_models_and_data():
 def test_each_model_has_its_own_table_and_reference_model_or_all_share_one():
     def given(frequencies, references):
         config = StudyConfig(scale="full", frequencies=frequencies, reference_model=references)
-        cells = [cell.config.model for cell in plan("dcpdd-t2", spec.read("dcpdd-t2"), config)]
+        cells = [cell.config.model for cell in plan("dcpdd-t2", spec.studies()["dcpdd-t2"], config)]
         return {(model.model.partition("/")[2], model.frequencies, model.reference_model) for model in cells}
 
     names = ("opt-6.7b", "pythia-6.9b", "llama-13b", "gpt-neox-20b")
@@ -61,7 +61,7 @@ def test_each_model_has_its_own_table_and_reference_model_or_all_share_one():
 
 def test_the_papers_model_is_used_at_full_scale_unless_another_is_given():
     def model(**more):
-        return plan("fsd-t6", spec.read("fsd-t6"), StudyConfig(**more))[0].config.model.model
+        return plan("fsd-t6", spec.studies()["fsd-t6"], StudyConfig(**more))[0].config.model.model
 
     assert model(scale="full") == "huggyllama/llama-7b"
     assert model(scale="full", model=("a/b",)) == model(model=("a/b",)) == "a/b"
@@ -72,7 +72,7 @@ def test_folders_of_the_same_name_are_different_models(tmp_path):
     folders = tuple(str(tmp_path / parent / "model") for parent in "ab")
     for folder in folders:
         Path(folder).mkdir(parents=True)
-    cells = plan("s", study(model_axis("x/y")), StudyConfig(model=folders, data=("texts.jsonl",)))
+    cells = plan("s", study({"model": ["x/y"]}), StudyConfig(model=folders, data=("texts.jsonl",)))
     assert [cell.config.model.model for cell in cells] == [*folders]
 
 
@@ -82,7 +82,7 @@ def test_files_are_merged_unless_benchmarks_are_compared():
 
 
 def test_another_model_defaults_to_the_published_benchmark():
-    (cell,) = plan("s", study(settings={"data.data": ("wikimia:64",)}), StudyConfig(model=("a/b",)))
+    (cell,) = plan("s", study(settings={"data.data": "wikimia:64"}), StudyConfig(model=("a/b",)))
     assert cell.config.data.data == ("wikimia:64",)
 
 
@@ -110,7 +110,7 @@ def test_another_model_defaults_to_the_published_benchmark():
 )
 def test_missing_and_surplus_flags_are_reported(name, config, message):
     with pytest.raises(UsageError, match=message) as error:
-        plan(name, spec.read(name), config)
+        plan(name, spec.studies()[name], config)
     assert "\n" not in str(error.value)
 
 

@@ -253,7 +253,7 @@ def test_models_with_different_tokenizers_have_their_own_tables(here, texts, two
     (parent,) = parents()
     cells = pd.read_csv(tracking.fetch_artifact(parent.id, "cells.csv"))
     computed = cells[cells["metric"] == "AUC"].groupby("model")["detector"].agg(set)
-    detectors = {detector.shown for detector in spec.read("dcpdd-t2").detectors}
+    detectors = {detector.shown for detector in spec.studies()["dcpdd-t2"].detectors}
     assert computed.to_dict() == {"tiny": detectors, "second": detectors}
 
 
@@ -268,7 +268,7 @@ def test_a_table_of_another_tokenizer_is_refused_before_any_cell(here, texts, ra
 def test_the_list_names_every_study_and_what_it_needs(capsys):
     main(StudyConfig(list=True))
     lines = capsys.readouterr().out
-    assert all(f"\n{name}" in f"\n{lines}" for name in spec.names())
+    assert all(f"\n{name}" in f"\n{lines}" for name in spec.studies())
     assert "--frequencies" in lines
 
 

@@ -7,7 +7,7 @@ from fsd.config import DataConfig, FSDConfig, ModelConfig
 from pipelines.study import spec, tables
 from pipelines.study.cells import CellResult
 from pipelines.study.grid import Cell, StudyConfig, plan
-from pipelines.study.spec import Axis, DetectorSpec, Study, TextOptions, numbers, with_defaults
+from pipelines.study.spec import Axis, DetectorSpec, Study, TextOptions
 
 METHODS = Axis("method", {"LoRA": {}, "IA3": {}})
 
@@ -18,7 +18,7 @@ def result(labels, **metrics):
 
 
 def study(**more):
-    fields = {"detectors": with_defaults("loss"), "axes": (METHODS,), "columns": ("state", "method"), **more}
+    fields = {"detectors": (DetectorSpec("loss"),), "axes": (METHODS,), "columns": ("state", "method"), **more}
     return Study(place="FSD, Table 6", title="?", **fields)
 
 
@@ -53,7 +53,7 @@ def test_base_scores_that_differ_stay_apart():
 
 
 def test_a_missing_number_is_a_dash():
-    grid = study(detectors=with_defaults("loss", "zlib"), columns=("state",), axes=())
+    grid = study(detectors=(DetectorSpec("loss"), DetectorSpec("zlib")), columns=("state",), axes=())
     cell = result({}, auc__loss_of_base=0.7, auc__loss_of_fsd=0.9, auc__zlib_of_base=0.6)
     cell.metrics["auc/zlib.fsd"] = None
     assert tables.markdown(grid, arranged(grid, [cell])).splitlines()[-1] == "| zlib | .60 | – |"
@@ -72,11 +72,8 @@ def of(labels, model="a/b", data=("wikimia",), **metrics):
 
 
 def test_numbers_of_the_paper_are_shown_for_the_same_model_texts_and_method():
-    paper = numbers("""
-a/b | wikimia | loss | - | base auc .7
-a/b | wikimia | loss | LoRA | fsd auc .91, fsd tpr_at_5fpr .5
-a/b | wikimia | loss | IA3 | fsd auc .92
-""")
+    values = {("", "base"): 0.7, ("LoRA", "fsd"): 0.91, ("IA3", "fsd"): 0.92}
+    paper = {("a/b", "wikimia", "loss", method, state, "auc"): value for (method, state), value in values.items()}
     grid = study(paper=paper)
     base = {"auc__loss_of_base": 0.6}
     cells = [of({"method": m}, auc__loss_of_fsd=0.8, **base) for m in ("LoRA", "IA3", "AdaLoRA")]
@@ -91,7 +88,7 @@ a/b | wikimia | loss | IA3 | fsd auc .92
 
 def test_settings_of_a_detector_tell_the_papers_numbers_apart():
     caps = tuple(DetectorSpec("dc_pdd", {"cap": cap}, f"a = {cap:g}") for cap in (0.01, 10.0))
-    paper = numbers("a/b | wikimia | dc_pdd | a = 10 | base auc .6")
+    paper = {("a/b", "wikimia", "dc_pdd", "a = 10", "base", "auc"): 0.6}
     grid = study(axes=(), detectors=caps, columns=("metric",), states=("base",), paper=paper)
     cell = of({})
     cell.metrics.update({f"auc/{d.key}.base": 0.5 for d in caps})
@@ -101,7 +98,7 @@ def test_settings_of_a_detector_tell_the_papers_numbers_apart():
 
 @pytest.mark.parametrize(("name", "model", "found"), [("fsd-t6", 1, 16), ("fsd-t1", 0, 160), ("fsd-t16", 1, 72)])
 def test_the_papers_numbers_are_those_of_the_declared_cells(name, model, found):
-    declared = spec.read(name)
+    declared = spec.studies()[name]
     models = ("huggyllama/llama-7b",) * model
     metrics = {f"{m}/{d.key}.{s}": 0.5 for m in declared.metrics for d in declared.detectors for s in declared.states}
     cells = plan(name, declared, StudyConfig(scale="full", model=models))

@@ -1,5 +1,6 @@
-"""The contract of every declaration in `pipelines.study.papers`."""
+"""The contract of every declaration in catalogue.yaml."""
 
+import csv
 from dataclasses import fields, replace
 
 import pytest
@@ -11,7 +12,7 @@ from pipelines.study.cells import at_small_scale, load_detectors
 from pipelines.study.grid import SETTING, StudyConfig, plan, with_settings
 from pipelines.study.spec import DATA, FREQUENCIES, MODEL, Study, TextOptions
 
-NAMES = spec.names()
+NAMES = tuple(spec.studies())
 SMALL_CELLS = 9
 EXPECTED = {
     *(f"fsd-t{number}" for number in (1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16)),
@@ -23,7 +24,7 @@ EXPECTED = {
 
 @pytest.fixture(params=NAMES)
 def study(request) -> Study:
-    return spec.read(request.param)
+    return spec.studies()[request.param]
 
 
 @pytest.fixture(params=["small", "full"])
@@ -32,12 +33,12 @@ def config(request) -> StudyConfig:
 
 
 def test_every_table_and_figure_has_a_study():
-    names = {*NAMES, *(alias for name in NAMES for alias in spec.read(name).aliases)}
+    names = {*NAMES, *(alias for name in NAMES for alias in spec.studies()[name].aliases)}
     assert names == EXPECTED
 
 
 def test_aliases_are_unique():
-    aliases = [alias for name in NAMES for alias in spec.read(name).aliases]
+    aliases = [alias for name in NAMES for alias in spec.studies()[name].aliases]
     assert len({*aliases, *NAMES}) == len(aliases) + len(NAMES)
     assert spec.load("fsd-fig3")[0] == "fsd-fig2"
     assert spec.load("FSD-T11")[0] == "fsd-t1"
@@ -66,9 +67,19 @@ def test_aliases_are_unique():
     ],
 )
 def test_the_models_and_texts_of_the_paper_are_preset(name, models, data):
-    cells = plan(name, spec.read(name), StudyConfig(scale="full"))
+    cells = plan(name, spec.studies()[name], StudyConfig(scale="full"))
     assert {cell.config.model.model.partition("/")[2] for cell in cells} == models
     assert {entry for cell in cells for entry in cell.config.data.data} == data
+
+
+def test_printed_numbers_are_of_studies_or_sizes_of_benchmarks():
+    with spec.PAPERS.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len({tuple(value for name, value in row.items() if name != "value") for row in rows}) == 992
+    sizes = [row for row in rows if row["metric"] == "texts"]
+    assert {row["place"] for row in sizes} == {"fsd-t7", "fsd-t8", "dcpdd-t1"}
+    assert {row["place"] for row in rows if row not in sizes} < EXPECTED
+    assert all(0 < float(row["value"]) < 1 for row in rows if row not in sizes)
 
 
 def test_the_best_of_a_grid_is_only_of_base_scores(study):
