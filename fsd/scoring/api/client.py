@@ -7,6 +7,7 @@ service repeats it, and follows no redirect.
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -21,10 +22,10 @@ OPENAI = "api.openai.com"
 BUSY = frozenset({429, 503})
 """Statuses of an address that exists on a service that is overloaded."""
 REFUSALS = {
-    401: "the key is missing or wrong",
-    402: "the account has no credit",
-    403: "the key may not use this model",
-    404: "there is no such model or address; --base-url usually ends in /v1",
+    401: "the key is missing or wrong: ",
+    402: "the account has no credit: ",
+    403: "the key may not use this model: ",
+    404: "there is no such model or address; --base-url usually ends in /v1: ",
 }
 
 
@@ -59,7 +60,7 @@ class Client(HTTPClient):
     attempts = 7
     backoff = 1.0
     timeout = (10.0, 600.0)  # a reply may wait in the server's queue
-    largest_reply = 2**28  # the log-probabilities of a whole vocabulary
+    largest_reply = 2**28
     longest_reply = 1800.0
     resume_hint = "the texts scored so far are saved: run the same command again to resume"
 
@@ -78,47 +79,48 @@ class Client(HTTPClient):
         if per_minute is not None and not per_minute > 0:
             raise UsageError(f"requests-per-minute must be above 0; got {per_minute}")
         super().__init__(base_url, interval=60 / per_minute if per_minute else 0.0, clock=clock, secret=key)
-        self.root = self.base_url.removesuffix("/v1")
+        self._checked = False
+        self._ask = partial(self.request, auth=self._authorise, allow_redirects=False)
 
-    def stop(self) -> None:
-        """End the waits of all threads: the job has failed or was interrupted."""
-        self.limiter.stop()
-
-    def post(self, body: Mapping[str, Any], url: str = "") -> dict[str, Any]:
-        """The JSON object that the service answers to a request for a completion, or at another of its addresses.
+    def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON object that the service answers to a request for a completion.
 
         Raises:
             UsageError: if the service refuses, answers no JSON, or fails in all attempts.
         """
-        url = url or f"{self.base_url}/completions"
+        url = f"{self.base_url}/completions"
 
         def read(reply: Reply) -> dict[str, Any]:
             words = self.server_message(reply)
             if reply.status_code != 200:
-                hint = REFUSALS.get(reply.status_code, "")
                 raise UsageError(
                     f"the API must give a completion; {url} answered HTTP {reply.status_code}: "
-                    f"{f'{hint}: ' if hint else ''}{words}"
+                    f"{REFUSALS.get(reply.status_code, '')}{words}"
                 )
-            answer = _json_object(reply)
-            if answer is None:
+            answer = _json(reply)
+            if not isinstance(answer, dict):
                 raise UsageError(f"the API must answer with a JSON object; {url} answered {words!r}")
             return answer
 
-        return self.request("POST", url, read, json=body, auth=self._authorise, allow_redirects=False)
+        return self._ask("POST", url, read, json=body)
 
-    def get_optional(self, url: str) -> dict[str, Any]:
-        """The JSON object at an address that a service need not have; {} where there is none.
+    def check_server(self) -> None:
+        """Refuse llama-cpp-python's own server, by its list of models; asks once.
 
         Raises:
-            UsageError: if the service cannot be reached, or is overloaded in all attempts.
+            UsageError: for that server, or if the service cannot be reached or is overloaded in all attempts.
         """
-
-        def read(reply: Reply) -> dict[str, Any]:
-            answer = _json_object(reply)
-            return answer if answer and reply.status_code == 200 else {}
-
-        return self.request("GET", url, read, retried=BUSY, auth=self._authorise, allow_redirects=False)
+        if self._checked:
+            return
+        answer = self._ask("GET", f"{self.base_url}/models", _json, retried=BUSY)
+        rows = answer.get("data") if isinstance(answer, dict) else None
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, dict) and row.get("owned_by") == "me" and "permissions" in row:
+                raise UsageError(
+                    "the API must not be llama-cpp-python's own server, which takes no token ids and, where a model "
+                    "puts no start token, pairs log-probabilities with the wrong tokens: serve the model by vLLM"
+                )
+        self._checked = True
 
     def _authorise(self, request: "PreparedRequest") -> "PreparedRequest":
         # As `auth`, not as a header: else a password from ~/.netrc would go before it.
@@ -127,9 +129,9 @@ class Client(HTTPClient):
         return request
 
 
-def _json_object(reply: Reply) -> dict[str, Any] | None:
+def _json(reply: Reply) -> Any:
+    """The JSON value of a reply; None if it is none."""
     try:
-        value = json.loads(reply.content)
+        return json.loads(reply.content)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None

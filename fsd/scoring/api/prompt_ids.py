@@ -51,11 +51,7 @@ class PromptTokens:
             return token_ids(self._tokenizer, texts)
 
     def ids(self, prompt: Prompt) -> Ids:
-        """The ids of a prompt.
-
-        Raises:
-            UsageError: for a text of no tokens.
-        """
+        """The ids of a prompt; see `tokens`."""
         if prompt.context not in self._contexts:  # one prefix is common to all texts
             self._contexts[prompt.context] = self.tokens([prompt.context])[0]
         return Ids([self.start, *self._contexts[prompt.context]], self.tokens([prompt.text])[0])

@@ -6,7 +6,6 @@ the first entry has no log-probability. A character split between tokens is attr
 OpenAI), the others being empty, or comes as U+FFFD.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -20,10 +19,13 @@ UNKNOWN = -1
 """Vocabulary index of a token whose id is not in the reply."""
 SLACK = 1e-3
 """Largest log-probability in nats that is taken for 0 with a rounding error."""
+LEAST = -1e4
+"""Least log-probability in nats that a model may give; vLLM gives -9999 for a probability of 0."""
 REPLACEMENT = "\ufffd"
 """Character that servers put in place of the bytes of a split character."""
 EDGE = " \t\r\n▁"
 """Characters that servers add or leave out at the edges of a token's string."""
+LogProbs = Sequence[float | None]
 
 
 def stats_from_string(reply: Mapping[str, Any], prompt: Prompt, start: str = "") -> TokenStats:
@@ -43,15 +45,15 @@ def stats_from_string(reply: Mapping[str, Any], prompt: Prompt, start: str = "")
     """
     tokens, logp = _columns(reply)
     body = prompt.context + prompt.text
-    tokens, logp = _without_start(tokens, logp, body, start)
-    starts = _token_starts(body, tokens, _generated(reply))
+    skipped = _start_tokens(tokens, logp, body, start)
+    starts = _token_starts(body, tokens[skipped:], _generated(reply))
     if starts is None:
         raise UsageError(
             "the API must read the text whole; its tokens are not those of the text "
             f"{prompt.text[:40]!r}: it may truncate long texts, or change them"
         )
-    in_text = [value for at, value in zip(starts, logp, strict=False) if at >= len(prompt.context)]
-    return text_stats(prompt.text, in_text)
+    in_text = [value for at, value in zip(starts, logp[skipped:], strict=False) if at >= len(prompt.context)]
+    return _text_stats(prompt.text, in_text[1:] if in_text and in_text[0] is None else in_text)
 
 
 def stats_from_ids(
@@ -75,16 +77,11 @@ def stats_from_ids(
     if sent != read:
         raise UsageError(f"the API must read token ids as they are; of {sent} sent it read {read} in {text[:40]!r}")
     if _token_starts(body, tokens[1:], _generated(reply)) is None:
-        raise wrong_tokenizer(text)
-    return text_stats(text, logp[len(head) : sent], ids)
-
-
-def wrong_tokenizer(text: str) -> UsageError:
-    """The error if the server decodes the ids of a text into another text."""
-    return UsageError(
-        "tokenizer must be that of the model behind the API; the API reads other tokens by the ids of the text "
-        f"{text[:40]!r}"
-    )
+        raise UsageError(
+            "tokenizer must be that of the model behind the API; the API reads other tokens by the ids of the text "
+            f"{text[:40]!r}"
+        )
+    return _text_stats(text, logp[len(head) : sent], ids)
 
 
 def _columns(reply: Mapping[str, Any]) -> tuple[list[str], list[float | None]]:
@@ -94,14 +91,12 @@ def _columns(reply: Mapping[str, Any]) -> tuple[list[str], list[float | None]]:
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         names = ", ".join(map(str, reply)) or "nothing"
         raise UsageError(f"the API must answer as OpenAI's completions do, with choices; it gives {names}") from error
-    if isinstance(logprobs, dict) and "content" in logprobs and "tokens" not in logprobs:
-        raise UsageError(
-            "the API must give log-probabilities of the prompt's own tokens (echo); this one gives those of generated "
-            "tokens only, as llama.cpp's llama-server does: base-url must be its own, where /v1/models identifies it"
-        )
     if not isinstance(logprobs, dict) or not logprobs.get("tokens"):
+        generated = isinstance(logprobs, dict) and "content" in logprobs
+        given = "those of generated tokens only, as llama-server does: serve the model by vLLM" if generated else "none"
         raise UsageError(
-            "the API must give log-probabilities of the prompt's own tokens (echo with logprobs); this one gives none"
+            "the API must give log-probabilities of the prompt's own tokens (echo with logprobs); "
+            f"this one gives {given}"
         )
     tokens: Any = logprobs["tokens"]
     values: Any = logprobs.get("token_logprobs")
@@ -110,9 +105,7 @@ def _columns(reply: Mapping[str, Any]) -> tuple[list[str], list[float | None]]:
         and isinstance(values, list)
         and len(tokens) == len(values)
         and all(isinstance(token, str) for token in tokens)
-        and all(
-            value is None or type(value) is float or (type(value) is int and abs(value) < 2**63) for value in values
-        )
+        and all(value is None or type(value) in (float, int) for value in values)
     )
     if not valid:
         raise UsageError(
@@ -128,21 +121,16 @@ def _generated(reply: Mapping[str, Any]) -> int:
     return count if isinstance(count, int) and count >= 0 else 1
 
 
-def _without_start(
-    tokens: list[str], logp: list[float | None], body: str, start: str
-) -> tuple[list[str], list[float | None]]:
-    """The columns without the start token, which was put before the text or added by the server."""
+def _start_tokens(tokens: Sequence[str], logp: LogProbs, body: str, start: str) -> int:
+    """Number of tokens before the body: a start token that was put there or that the server added."""
     if start:
-        at = next((i for i, token in enumerate(tokens[:2]) if token == start), None)
-        if at is None:
+        if start not in tokens[:2]:
             raise UsageError(
                 f"start-token must be one token of the model behind the API; {start!r} came back otherwise"
             )
-        return tokens[at + 1 :], logp[at + 1 :]
+        return tokens.index(start) + 1
     first = tokens[0].strip(EDGE)
-    if logp[0] is None and first and not body.lstrip().startswith(first.rstrip(REPLACEMENT)):
-        return tokens[1:], logp[1:]
-    return tokens, logp
+    return int(logp[0] is None and bool(first) and not body.lstrip().startswith(first.rstrip(REPLACEMENT)))
 
 
 def _token_starts(body: str, tokens: Sequence[str], generated: int) -> list[int] | None:
@@ -177,27 +165,16 @@ def _approximate_starts(body: str, tokens: Sequence[str]) -> list[int] | None:
     return starts if len("".join(body[at:].split())) <= unreadable else None
 
 
-def text_stats(text: str, values: Sequence[float | None], ids: Sequence[int] | None = None) -> TokenStats:
-    """Statistics of a text from the log-probabilities of its tokens.
-
-    Args:
-        text: the text.
-        values: one per token, in nats; without ids the first may be None.
-        ids: (T,) vocabulary indices, if they are known.
-
-    Raises:
-        UsageError: for no value, or one that is not a log-probability.
-    """
-    logp = values[1:] if ids is None and values and values[0] is None else values
+def _text_stats(text: str, logp: LogProbs, ids: Sequence[int] | None = None) -> TokenStats:
+    """Statistics of a text from the log-probabilities and, if they are known, the ids of its tokens."""
     if not logp:
         raise UsageError(
             "a text must have at least two tokens where the API gives no log-probability of the first (or give a "
             f"start-token); got {text[:40]!r}"
         )
-    numbers = np.array([math.nan if value is None else value for value in logp], dtype=np.float64)
-    if not np.isfinite(numbers).all() or (numbers > SLACK).any():
-        wrong = next(v for v, number in zip(logp, numbers, strict=True) if not -math.inf < number <= SLACK)
-        raise UsageError(f"the API must give finite log-probabilities of at most 0; got {wrong} in {text[:40]!r}")
-    unknown = np.full(numbers.size, math.nan)
-    token = np.full(numbers.size, UNKNOWN, np.int64) if ids is None else np.asarray(ids, dtype=np.int64)
-    return TokenStats(text, token, numbers, unknown, unknown)
+    wrong = [value for value in logp if value is None or not LEAST <= value <= SLACK]
+    if wrong:
+        raise UsageError(f"the API must give log-probabilities from {LEAST:,.0f} to 0; got {str(wrong[0])[:20]} in {text[:40]!r}")
+    unknown = np.full(len(logp), np.nan)
+    token = np.full(len(logp), UNKNOWN, np.int64) if ids is None else np.asarray(ids, dtype=np.int64)
+    return TokenStats(text, token, np.array(logp, dtype=np.float64), unknown, unknown)

@@ -1,9 +1,9 @@
-"""Prompts -> token statistics through a completions API, several requests at a time."""
+"""Prompts -> token statistics through a completions API that echoes, as vLLM does, several requests at a time."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
-from functools import cached_property
+from typing import Any
 
 import xxhash
 
@@ -12,9 +12,8 @@ from fsd.errors import UsageError
 from fsd.progress import progress
 from fsd.scoring.api.client import Client, key_for
 from fsd.scoring.api.cost import Estimate, estimate
-from fsd.scoring.api.echo import Echo
-from fsd.scoring.api.llamacpp import LlamaServer, is_llama_server
 from fsd.scoring.api.prompt_ids import PromptTokens
+from fsd.scoring.api.response import stats_from_ids, stats_from_string
 from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 from fsd.scoring.scorers import frequency_file, reference_scorer
 from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
@@ -75,23 +74,9 @@ class CompletionsScorer:
         parts = (FORMAT, self.client.base_url, self.model, self.start, tokenizer)
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
-    @cached_property
-    def reader(self) -> Echo | LlamaServer:
-        """The protocol of the server, which is detected by one request.
-
-        Raises:
-            UsageError: if the server cannot be reached.
-        """
-        kind = LlamaServer if is_llama_server(self.client) else Echo
-        return kind(self.client, self.model, start=self.start, tokens=self.tokens)
-
     def estimate(self, prompts: Sequence[Prompt], price: float | None = None) -> Estimate:
-        """Requests, tokens and cost of scoring the prompts.
-
-        Raises:
-            UsageError: for a price below 0, a text of no tokens, or a server that cannot be reached.
-        """
-        return estimate(prompts, price, tokens=self.tokens, per_token=bool(prompts) and self.reader.per_token)
+        """Requests, tokens and cost of scoring the prompts, at a price of a million tokens."""
+        return estimate(prompts, price, tokens=self.tokens)
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order; a repeated prompt is sent once.
@@ -103,36 +88,53 @@ class CompletionsScorer:
         yield from (answers[prompt] for prompt in prompts)
 
     def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
-        """Each distinct prompt with its statistics, in order of completion; those completed come before a failure.
-
-        Raises:
-            UsageError: as above.
-        """
+        """Each distinct prompt with its statistics, in order of completion; those completed come before a failure."""
         distinct = list(dict.fromkeys(prompts))
         if not distinct:
             return
-        read = self.reader
+        self.client.check_server()
         pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="completions")
         failure: UsageError | None = None
         with progress(len(distinct), self.description, "text", shown=bool(self.description)) as bar:
             try:
-                submitted = {pool.submit(read, prompt): prompt for prompt in distinct}
+                submitted = {pool.submit(self._read, prompt): prompt for prompt in distinct}
                 for future in as_completed(submitted):
                     try:
                         stats = future.result()
                     except UsageError as error:
                         failure = failure or UsageError(self.client.redact(str(error)))  # it may quote the server
-                        self.client.stop()
+                        self.client.limiter.stop()
                         continue
                     bar.update()
                     yield submitted[future], stats
             except BaseException:  # also if the caller stops iterating
-                self.client.stop()
+                self.client.limiter.stop()
                 raise
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
         if failure:
             raise failure
+
+    def _read(self, prompt: Prompt) -> TokenStats:
+        """Statistics of a prompt's text from one request."""
+        if self.tokens is None:
+            return stats_from_string(self._ask(self.start + prompt.context + prompt.text), prompt, self.start)
+        head, ids = self.tokens.ids(prompt)
+        body = self.tokens.decode([*head[1:], *ids])
+        return stats_from_ids(self._ask([*head, *ids]), prompt.text, head, ids, body)
+
+    def _ask(self, prompt: str | list[int]) -> dict[str, Any]:
+        return self.client.complete(
+            {
+                "model": self.model,
+                "prompt": prompt,
+                "echo": True,
+                "logprobs": 1,
+                "max_tokens": 1,  # not every server accepts 0
+                "temperature": 1.0,  # the model's own distribution, not the server's default
+                "top_p": 1.0,
+            }
+        )
 
 
 def api_scorers(model: ModelConfig, api: APIConfig, answers: SQLiteStore) -> dict[str, Scorer]:
@@ -149,7 +151,7 @@ def api_scorers(model: ModelConfig, api: APIConfig, answers: SQLiteStore) -> dic
     """
     if api.base_url is None:
         raise UsageError(f"model {model.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none")
-    if api.price is not None and api.price < 0:
+    if api.price is not None and not api.price >= 0:
         raise UsageError(f"price must be at least 0; got {api.price}")
     client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
     scorers: dict[str, Scorer] = {}

@@ -1,4 +1,4 @@
-"""Servers on this machine that speak as vLLM and llama.cpp's llama-server do, backed by a tiny model, and failing."""
+"""Servers on this machine that speak as vLLM does, backed by a tiny model, and failing."""
 
 import itertools
 import json
@@ -203,75 +203,5 @@ def vllm(backed: Backed) -> Callable[..., Answer]:
             return ok(completed([*strings(ids), " the"], [*logp, -1.0]))
 
         return answer
-
-    return make
-
-
-def torn(piece: bytes) -> bool:
-    """Whether a token ends within a character, and is left out of llama-server's replies."""
-    for n in range(1, min(4, len(piece)) + 1):
-        if piece[-n] >= 0xC0:
-            return (2 if piece[-n] < 0xE0 else 3 if piece[-n] < 0xF0 else 4) > n
-    return False
-
-
-class LlamaCpp:
-    """llama.cpp's llama-server 0.6.0-dev (b11434): its own endpoints, and /v1/completions, which has no echo."""
-
-    def __init__(self, backed: Backed, *, slots: int, bos: bool) -> None:
-        self.backed, self.bos, self.slots = backed, bos, slots
-        self.read: dict[int, list[int]] = {}
-        self.lock = threading.Lock()
-        self.cached: list[int] = []
-
-    @property
-    def answers(self) -> dict[str, Answer]:
-        meta = {"vocab_type": 2, "n_vocab": self.backed.size, "n_ctx": 48, "n_ctx_train": 48}
-        models = {"object": "list", "data": [{"id": "tiny", "object": "model", "owned_by": "llamacpp", "meta": meta}]}
-        props = {"default_generation_settings": {"n_ctx": 48}, "total_slots": self.slots, "bos_token": END}
-        generated = {"choices": [{"text": "b", "index": 0, "logprobs": {"content": [self.entry(5, -0.3)]}}]}
-        return {
-            "GET /v1/models": lambda _: ok(models),
-            "GET /props": lambda _: ok(props),
-            "POST /tokenize": self.tokenize,
-            "POST /completion": self.completion,
-            "POST /v1/completions": lambda _: ok(generated),
-        }
-
-    def tokenize(self, request: dict[str, Any]) -> Reply:
-        ids = self.backed.ids(request["content"], special=request["parse_special"]) if request["content"] else []
-        return ok({"tokens": [0] * (self.bos and request["add_special"]) + ids})
-
-    def entry(self, token: int, value: float) -> dict[str, Any]:
-        piece = self.backed.pieces[token]
-        return {"id": token, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece), "logprob": value}
-
-    def completion(self, request: dict[str, Any]) -> Reply:
-        prompt, slot = request["prompt"], request.get("id_slot", 0)
-        if any(token >= self.backed.size for token in prompt):
-            return refused(400, "Prompt contains invalid tokens")
-        with self.lock:
-            before = self.read.get(slot, [])
-            same = next((i for i, pair in enumerate(zip(before, prompt, strict=False)) if len(set(pair)) > 1), None)
-            self.cached.append(len(prompt) - (min(len(before), len(prompt)) if same is None else same))
-            self.read[slot] = prompt
-        ((forced, bias),) = request["logit_bias"]
-        logp = self.backed.next(prompt)
-        if forced >= self.backed.size:  # a bias of no token is none
-            forced = logp.index(max(logp))
-        assert bias > 1e3
-        order = sorted(range(len(logp)), key=lambda i: -logp[i])[: request["n_probs"]]
-        entry = self.entry(forced, logp[forced]) | {"top_logprobs": [self.entry(i, logp[i]) for i in order]}
-        told = [] if torn(self.backed.pieces[forced]) else [entry]
-        reply = {"completion_probabilities": told, "tokens_evaluated": len(prompt), "truncated": False}
-        return ok({name: reply[name] for name in request["response_fields"]})
-
-
-@pytest.fixture
-def llama_server(backed: Backed) -> Callable[..., LlamaCpp]:
-    """Gives a llama-server; `bos`: it puts a start token before a text."""
-
-    def make(*, slots: int = 2, bos: bool = True) -> LlamaCpp:
-        return LlamaCpp(backed, slots=slots, bos=bos)
 
     return make

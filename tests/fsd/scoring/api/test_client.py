@@ -1,5 +1,6 @@
 """Requests to a completions API: retried, spaced, refused, and the key that goes to nobody else."""
 
+import json
 import threading
 from email.utils import formatdate
 from typing import Any
@@ -140,12 +141,26 @@ def test_settings_out_of_range_are_refused() -> None:
         Client("http://a/v1", per_minute=0)
 
 
-def test_a_missing_optional_address_is_empty_and_a_busy_one_is_retried(serve, error, fake_time) -> None:
-    left = [error(503, "Loading model"), error(429), (200, b'{"a": 1}', {})]
-    url = serve({"GET /v1/models": lambda _: left.pop(0), "GET /v1/list": lambda _: (200, b"[1]", {})})
-    client = Client(url, clock=fake_time.clock)
-
-    assert client.get_optional(f"{url}/models") == {"a": 1}
+def test_the_list_of_models_is_asked_for_once_and_a_busy_server_is_asked_again(serve, error, words, fake_time) -> None:
+    left = [error(503, "Loading model"), error(429), error(404)]
+    url = serve({"GET /v1/models": lambda _: left.pop(0), "POST /v1/completions": words})
+    scorer = CompletionsScorer(Client(url, clock=fake_time.clock), "m")
+    for text in ("ab", "cd"):
+        list(scorer([Prompt(text)]))
     assert sum(fake_time.waits) == pytest.approx(1 + 2)
-    assert client.get_optional(f"{url}/nothing") == {}
-    assert client.get_optional(f"{url}/list") == {}
+    assert left == []
+
+
+@pytest.mark.parametrize("models", [{"data": 5}, {"data": [3, {"owned_by": "me"}]}, [1], {}])
+def test_other_lists_of_models_refuse_no_server(serve, words, scorer, models) -> None:
+    answers = {"GET /v1/models": lambda _: (200, json.dumps(models).encode(), {}), "POST /v1/completions": words}
+    assert len(list(scorer(serve(answers))([Prompt("ab")]))) == 1
+
+
+def test_llama_cpp_python_s_server_is_refused(serve, scorer, words) -> None:
+    row = {"id": "model.gguf", "object": "model", "owned_by": "me", "permissions": []}  # as 0.3.36 answers
+    models = json.dumps({"object": "list", "data": [row]}).encode()
+    url = serve({"GET /v1/models": lambda _: (200, models, {}), "POST /v1/completions": words})
+    with pytest.raises(UsageError, match=r"^the API must not be llama-cpp-python's own server, .* by vLLM$"):
+        list(scorer(url)([Prompt("a b")]))
+    assert url.requests == []
