@@ -174,7 +174,8 @@ def _text_stats(text: str, logp: LogProbs, ids: Sequence[int] | None = None) -> 
         )
     wrong = [value for value in logp if value is None or not LEAST <= value <= SLACK]
     if wrong:
-        raise UsageError(f"the API must give log-probabilities from {LEAST:,.0f} to 0; got {str(wrong[0])[:20]} in {text[:40]!r}")
+        got = str(wrong[0])[:20]
+        raise UsageError(f"the API must give log-probabilities from {LEAST:,.0f} to 0; got {got} in {text[:40]!r}")
     unknown = np.full(len(logp), np.nan)
     token = np.full(len(logp), UNKNOWN, np.int64) if ids is None else np.asarray(ids, dtype=np.int64)
     return TokenStats(text, token, np.array(logp, dtype=np.float64), unknown, unknown)
