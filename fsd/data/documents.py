@@ -55,7 +55,7 @@ class Benchmark(NamedTuple):
 
 def content_hash(text: str) -> str:
     """SHA-256 of the text in UTF-8, in hexadecimal: the identity of a text in manifests."""
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def utc_day(stamp: datetime) -> Date:

@@ -5,7 +5,8 @@ the rank of its score among all N is uniform, whatever the model, the detector a
 that critics of membership inference accept (Zhang et al. 2024, https://arxiv.org/abs/2409.19798); the canaries follow
 Carlini et al. 2019 (https://arxiv.org/abs/1802.08232), the rephrased documents STAMP (https://arxiv.org/abs/2504.13416).
 
-Every draw is a SHA-256 hash of the seed and the position, so that anybody can repeat it in any language.
+Every draw is a SHA-256 hash of the seed, the position and the document's text, so that anybody can repeat it in any
+language, and two collections never share their canaries.
 """
 
 import hashlib
@@ -13,7 +14,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 
@@ -25,6 +25,7 @@ LEAST_WORDS = 100
 """Fewest distinct words to draw from."""
 SPARE = 100
 """Least number of possible canaries per variant, so that equal ones are rare."""
+MOST_VARIANTS, LONGEST, MOST_REPETITIONS = 100_000, 100, 10_000
 RESAMPLES = 99_999
 """Random choices of variants with which the published ones are compared."""
 
@@ -58,12 +59,12 @@ class Scheme:
         """Check that the variants of a document can differ.
 
         Raises:
-            UsageError: for fewer than two variants, no length, too few words or too few possible canaries.
+            UsageError: for too few or too many variants, no length or a long one, or too few possible canaries.
         """
-        if self.variants < 2 or self.length < 1:
+        if not (2 <= self.variants <= MOST_VARIANTS and 1 <= self.length <= LONGEST):
             raise UsageError(
-                f"variants must be at least 2 and length at least 1; got {self.variants} variants of length "
-                f"{self.length}"
+                f"variants must be from 2 to {MOST_VARIANTS:,} and length from 1 to {LONGEST}; got {self.variants:,} "
+                f"variants of length {self.length}"
             )
         possible = self.length * math.log10(len(self.words) or 10)
         if possible < math.log10(SPARE * self.variants):
@@ -72,32 +73,36 @@ class Scheme:
                 f"{self.length} out of {len(self.words) or 10} {'words' if self.words else 'digits'}"
             )
 
-    def candidates(self, document: str) -> list[str]:
-        """The N different variants of the canary of a document, named by its id."""
+    def candidates(self, document: tuple[str, str]) -> list[str]:
+        """The N different variants of the canary of a document, given by its id and the hash of its text.
+
+        Raises:
+            UsageError: if the words are so alike that there are not N different ones.
+        """
         made: dict[str, None] = {}
-        for attempt in count():
-            canary = self._canary(document, attempt)
-            made.setdefault(canary)
+        for attempt in range(10 * self.variants):
+            made.setdefault(self._canary((*document, attempt)))
             if len(made) == self.variants:
                 return list(made)
-        raise AssertionError("unreachable")
+        raise UsageError(f"words must give {self.variants:,} different canaries; got {len(made):,}")
 
-    def _canary(self, document: str, attempt: int) -> str:
-        position = (document, attempt)
+    def _canary(self, position: tuple[object, ...]) -> str:
         if not self.words:
             return "".join(str(draw(10, self.seed, "digit", *position, at)) for at in range(self.length))
         picked = (draw(len(self.words), self.seed, "word", *position, at) for at in range(self.length))
         return " ".join(self.words[at] for at in picked)
 
 
-def published_index(seed: str, document: str, variants: int) -> int:
+def published_index(seed: str, document: tuple[str, str], variants: int) -> int:
     """The index of the variant of a document that is published: uniform, and independent of the other documents."""
-    return draw(variants, seed, "published", document)
+    return draw(variants, seed, "published", *document)
 
 
-def repetitions_of(seed: str, documents: Sequence[str], levels: Sequence[int]) -> dict[str, int]:
+def repetitions_of(
+    seed: str, documents: Sequence[tuple[str, str]], levels: Sequence[int]
+) -> dict[tuple[str, str], int]:
     """How often each document is published: the levels in equal shares, in random order."""
-    order = sorted(documents, key=lambda document: draw(2**64, seed, "order", document))
+    order = sorted(documents, key=lambda document: draw(2**64, seed, "order", *document))
     return {document: levels[at % len(levels)] for at, document in enumerate(order)}
 
 

@@ -28,6 +28,7 @@ def main(config: DemoConfig) -> None:
     """Make canaries, train on the published ones, and test the model that read them and the one that did not."""
     from fsd.config import DetectorConfig, ModelConfig, Recipe
     from fsd.data.embedded import corpus
+    from fsd.data.readers import read_rows
     from fsd.models import language_model
     from fsd.models.pretraining import continue_pretraining
     from fsd.scoring.scorers import build_scorers
@@ -41,16 +42,15 @@ def main(config: DemoConfig) -> None:
         data.write_text("".join(json.dumps({"text": text}) + "\n" for text in abstracts[:DOCUMENTS]))
         words = Path(scratch) / "words.jsonl"
         words.write_text("".join(json.dumps({"text": text}) + "\n" for text in abstracts))
-        sealed = make.make(
+        canaries = make.make(
             make.MakeConfig(
                 (str(data),), str(folder), variants=VARIANTS, length=LENGTH, words=(str(words),), alpha=1 / VARIANTS,
                 repetitions=REPETITIONS, seed=f"demonstration {config.seed}",
             )
         )  # fmt: skip
-        copies = sum(entry.repetitions for entry in sealed.documents)
-        print(f"made {len(sealed.documents)} canaries, published {copies} times in all in the training texts")
-        canaries = files.read(folder)
-        published = [json.loads(line)["text"] for line in (folder / files.PUBLISHED).read_text().splitlines()]
+        copies = sum(entry.repetitions for entry in canaries.sealed.documents)
+        print(f"made {len(canaries.sealed.documents)} canaries, published {copies} times in all in the training texts")
+        published = [row["text"] for _, row in read_rows([folder / files.PUBLISHED])]
         settings = ModelConfig(cache="none")
         model = language_model.load(settings)
         recipe = Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed)

@@ -1,19 +1,32 @@
 """The folder of canaries: published.jsonl for the public, sealed.json to keep, commitment.txt to publish beside it."""
 
-import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+
+from fsd.data.documents import content_hash
+from fsd.data.readers import read_rows
 from fsd.errors import UsageError
-from fsd.evidence.canaries import Scheme
+from fsd.evidence.canaries import MOST_REPETITIONS, Scheme, published_index
 
 PUBLISHED, SEALED, COMMITMENT = "published.jsonl", "sealed.json", "commitment.txt"
-VERSION = 1
+VERSION = 2
 BREAK = "\n\n"
 """Between a document and its canary."""
+SEPARATOR = "\x1f"
+"""Between the variants of a paraphrased document, as its text."""
+
+
+def _current(version: int) -> int:
+    if version != VERSION:
+        old = ", in which one seed gave other documents the same canaries: make them anew" if version < VERSION else ""
+        raise ValueError(f"got version {version}{old}")
+    return version
 
 
 @dataclass(frozen=True)
@@ -22,19 +35,22 @@ class Entry:
 
     Attributes:
         id: of the document.
+        sha256: of its text; of a paraphrased one, of its variants joined by U+001F.
         published: index of the published variant.
         repetitions: number of times that the document is published.
-        published_sha256: of the published text.
-        variants_sha256: of all variants, joined by U+001F.
-        variants: the variants themselves, where they were given; random ones follow from the seed.
+        variants: the variants themselves, where they were given; random ones follow from the seed and the document.
     """
 
     id: str
+    sha256: str
     published: int
-    repetitions: int
-    published_sha256: str
-    variants_sha256: str
+    repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
     variants: Sequence[str] = ()
+
+    @property
+    def document(self) -> tuple[str, str]:
+        """What its draws follow from, beside the seed."""
+        return self.id, self.sha256
 
 
 @dataclass(frozen=True)
@@ -42,49 +58,63 @@ class Sealed:
     """The sealed list.
 
     Attributes:
+        version: of its format.
         kind: words, digits or paraphrase.
         scheme: how random variants follow from the seed.
         tokenizer: hash of the tokenizer in whose tokens all variants are equally long; "" without one.
         documents: one entry each.
+
+    Raises:
+        UsageError: if the parts do not fit each other.
     """
 
-    kind: str
+    version: Annotated[int, AfterValidator(_current)]
+    kind: Literal["words", "digits", "paraphrase"]
     scheme: Scheme
     tokenizer: str
-    documents: Sequence[Entry]
+    documents: Annotated[Sequence[Entry], Field(min_length=1)]
+
+    def __post_init__(self) -> None:
+        if self.kind != "paraphrase":
+            self.scheme.check()
+        if len({entry.id for entry in self.documents}) < len(self.documents):
+            raise UsageError("documents must have different ids")
+        for entry in self.documents:
+            if bool(entry.variants) != (self.kind == "paraphrase"):
+                raise UsageError(f"variants must be listed for paraphrases alone; document {entry.id} differs")
+            drawn = published_index(self.scheme.seed, entry.document, len(entry.variants) or self.scheme.variants)
+            if entry.published != drawn:
+                raise UsageError(
+                    f"published must be {drawn} for document {entry.id}, as drawn by the seed; got {entry.published}"
+                )
 
     def candidates(self, entry: Entry) -> list[str]:
-        """The variants of a document.
-
-        Raises:
-            UsageError: if they are not those that were sealed.
-        """
-        variants = list(entry.variants) or self.scheme.candidates(entry.id)
-        if sha256("\x1f".join(variants)) != entry.variants_sha256:
-            raise UsageError(f"the variants of document {entry.id} must be those that were sealed; their hash differs")
-        return variants
+        """The variants of a document."""
+        return list(entry.variants) or self.scheme.candidates(entry.document)
 
     def to_json(self) -> str:
         """The list as JSON text."""
         documents = [{k: v for k, v in asdict(entry).items() if v or k != "variants"} for entry in self.documents]
-        return json.dumps({"version": VERSION, **asdict(self), "documents": documents}, ensure_ascii=False) + "\n"
+        return json.dumps({**asdict(self), "documents": documents}, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True)
 class Canaries:
-    """A folder of canaries: the sealed list, and for each document the text that precedes the canary ("" if none)."""
+    """A folder of canaries.
+
+    Attributes:
+        sealed: the sealed list.
+        sha256: of its file, as committed.
+        contexts: id → the text that precedes the canary ("" if none).
+    """
 
     sealed: Sealed
+    sha256: str
     contexts: Mapping[str, str]
 
 
-def sha256(text: str) -> str:
-    """The SHA-256 hash of a text in UTF-8, in hexadecimal digits."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def write(folder: Path, sealed: Sealed, published: Mapping[str, str]) -> None:
-    """Write the three files into an existing folder.
+    """Write the three files into an existing folder, and let nobody else read the sealed one.
 
     Args:
         folder: an empty folder.
@@ -97,50 +127,58 @@ def write(folder: Path, sealed: Sealed, published: Mapping[str, str]) -> None:
         for entry in sealed.documents
         for _ in range(entry.repetitions)
     ]
+    folder.chmod(0o700)
+    (folder / SEALED).touch(mode=0o600)
+    (folder / SEALED).write_text(content, encoding="utf-8")
     (folder / PUBLISHED).write_text(
         "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
     )
-    (folder / SEALED).write_text(content, encoding="utf-8")
-    (folder / COMMITMENT).write_text(f"sha256 {sha256(content)}  {SEALED}\n", encoding="utf-8")
+    (folder / COMMITMENT).write_text(f"sha256 {content_hash(content)}  {SEALED}\n", encoding="utf-8")
 
 
 def read(folder: Path) -> Canaries:
     """Read a folder that `write` made, and check that its parts belong together.
 
     Raises:
-        UsageError: if a file is missing or invalid, the list does not match its commitment, or a published text is
-            not the sealed one.
+        UsageError: if a file is missing or invalid, the list does not match its commitment, or the published texts
+            are not the sealed ones.
     """
     content = _read(folder / SEALED)
-    committed = _read(folder / COMMITMENT).split()
-    if committed[:1] != ["sha256"] or sha256(content) not in committed[1:2]:
+    committed = _read(folder / COMMITMENT).lower().split()
+    digest = content_hash(content)
+    if committed[:2] != ["sha256", digest]:
         raise UsageError(
-            f"{folder / SEALED} must match its commitment; its SHA-256 is {sha256(content)}, committed is "
+            f"{folder / SEALED} must match its commitment; its SHA-256 is {digest}, committed is "
             f"{' '.join(committed[1:2]) or 'none'}"
         )
     sealed = _parse(content, folder / SEALED)
-    texts: dict[str, str] = {}
-    for at, line in enumerate(_read(folder / PUBLISHED).splitlines(), 1):
-        try:
-            row = json.loads(line)
-            texts[str(row["id"])] = str(row["text"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{folder / PUBLISHED}:{at}: must be a JSON object with id and text; got {error}"
-            ) from error
-    contexts = {}
-    for entry in sealed.documents:
-        text = texts.get(entry.id)
-        if text is None or sha256(text) != entry.published_sha256:
-            state = "is missing" if text is None else "differs"
-            raise UsageError(f"{folder / PUBLISHED} must hold the texts that were sealed; document {entry.id} {state}")
-        contexts[entry.id] = "" if entry.variants else text.removesuffix(sealed.candidates(entry)[entry.published])
-    return Canaries(sealed, contexts)
+    texts: defaultdict[str, set[str]] = defaultdict(set)
+    for _, row in read_rows([folder / PUBLISHED]):
+        texts[str(row.get("id"))].add(str(row.get("text")))
+    contexts = {entry.id: _context(sealed, entry, texts[entry.id]) for entry in sealed.documents}
+    wrong = [
+        *(f"{name} is not among them" for name in texts if name not in contexts),
+        *(f"{name} {'differs' if texts[name] else 'is missing'}" for name in contexts if contexts[name] is None),
+    ]
+    if wrong:
+        raise UsageError(f"{folder / PUBLISHED} must hold the texts that were sealed; document {wrong[0]}")
+    return Canaries(sealed, digest, {name: context for name, context in contexts.items() if context is not None})
+
+
+def _context(sealed: Sealed, entry: Entry, copies: set[str]) -> str | None:
+    """What precedes the canary in the published copies of a document; None if they are not what was sealed."""
+    canary = sealed.candidates(entry)[entry.published]
+    if entry.variants:
+        document, context = SEPARATOR.join(entry.variants), ""
+    else:
+        document = min(copies, default="").removesuffix(BREAK + canary)
+        context = document + BREAK
+    return context if copies == {context + canary} and content_hash(document) == entry.sha256 else None
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise UsageError(f"a folder of canaries must have a readable {path.name}; {path}: {reason.lower()}") from error
@@ -148,13 +186,11 @@ def _read(path: Path) -> str:
 
 def _parse(content: str, path: Path) -> Sealed:
     try:
-        values: dict[str, Any] = json.loads(content)
-        if values["version"] != VERSION:
-            raise KeyError(f"version {values['version']}")
-        scheme = Scheme(**values["scheme"])
-        documents = [Entry(**entry) for entry in values["documents"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{path} must be a sealed list of version {VERSION} made by pipelines.canary; got {error}"
-        ) from error
-    return Sealed(values["kind"], replace(scheme, words=tuple(scheme.words)), values["tokenizer"], documents)
+        return TypeAdapter(Sealed).validate_json(content, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = first["msg"].removeprefix("Value error, ")
+        if first["type"] != "value_error":
+            where = ".".join(map(str, first["loc"])) or "content"
+            reason = f"{where}: {reason[0].lower()}{reason[1:]}; got {first['input']!r:.60}"
+        raise UsageError(f"{path} must be a sealed list of version {VERSION}; {reason}") from error

@@ -9,7 +9,7 @@ Examples:
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,7 +18,7 @@ from tyro.conf import arg
 from fsd.config import Columns, OptionalModel, OptionalName, OptionalPaths, Paths
 
 if TYPE_CHECKING:
-    from pipelines.canary.files import Entry, Sealed
+    from pipelines.canary.files import Canaries, Sealed
     from pipelines.common.dry_run import Plan
 
 
@@ -49,7 +49,7 @@ class MakeConfig:
     columns: Columns = ""
     """Column names that differ from the defaults, e.g. text=body."""
     seed: OptionalName = None
-    """Secret from which all draws follow. Default: 128 random bits, which are stored in sealed.json."""
+    """Secret from which, with the documents, all draws follow. Default: 128 random bits, stored in sealed.json."""
 
 
 def main(config: MakeConfig) -> None:
@@ -57,7 +57,7 @@ def main(config: MakeConfig) -> None:
     from pipelines.canary import files
     from pipelines.common import outcome
 
-    sealed = make(config)
+    sealed = make(config).sealed
     copies = sum(entry.repetitions for entry in sealed.documents)
     headline = f"{len(sealed.documents)} documents, published {copies} times in all"
     notes = [f"publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test"]
@@ -87,17 +87,8 @@ def plan(config: MakeConfig) -> "Plan":
     )
 
 
-def draw(config: MakeConfig, seed: str) -> "tuple[Sealed, dict[str, str]]":
-    """The sealed list, and what is published of each document."""
-    return (paraphrases if config.kind == "paraphrase" else random_canaries)(config, seed)
-
-
-def make(config: MakeConfig) -> "Sealed":
-    """Read the documents, draw, and write the folder.
-
-    Returns:
-        The sealed list.
-    """
+def make(config: MakeConfig) -> "Canaries":
+    """Read the documents, draw, write the folder, and read it as a test would."""
     from pipelines.canary import files
     from pipelines.common.output import new_folder
 
@@ -106,17 +97,21 @@ def make(config: MakeConfig) -> "Sealed":
         seed = config.seed or secrets.token_hex(16)
         sealed, published = draw(config, seed)
         files.write(folder, sealed, published)
-    return sealed
+        return files.read(folder)
 
 
 def check(config: MakeConfig) -> None:
     """Check the settings that do not depend on the documents.
 
     Raises:
-        UsageError: for a level that so few variants cannot reach, or a repetition below 1.
+        UsageError: for a seed that cannot be written, a level that so few variants cannot reach, or a number of
+            repetitions out of range.
     """
     from fsd.errors import UsageError
+    from fsd.evidence.canaries import MOST_REPETITIONS
 
+    if not (config.seed or "").isprintable():
+        raise UsageError(f"seed must be printable text; got {config.seed!r}")
     if not 0 < config.alpha < 1:
         raise UsageError(f"alpha must be between 0 and 1; got {config.alpha:g}")
     if config.kind != "paraphrase" and config.variants * config.alpha < 1 - 1e-9:
@@ -124,69 +119,77 @@ def check(config: MakeConfig) -> None:
             f"variants must be at least 1/alpha = {1 / config.alpha:,.0f} for a p-value of {config.alpha:g} from one "
             f"document; got {config.variants}"
         )
-    if min(config.repetitions) < 1:
-        raise UsageError(f"repetitions must be at least 1; got {min(config.repetitions)}")
+    wrong = [number for number in config.repetitions if not 1 <= number <= MOST_REPETITIONS]
+    if wrong:
+        raise UsageError(f"repetitions must be from 1 to {MOST_REPETITIONS:,}; got {wrong[0]}")
 
 
-def random_canaries(config: MakeConfig, seed: str) -> "tuple[Sealed, dict[str, str]]":
-    """The sealed list of random canaries, and the published text of each document: the text, a blank line, the canary.
+def draw(config: MakeConfig, seed: str) -> "tuple[Sealed, dict[str, str]]":
+    """The sealed list, and what is published of each document: the text, a blank line and a canary, or a paraphrase.
 
     Raises:
-        UsageError: if a file cannot be read, or its words are too few.
+        UsageError: if a file cannot be read, its words are too few, or a row has fewer than two different paraphrases.
     """
+    from fsd.data.documents import content_hash
     from fsd.data.readers import parse_columns, read_files
-    from fsd.evidence.canaries import Scheme, published_index, repetitions_of, word_pool
-    from pipelines.canary.files import BREAK, Sealed
+    from fsd.evidence.canaries import Scheme, published_index, repetitions_of
+    from pipelines.canary.files import BREAK, SEPARATOR, VERSION, Entry, Sealed
 
-    documents = read_files(config.data, parse_columns(config.columns))
-    words: Sequence[str] = ()
-    tokenizer = ""
-    if config.kind == "words":
-        sources = read_files(config.words) if config.words else documents
-        words = word_pool([source.text for source in sources], config.rarity)
-        if config.tokenizer:
-            words, tokenizer = equally_long(words, config.tokenizer)
-    scheme = Scheme(seed, config.variants, config.length, tuple(words))
-    scheme.check()
-    ids = [f"{at:06d}" for at in range(1, len(documents) + 1)]
-    repetitions = repetitions_of(seed, ids, config.repetitions)
+    if config.kind == "paraphrase":
+        given = paraphrases(config)
+        texts = [SEPARATOR.join(variants) for variants in given]
+        scheme, tokenizer = Scheme(seed, max(map(len, given)), 1), ""
+    else:
+        texts = [document.text for document in read_files(config.data, parse_columns(config.columns))]
+        given = [[] for _ in texts]
+        words, tokenizer = words_of(config, texts) if config.kind == "words" else ([], "")
+        scheme = Scheme(seed, config.variants, config.length, words)
+        scheme.check()
+    documents = [(f"{at:06d}", content_hash(text)) for at, text in enumerate(texts, 1)]
+    repetitions = repetitions_of(seed, documents, config.repetitions)
     entries, published = [], {}
-    for name, document in zip(ids, documents, strict=True):
-        candidates = scheme.candidates(name)
-        chosen = published_index(seed, name, config.variants)
-        published[name] = f"{document.text}{BREAK}{candidates[chosen]}"
-        entries.append(_entry(name, chosen, repetitions[name], published[name], candidates))
-    return Sealed(config.kind, scheme, tokenizer, entries), published
+    for document, text, variants in zip(documents, texts, given, strict=True):
+        candidates = variants or scheme.candidates(document)
+        chosen = published_index(seed, document, len(candidates))
+        published[document[0]] = candidates[chosen] if variants else f"{text}{BREAK}{candidates[chosen]}"
+        entries.append(Entry(*document, chosen, repetitions[document], variants))
+    return Sealed(VERSION, config.kind, scheme, tokenizer, entries), published
 
 
-def paraphrases(config: MakeConfig, seed: str) -> "tuple[Sealed, dict[str, str]]":
-    """The sealed list of given paraphrases, of which one per document is published (STAMP, arXiv 2504.13416).
+def words_of(config: MakeConfig, texts: Sequence[str]) -> tuple[list[str], str]:
+    """The words to draw from, and the hash of the tokenizer in whose tokens they are equally long; "" without one.
+
+    Raises:
+        UsageError: if a file cannot be read, its words are too few, or the tokenizer cannot be loaded.
+    """
+    from fsd.data.readers import read_files
+    from fsd.evidence.canaries import word_pool
+
+    words = word_pool([source.text for source in read_files(config.words)] if config.words else texts, config.rarity)
+    return equally_long(words, config.tokenizer) if config.tokenizer else (words, "")
+
+
+def paraphrases(config: MakeConfig) -> list[list[str]]:
+    """The texts that each row lists as variants, of which one is published (STAMP, arXiv 2504.13416).
 
     Raises:
         UsageError: if a file cannot be read, or a row has fewer than two different variants.
     """
-    from fsd.data.readers import read_rows
+    from fsd.data.readers import document, read_rows
     from fsd.errors import UsageError
-    from fsd.evidence.canaries import Scheme, published_index, repetitions_of
-    from pipelines.canary.files import Sealed
 
-    rows = read_rows(config.data)
-    ids = [f"{at:06d}" for at in range(1, len(rows) + 1)]
-    repetitions = repetitions_of(seed, ids, config.repetitions)
-    entries, published = [], {}
-    for name, (source, row) in zip(ids, rows, strict=True):
+    found = []
+    for source, row in read_rows(config.data):
         variants = row.get("variants")
         given = variants if isinstance(variants, list) else []
-        if len({v for v in given if isinstance(v, str) and v.strip()}) < max(2, len(given)):
+        texts = [document({"text": variant}, {}, source).text for variant in given]
+        if len(set(texts)) < max(2, len(texts)):
             raise UsageError(
                 f"{source}: variants must be a list of at least two different texts, each as fit to be published as "
                 f"the others; got {str(variants)[:60]}"
             )
-        chosen = published_index(seed, name, len(given))
-        published[name] = given[chosen]
-        entry = _entry(name, chosen, repetitions[name], published[name], given)
-        entries.append(replace(entry, variants=given))
-    return Sealed(config.kind, Scheme(seed, max(len(e.variants) for e in entries), 1), "", entries), published
+        found.append(texts)
+    return found
 
 
 def equally_long(words: Sequence[str], model: str) -> tuple[list[str], str]:
@@ -204,9 +207,3 @@ def equally_long(words: Sequence[str], model: str) -> tuple[list[str], str]:
     sizes = [len(ids) for ids in tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]]
     size = Counter(sizes).most_common(1)[0][0]
     return [word for word, tokens in zip(words, sizes, strict=True) if tokens == size], fingerprint(tokenizer)
-
-
-def _entry(name: str, chosen: int, repetitions: int, text: str, candidates: Sequence[str]) -> "Entry":
-    from pipelines.canary.files import Entry, sha256
-
-    return Entry(name, chosen, repetitions, sha256(text), sha256("\x1f".join(candidates)))

@@ -169,6 +169,7 @@ def rows(results: "Mapping[str, Sequence[Level]]") -> list[list[str]]:
 def conclusions(results: "Mapping[str, Sequence[Level]]", canaries: "Canaries", model: str, alpha: float) -> list[str]:
     """The results in sentences, most important first."""
     from fsd.reporting.html import p_shown
+    from pipelines.canary.files import COMMITMENT, SEALED
     from pipelines.canary.scoring import corrected
 
     holm = corrected(results)
@@ -186,6 +187,8 @@ def conclusions(results: "Mapping[str, Sequence[Level]]", canaries: "Canaries", 
         f"the list matches its commitment; {canaries.sealed.scheme.variants:,} variants per document"
         if canaries.sealed.kind != "paraphrase"
         else "the list matches its commitment",
+        f"sha256 {canaries.sha256} of {SEALED} and in {COMMITMENT}; compare it with the published {COMMITMENT}, as "
+        "both files here could have been replaced",
     ]
 
 

@@ -815,8 +815,9 @@ fsd-t6 --colour red → Unrecognized options: --colour, red
 --variants 0 → variants must be at least 1/alpha = 1,000
 --variants 999 → variants must be at least 1/alpha = 1,000
 --variants many → variants must be a whole number
---repetitions 0 → repetitions must be at least 1; got 0
---repetitions -1 → repetitions must be at least 1; got -1
+--repetitions 0 → repetitions must be from 1 to 10,000; got 0
+--repetitions -1 → repetitions must be from 1 to 10,000; got -1
+--kind digits --variants 100001 → variants must be from 2 to 100,000
 --kind letters → kind must be one of words, digits, paraphrase
 --rarity none → rarity must be one of common, medium, rare
 --kind paraphrase → variants must be a list of at least two different texts

@@ -14,9 +14,9 @@ WORDS = tuple(f"w{a}{b}" for a, b in product("abcdefghijk", repeat=2))
 
 
 def test_a_draw_is_the_documented_hash() -> None:
-    digest = hashlib.sha256(b"secret\x1fpublished\x1f000001").hexdigest()
+    digest = hashlib.sha256(b"secret\x1fpublished\x1f000001\x1fab12").hexdigest()
 
-    assert published_index("secret", "000001", 1000) == int(digest, 16) % 1000
+    assert published_index("secret", ("000001", "ab12"), 1000) == int(digest, 16) % 1000
 
 
 def test_draws_are_uniform() -> None:
@@ -25,26 +25,28 @@ def test_draws_are_uniform() -> None:
     assert stats.chisquare(counts).pvalue > 0.01
 
 
-def test_candidates_differ_and_follow_from_the_seed() -> None:
+def test_candidates_differ_and_follow_from_seed_number_and_text() -> None:
     scheme = Scheme("seed", 200, 3, WORDS)
 
-    first, again, other = scheme.candidates("1"), scheme.candidates("1"), scheme.candidates("2")
+    first, again, *others = (scheme.candidates(of) for of in (("1", "a"), ("1", "a"), ("2", "a"), ("1", "b")))
 
     assert len(set(first)) == 200
     assert first == again
-    assert not set(first) & set(other)
+    assert not any(set(first) & set(other) for other in others)
     assert all(set(canary.split()) <= set(WORDS) and len(canary.split()) == 3 for canary in first)
 
 
 def test_digits_have_the_length() -> None:
-    assert {len(canary) for canary in Scheme("seed", 50, 7).candidates("1")} == {7}
+    assert {len(canary) for canary in Scheme("seed", 50, 7).candidates(("1", "a"))} == {7}
 
 
 @pytest.mark.parametrize(
     ("scheme", "message"),
     [
-        (Scheme("s", 1, 8), "variants must be at least 2"),
-        (Scheme("s", 10, 0), "length at least 1"),
+        (Scheme("s", 1, 8), "variants must be from 2 to 100,000"),
+        (Scheme("s", 10**9, 12), "variants must be from 2 to 100,000"),
+        (Scheme("s", 10, 0), "length from 1 to 100"),
+        (Scheme("s", 10, 10**9), "length from 1 to 100"),
         (Scheme("s", 1000, 4), "length must allow 100,000 different canaries"),
     ],
 )
@@ -53,10 +55,19 @@ def test_schemes_that_cannot_be(scheme: Scheme, message: str) -> None:
         scheme.check()
 
 
-def test_repetitions_are_shared_equally() -> None:
-    levels = repetitions_of("seed", [str(at) for at in range(10)], (1, 4))
+def test_words_that_give_equal_canaries_end() -> None:
+    scheme = Scheme("s", 50, 20, ("a", "a a"))
+    scheme.check()
 
-    assert sorted(levels.values()) == [1] * 5 + [4] * 5
+    with pytest.raises(UsageError, match="words must give 50 different canaries"):
+        scheme.candidates(("1", "a"))
+
+
+def test_repetitions_are_shared_equally() -> None:
+    first, other = (repetitions_of("seed", [(str(at), text) for at in range(10)], (1, 4)) for text in "ab")
+
+    assert sorted(first.values()) == [1] * 5 + [4] * 5
+    assert [first[str(at), "a"] for at in range(10)] != [other[str(at), "b"] for at in range(10)]
 
 
 def test_word_pool_takes_a_third_by_frequency() -> None:

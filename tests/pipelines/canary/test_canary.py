@@ -3,18 +3,20 @@
 import hashlib
 import json
 import math
+import operator
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fsd.config import DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
-from pipelines.canary import files, scoring
-from pipelines.canary.make import MakeConfig
-from pipelines.canary.make import main as make
+from pipelines.canary import files, make, scoring
 from pipelines.canary.rank import RankConfig
 from pipelines.canary.rank import main as rank
 
@@ -28,15 +30,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def making(data: Path, out: Path, **settings: object) -> MakeConfig:
+def making(data: Path, out: Path, **settings: object) -> make.MakeConfig:
     defaults = {"variants": 20, "length": 5, "alpha": 0.05, "seed": "s", "words": (str(data.parent / "words.jsonl"),)}
-    return MakeConfig((str(data),), str(out), **{**defaults, **settings})  # type: ignore[arg-type]
+    return make.MakeConfig((str(data),), str(out), **{**defaults, **settings})  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
 def folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("canaries") / "c"
-    make(making(data, out, repetitions=(1, 2)))
+    make.main(making(data, out, repetitions=(1, 2)))
     return out
 
 
@@ -53,12 +55,49 @@ def test_the_folder_holds_what_is_published_and_what_is_sealed(folder: Path, dat
 
 
 def test_the_same_seed_makes_the_same_folder(folder: Path, data: Path, tmp_path: Path) -> None:
-    make(making(data, tmp_path / "again", repetitions=(1, 2)))
-    make(making(data, tmp_path / "other", repetitions=(1, 2), seed="t"))
+    make.main(making(data, tmp_path / "again", repetitions=(1, 2)))
+    make.main(making(data, tmp_path / "other", repetitions=(1, 2), seed="t"))
 
     for name in ("published.jsonl", "sealed.json"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
         assert (tmp_path / "other" / name).read_bytes() != (folder / name).read_bytes()
+
+
+def test_one_seed_never_gives_two_collections_the_same_canaries(data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(json.dumps({"text": document.text}) + "\n" for document in list(corpus())[100:112]))
+    words = (str(data.parent / "words.jsonl"),)
+    for settings in ({"words": words}, {"kind": "digits", "length": 12, "words": ()}):
+        a, b = (
+            make.make(making(source, tmp_path / f"{settings.get('kind')}-{source.stem}", **settings)).sealed
+            for source in (data, other)
+        )
+        canaries = [{canary for entry in sealed.documents for canary in sealed.candidates(entry)} for sealed in (a, b)]
+        assert len(canaries[0] | canaries[1]) == 2 * 12 * 20
+        assert [entry.published for entry in a.documents] != [entry.published for entry in b.documents]
+
+
+def test_documents_with_every_line_separator(data: Path, tmp_path: Path) -> None:
+    texts = [f"text {at} with{chr(code)}a break" for at, code in enumerate((0x85, 0x2028, 0x2029, 0x0B, 0x0C, 0x1C))]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps({"text": f"{text}\r\n"}) + "\n" for text in texts))
+    config = making(data, tmp_path / "c")
+
+    make.make(replace(config, data=(str(tmp_path / "d.jsonl"),)))
+
+    assert list(files.read(tmp_path / "c").contexts.values()) == [f"{text}\r\n\n\n" for text in texts]
+
+
+def test_what_make_cannot_read_back_is_not_written(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = files.write
+    monkeypatch.setattr(files, "write", lambda folder, sealed, texts: write(folder, sealed, dict.fromkeys(texts, "x")))
+    with pytest.raises(UsageError, match="document 000001 differs"):
+        make.make(making(data, tmp_path / "c"))
+    assert not (tmp_path / "c").exists()
+
+
+def test_nobody_else_reads_the_sealed_list(folder: Path) -> None:
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "sealed.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_store_that_cannot_be_opened_is_refused_before_the_model_is_loaded(
@@ -71,7 +110,7 @@ def test_a_store_that_cannot_be_opened_is_refused_before_the_model_is_loaded(
 
 def test_without_a_seed_every_folder_differs(data: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
-        make(making(data, tmp_path / name, seed=None))
+        make.main(making(data, tmp_path / name, seed=None))
 
     assert (tmp_path / "a/sealed.json").read_bytes() != (tmp_path / "b/sealed.json").read_bytes()
 
@@ -79,7 +118,7 @@ def test_without_a_seed_every_folder_differs(data: Path, tmp_path: Path) -> None
 def test_words_of_one_length_in_tokens(data: Path, tmp_path: Path) -> None:
     from fsd.models.language_model import load_tokenizer
 
-    make(making(data, tmp_path / "c", tokenizer="embedded"))
+    make.main(making(data, tmp_path / "c", tokenizer="embedded"))
     sealed = files.read(tmp_path / "c").sealed
     tokenizer, _ = load_tokenizer("embedded")
 
@@ -92,7 +131,10 @@ def test_words_of_one_length_in_tokens(data: Path, tmp_path: Path) -> None:
     [
         ({"alpha": 0.01}, "variants must be at least 1/alpha = 100"),
         ({"alpha": 0.0}, "alpha must be between 0 and 1"),
-        ({"repetitions": (0,)}, "repetitions must be at least 1; got 0"),
+        ({"repetitions": (1, 0)}, "repetitions must be from 1 to 10,000; got 0"),
+        ({"repetitions": (10**9,)}, "repetitions must be from 1 to 10,000; got 1000000000"),
+        ({"length": 10**9}, "length from 1 to 100"),
+        ({"seed": "\udcff"}, "seed must be printable text"),
         ({"kind": "digits", "length": 2}, "length must allow 2,000 different canaries"),
         ({"words": ()}, "at least 300 different words|different words"),
         ({"kind": "paraphrase"}, "variants must be a list of at least two different texts"),
@@ -106,13 +148,19 @@ def test_canaries_that_cannot_be_are_refused(
         settings = {"words": (str(tmp_path / "few.jsonl"),)}
 
     with pytest.raises(UsageError, match=message):
-        make(making(data, tmp_path / "c", **settings))
+        make.main(making(data, tmp_path / "c", **settings))
     assert not (tmp_path / "c").exists()
 
 
 def test_a_folder_in_use_is_left_alone(folder: Path, data: Path) -> None:
     with pytest.raises(UsageError, match="out must be a folder that does not exist or is empty"):
-        make(making(data, folder))
+        make.main(making(data, folder))
+
+
+def altered(text: str) -> str:
+    """The first line with another text."""
+    line = text.split("\n", 1)[0]
+    return json.dumps(json.loads(line) | {"text": "another"}) + "\n"
 
 
 def corrupted(folder: Path, to: Path, name: str, change: Callable[[str], str]) -> Path:
@@ -129,9 +177,14 @@ def corrupted(folder: Path, to: Path, name: str, change: Callable[[str], str]) -
         ("sealed.json", lambda text: text.replace('"published": ', '"published": 1', 1), "must match its commitment"),
         ("commitment.txt", lambda _: "sha256 0000\n", "must match its commitment"),
         ("commitment.txt", lambda _: "", "committed is none"),
-        ("published.jsonl", lambda text: text.replace("e", "a", 200), "document .* differs|must be a JSON object"),
+        ("published.jsonl", lambda text: text + '{"id": "x", "text": "y"}\n', "document x is not among them"),
+        ("published.jsonl", lambda text: altered(text) + text, "document 000001 differs"),
+        ("published.jsonl", lambda text: text + altered(text), "document 000001 differs"),
+        ("published.jsonl", lambda text: text + '{"id": "000001", "text": "\\ud800"}\n', "document 000001 differs"),
+        ("published.jsonl", lambda text: text.replace("e", "a", 200), "document .* differs|document None"),
         ("published.jsonl", lambda text: text.splitlines()[0] + "\n", "is missing"),
-        ("published.jsonl", lambda _: "{}\n", "must be a JSON object with id and text"),
+        ("published.jsonl", lambda _: "{}\n", "document None is not among them"),
+        ("published.jsonl", lambda text: text[:-3], "must be one JSON object a line"),
     ],
 )
 def test_a_folder_that_was_changed_is_refused(
@@ -141,15 +194,54 @@ def test_a_folder_that_was_changed_is_refused(
         files.read(corrupted(folder, tmp_path / "c", name, change))
 
 
-def test_a_sealed_list_of_another_version(folder: Path, tmp_path: Path) -> None:
-    changed = corrupted(
-        folder, tmp_path / "c", "sealed.json", lambda text: text.replace('"version": 1', '"version": 9')
-    )
-    digest = hashlib.sha256((changed / "sealed.json").read_bytes()).hexdigest()
-    (changed / "commitment.txt").write_text(f"sha256 {digest}\n")
+@pytest.mark.parametrize("change", [lambda text: f"\ufeff{text}", str.upper])
+def test_a_commitment_that_an_editor_or_a_tool_wrote(
+    folder: Path, tmp_path: Path, change: Callable[[str], str]
+) -> None:
+    assert files.read(corrupted(folder, tmp_path / "c", "commitment.txt", change)) == files.read(folder)
 
-    with pytest.raises(UsageError, match="must be a sealed list of version 1"):
-        files.read(changed)
+
+FIELDS = {
+    "version": (1, "got version 1, in which one seed gave other documents the same canaries: make them anew"),
+    "kind": ("letters", "kind: input should be 'words', 'digits' or 'paraphrase'; got 'letters'"),
+    "tokenizer": (5, "tokenizer: input should be a valid string; got 5"),
+    "documents": ([], "documents: value should have at least 1 item"),
+    "scheme": (None, "scheme: input should be an object; got None"),
+    "scheme.seed": (7, "scheme.seed: input should be a valid string"),
+    "scheme.words": ("abc", "scheme.words: input should be"),
+    "documents.0.id": ("000002", "documents must have different ids"),
+    "documents.0.sha256": ("ab12", "published must be"),
+    "documents.0.variants": ([1, 2], "documents.0.variants.0: input should be a valid string; got 1"),
+    "documents.1.variants": (["a", "b"], "variants must be listed for paraphrases alone; document 000002 differs"),
+}
+SEVERAL = {
+    "version": (9, "2", None),
+    "scheme.variants": (0, "20", 10**9, 10**30, 1.5, True),
+    "scheme.length": (0, -1, 10**9, "5"),
+    "documents.0.published": (-1, 999, 1.5, "3", None),
+    "documents.0.repetitions": (0, -1, 10**9, "many", True),
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        *((field, value, message) for field, (value, message) in FIELDS.items()),
+        *((field, value, field.rpartition(".")[2]) for field, values in SEVERAL.items() for value in values),
+    ],
+)
+def test_a_wrong_field_of_a_list_that_fits_its_commitment(
+    folder: Path, tmp_path: Path, field: str, value: object, message: str
+) -> None:
+    content = json.loads((folder / "sealed.json").read_text())
+    *way, last = (int(part) if part.isdigit() else part for part in field.split("."))
+    reduce(operator.getitem, way, content)[last] = value
+    changed = json.dumps(content)
+    out = corrupted(folder, tmp_path / "c", "sealed.json", lambda _: changed)
+    (out / "commitment.txt").write_text(f"sha256 {hashlib.sha256(changed.encode()).hexdigest()}\n")
+
+    with pytest.raises(UsageError, match=f"must be a sealed list of version 2; .*{re.escape(message)}"):
+        files.read(out)
 
 
 def test_resolution(folder: Path) -> None:
@@ -163,7 +255,7 @@ def test_resolution(folder: Path) -> None:
 
 
 def test_another_tokenizer_is_refused(data: Path, tmp_path: Path, tiny: Path) -> None:
-    make(making(data, tmp_path / "c", tokenizer="embedded"))
+    make.main(making(data, tmp_path / "c", tokenizer="embedded"))
 
     with pytest.raises(UsageError, match="must have the tokenizer that the canaries were made for"):
         rank(RankConfig(str(tmp_path / "c"), model=ModelConfig(model=str(tiny))))
@@ -189,6 +281,7 @@ def test_a_model_that_read_nothing(
     assert "1 ×" in shown
     assert "2 ×" in shown
     assert "the list matches its commitment" in shown
+    assert hashlib.sha256((folder / "sealed.json").read_bytes()).hexdigest() in shown
 
 
 def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
@@ -199,7 +292,7 @@ def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
     from fsd.scoring.scorers import build_scorers
     from pipelines.common.detection import load_detectors
 
-    make(making(data, tmp_path / "c", repetitions=(8,)))
+    make.main(making(data, tmp_path / "c", repetitions=(8,)))
     canaries = files.read(tmp_path / "c")
     published = [json.loads(line)["text"] for line in (tmp_path / "c/published.jsonl").read_text().splitlines()]
     model = language_model.load(ModelConfig(cache="none"))
@@ -212,23 +305,15 @@ def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
     (level,) = scoring.levels(table, "loss", alpha=0.05)
     assert level.p < 0.001
     assert level.detected.low > 0.05
-    moved = replace(
-        canaries,
-        sealed=replace(
-            canaries.sealed,
-            documents=[replace(entry, published=(entry.published + 1) % 20) for entry in canaries.sealed.documents],
-        ),
-    )
-    (other,) = scoring.levels(
-        scoring.score(moved, detectors, build_scorers(model, ModelConfig(cache="none"))), "loss", alpha=0.05
-    )
+    moved = table.assign(published=table.groupby("document")["published"].transform(lambda flags: np.roll(flags, 1)))
+    (other,) = scoring.levels(moved, "loss", alpha=0.05)
     assert other.p > 0.01
 
 
 def test_paraphrases(tmp_path: Path, tiny: Path) -> None:
     rows = [{"variants": [f"text {at} says {word} today" for word in ("one", "two", "three")]} for at in range(8)]
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    make(MakeConfig((str(tmp_path / "p.jsonl"),), str(tmp_path / "c"), kind="paraphrase", seed="s"))
+    make.main(make.MakeConfig((str(tmp_path / "p.jsonl"),), str(tmp_path / "c"), kind="paraphrase", seed="s"))
 
     canaries = files.read(tmp_path / "c")
 
