@@ -130,7 +130,10 @@ def _files_and_benchmarks(data: DataConfig) -> LabelledTexts:
     files = [entry for entry in data.data if not benchmarks.is_name(entry)]
     documents, remarks = read_own(files, data.columns, data.cleaning, labelled=True) if files else ([], [])
     sources = {f: _digest(Path(f)) for f in files} | published.sources
-    return LabelledTexts(documents + published.documents, sources, (*remarks, *published.remarks))
+    known = published.documents
+    if data.cutoff is None and not all(document.period for document in (*documents, *known)):
+        known = [replace(document, period="") for document in known]  # periods of one side alone say nothing
+    return LabelledTexts(documents + known, sources, (*remarks, *published.remarks))
 
 
 def _published(names: Sequence[str]) -> LabelledTexts:

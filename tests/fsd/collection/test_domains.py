@@ -19,7 +19,7 @@ def test_every_domain_keeps_the_contract_and_is_documented(name: str) -> None:
     domain = domains.load(name)
     assert vars(domains)[name].__doc__
     assert domain.texts.__doc__
-    assert domain.benchmark in ("", *benchmarks.names())
+    assert domain.benchmark in ("", *benchmarks.sources())
 
 
 def test_names_are_the_files_that_are_domains() -> None:

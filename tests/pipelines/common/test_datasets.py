@@ -20,6 +20,7 @@ from fsd.config import (
     ScoreConfig,
     TuneConfig,
 )
+from fsd.data.periods import kinds_of
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from pipelines import fsd as run
@@ -96,6 +97,18 @@ def test_copies_between_a_published_benchmark_and_a_file_are_refused(both: str, 
     own = write(tmp_path / "own.jsonl", [row | {"label": 1 - row["label"]} for row in rows[:2]])
     with pytest.raises(UsageError, match="2 pairs are copies"):
         datasets.load_texts(DataConfig(data=(f"patentmia:{both}", own)), ModelConfig())
+
+
+def test_periods_of_a_published_benchmark_are_known_unless_other_texts_have_none(both: str, tmp_path: Path) -> None:
+    def kinds(*files: str, **more: Any) -> set[str]:
+        data = DataConfig(data=(f"patentmia:{both}", *files), cleaning=DROP, **more)
+        return {str(kind) for kind in kinds_of(datasets.load_texts(data, ModelConfig()).documents)}
+
+    rows = [{"text": f"text{n} of a file of my own", "label": n, "date": "2020-01-01"} for n in (0, 1)]
+    own = write(tmp_path / "own.jsonl", rows)
+    assert kinds() == {"member", "later"}
+    assert kinds(own) == {"member", "non-member"}
+    assert kinds(own, cutoff="2023-12-31") == {"member", "contemporary", "later"}
 
 
 def test_the_file_of_unseen_texts_is_cleaned_as_well(both: str, blank: str) -> None:

@@ -48,7 +48,7 @@ def test_aliases_are_unique():
     ("name", "models", "data"),
     [
         ("fsd-t6", {"llama-7b"}, {"wikimia"}),
-        ("fsd-t14", {"pythia-6.9b"}, {f"pile:{part}" for part in benchmarks.source("pile").PARTS}),
+        ("fsd-t14", {"pythia-6.9b"}, {f"pile:{part}" for part in benchmarks.sources()["pile"].parts}),
         ("fsd-t15", {"llama-7b"}, {"wikimia", "arxivtection"}),
         ("fsd-fig5", {"llama-7b"}, {"arxivtection"}),
         ("fsd-fig6", {"pythia-6.9b"}, {"pile:bookcorpus2"}),
@@ -60,7 +60,7 @@ def test_aliases_are_unique():
         (
             "surp-t3",
             {"pythia-2.8b", "pythia-6.9b", "pythia-12b", "gpt-neo-2.7B"},
-            {f"mimir:{domain}/ngram_7_0.2" for domain in benchmarks.source("mimir").DOMAINS},
+            {f"mimir:{part}" for part in benchmarks.sources()["mimir"].parts if "ngram_7_0.2" in part},
         ),
         ("surp-fig3", {"llama-13b"}, {"wikimia:64"}),
         ("dcpdd-t2", {"opt-6.7b", "pythia-6.9b", "llama-13b", "gpt-neox-20b"}, {"wikimia:128"}),
@@ -162,7 +162,7 @@ def test_full_scale_uses_published_benchmarks(study):
     for cell in plan("it", study, config):
         for entry in (*cell.config.data.data, *cell.texts.other):
             name, _, part = entry.partition(":")
-            known = benchmarks.source(name).PARTS
+            known = benchmarks.sources()[name].parts
             assert not part or part in known or part in {whole.partition("/")[0] for whole in known}
 
 

@@ -17,12 +17,14 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
 CODE = """
 import json, sys
 from fsd.data import benchmarks
+from fsd.data.periods import kinds_of
 from fsd.errors import UsageError
 for entry in json.loads(sys.argv[1]):
     try:
         found = benchmarks.load(entry)
         rows = [[d.text, d.member, d.group, d.source] for d in found.documents]
-        print(json.dumps({"source": found.source, "revision": found.revision, "rows": rows}))
+        kinds = sorted({str(kind) for kind in kinds_of(found.documents)})
+        print(json.dumps({"source": found.source, "kinds": kinds, "revision": found.revision, "rows": rows}))
     except UsageError as error:
         print(json.dumps(str(error)))
 """
@@ -113,11 +115,12 @@ def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve: Serve, in_fre
     found = dict(zip(entries, in_fresh_process(CODE, url, entries), strict=True))
     for entry, got in found.items():
         assert isinstance(got, dict), got
-        module = benchmarks.source(entry.partition(":")[0])
-        assert got["source"].startswith(module.DATASET)
-        assert got["revision"] == (module.REVISION or SHA)
+        source = benchmarks.sources()[entry.partition(":")[0]]
+        assert got["source"].startswith(source.dataset)
+        assert got["revision"] == (source.revision or SHA)
         assert {row[1] for row in got["rows"]} == {True, False}
-        assert all(bool(row[2]) == bool(module.GROUP) for row in got["rows"])
+        assert all(bool(row[2]) == bool(source.group) for row in got["rows"])
+        assert got["kinds"] == (["later", "member"] if source.later is True else ["contemporary", "member"])
 
     rows = {entry: got["rows"] for entry, got in found.items()}
     assert [row[0] for row in rows["wikimia"]] == [f"{n} {i}" for n in (32, 64, 128, 256) for i in (0, 1)]

@@ -1,0 +1,245 @@
+"""Published benchmarks, declared in benchmarks.yaml, and how they are read.
+
+A benchmark is named by its block there, with an optional part after a colon, e.g. `wikimia:64` or
+`mimir:arxiv/ngram_13_0.8`.
+"""
+
+import functools
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fsd.data import hub_dataset
+from fsd.data.documents import Benchmark, Document
+from fsd.data.near_duplicates import drop_contradictions
+from fsd.data.periods import AFTER, UP_TO
+from fsd.data.readers import Row, parse_rows, read_files
+from fsd.data.segments import PLACES, segments
+from fsd.errors import UsageError
+
+DECLARATIONS = Path(__file__).with_suffix(".yaml")
+BOTH_LABELS = "copies labelled both 1 and 0"
+"""Reason for which texts are left out."""
+MIMIR_GROUP = "ngram_13_0.8"
+"""Group of a domain of MIMIR that is named alone."""
+WORDS = 512
+"""Length of the segments of dolma_book."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A published benchmark.
+
+    Attributes:
+        columns: column of each field of a document; see `fsd.data.readers.NAMES`.
+        labels: meaning of label 1 and label 0.
+        dataset: id on the hub, owner/name; "" for a benchmark of local files.
+        revision: commit on the hub; None for the newest.
+        group: what the texts of one group share; "" if rows have no group and only near-duplicates are grouped.
+        parts: known parts, or what the files are that are named after the colon.
+        whole: whether it can be loaded without a part.
+        split: name of the split that holds a part.
+        part_column: column that names the part of a row.
+        splits: label of each split, where rows have none; a part is then a configuration of the dataset.
+        later: whether non-members are later than all members, or contemporaries (see `fsd.data.periods`), or the parts of
+            which they are later; None if it is not known.
+        reader: how it is read, see `READERS`.
+    """
+
+    columns: Mapping[str, str]
+    labels: str
+    dataset: str = ""
+    revision: str | None = None
+    group: str = ""
+    parts: tuple[str, ...] = ()
+    whole: bool = True
+    split: str = ""
+    part_column: str = ""
+    splits: Mapping[str, bool] | None = None
+    later: bool | tuple[str, ...] | None = None
+    reader: str = "hub"
+
+
+@functools.cache
+def sources() -> Mapping[str, Source]:
+    """All benchmarks by name."""
+    import yaml
+
+    blocks = yaml.safe_load(DECLARATIONS.read_text(encoding="utf-8"))
+    return {name: _source(block) for name, block in blocks.items()}
+
+
+def _source(block: Mapping[str, Any]) -> Source:
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in block.items()}
+    return Source(**fields)
+
+
+def is_name(entry: str) -> bool:
+    """Whether an entry of --data names a benchmark: it is not a file, and the name before the colon is known."""
+    return entry.partition(":")[0] in sources() and not os.path.exists(entry)  # noqa: PTH110 - a name may be too long
+
+
+def load(entry: str) -> Benchmark:
+    """Load a benchmark, or the part named after the colon.
+
+    Rows without a text or a label of 0 or 1 are left out, and so are all copies of a text that is labelled both; their
+    numbers are part of the result.
+
+    Raises:
+        UsageError: for an unknown name or part, or a benchmark that is not available or has no valid row.
+    """
+    name, colon, part = entry.partition(":")
+    if name not in sources():
+        raise UsageError(f"benchmark must be one of {', '.join(sorted(sources()))}; got {name!r}")
+    source = sources()[name]
+    if colon and not part:
+        parts = f"its parts are {', '.join(source.parts)}" if source.parts else "it has no parts"
+        raise UsageError(f"benchmark {name} must be followed by a part after the colon; {parts}; got {entry!r}")
+    loaded = READERS[source.reader](name, source, part)
+    documents, contradicted = drop_contradictions(loaded.documents)
+    left_out = {**loaded.left_out, **({BOTH_LABELS: contradicted} if contradicted else {})}
+    if not documents:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "no rows"
+        raise UsageError(f"benchmark {entry} must have texts labelled 0 or 1; it has none: {reasons}")
+    return loaded._replace(documents=_with_periods(documents, source, part), left_out=left_out)
+
+
+def _with_periods(documents: list[Document], source: Source, part: str) -> list[Document]:
+    if source.later is None:
+        return documents
+    later = part in source.later if isinstance(source.later, tuple) else source.later
+    return [replace(d, period=AFTER if later and not d.member else UP_TO) for d in documents]
+
+
+def _check_part(name: str, source: Source, part: str, *, other: bool = False) -> None:
+    """Refuse a part that is not declared, or no part of a benchmark that is not loaded whole."""
+    if part in source.parts or (source.whole if not part else other):
+        return
+    if not source.parts:
+        raise UsageError(f"{name} must be loaded whole, it has no parts; got {part!r}")
+    raise UsageError(f"part of {name} must be one of {', '.join(source.parts)}; got {part!r}")
+
+
+def _from_hub(name: str, source: Source, part: str) -> Benchmark:
+    """A dataset of the hub, or its split, rows or configuration for the part; other configurations are not refused."""
+    _check_part(name, source, part, other=bool(source.splits))
+    parts = [part] if part else source.parts
+    return hub_dataset.load(
+        source.dataset,
+        source.columns,
+        config=part if source.splits else None,
+        splits=source.splits or [source.split.format(part=each) for each in parts if source.split],
+        only=(source.part_column, part) if part and source.part_column else None,
+        revision=source.revision,
+    )
+
+
+def _from_mimir(name: str, source: Source, part: str) -> Benchmark:
+    """Two files of JSON strings, a text a line: members of train/ and non-members of test/."""
+    if f"{part}/{MIMIR_GROUP}" in source.parts:
+        part = f"{part}/{MIMIR_GROUP}"
+    _check_part(name, source, part)
+    folder = f"cache_100_200_{10000 if part == 'full_pile' else 1000}_512"
+    paths = [f"{folder}/{side}/{part.replace('/', '_')}.jsonl" for side in ("train", "test")]
+    (members, others), revision = hub_dataset.files(source.dataset, paths, revision=source.revision)
+    rows = (
+        *_mimir_rows(members, f"{source.dataset}/{paths[0]}", True),
+        *_mimir_rows(others, f"{source.dataset}/{paths[1]}", False),
+    )
+    left_out = Counter[str]()
+    documents = list(parse_rows(rows, source.columns, labelled=True, skipped=left_out))
+    return Benchmark(documents, f"{source.dataset}/{part}", revision, left_out)
+
+
+def _mimir_rows(file: Path, path: str, member: bool) -> Iterator[tuple[Row, str]]:
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{where}: must be a JSON string; {error}") from error
+        yield {**(value if isinstance(value, dict) else {"text": value}), "label": member}, where
+
+
+def _from_file(name: str, source: Source, part: str) -> Benchmark:
+    """A file of the user's, with the benchmark's columns."""
+    files = _files(name, source, part)
+    left_out = Counter[str]()
+    documents = read_files(files, source.columns, labelled=True, skipped=left_out)
+    return Benchmark(documents, str(files[0]), _digest(files), left_out)
+
+
+def _from_books(name: str, source: Source, part: str) -> Benchmark:
+    """Segments at the head, in the middle and at the tail of the texts of two files, or only one of these places.
+
+    A text of exactly the length is one segment. After the files, `part` may name a place and a length in words.
+    """
+    pieces = [piece.strip() for piece in part.split(",")]
+    sizes = [int(piece) for piece in pieces[2:] if piece.isdecimal() and int(piece)]
+    places = tuple(place for place in PLACES if place in pieces[2:])
+    if len(sizes) + len(places) < len(pieces[2:]) or len(sizes) > 1 or len(places) > 1:
+        raise UsageError(
+            f"{name} must be followed by two files, then one of {', '.join(PLACES)} or none, and one number of "
+            f"words or none; got {part!r}"
+        )
+    files = _files(name, source, ",".join(pieces[:2]))
+    words = sizes[0] if sizes else WORDS
+    left_out = Counter[str]()
+    members = _side(read_files(files[:1], source.columns, skipped=left_out), "dolma:", True)
+    others = _side(read_files(files[1:], skipped=left_out), "new:", False)
+    book, rows = Counter(d.group for d in others).most_common(1)[0]
+    if places and rows > 1:  # rows do not record their place in the book
+        raise UsageError(
+            f"{files[1]} must have one row a book if {places[0]} alone is asked for; {book.removeprefix('new:')} has "
+            f"{rows}: collect with --options places={places[0]}"
+        )
+    documents = [*_cut(members, files[0], words, places), *_cut(others, files[1], words, places)]
+    return Benchmark(documents, ", ".join(map(str, files)), _digest(files), left_out)
+
+
+def _side(documents: list[Document], prefix: str, member: bool) -> list[Document]:
+    """One class, with groups that are distinct from those of the other class."""
+    return [replace(d, member=member, group=prefix + (d.group or d.source)) for d in documents]
+
+
+def _cut(documents: list[Document], file: Path, words: int, places: tuple[str, ...]) -> list[Document]:
+    cut = [replace(d, text=text) for d in documents for text in segments(d.text, words, places or PLACES)]
+    if not cut:
+        raise UsageError(f"{file} must have texts of at least {words} words; all {len(documents)} are shorter")
+    return cut
+
+
+def _files(name: str, source: Source, part: str) -> list[Path]:
+    """The files named after the colon, separated by commas."""
+    pieces = [piece.strip() for piece in part.split(",") if piece.strip()]
+    if len(pieces) != len(source.parts):
+        raise UsageError(f"benchmark {name} must be given as {name}:{','.join(source.parts)}; got {part!r}")
+    files = [Path(piece).expanduser() for piece in pieces]
+    missing = [file for file in files if not file.is_file()]
+    if missing:
+        raise UsageError(f"benchmark {name} must be given files that exist; there is no {missing[0]}")
+    return files
+
+
+def _digest(files: Iterable[Path]) -> str:
+    """SHA-256 of the concatenated files: the version of a benchmark without a commit."""
+    sha = hashlib.sha256()
+    for file in files:
+        sha.update(file.read_bytes())
+    return f"sha256:{sha.hexdigest()}"
+
+
+READERS: Mapping[str, Callable[[str, Source, str], Benchmark]] = {
+    "hub": _from_hub,
+    "mimir": _from_mimir,
+    "file": _from_file,
+    "books": _from_books,
+}
+"""How a benchmark is read: name, declaration and part → texts."""

@@ -1,0 +1,124 @@
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsd.data import benchmarks
+from fsd.data.readers import NAMES
+from fsd.errors import UsageError
+
+ALL = ("arxivtection", "booktection", "bookmia", "dolma_book", "mimir", "patentmia", "pile", "wikimia")
+
+
+def test_all_are_declared() -> None:
+    assert set(benchmarks.sources()) == set(ALL)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_declaration_is_sound(name: str) -> None:
+    source = benchmarks.sources()[name]
+    assert re.fullmatch(r"([\w.-]+/[\w.-]+)?", source.dataset)
+    assert source.revision is None or re.fullmatch("[0-9a-f]{40}", source.revision)
+    assert "text" in source.columns
+    assert set(source.columns) <= set(NAMES)
+    assert ("group" in source.columns) == bool(source.group)
+    assert source.labels.startswith("1: ")
+    assert "; 0: " in source.labels
+    assert len(set(source.parts)) == len(source.parts)
+    assert source.reader in benchmarks.READERS
+    assert not isinstance(source.later, tuple) or set(source.later) < set(source.parts)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_benchmark_is_described(name: str, root: Path) -> None:
+    text = (root / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    source = benchmarks.sources()[name]
+    assert f"`{name}`" in text
+    assert source.dataset in text
+    assert (source.revision or "newest") in text
+    assert all(f"`{column}`" in text for column in source.columns.values())
+
+
+def test_is_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert benchmarks.is_name("wikimia")
+    assert benchmarks.is_name("mimir:arxiv/ngram_13_0.8")
+    assert benchmarks.is_name("dolma_book:a.jsonl,b.jsonl")
+    assert not benchmarks.is_name("wikimia.jsonl")
+    assert not benchmarks.is_name("")
+    (tmp_path / "wikimia").touch()
+    assert not benchmarks.is_name("wikimia")  # a file of that name wins
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("nothing", "benchmark must be one of arxivtection, bookmia, .*; got 'nothing'"),
+        ("wikimia:", "followed by a part after the colon; its parts are 32, 64, 128, 256; got 'wikimia:'"),
+        ("bookmia:", "it has no parts"),
+        ("wikimia:65", "part of wikimia must be one of 32, 64, 128, 256; got '65'"),
+        ("bookmia:x", "bookmia must be loaded whole, it has no parts; got 'x'"),
+        ("arxivtection:x", "arxivtection must be loaded whole, it has no parts; got 'x'"),
+        ("booktection:tiny", "one of small, medium, large; got 'tiny'"),
+        ("mimir", r"one of arxiv/ngram_7_0\.2, .*temporal_wiki; got ''"),
+        ("mimir:arxiv/ngram_9_0.2", "got 'arxiv/ngram_9_0.2'"),
+        ("mimir:full_pile/ngram_7_0.2", "got 'full_pile/ngram_7_0.2'"),
+        ("pile", "part of pile must be one of arxiv, bookcorpus2, .*; got ''"),
+        ("patentmia", "given as patentmia:FILE; got ''"),
+        ("patentmia:no.jsonl", "files that exist; there is no no.jsonl"),
+        ("dolma_book:a.jsonl", "given as dolma_book:MEMBERS,NONMEMBERS; got 'a.jsonl'"),
+        ("dolma_book:a,b,end", "two files, then one of head, middle, tail or none, .*; got 'a,b,end'"),
+    ],
+)
+def test_bad_names_and_parts(entry: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as raised:
+        benchmarks.load(entry)
+    assert "\n" not in str(raised.value)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_patentmia(tmp_path: Path) -> None:
+    rows = [{"text": "本发明涉及一种装置。", "label": 1}, {"text": "一种电池。", "label": 0}]
+    file = write(tmp_path / "PatentMIA.jsonl", rows)
+    found = benchmarks.load(f"patentmia:{file}")
+    assert [(d.text, d.member) for d in found.documents] == [(row["text"], row["label"] == 1) for row in rows]
+    assert found.source == file
+    assert found.revision == f"sha256:{hashlib.sha256(Path(file).read_bytes()).hexdigest()}"
+    assert found.documents[1].source == f"{file}:2"
+
+
+def book(count: int, letter: str) -> str:
+    return " ".join(f"{letter}{i}" for i in range(count))
+
+
+def test_dolma_book_by_hand(tmp_path: Path) -> None:
+    dolma = write(
+        tmp_path / "dolma.jsonl",
+        [{"id": "7", "text": book(10, "m"), "source": "gutenberg", "added": "2023-03-27", "metadata": {}},
+         {"id": "8", "text": book(2, "s")}],
+    )  # fmt: skip
+    row = {"text": book(3, "n"), "date": "2024-05-01", "group": "7"}
+    new = write(tmp_path / "new.jsonl", [row])
+    found = benchmarks.load(f"dolma_book:{dolma},{new},3")
+    assert [(d.text, d.member, d.group) for d in found.documents] == [
+        ("m0 m1 m2", True, "dolma:7"), ("m3 m4 m5", True, "dolma:7"), ("m7 m8 m9", True, "dolma:7"),
+        ("n0 n1 n2", False, "new:7"),
+    ]  # fmt: skip
+    assert found.source == f"{dolma}, {new}"
+    middle = benchmarks.load(f"dolma_book:{dolma},{new},middle,2")
+    assert [d.text for d in middle.documents] == ["m4 m5", "s0 s1", "n0 n1"]
+    with pytest.raises(UsageError, match=r"dolma.jsonl must have texts of at least 512 words; all 2 are shorter"):
+        benchmarks.load(f"dolma_book:{dolma},{new}")
+    with pytest.raises(UsageError, match="group must be in column 'id'; columns are text, date, group"):
+        benchmarks.load(f"dolma_book:{new},{dolma}")
+    write(tmp_path / "new.jsonl", [row, {**row, "text": book(3, "o")}])
+    assert len(benchmarks.load(f"dolma_book:{dolma},{new},3").documents) == 5
+    with pytest.raises(UsageError, match=r"one row a book if tail alone is asked for; 7 has 2: .* places=tail"):
+        benchmarks.load(f"dolma_book:{dolma},{new},3,tail")
