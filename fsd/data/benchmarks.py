@@ -46,8 +46,8 @@ class Source:
         split: name of the split that holds a part.
         part_column: column that names the part of a row.
         splits: label of each split, where rows have none; a part is then a configuration of the dataset.
-        later: whether non-members are later than all members, or contemporaries (see `fsd.data.periods`), or the parts of
-            which they are later; None if it is not known.
+        later: whether non-members are later than all members, or contemporaries (see `fsd.data.periods`), or the
+            parts of which they are later; None if it is not known.
         reader: how it is read, see `READERS`.
     """
 
