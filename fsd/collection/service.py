@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from datetime import datetime
 from importlib import metadata
@@ -27,7 +27,7 @@ class RefusedError(UsageError):
 
     Attributes:
         status: the status.
-        body: the reply's body.
+        body: the beginning of the reply's body.
     """
 
     def __init__(self, message: str, status: int, body: bytes = b"") -> None:
@@ -58,8 +58,10 @@ class Service(HTTPClient):
 
     def __init__(self, name: str, url: str, *, interval: float, clock: Clock, mirror: str = "") -> None:
         variable = f"FSD_{name.upper()}_URL"
-        contact = os.environ.get("FSD_CONTACT", "").strip()
-        purpose = "; ".join(filter(None, ("collects dated texts for research", _project_page(), contact)))
+        self.contact = os.environ.get("FSD_CONTACT", "").strip()
+        links = metadata.metadata("fsd").get_all("Project-URL") or [""]  # "Source, https://..."
+        page = links[0].partition(",")[2].strip()
+        purpose = "; ".join(filter(None, ("collects dated texts for research", page, self.contact)))
         super().__init__(
             mirror or os.environ.get(variable) or url,
             interval=interval,
@@ -85,16 +87,11 @@ class Service(HTTPClient):
 
         def read(reply: Reply) -> Parsed:
             if not reply.ok:
-                message = (
-                    f"{self.name} must give {reply.url}; it answered HTTP {reply.status_code}: "
-                    f"{self.server_message(reply)}"
-                )
-                if reply.status_code == FORBIDDEN:
-                    contact = os.environ.get("FSD_CONTACT", "").strip()
-                    hint = (
-                        "" if contact else "; set FSD_CONTACT to an e-mail address or page, which services may require"
-                    )
-                    message += f"{hint}; {self.resume_hint}"
+                answer = f"{self.name} must give {reply.url}; it answered HTTP {reply.status_code}"
+                hint = f"; {self.resume_hint}" if reply.status_code == FORBIDDEN else ""
+                if hint and not self.contact:
+                    hint = f"; set FSD_CONTACT to an e-mail address or page, which services may require{hint}"
+                message = f"{answer}: {self.server_message(reply)}{hint}"
                 raise RefusedError(message, reply.status_code, reply.content)
             try:
                 return parse(reply.content)
@@ -129,12 +126,7 @@ def field(record: object, name: str, service: str, kind: type | None = None) -> 
 
 
 def iso_day(stamp: str, name: str, service: str) -> Date:
-    """The day of an ISO date or time; the day in UTC for a time with an offset.
-
-    Args:
-        stamp: value of a field.
-        name: of the field, for messages.
-        service: name of the service, for messages.
+    """The day of an ISO date or time in a field of that name; the day in UTC for a time with an offset.
 
     Raises:
         FormatError: if it is none.
@@ -152,39 +144,6 @@ def format_changed(service: str, expected: str, got: object) -> FormatError:
     return FormatError(f"{service} must give {expected} here; it gives {shown}: its format may have changed")
 
 
-def well_formed(
-    records: Iterable[Record], parse: Callable[[Record], Parsed], journal: Journal
-) -> list[tuple[Record, Parsed]]:
-    """The records of a page that can be parsed, each with its result; the others are dropped and counted.
-
-    Args:
-        records: of one page.
-        parse: makes the result of a record; raises `FormatError` for a malformed one.
-        journal: counts the malformed ones.
-
-    Raises:
-        FormatError: for a page, the first or of at least `MALFORMED` records, without a well-formed one.
-    """
-    parsed: list[tuple[Record, Parsed]] = []
-    errors = []
-    for record in records:
-        try:
-            parsed.append((record, parse(record)))
-        except FormatError as error:
-            errors.append(error)
-    if errors and not parsed and (journal.cursor is None or len(errors) >= MALFORMED):
-        raise errors[0]
-    for _ in errors:
-        journal.drop("malformed record")
-    return parsed
-
-
-def _project_page() -> str:
-    """The page of the project in the metadata of the package; "" without one."""
-    pages = metadata.metadata("fsd").get_all("Project-URL") or ()
-    return next((page.partition(",")[2].strip() for page in pages), "")
-
-
 def json_object(body: bytes) -> dict[str, Any]:
     """Parse a body that is one JSON object.
 
@@ -195,3 +154,33 @@ def json_object(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("no JSON object")
     return value
+
+
+def well_formed(
+    records: Iterable[Record], parse: Callable[[Record], Parsed | None], journal: Journal
+) -> Iterator[Parsed]:
+    """The results of the records of a page that can be parsed; malformed ones are dropped and counted.
+
+    Args:
+        records: of one page.
+        parse: makes the result of a record; None for one that is left out and says nothing of the format. It raises
+            `FormatError` for a malformed one.
+        journal: counts the malformed ones.
+
+    Raises:
+        FormatError: at the end of a page, the first or with `MALFORMED` malformed records, without a well-formed one.
+    """
+    errors, readable = [], False
+    for record in records:
+        try:
+            parsed = parse(record)
+        except FormatError as error:
+            errors.append(error)
+            continue
+        if parsed is not None:
+            readable = True
+            yield parsed
+    if errors and not readable and (journal.cursor is None or len(errors) >= MALFORMED):
+        raise errors[0]
+    for _ in errors:
+        journal.drop("malformed record")

@@ -25,6 +25,10 @@ class Window:
     def __contains__(self, day: Date) -> bool:
         return (self.after is None or day > self.after) and (self.before is None or day < self.before)
 
+    def __str__(self) -> str:
+        days = (("after", self.after), ("before", self.before))
+        return " and ".join(f"{name} {day}" for name, day in days if day)
+
     @property
     def newest_first(self) -> bool:
         """True if texts are wanted newest first: those up to a cutoff, members and contemporaries."""

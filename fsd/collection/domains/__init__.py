@@ -13,8 +13,8 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
-from types import ModuleType
 from typing import Any
 
 from fsd.data.documents import Document
@@ -23,45 +23,29 @@ from fsd.errors import UsageError
 REQUIRED = inspect.Parameter.empty
 
 
+@dataclass(frozen=True)
 class Domain:
-    """A domain's file under its name, checked against the contract.
+    """What a domain's file defines.
 
     Attributes:
-        name: of the domain.
+        name: of the file.
         texts: generator of dated texts.
-        options: name -> default of each option of `texts`; `REQUIRED` where there is none.
         first: first day of the source.
         language: default language of the texts; "" for any.
         benchmark: name of the published benchmark; "" if there is none.
-
-    Raises:
-        UsageError: if the file does not keep the contract.
     """
 
-    first: date
-    language: str
-    benchmark: str
+    name: str
+    texts: Callable[..., Iterator[Document]]
+    first: date = date.min
+    language: str = ""
+    benchmark: str = ""
 
-    def __init__(self, name: str, module: ModuleType) -> None:
-        self.name = name
-        must = f"domain {name} must define"
-        contract = f"{must} texts(window, journal, *, options); it defines"
-        if not callable(getattr(module, "texts", None)):
-            raise UsageError(f"{contract} no texts")
-        self.texts: Callable[..., Iterator[Document]] = module.texts
-        signature = inspect.signature(self.texts)
-        parameters = signature.parameters.values()
-        if [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY] != ["window", "journal"]:
-            raise UsageError(f"{contract} texts{signature}")
-        self.options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-        for option, default in self.options.items():
-            if default is not REQUIRED and not isinstance(default, str | int | tuple):
-                raise UsageError(f"{must} options whose defaults are str, int or tuple; got {option}={default!r}")
-        for constant, default in (("FIRST", date.min), ("LANGUAGE", ""), ("BENCHMARK", "")):
-            value = getattr(module, constant, default)
-            if not isinstance(value, type(default)):
-                raise UsageError(f"{must} {constant} as a {type(default).__name__}; got {value!r}")
-            setattr(self, constant.lower(), value)
+    @property
+    def options(self) -> dict[str, Any]:
+        """Name -> default of each option of `texts`; `REQUIRED` where there is none."""
+        parameters = inspect.signature(self.texts).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     def parse_options(self, entries: Sequence[str], language: str = "") -> dict[str, Any]:
         """Parse `["categories=cs.CL,cs.LG", "words=512"]` into values of the defaults' types.
@@ -73,16 +57,17 @@ class Domain:
         Raises:
             UsageError: for another syntax, an unknown option, a missing one, or a value of the wrong type.
         """
-        shown = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in self.options.items()}
+        options = self.options
+        shown = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in options.items()}
         listed = ", ".join(f"{name}={'VALUE (required)' if v is REQUIRED else v}" for name, v in shown.items())
         values: dict[str, Any] = {}
-        default = [f"language={language}"] if language and "language" in self.options else []
+        default = [f"language={language}"] if language and "language" in options else []
         for entry in [*default, *entries]:
             name, equals, value = entry.partition("=")
-            if not equals or name not in self.options or name in values:
+            if not equals or name not in options or name in values:
                 raise UsageError(f"options of {self.name} must be {listed or 'none'}, each once; got {entry!r}")
-            values[name] = _parse_value(name, value.strip(), self.options[name])
-        missing = [name for name, default in self.options.items() if default is REQUIRED and name not in values]
+            values[name] = _parse_value(name, value.strip(), options[name])
+        missing = [name for name, default in options.items() if default is REQUIRED and name not in values]
         if missing:
             raise UsageError(f"options of {self.name} must have {missing[0]}=VALUE; all are {listed}")
         return values
@@ -107,8 +92,12 @@ def load(name: str) -> Domain:
     """The domain of that name.
 
     Raises:
-        UsageError: for an unknown name, or a file that does not keep the contract.
+        UsageError: for an unknown name.
     """
     if name not in names():
         raise UsageError(f"domain must be one of {', '.join(names())}; got {name!r}")
-    return Domain(name, importlib.import_module(f"{__name__}.{name}"))
+    defined = vars(importlib.import_module(f"{__name__}.{name}"))
+    constants = {
+        field: defined[field.upper()] for field in ("first", "language", "benchmark") if field.upper() in defined
+    }
+    return Domain(name, defined["texts"], **constants)

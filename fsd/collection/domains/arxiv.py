@@ -24,7 +24,6 @@ DEEPEST = 10_000
 ATOM = "{http://www.w3.org/2005/Atom}"
 SEARCH = "{http://a9.com/-/spec/opensearch/1.1/}"
 BENCHMARK = "arxivtection"
-"""Name of the published benchmark in `fsd.data.benchmarks`."""
 
 
 def texts(
@@ -60,7 +59,7 @@ def texts(
         entries, total = service.get("/api/query", partial(_page, start=at["start"], least=least), params)
         if not total and journal.cursor is None:  # the API sometimes reports no results: it is believed the second time
             entries, total = service.get("/api/query", partial(_page, start=0, least=0), params)
-        papers = [paper for _, paper in well_formed(entries, _paper, journal)]
+        papers = list(well_formed(entries, _paper, journal))
         for document, revised in papers:
             if document.group in at.get("seen", ()):
                 continue

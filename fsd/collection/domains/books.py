@@ -7,11 +7,11 @@ scanned before by others.
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from io import StringIO
 
-from fsd.collection.service import FormatError, RefusedError, Service, field
+from fsd.collection.service import FormatError, RefusedError, Service, field, well_formed
 from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 from fsd.data.segments import PLACES, segments
@@ -87,28 +87,25 @@ def texts(
 
 def _books(service: Service, window: Window, journal: Journal, language: str) -> list[tuple[Date, int]]:
     """Day of release and number of each book in the window, in the order of collection."""
-    books, first, readable = [], journal.cursor is None, False
-    malformed: list[FormatError] = []
+    counted = journal if journal.cursor is None else Journal()  # the catalogue is read again
+    rows = []
     for row in service.get(CATALOGUE, _catalogue):
         if row["Type"] != "Text" or language not in re.split(r"[;,\s]+", row["Language"].strip()):
             continue
-        if not row["Issued"].strip():
-            if first:
-                journal.drop("no date")
-            continue
-        try:
-            book = Date.fromisoformat(row["Issued"].strip()), int(row["Text#"])
-        except ValueError as error:
-            malformed.append(FormatError(f"gutenberg must give 'Issued' as a date and 'Text#' as a number; {error}"))
-            continue
-        readable = True
-        if book[0] in window:
-            books.append(book)
-    if malformed and not readable:
-        raise malformed[0]
-    for _ in malformed if first else ():
-        journal.drop("malformed record")
+        if row["Issued"].strip():
+            rows.append(row)
+        else:
+            counted.drop("no date")
+    books = [book for book in well_formed(rows, _book, counted) if book[0] in window]
     return sorted(books, reverse=window.newest_first)
+
+
+def _book(row: Mapping[str, str]) -> tuple[Date, int]:
+    """Day of release and number of a row of the catalogue."""
+    try:
+        return Date.fromisoformat(row["Issued"].strip()), int(row["Text#"])
+    except ValueError as error:
+        raise FormatError(f"gutenberg must give 'Issued' as a date and 'Text#' as a number; {error}") from error
 
 
 def _catalogue(body: bytes) -> list[dict[str, str]]:
@@ -121,16 +118,21 @@ def _catalogue(body: bytes) -> list[dict[str, str]]:
 
 
 def _body(content: bytes) -> tuple[str, str]:
-    """The text between the markers and ""; or "" and the problem."""
+    """The text between the markers and ""; or "" and the problem. A reply that was cut off is requested again."""
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         return "", "not UTF-8"
+    if not text.strip():
+        raise TransientError("nothing in place of the text")
     if HTML.match(text):  # such as a page on maintenance
         raise TransientError("an HTML page in place of the text")
-    start, end = START.search(text), END.search(text)
-    if not start or not end or end.start() < start.end():
+    start = START.search(text)
+    if not start:
         return "", "no Gutenberg markers"
+    end = END.search(text, start.end())
+    if not end:
+        raise TransientError("a text without the marker of its end")
     return without_credits(text[start.end() : end.start()]), ""
 
 

@@ -58,8 +58,7 @@ def texts(
         page = _page(service, query | dates)
         listed = field(page, "items", service.name, list)
         items = [item for item in listed if not isinstance(item, Mapping) or item.get("question_id") not in at["seen"]]
-        questions = well_formed(items, partial(_question, service=service.name), journal)
-        for _, (document, edited) in questions:
+        for document, edited in well_formed(items, partial(_question, service=service.name), journal):
             if window.before and edited and edited >= _seconds(window.before):
                 journal.drop("edited after the window")
             else:

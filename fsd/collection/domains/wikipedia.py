@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from typing import Any
 
-from fsd.collection.service import FormatError, Service, field, iso_day, json_object
+from fsd.collection.service import Service, field, iso_day, json_object, well_formed
 from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 from fsd.data.segments import cut
@@ -24,7 +24,6 @@ KINDS = ("events", "all")
 BUSY = frozenset({"maxlag", "ratelimited", "readonly", "internal_api_error_DBQueryError"})
 LISTS = re.compile(r"(Lists?|Timeline|Index|Outline|Glossary) of |\d{4} in ")
 BENCHMARK = "wikimia"
-"""Name of the published benchmark in `fsd.data.benchmarks`."""
 
 
 def texts(
@@ -61,25 +60,24 @@ def texts(
         "ledir": "older" if window.newest_first else "newer",
         "lestart": end if window.newest_first else start, "leend": start if window.newest_first else end,
     }  # fmt: skip
+
+    def read(event: object) -> tuple[str, Document] | None:
+        article = _article(service, field(event, "pageid", service.name, int))
+        if article is None:
+            journal.drop("deleted since")
+            return None
+        text = cut(article["extract"], words)
+        document = Document(text, None, _created(article), f"wikipedia:{article['title']}", article["fullurl"])
+        return _unsuitable(article, kind), document
+
     while True:
         page = _query(service, log | (journal.cursor or {}))
-        malformed, readable = [], False
-        for event in field(field(page, "query", service.name), "logevents", service.name, list):
-            try:
-                article = _article(service, field(event, "pageid", service.name, int))
-                reason = _unsuitable(article, kind)
-                _created(article)
-            except FormatError as error:
-                malformed.append(error)
-                journal.drop("malformed record")
-                continue
-            readable = readable or not article.get("missing")
+        events = field(field(page, "query", service.name), "logevents", service.name, list)
+        for reason, document in well_formed(events, read, journal):
             if reason:
                 journal.drop(reason)
             else:
-                yield _lead(article, words)
-        if malformed and not readable:
-            raise malformed[0]
+                yield document
         if "continue" not in page:
             return
         journal.save(field(page, "continue", service.name, dict))
@@ -99,10 +97,10 @@ def _query(service: Service, params: Mapping[str, Any]) -> dict[str, Any]:
     return service.get("/w/api.php", parse, {**common, **params})
 
 
-def _article(service: Service, number: int) -> dict[str, Any]:
-    """Lead, first revision and categories of a page; the API returns the first revision of one page at a time only."""
+def _article(service: Service, number: int) -> dict[str, Any] | None:
+    """Lead, first revision and categories of a page, None if deleted; the API gives first revisions one at a time."""
     if not number:
-        return {"missing": True}
+        return None
     params = {
         "pageids": number, "prop": "extracts|revisions|info|categories|pageprops", "exintro": 1, "explaintext": 1,
         "rvdir": "newer", "rvlimit": 1, "rvprop": "timestamp", "inprop": "url", "cllimit": "max", "clshow": "!hidden",
@@ -110,7 +108,7 @@ def _article(service: Service, number: int) -> dict[str, Any]:
     }  # fmt: skip
     pages = field(field(_query(service, params), "query", service.name), "pages", service.name, list)
     if not pages or "missing" in pages[0]:
-        return {"missing": True}
+        return None
     for name in ("extract", "fullurl", "title"):
         field(pages[0], name, service.name, str)
     article: dict[str, Any] = pages[0]
@@ -118,8 +116,7 @@ def _article(service: Service, number: int) -> dict[str, Any]:
 
 
 def _unsuitable(article: Mapping[str, Any], kind: str) -> str:
-    if article.get("missing"):
-        return "deleted since"
+    """Why an article is left out; "" if it is not."""
     if article.get("redirect"):
         return "redirect"
     if "disambiguation" in article.get("pageprops", {}) or LISTS.match(article["title"]):
@@ -127,17 +124,12 @@ def _unsuitable(article: Mapping[str, Any], kind: str) -> str:
     if not article["extract"].strip():
         return "no lead"
     day = _created(article)
-    years = {str(year) for year in (day.year, day.year - 1)} if day else set()
     titles = [field(entry, "title", "wikipedia", str) for entry in article.get("categories", ())]
-    in_titles = {year for title in titles for year in re.findall(r"\d{4}", title)}
-    return "" if kind == "all" or day is None or years & in_titles else "not about an event"
+    years = {year for title in titles for year in re.findall(r"\d{4}", title)}
+    fits = kind == "all" or day is None or years & {str(day.year), str(day.year - 1)}
+    return "" if fits else "not about an event"
 
 
 def _created(article: Mapping[str, Any]) -> Date | None:
     stamps = [field(revision, "timestamp", "wikipedia", str) for revision in article.get("revisions", ())]
     return iso_day(stamps[0], "timestamp", "wikipedia") if stamps else None
-
-
-def _lead(article: Mapping[str, Any], words: int) -> Document:
-    text = cut(article["extract"], words)
-    return Document(text, None, _created(article), f"wikipedia:{article['title']}", article["fullurl"])

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import date
 from itertools import count
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -53,9 +52,7 @@ def source(monkeypatch):
                     yield document
                 journal.save(number + 1)
 
-        module = ModuleType("made")
-        vars(module).update(texts=texts, FIRST=first, LANGUAGE=language)
-        monkeypatch.setattr(domains, "load", lambda name: Domain(name, module))
+        monkeypatch.setattr(domains, "load", lambda name: Domain(name, texts, first, language))
         return requests
 
     return start

@@ -78,13 +78,17 @@ def test_a_refusal_is_final(client_of, reply):
     assert len(fake.requests) == 1
 
 
-def test_a_client_that_is_forbidden_is_told_about_the_contact(client_of, reply, monkeypatch):
+@pytest.mark.parametrize(
+    ("contact", "hint"),
+    [
+        ("", r"set FSD_CONTACT to an e-mail .*; the texts .* again to resume$"),
+        ("me@example.org", "the texts collected"),
+    ],
+)
+def test_a_client_that_is_forbidden_is_told_about_the_contact(client_of, reply, monkeypatch, contact, hint):
+    monkeypatch.setenv("FSD_CONTACT", contact)
     _, client = client_of(lambda *_: reply(b"Please set a user agent", 403))
-    monkeypatch.delenv("FSD_CONTACT", raising=False)
-    with pytest.raises(RefusedError, match=r"HTTP 403: Please .*; set FSD_CONTACT to an e-mail .*again to resume$"):
-        client.get("/x", json_object)
-    monkeypatch.setenv("FSD_CONTACT", "someone@example.org")
-    with pytest.raises(RefusedError, match=r"user agent; the texts collected so far are saved: .* again to resume$"):
+    with pytest.raises(RefusedError, match=f"HTTP 403: Please set a user agent; {hint}"):
         client.get("/x", json_object)
 
 

@@ -96,6 +96,25 @@ def test_it_resumes_with_the_next_book(library, fake_time):
     assert {d.group for d in documents} == {"gutenberg:1"}
 
 
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (b"", "nothing in place of the text"),
+        (file_of(WORDS)[:300], "a text without the marker of its end"),
+        (b"<!DOCTYPE html>\n<title>Maintenance</title>", "an HTML page in place of the text"),
+    ],
+)
+def test_an_empty_or_cut_reply_loses_no_book(library, fake_time, reply, fault, said):
+    rows, files = [book(1, "2023-03-01")], {path(1): file_of(WORDS)}
+    fake = library(rows, files)
+    fake.faults = [reply(catalogue(rows)), reply(fault)]
+    documents, journal = collected(fake, fake_time, words=10)
+    assert [d.group for d in documents] == ["gutenberg:1"] * 3
+    assert journal.dropped == {}
+    with pytest.raises(UsageError, match=f"6 attempts at .*/pg1.txt failed: {said}; .* to resume"):
+        collected(library(rows, {path(1): reply(fault)}), fake_time, words=10)
+
+
 def test_a_changed_catalogue_a_cut_one_and_wrong_options(library, service, fake_time, reply):
     fake = library([book(1, "2023-03-01")], {}, ["Text#", "Type", "Released", *COLUMNS[3:]])
     with pytest.raises(UsageError, match="gutenberg's catalogue must give 'Issued' here; it gives Text#, Type, Rel"):
@@ -107,12 +126,6 @@ def test_a_changed_catalogue_a_cut_one_and_wrong_options(library, service, fake_
         collected(library([book(1, "March 2023")], {}), fake_time)
     with pytest.raises(UsageError, match="places of head,middle,tail"):
         collected(fake, fake_time, places=("end",))
-
-
-def test_a_blocked_server_stops_the_run_only_for_server_faults(library, fake_time, reply):
-    fake = library([book(1, "2023-03-01")], {path(1): reply(b"", 503)})
-    with pytest.raises(UsageError, match="gutenberg must answer; 6 attempts"):
-        collected(fake, fake_time)
 
 
 def test_the_default_address_is_a_mirror_and_not_the_site_for_people():
@@ -132,18 +145,6 @@ def test_a_block_ends_the_run_and_loses_no_book(library, fake_time, reply):
     assert not journal.dropped
     again, _ = collected(library(rows, files), fake_time, journal=journal, words=10)
     assert {d.group for d in again} == {"gutenberg:3", "gutenberg:4", "gutenberg:5"}
-
-
-def test_a_page_in_place_of_a_text_is_retried(library, fake_time, reply):
-    fake = library([book(1, "2023-03-01")], {path(1): file_of(WORDS)})
-    maintenance = reply(b"<!DOCTYPE html>\n<html><body>Down for maintenance</body></html>")
-    fake.faults = [reply(catalogue([book(1, "2023-03-01")])), maintenance, maintenance]
-    documents, journal = collected(fake, fake_time, words=10)
-    assert len(documents) == 3
-    assert not journal.dropped
-    fake = library([book(1, "2023-03-01")], {path(1): maintenance})
-    with pytest.raises(UsageError, match=r"6 attempts .* failed: an HTML page in place of the text; .*again to resume"):
-        collected(fake, fake_time)
 
 
 def test_one_malformed_row_of_the_catalogue_is_dropped_and_counted(library, fake_time):
