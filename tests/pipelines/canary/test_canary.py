@@ -68,10 +68,10 @@ def test_one_seed_never_gives_two_collections_the_same_canaries(data: Path, tmp_
     other.write_text("".join(json.dumps({"text": document.text}) + "\n" for document in list(corpus())[100:112]))
     words = (str(data.parent / "words.jsonl"),)
     for settings in ({"words": words}, {"kind": "digits", "length": 12, "words": ()}):
-        a, b = (
-            make.make(making(source, tmp_path / f"{settings.get('kind')}-{source.stem}", **settings)).sealed
-            for source in (data, other)
-        )
+        folders = [tmp_path / f"{settings.get('kind')}-{source.stem}" for source in (data, other)]
+        for source, out in zip((data, other), folders, strict=True):
+            make.main(making(source, out, **settings))
+        a, b = (files.read(out).sealed for out in folders)
         canaries = [{canary for entry in sealed.documents for canary in sealed.candidates(entry)} for sealed in (a, b)]
         assert len(canaries[0] | canaries[1]) == 2 * 12 * 20
         assert [entry.published for entry in a.documents] != [entry.published for entry in b.documents]
