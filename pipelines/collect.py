@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import arg
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fsd.collection.benchmark_card import Card
-    from fsd.collection.engine import Collection, CollectionSpec
+    from fsd.collection.engine import Collection, CollectionJob, CollectionSpec
     from fsd.data.documents import Document
     from pipelines.common.dry_run import Plan
-
+    from pipelines.common.outcome import Outcome
 
 Day = Annotated[str, arg(metavar="DAY", help_behavior_hint="")]
 
@@ -60,69 +58,74 @@ class Collect:
 
 
 def main(config: Collect) -> None:
-    """Collect one side or both, each into its own file, unless it is finished, and log the manifests."""
+    """Collect one side or both, each into its own file, unless it is finished, build the benchmark, and log all."""
     from fsd import tracking
-    from fsd.collection.engine import check, collect, log_manifest, reusable
-    from pipelines.common.outcome import Outcome, tracked_run
-    from pipelines.common.outcome import show as show_outcome
+    from fsd.collection import benchmark_card
+    from fsd.collection.engine import log_manifest
+    from pipelines.common.outcome import show, tracked_run
 
-    sides = specs(config)
-    out = config.out or Path(f"{config.domain}{_dates(sides)}.jsonl")
-    if len(sides) == 2:
-        benchmark(config, sides, out)
-        return
-    collection = reusable(sides[0], config.limit, out)
-    if collection is None:
-        check(sides[0], config.limit, out)
+    jobs, out = prepare(config)
     tracking.open_store()  # a store that cannot be opened should fail before the hours of collecting, not after
-    collection = collection or collect(sides[0], config.limit, out)
-    with tracked_run(config, f"fsd-{config.domain}", "collect", params=params(config, sides)) as run:
-        log_manifest(run, collection)
-        lines = summary(collection, config.limit)
-        found = Outcome(lines[0], {"manifest": manifest_table(collection)}, lines, {"texts": collection.path})
-        show_outcome(found, run, lambda: print(*lines, sep="\n"))
+    collections = [job.run() for job in jobs]
+    card = None
+    documents: list[Document] = []
+    if len(jobs) == 2:
+        members, nonmembers = (collection.documents for collection in collections)
+        documents, card = benchmark_card.build(config.domain, members, nonmembers, drop_shared=config.drop_shared)
+        benchmark_card.write_benchmark(out, documents, card)
+    page = benchmark_card.markdown(card) if card else None
+    sides = [job.spec for job in jobs]
+    with tracked_run(config, f"fsd-{config.domain}", "collect", params=params(config, sides), description=page) as run:
+        for collection in collections:
+            log_manifest(run, collection)
+        if card:
+            for ending in (".card.json", ".card.md"):
+                run.log_file(out.with_name(out.stem + ending))
+            texts, labels = [d.text for d in documents], [d.member for d in documents]
+            run.log_dataset(out.stem, texts, labels=labels, source=str(out), context="benchmark")
+        found = about_benchmark(card, out) if card else about(collections[0], config.limit)
+        show(found, run, lambda: print(*found.notes, sep="\n"))
 
 
 def plan(config: Collect) -> "Plan":
     """What would be requested: only what an earlier command with the same settings has not collected."""
-    from fsd.collection.engine import check, reusable
     from pipelines.common import dry_run
 
-    sides = specs(config)
-    out = config.out or Path(f"{config.domain}{_dates(sides)}.jsonl")
-    both = len(sides) == 2
-    if both:
-        _check_new(out)
-    files = _parts(out) if both else [out]
+    jobs, out = prepare(config)
     reads = {}
-    for spec, file in zip(sides, files, strict=True):
-        collection = reusable(spec, config.limit, file)
-        if collection is None:
-            check(spec, config.limit, file)
-        days = [f"{name} {day}" for name, day in (("after", spec.window.after), ("before", spec.window.before)) if day]
-        what = (
-            f"up to {config.limit:,} texts" if collection is None else f"{len(collection.documents):,} texts, finished"
-        )
-        kind = "contemporaries" if spec.contemporaries else "members" if spec.window.before else "non-members"
-        reads[kind] = f"{what}, {' and '.join(days)}"
-    options = ", ".join(f"{name}={value}" for name, value in sides[0].options.items())
+    for job in jobs:
+        kind = "contemporaries" if job.spec.contemporaries else "members" if job.spec.member else "non-members"
+        number = f"{len(job.finished.documents):,} texts, finished" if job.finished else f"up to {job.limit:,} texts"
+        reads[kind] = f"{number}, {job.spec.window}"
+    options = ", ".join(f"{name}={value}" for name, value in jobs[0].spec.options.items())
+    files = dict.fromkeys([*(job.out for job in jobs), out])
     return dry_run.Plan(
         {"source": config.domain + (f" ({options})" if options else ""), **reads},
-        writes=dry_run.tracked(f"fsd-{config.domain}", *files, *([out] if both else [])),
+        writes=dry_run.tracked(f"fsd-{config.domain}", *files),
         notes=["no request was made; how long it takes depends on how many texts the source has in these days"],
     )
 
 
-def _parts(out: Path) -> list[Path]:
-    """Files of the two sides of a benchmark, members first."""
-    return [out.with_name(f"{out.stem}.{name}.jsonl") for name in ("members", "nonmembers")]
+def prepare(config: Collect) -> "tuple[list[CollectionJob], Path]":
+    """The files to be collected, the members of a benchmark first, and the file of the result.
 
-
-def _check_new(out: Path) -> None:
+    Raises:
+        UsageError: for settings that cannot be met.
+    """
+    from fsd.collection import engine
     from fsd.errors import UsageError
 
+    sides = specs(config)
+    days = [("before", sides[0].window.before), ("after", sides[-1].window.after)]
+    kind = "-contemporaries" if config.contemporaries else ""
+    dates = "".join(f"-{name}-{day}" for name, day in days if day)
+    out = config.out or Path(f"{config.domain}{kind}{dates}.jsonl")
+    if len(sides) == 1:
+        return [engine.prepare(sides[0], config.limit, out)], out
     if out.exists():
         raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
+    files = [out.with_name(f"{out.stem}.{name}.jsonl") for name in ("members", "nonmembers")]
+    return [engine.prepare(side, config.limit, file) for side, file in zip(sides, files, strict=True)], out
 
 
 def specs(config: Collect) -> "list[CollectionSpec]":
@@ -133,27 +136,9 @@ def specs(config: Collect) -> "list[CollectionSpec]":
     """
     from fsd.collection import domains
     from fsd.collection.engine import CollectionSpec
-    from fsd.collection.knowledge_cutoffs import cutoff
     from fsd.collection.source import Window
-    from fsd.errors import UsageError
 
-    instead = "before" if config.contemporaries else "after"
-    if config.model and (day := getattr(config, instead)):
-        raise UsageError(f"either --{instead} or --model must be given, not both; got {day} and {config.model}")
-    known = cutoff(config.model) if config.model else None
-    after, before = _day("after", config.after), _day("before", config.before)
-    if known and config.contemporaries:
-        before = known.day + timedelta(days=1)
-    elif known:
-        after = known.day
-    if config.contemporaries:
-        _check_contemporaries(after, before)
-    elif after is None and before is None:
-        raise UsageError("a date must be given: --after DATE or --model ID for non-members, --before DATE for members")
-    elif after and before and before > after + timedelta(days=1):
-        raise UsageError(
-            f"before must be {after + timedelta(days=1)} at most, so that no day is on both sides; got {before}"
-        )
+    after, before, because = _bounds(config)
     domain = domains.load(config.domain)
     language = "" if config.language == "any" else config.language
     options = domain.parse_options(config.options, language)
@@ -162,9 +147,7 @@ def specs(config: Collect) -> "list[CollectionSpec]":
     if config.contemporaries:
         windows = [Window(after=after, before=before)]
     else:
-        windows = [Window(before=before)] if before else []
-        windows += [Window(after=after)] if after else []
-    because = f"cutoff of {config.model}: {known.source}" if known else ""
+        windows = [window for window in (Window(before=before), Window(after=after)) if window != Window()]
     return [
         CollectionSpec(
             domain=config.domain,
@@ -180,53 +163,29 @@ def specs(config: Collect) -> "list[CollectionSpec]":
     ]
 
 
-def _check_contemporaries(after: Date | None, before: Date | None) -> None:
+def _bounds(config: Collect) -> tuple[Date | None, Date | None, str]:
+    """The bounds of the dates, both exclusive, and the reason for that of a model."""
+    from fsd.collection.knowledge_cutoffs import cutoff
     from fsd.errors import UsageError
 
-    if before is None:
+    day = timedelta(days=1)
+    after, before, because = _day("after", config.after), _day("before", config.before), ""
+    if config.model:
+        replaced, given = ("before", before) if config.contemporaries else ("after", after)
+        if given:
+            raise UsageError(f"either --{replaced} or --model must be given, not both; got {given} and {config.model}")
+        known = cutoff(config.model)
+        because = f"cutoff of {config.model}: {known.source}"
+        after, before = (after, known.day + day) if config.contemporaries else (known.day, before)
+    if config.contemporaries and before is None:
         raise UsageError("contemporaries must be published before a cutoff; give --before DAY or --model ID")
-    if after and before <= after + timedelta(days=1):
-        raise UsageError(
-            f"after must be {before - timedelta(days=2)} at most, so that there are days between; got {after}"
-        )
-
-
-def benchmark(config: Collect, sides: "list[CollectionSpec]", out: Path) -> None:
-    """Collect both sides into files of their own, so that neither is collected twice, and build the benchmark."""
-    import pandas as pd
-
-    from fsd import tracking
-    from fsd.collection.benchmark_card import build, markdown, write_benchmark
-    from fsd.collection.engine import check, collect, log_manifest, reusable
-    from pipelines.common.outcome import Outcome, tracked_run
-    from pipelines.common.outcome import show as show_outcome
-
-    _check_new(out)
-    parts = _parts(out)
-    finished = [reusable(spec, config.limit, part) for spec, part in zip(sides, parts, strict=True)]
-    for spec, part, collection in zip(sides, parts, finished, strict=True):
-        if collection is None:
-            check(spec, config.limit, part)
-    tracking.open_store()
-    collections = [
-        collection or collect(spec, config.limit, part)
-        for spec, part, collection in zip(sides, parts, finished, strict=True)
-    ]
-    documents, card = build(config.domain, *(c.documents for c in collections), drop_shared=config.drop_shared)
-    write_benchmark(out, documents, card)
-    with tracked_run(
-        config, f"fsd-{config.domain}", "collect", params=params(config, sides), description=markdown(card)
-    ) as run:
-        for collection in collections:
-            log_manifest(run, collection)
-        for ending in (".card.json", ".card.md"):
-            run.log_file(out.with_name(out.stem + ending))
-        labels = [d.member for d in documents]
-        run.log_dataset(out.stem, [d.text for d in documents], labels=labels, source=str(out), context="benchmark")
-        lines = benchmark_summary(documents, card, out)
-        rows = pd.DataFrame([{"control": name, **numbers} for name, numbers in card.aucs.items()])
-        found = Outcome(lines[0], {"controls": rows}, lines, {"benchmark": out})
-        show_outcome(found, run, lambda: print(*lines, sep="\n"))
+    if config.contemporaries and after and before and before <= after + day:
+        raise UsageError(f"after must be {before - 2 * day} at most, so that there are days between; got {after}")
+    if after is None and before is None:
+        raise UsageError("a date must be given: --after DATE or --model ID for non-members, --before DATE for members")
+    if not config.contemporaries and after and before and before > after + day:
+        raise UsageError(f"before must be {after + day} at most, so that no day is on both sides; got {before}")
+    return after, before, because
 
 
 def params(config: Collect, sides: "list[CollectionSpec]") -> dict[str, object]:
@@ -235,8 +194,12 @@ def params(config: Collect, sides: "list[CollectionSpec]") -> dict[str, object]:
     return asdict(config) | days | {"language": sides[0].language, "options": dict(sides[0].options)}
 
 
-def summary(collection: "Collection", limit: int) -> list[str]:
+def about(collection: "Collection", limit: int) -> "Outcome":
     """How many texts were kept, and how many dropped for which reason."""
+    import pandas as pd
+
+    from pipelines.common.outcome import Outcome
+
     manifest = collection.manifest
     lines = [f"{manifest['kept']:,} texts, {manifest['first_date']} to {manifest['last_date']}: {collection.path}"]
     if manifest["kept"] < limit:
@@ -247,25 +210,25 @@ def summary(collection: "Collection", limit: int) -> list[str]:
             "these texts are contemporaries only if they are known not to be in the training data: see "
             "docs/contrasts.md"
         )
-    return lines
+    counts = {"kept": manifest["kept"], **manifest["dropped"]}
+    table = pd.DataFrame({"what": list(counts), "texts": list(counts.values())})
+    return Outcome(lines[0], {"manifest": table}, lines, {"texts": collection.path})
 
 
-def manifest_table(collection: "Collection") -> "pd.DataFrame":
-    """Number of texts that were kept, and that were dropped for each reason."""
+def about_benchmark(card: "Card", out: Path) -> "Outcome":
+    """Size and fairness of a benchmark."""
     import pandas as pd
 
-    counts = {"kept": collection.manifest["kept"], **collection.manifest["dropped"]}
-    return pd.DataFrame({"what": list(counts), "texts": list(counts.values())})
+    from pipelines.common.outcome import Outcome
 
-
-def benchmark_summary(documents: "list[Document]", card: "Card", out: Path) -> list[str]:
-    """Size and fairness of a benchmark."""
     blind = card.aucs["blind"]
     lines = [
-        f"{len(documents):,} texts, {card.members.texts:,} members and as many non-members: {out}",
+        f"{2 * card.members.texts:,} texts, {card.members.texts:,} members and as many non-members: {out}",
         f"blind classifier: {blind.get('reason') or 'AUC {value:.2f} [{low:.2f}, {high:.2f}]'.format(**blind)}",
+        *([card.warning] if card.warning else []),
     ]
-    return [*lines, card.warning] if card.warning else lines
+    rows = pd.DataFrame([{"control": name, **numbers} for name, numbers in card.aucs.items()])
+    return Outcome(lines[0], {"controls": rows}, lines, {"benchmark": out})
 
 
 def _day(name: str, text: str) -> Date | None:
@@ -275,12 +238,6 @@ def _day(name: str, text: str) -> Date | None:
         return Date.fromisoformat(text) if text else None
     except ValueError as error:
         raise UsageError(f"{name} must be a day like 2023-02-24; got {text!r}") from error
-
-
-def _dates(sides: "list[CollectionSpec]") -> str:
-    days = [("before", sides[0].window.before), ("after", sides[-1].window.after)]
-    kind = "-contemporaries" if sides[0].contemporaries else ""
-    return kind + "".join(f"-{name}-{day}" for name, day in days if day)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from fsd.collection.resume import json_line, pretty_json, write_atomically
+from fsd.collection.rows import json_line, pretty_json, write_atomically
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import contradictions, families, words
 from fsd.errors import UsageError

@@ -4,18 +4,18 @@ import hashlib
 import json
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from fsd.collection import domains, language_check
 from fsd.collection.domains import Domain
-from fsd.collection.resume import PartialCollection, from_json, json_line, plain, pretty_json, write_atomically
+from fsd.collection.resume import PartialCollection, partial_path
+from fsd.collection.rows import from_json, json_line, pretty_json, write_atomically
 from fsd.collection.source import Window
 from fsd.data.documents import Document, content_hash
 from fsd.data.near_duplicates import families, words
@@ -26,8 +26,6 @@ from fsd.net.http import Clock
 from fsd.progress import progress
 
 if TYPE_CHECKING:
-    from tqdm import tqdm
-
     from fsd.tracking import Run
 
 
@@ -69,7 +67,7 @@ class CollectionSpec:
     @property
     def order(self) -> dict[str, Any]:
         """The specification as JSON values, equal to that of earlier releases, which knew no contemporaries."""
-        values = plain(self)
+        values = json.loads(json.dumps(asdict(self), default=str))
         return values if self.contemporaries else {k: v for k, v in values.items() if k != "contemporaries"}
 
 
@@ -79,7 +77,7 @@ class Collection:
 
     Attributes:
         documents: labelled and dated, the day nearest to the cutoff first.
-        manifest: see `collect`.
+        manifest: see `CollectionJob.run`.
         path: file of the rows; the manifest is beside it.
     """
 
@@ -88,82 +86,75 @@ class Collection:
     path: Path
 
 
-def check(spec: CollectionSpec, limit: int, out: Path) -> None:
-    """Check what `collect` checks before its first request.
+@dataclass(frozen=True)
+class CollectionJob:
+    """A file to be collected, after all checks that need no request.
 
-    Raises:
-        UsageError: for a specification that cannot be met, or a file that exists.
-    """
-    _check(spec, limit, out, domains.load(spec.domain), Clock())
-
-
-def collect(
-    spec: CollectionSpec, limit: int, out: Path, *, clock: Clock | None = None, shown: bool = True
-) -> Collection:
-    """Collect up to `limit` texts into a JSONL file that `pipelines.fsd` reads.
-
-    Rows have text, label, date, group, source, sha256 and period. FILE.manifest.json beside it has the specification,
-    the time, the number of texts found, the number dropped for each reason, the hash of the rows, and versions. Fewer
-    texts come if the source ends early.
-
-    A run that was killed resumes when it is started again with an equal specification, see `fsd.collection.resume`.
-    Near-duplicates are searched among all rows at once, so that a few more than `limit` may be fetched.
-
-    Args:
+    Attributes:
         spec: what to collect.
         limit: most texts.
-        out: the file to write; must not exist yet.
+        out: the file to write.
+        domain: the source.
         clock: the time.
-        shown: whether to show progress.
+        finished: the result of an earlier run with an equal specification, if it is complete and unchanged.
+    """
+
+    spec: CollectionSpec
+    limit: int
+    out: Path
+    domain: Domain
+    clock: Clock
+    finished: Collection | None
+
+    def run(self, *, shown: bool = True) -> Collection:
+        """Collect up to `limit` texts into a JSONL file that `pipelines.fsd` reads, unless it is finished.
+
+        Rows have text, label, date, group, source, sha256 and period. FILE.manifest.json beside it has the
+        specification, the time, the number of texts found, the number dropped for each reason, the hash of the rows,
+        and versions. Fewer texts come if the source ends early.
+
+        A run that was killed resumes when it is started again with an equal specification, see `fsd.collection.resume`.
+        Near-duplicates are searched among all rows at once, so that a few more than `limit` may be fetched.
+
+        Args:
+            shown: whether to show progress.
+
+        Raises:
+            UsageError: if `out` cannot be written or is another file, or the source cannot be reached or has no
+                suitable text.
+        """
+        if self.finished:
+            return self.finished
+        benchmark = [document.text for document in read_files(self.spec.benchmark)] if self.spec.benchmark else []
+        partial = PartialCollection(self.out, self.spec.order, self.clock)
+        try:
+            ended = _gather(self, partial, benchmark, shown)
+            return _write(self, partial, benchmark, ended)
+        finally:
+            partial.close()
+
+
+def prepare(spec: CollectionSpec, limit: int, out: Path, *, clock: Clock | None = None) -> CollectionJob:
+    """Check what is to be collected, without a request.
 
     Raises:
-        UsageError: for a specification that cannot be met, or a source that cannot be reached or has no suitable text.
+        UsageError: for a specification that cannot be met.
     """
-    clock = clock or Clock()
-    domain = domains.load(spec.domain)
-    _check(spec, limit, out, domain, clock)
-    benchmark = [document.text for document in read_files(spec.benchmark)] if spec.benchmark else []
-    partial = PartialCollection(out, spec.order, clock)
-    try:
-        ended = _gather(spec, limit, domain, partial, benchmark, clock.today, shown)
-        documents, duplicates = distinct(partial.documents, benchmark)
-        dropped = partial.dropped + duplicates
-        if len(documents) > limit:
-            dropped["over the limit"] += len(documents) - limit
-        documents = documents[:limit]
-        if not documents:
-            partial.remove()
-            bounds = {"after": spec.window.after, "before": spec.window.before}
-            dates = " and ".join(f"{name} {day}" for name, day in bounds.items() if day)
-            reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "nothing"
+    clock, domain = clock or Clock(), domains.load(spec.domain)
+    if limit < 1:
+        raise UsageError(f"limit must be at least 1; got {limit}")
+    if spec.min_words < 1:
+        raise UsageError(f"min_words must be at least 1; got {spec.min_words}")
+    if out.suffix != ".jsonl":
+        raise UsageError(f"out must be a file that ends in .jsonl; got {out}")
+    for name, day in (("after", spec.window.after), ("before", spec.window.before)):
+        if day and day >= clock.today:
             raise UsageError(
-                f"{spec.domain} must have suitable texts published {dates}; "
-                f"of {partial.found} found none is left: {reasons}"
+                f"{name} must be a day before today, {clock.today}; got {day}: there are no such texts yet"
             )
-        content = b"".join(map(json_line, documents))
-        manifest = _manifest(spec, limit, documents, content, clock) | {
-            "found": partial.found,
-            "dropped": dict(sorted(dropped.items())),
-            "source_ended": ended,
-        }
-        write_atomically(manifest_path(out), pretty_json(manifest))
-        write_atomically(out, content)
-        partial.remove()
-    finally:
-        partial.close()
-    return Collection(documents, manifest, out)
-
-
-def reusable(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
-    """The result of an earlier run with an equal specification, if it is complete and unchanged; else None."""
-    if not (out.is_file() and manifest_path(out).is_file()):
-        return None
-    content = out.read_bytes()
-    manifest = json.loads(manifest_path(out).read_bytes())
-    expected = {"order": spec.order, "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
-    if any(manifest.get(name) != value for name, value in expected.items()):
-        return None
-    return Collection([from_json(line) for line in content.splitlines()], manifest, out)
+        if day and (day < domain.first or (name == "before" and day == domain.first)):
+            raise UsageError(f"{name} must be a day of {domain.name}, which begins on {domain.first}; got {day}")
+    return CollectionJob(spec, limit, out, domain, clock, _finished(spec, limit, out))
 
 
 def manifest_path(out: Path) -> Path:
@@ -202,89 +193,66 @@ def distinct(documents: Sequence[Document], benchmark: Sequence[str] = ()) -> tu
     return first, dropped
 
 
-def _check(spec: CollectionSpec, limit: int, out: Path, domain: Domain, clock: Clock) -> None:
-    if limit < 1:
-        raise UsageError(f"limit must be at least 1; got {limit}")
-    if spec.min_words < 1:
-        raise UsageError(f"min_words must be at least 1; got {spec.min_words}")
-    if out.suffix != ".jsonl":
-        raise UsageError(f"out must be a file that ends in .jsonl; got {out}")
-    for name, day in (("after", spec.window.after), ("before", spec.window.before)):
-        if day is None:
-            continue
-        if day >= clock.today:
-            raise UsageError(
-                f"{name} must be a day before today, {clock.today}; got {day}: there are no such texts yet"
-            )
-        if day < domain.first or (name == "before" and day == domain.first):
-            raise UsageError(f"{name} must be a day of {domain.name}, which begins on {domain.first}; got {day}")
+def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
+    """The result of an earlier run, unless that run was killed before it removed its unfinished file."""
+    if not (out.is_file() and manifest_path(out).is_file()) or partial_path(out).exists():
+        return None
+    content = out.read_bytes()
+    manifest = json.loads(manifest_path(out).read_bytes())
+    expected = {"order": spec.order, "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
+    if any(manifest.get(name) != value for name, value in expected.items()):
+        return None
+    return Collection([from_json(line) for line in content.splitlines()], manifest, out)
 
 
-def _gather(
-    spec: CollectionSpec,
-    limit: int,
-    domain: Domain,
-    partial: PartialCollection,
-    benchmark: Sequence[str],
-    today: Date,
-    shown: bool,
-) -> bool:
+def _gather(job: CollectionJob, partial: PartialCollection, benchmark: Sequence[str], shown: bool) -> bool:
     """Collect until `limit` rows are left without near-duplicates; whether the source ended."""
-    suitable = _suitable(spec, domain, partial, benchmark, today)
-    with progress(limit, domain.name, "texts", shown=shown) as bar:
-        partial.on_save = _show_counts(bar, partial)
-        missing = limit - len(distinct(partial.documents, benchmark)[0])
-        bar.update(limit - missing)
-        if missing <= 0:
-            return False
-        for document in suitable:
-            partial.add(document)
-            bar.update()
-            missing -= 1
-            if missing <= 0:  # as many as were missing, some of which may be near-duplicates
-                missing = limit - len(distinct(partial.documents, benchmark)[0])
-                bar.update(limit - missing - bar.n)
-                if missing <= 0:
-                    return False
-    return True
+    suitable = _suitable(job, partial, benchmark)
+    with progress(job.limit, job.domain.name, "texts", shown=shown) as bar:
+
+        def show() -> None:
+            dropped = sum(partial.dropped.values())
+            bar.set_postfix_str(f"{partial.found:,} found, {dropped:,} dropped")
+
+        partial.on_save = show
+        while True:
+            missing = job.limit - len(distinct(partial.documents, benchmark)[0])
+            bar.update(job.limit - missing - bar.n)
+            if missing <= 0:
+                return False
+            before = len(partial.documents)
+            for document in islice(suitable, missing):  # some of them may be near-duplicates
+                partial.add(document)
+                bar.update()
+            if len(partial.documents) < before + missing:
+                return True
 
 
-def _show_counts(bar: "tqdm[None]", partial: PartialCollection) -> Callable[[], None]:
-    """A function that shows on the bar how many texts were found and dropped; the bar itself moves for kept ones."""
-    shown = monotonic()
-
-    def show() -> None:
-        nonlocal shown
-        dropped = sum(partial.dropped.values())
-        bar.set_postfix_str(f"{partial.found:,} found, {dropped:,} dropped", refresh=False)
-        if not bar.disable and monotonic() - shown >= bar.mininterval:
-            shown = monotonic()
-            bar.refresh()
-
-    return show
-
-
-def _suitable(
-    spec: CollectionSpec, domain: Domain, partial: PartialCollection, benchmark: Sequence[str], today: Date
-) -> Iterator[Document]:
+def _suitable(job: CollectionJob, partial: PartialCollection, benchmark: Sequence[str]) -> Iterator[Document]:
     """Labelled texts of the source, without those that one text alone shows to be unsuitable or that come again."""
     in_benchmark = {content_hash(text) for text in benchmark}
     seen = {content_hash(document.text) for document in partial.documents}
-    for document in domain.texts(spec.window, partial, **spec.options):
-        partial.found += 1
-        reason = _unsuitable(spec, document, in_benchmark, seen, today)
+    for document in job.domain.texts(job.spec.window, partial, **job.spec.options):
+        reason = _unsuitable(job, document)
+        digest = "" if reason else content_hash(document.text)
+        if digest in in_benchmark:
+            reason = "in the benchmark"
+        elif digest in seen:
+            reason = "duplicate"
         if reason:
-            partial.dropped[reason] += 1
+            partial.drop(reason)
         else:
-            seen.add(content_hash(document.text))
-            yield replace(document, member=spec.member, period=spec.period)
+            partial.found += 1
+            seen.add(digest)
+            yield replace(document, member=job.spec.member, period=job.spec.period)
 
 
-def _unsuitable(spec: CollectionSpec, document: Document, in_benchmark: set[str], seen: set[str], today: Date) -> str:
+def _unsuitable(job: CollectionJob, document: Document) -> str:
     """Why a text is dropped; "" if it is not."""
+    spec = job.spec
     if document.date is None:
         return "no date"
-    if document.date > today:
+    if document.date > job.clock.today:
         return "dated in the future"
     if document.date not in spec.window:
         return "outside the dates"
@@ -294,20 +262,29 @@ def _unsuitable(spec: CollectionSpec, document: Document, in_benchmark: set[str]
     unspaced = sum(1 for token in tokens if len(token) == 1 and ord(token) > 0x2E7F)
     if len(tokens) - unspaced / 2 < spec.min_words:
         return "too short"
-    if spec.language and not language_check.is_in(document.text, spec.language):
-        return f"not in {spec.language}"
-    digest = content_hash(document.text)
-    return "in the benchmark" if digest in in_benchmark else "duplicate" if digest in seen else ""
+    right = not spec.language or language_check.is_in(document.text, spec.language)
+    return "" if right else f"not in {spec.language}"
 
 
-def _manifest(
-    spec: CollectionSpec, limit: int, documents: Sequence[Document], content: bytes, clock: Clock
-) -> dict[str, Any]:
+def _write(job: CollectionJob, partial: PartialCollection, benchmark: Sequence[str], ended: bool) -> Collection:
+    """Write the rows without near-duplicates, up to the limit, after their manifest."""
+    spec = job.spec
+    documents, duplicates = distinct(partial.documents, benchmark)
+    dropped = partial.dropped + duplicates + Counter({"over the limit": max(0, len(documents) - job.limit)})
+    documents = documents[: job.limit]
+    if not documents:
+        partial.cursor = None
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "nothing"
+        raise UsageError(
+            f"{spec.domain} must have suitable texts published {spec.window}; "
+            f"of {partial.found} found none is left: {reasons}"
+        )
+    content = b"".join(map(json_line, documents))
     days = [document.date.isoformat() for document in documents if document.date]
-    return {
+    manifest = {
         "order": spec.order,
         "label": int(spec.member),
-        "limit": limit,
+        "limit": job.limit,
         "kept": len(documents),
         "first_date": min(days),
         "last_date": max(days),
@@ -315,10 +292,17 @@ def _manifest(
         "language_checked": bool(spec.language) and language_check.is_supported(spec.language),
         "sha256": hashlib.sha256(content).hexdigest(),
         "benchmark_sha256": {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in spec.benchmark},
-        "finished": datetime.fromtimestamp(clock.wall(), UTC).isoformat(timespec="seconds"),
+        "finished": datetime.fromtimestamp(job.clock.wall(), UTC).isoformat(timespec="seconds"),
         "versions": {
             "fsd": metadata.version("fsd"),
             "python": platform.python_version(),
             "requests": metadata.version("requests"),
         },
+        "found": partial.found,
+        "dropped": dict(sorted(dropped.items())),
+        "source_ended": ended,
     }
+    write_atomically(manifest_path(job.out), pretty_json(manifest))
+    write_atomically(job.out, content)
+    partial.cursor = None
+    return Collection(documents, manifest, job.out)

@@ -1,8 +1,8 @@
 """An unfinished collection on disk: its rows so far, and the cursor to resume from.
 
-FILE.partial has the rows; FILE.journal has the cursor of the source and the number of bytes of FILE.partial that belong
-to what was read before it. Rows after those bytes come from a page that was not finished: a resumed run cuts them off
-and requests that page again. So no row is lost and none comes twice, wherever the run was killed.
+FILE.partial begins with a line that has the order. Rows follow, and after each page a line with the cursor of the
+source. Rows after the last cursor come from a page that was not finished: a resumed run cuts them off and requests that
+page again. So no row is lost and none comes twice, wherever the run was killed.
 """
 
 import json
@@ -10,65 +10,24 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import filelock
 
+from fsd.collection.rows import from_json, json_line
 from fsd.collection.source import Journal
-from fsd.data.documents import Document, content_hash
+from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.net.http import Clock
 
-
-def json_line(document: Document) -> bytes:
-    """A document as a JSON line: text, label, date, group, source, sha256 and, if it is known, period."""
-    row = {
-        "text": document.text,
-        "label": int(bool(document.member)),
-        "date": document.date.isoformat() if document.date else None,
-        "group": document.group,
-        "source": document.source,
-        "sha256": content_hash(document.text),
-        **({"period": document.period} if document.period else {}),
-    }
-    return (json.dumps(row, ensure_ascii=False) + "\n").encode()
-
-
-def from_json(line: bytes) -> Document:
-    """The document of a line that `json_line` made."""
-    row = json.loads(line)
-    day, period = Date.fromisoformat(row["date"]), row.get("period", "")
-    return Document(row["text"], bool(row["label"]), day, row["group"], row["source"], period)
-
-
-def pretty_json(value: object) -> bytes:
-    """A JSON file for people and programs."""
-    return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
-
-
-def plain(value: Any) -> Any:
-    """A dataclass as JSON values; dates become strings."""
-    return json.loads(json.dumps(asdict(value), default=str))
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that no reader ever sees a part of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 BARREN = 5_000
 """Number of texts in a row without a suitable one after which a collection stops."""
+
+
+def partial_path(out: Path) -> Path:
+    """FILE.jsonl -> FILE.jsonl.partial."""
+    return out.with_name(f"{out.name}.partial")
 
 
 class PartialCollection(Journal):
@@ -76,7 +35,7 @@ class PartialCollection(Journal):
 
     Args:
         out: the final file.
-        spec: what is collected, as JSON values; a partial file of another collection is refused.
+        order: what is collected, as JSON values; a partial file of another collection is refused.
         clock: the time.
 
     Attributes:
@@ -89,13 +48,13 @@ class PartialCollection(Journal):
             process is collecting it.
     """
 
-    def __init__(self, out: Path, spec: Mapping[str, Any], clock: Clock) -> None:
+    def __init__(self, out: Path, order: Mapping[str, Any], clock: Clock) -> None:
         super().__init__(clock=clock)
+        self.documents: list[Document] = []
         self.found = 0
         self.on_save: Callable[[], None] = lambda: None
-        self._spec = spec
-        self._rows, self._state = (out.with_name(out.name + ending) for ending in (".partial", ".journal"))
-        if out.exists() and not self._state.exists():
+        self._path = partial_path(out)
+        if out.exists() and not self._path.exists():
             raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
         self._lock = filelock.FileLock(out.with_name(f".{out.name}.lock"))
         try:
@@ -107,18 +66,16 @@ class PartialCollection(Journal):
             raise UsageError(message) from error
         except OSError as error:
             raise UsageError(f"out must be in a folder that can be written to; {out}: {error.strerror}") from error
+        self._file = self._path.open("a+b")
         try:
-            size = self._restore()
-            self._file: BinaryIO = self._rows.open("r+b" if self._rows.exists() else "w+b")
-            self._file.truncate(size)
-            self._file.seek(0)
-            self.documents = [from_json(line) for line in self._file]
-            self._kept_at = self.found
-        except BaseException:
+            size = self._restore(order)
+        except UsageError:
             self._release()
             raise
-        if not self._state.exists():
-            self.save(None)
+        self._file.truncate(size)
+        if not size:
+            self._write({"order": order})
+        self._kept_at = self.found
 
     def add(self, document: Document) -> None:
         """Append a row."""
@@ -134,16 +91,7 @@ class PartialCollection(Journal):
                 requests without end.
         """
         super().save(cursor)
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        state = {
-            "order": self._spec,
-            "cursor": cursor,
-            "bytes": self._file.tell(),
-            "found": self.found,
-            "dropped": dict(self.dropped),
-        }
-        write_atomically(self._state, pretty_json(state))
+        self._write({"cursor": cursor, "found": self.found, "dropped": self.dropped})
         self.on_save()
         if self.found - self._kept_at >= BARREN:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.most_common())
@@ -158,38 +106,40 @@ class PartialCollection(Journal):
         super().drop(reason)
 
     def close(self) -> None:
-        """Close the files; they stay for another run if there is a cursor to resume from."""
-        self._file.close()
+        """Close the file; it stays for another run if there is a cursor to resume from."""
         if self.cursor is None:
-            self._rows.unlink(missing_ok=True)
-            self._state.unlink(missing_ok=True)
+            self._path.unlink(missing_ok=True)
         self._release()
 
-    def remove(self) -> None:
-        """Delete both files: the collection is finished."""
-        self.cursor = None
-        self.close()
-
     def _release(self) -> None:
+        self._file.close()
         self._lock.release()
         Path(self._lock.lock_file).unlink(missing_ok=True)
 
-    def _restore(self) -> int:
-        """Read the journal; the number of bytes of the rows that it covers."""
-        if not self._state.exists():
+    def _write(self, line: Mapping[str, Any]) -> None:
+        """Append a line that is not a row, so that a killed run finds it and all before it."""
+        self._file.write((json.dumps(line) + "\n").encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _restore(self, order: Mapping[str, Any]) -> int:
+        """Read the rows up to the last cursor; the number of bytes up to there."""
+        self._file.seek(0)
+        lines = [line for line in self._file if line.endswith(b"\n")]  # the last one may be torn
+        if not lines:
             return 0
         try:
-            state = json.loads(self._state.read_bytes())
-            size = int(state["bytes"])
+            before = json.loads(lines[0])["order"]
+            at = max((n for n, line in enumerate(lines) if line.startswith(b'{"cursor"')), default=0)
+            self.documents = [from_json(line) for line in lines[1:at] if not line.startswith(b'{"cursor"')]
+            state = json.loads(lines[at]) if at else {"cursor": None, "found": 0, "dropped": {}}
             self.cursor, self.found, self.dropped = state["cursor"], state["found"], Counter(state["dropped"])
-        except (ValueError, KeyError) as error:
-            raise UsageError(f"{self._state} must be a journal of this command; delete it and its .partial") from error
-        if state["order"] != self._spec:
-            changed = [name for name in self._spec if state["order"].get(name) != self._spec[name]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{self._path} must be an unfinished collection of this command; delete it") from error
+        changed = [name for name in order if before.get(name) != order[name]]
+        if changed or len(before) != len(order):
             raise UsageError(
-                f"{self._rows} must be of the same collection to resume; it has another "
-                f"{', '.join(changed) or 'format'}: name another --out, or delete it and its .journal"
+                f"{self._path} must be of the same collection to resume; it has another "
+                f"{', '.join(changed) or 'format'}: name another --out, or delete it"
             )
-        if not self._rows.exists() or self._rows.stat().st_size < size:
-            raise UsageError(f"{self._rows} must hold the {size} bytes in its journal; delete both to start over")
-        return size
+        return sum(map(len, lines[: at + 1]))

@@ -23,17 +23,11 @@ JSON_TYPES: dict[type, str] = {str: "a string", int: "a whole number", list: "a 
 
 
 class RefusedError(UsageError):
-    """A reply with a final HTTP status.
+    """A reply with a final HTTP status."""
 
-    Attributes:
-        status: the status.
-        body: the beginning of the reply's body.
-    """
-
-    def __init__(self, message: str, status: int, body: bytes = b"") -> None:
+    def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
-        self.body = body
 
 
 class FormatError(UsageError):
@@ -71,7 +65,14 @@ class Service(HTTPClient):
         self.name = name
         self.offline_hint = f": go online, or name a mirror by {variable}"
 
-    def get(self, path: str, parse: Callable[[bytes], Parsed], params: Mapping[str, Any] | None = None) -> Parsed:
+    def get(
+        self,
+        path: str,
+        parse: Callable[[bytes], Parsed],
+        params: Mapping[str, Any] | None = None,
+        *,
+        throttled: Callable[[bytes], float] = lambda body: 0.0,
+    ) -> Parsed:
         """Request a path and parse the reply.
 
         Args:
@@ -79,6 +80,7 @@ class Service(HTTPClient):
             parse: makes the result of the body. Its ValueError, SyntaxError or TransientError lead to another
                 attempt; its UsageError is final.
             params: of the query.
+            throttled: seconds to wait that the body of an error demands; 0 for another error.
 
         Raises:
             RefusedError: for a final status, 4xx mostly.
@@ -87,12 +89,14 @@ class Service(HTTPClient):
 
         def read(reply: Reply) -> Parsed:
             if not reply.ok:
+                if pause := throttled(reply.content):
+                    raise TransientError(f"HTTP {reply.status_code}: {self.server_message(reply)}", pause)
                 answer = f"{self.name} must give {reply.url}; it answered HTTP {reply.status_code}"
                 hint = f"; {self.resume_hint}" if reply.status_code == FORBIDDEN else ""
                 if hint and not self.contact:
                     hint = f"; set FSD_CONTACT to an e-mail address or page, which services may require{hint}"
                 message = f"{answer}: {self.server_message(reply)}{hint}"
-                raise RefusedError(message, reply.status_code, reply.content)
+                raise RefusedError(message, reply.status_code)
             try:
                 return parse(reply.content)
             except UsageError:

@@ -44,7 +44,16 @@ logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 
 class TransientError(Exception):
-    """A reply with HTTP status 200 that is broken, or says that the service is busy: worth another attempt."""
+    """A reply that is broken, or says that the service is busy: worth another attempt.
+
+    Args:
+        message: what came.
+        pause: seconds that the service demands.
+    """
+
+    def __init__(self, message: str, pause: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause = pause
 
 
 @dataclass(frozen=True)
@@ -203,18 +212,19 @@ class HTTPClient:
                     return read(reply)
                 message = self.server_message(reply)
                 fault = f"HTTP {reply.status_code}{f': {message}' if message else ''}"
-                if demanded > LONGEST_WAIT:
-                    raise UsageError(
-                        f"{self.name} must accept a request within {LONGEST_WAIT:.0f} s; it demands a pause of "
-                        f"{demanded:.0f} s ({fault}); {self.resume_hint}"
-                    )
             except TransientError as error:
                 fault = first_line(error)
+                demanded = max(demanded, error.pause)
             except BROKEN as error:
                 fault = f"no whole reply ({_cause(error)})"
             except requests.RequestException as error:  # its text may hold the headers
                 raise UsageError(f"a request to {url} must be possible; {type(error).__name__}") from None
-            self.limiter.pause(max(self.backoff * 2**attempt, min(demanded, LONGEST_WAIT)))
+            if demanded > LONGEST_WAIT:
+                raise UsageError(
+                    f"{self.name} must accept a request within {LONGEST_WAIT:.0f} s; it demands a pause of "
+                    f"{demanded:.0f} s ({fault}); {self.resume_hint}"
+                )
+            self.limiter.pause(max(self.backoff * 2**attempt, demanded))
         raise UsageError(
             f"{self.name} must answer; {self.attempts} attempts at {url} failed: {fault}; {self.resume_hint}"
         )

@@ -171,6 +171,7 @@ def test_language_and_options_go_to_the_source():
     assert [o.member for o in specs(Collect("arxiv", 5, after="2023-01-01", before="2022-01-01"))] == [True, False]
 
 
+@pytest.mark.slow
 def test_a_killed_process_resumes(here, root, service, prose):
     hanging, released = threading.Event(), threading.Event()
     days = [datetime(2023, 3, n, tzinfo=UTC) for n in range(1, 6)]
@@ -200,7 +201,7 @@ def test_a_killed_process_resumes(here, root, service, prose):
         first.communicate()
         released.set()
         assert not (here / "q.jsonl").exists()
-        assert (here / "q.jsonl.partial").read_bytes().count(b"\n") == 3
+        assert (here / "q.jsonl.partial").read_bytes().count(b'{"text"') == 3
         second = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=True)
         third = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
     finally:

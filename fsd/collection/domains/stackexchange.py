@@ -13,7 +13,7 @@ from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
-from fsd.collection.service import RefusedError, Service, field, format_changed, json_object, well_formed
+from fsd.collection.service import Service, field, format_changed, json_object, well_formed
 from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
 from fsd.errors import UsageError
@@ -55,7 +55,7 @@ def texts(
     query = {"sort": "creation", "order": order, "site": site, "filter": "withbody", "pagesize": 100, "page": 1}
     while True:
         dates = {"fromdate": at["fromdate"], "todate": at["todate"], "tagged": ";".join(tags)}
-        page = _page(service, query | dates)
+        page = service.get("/2.3/questions", json_object, query | dates, throttled=_throttled)
         listed = field(page, "items", service.name, list)
         items = [item for item in listed if not isinstance(item, Mapping) or item.get("question_id") not in at["seen"]]
         for document, edited in well_formed(items, partial(_question, service=service.name), journal):
@@ -80,33 +80,16 @@ def texts(
             )
 
 
-def _page(service: Service, params: Mapping[str, Any]) -> dict[str, Any]:
-    """A page of questions, after the pause that the service demands if it throttles requests."""
-    while True:
-        try:
-            return service.get("/2.3/questions", json_object, params)
-        except RefusedError as refusal:
-            pause = _throttled(refusal.body)
-            if pause is None:
-                raise
-            if pause > LONGEST_WAIT:
-                raise UsageError(
-                    f"{service.name} must accept a request within {LONGEST_WAIT:.0f} s; it demands a pause of "
-                    f"{pause:,} s; {service.resume_hint}"
-                ) from refusal
-            service.limiter.pause(pause + 1)
-
-
-def _throttled(body: bytes) -> int | None:
-    """Seconds that the service demands to be left alone for; None if that is not what it says."""
+def _throttled(body: bytes) -> float:
+    """Seconds that the service demands to be left alone for; 0 if that is not what it says."""
     try:
         error = json_object(body)
     except ValueError:
-        return None
+        return 0
     if error.get("error_name") != "throttle_violation":
-        return None
+        return 0
     seconds = re.search(r"in (\d+) seconds", str(error.get("error_message")))
-    return int(seconds[1]) if seconds else round(LONGEST_WAIT) + 1
+    return int(seconds[1]) + 1 if seconds else LONGEST_WAIT + 1
 
 
 def _created(item: object) -> object:

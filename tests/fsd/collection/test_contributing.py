@@ -9,7 +9,7 @@ from datetime import date
 import pytest
 
 from fsd.collection import domains
-from fsd.collection.engine import CollectionSpec, collect
+from fsd.collection.engine import CollectionSpec, prepare
 from fsd.collection.source import Window
 
 
@@ -43,7 +43,7 @@ def test_the_example_can_be_collected_from(example, service, fake_time, tmp_path
     options = domain.parse_options(example.publish(texts, service, tmp_path))
     spec = CollectionSpec("example", window, domain.language, options)
 
-    collection = collect(spec, 3, tmp_path / "out.jsonl", clock=fake_time.clock, shown=False)
+    collection = prepare(spec, 3, tmp_path / "out.jsonl", clock=fake_time.clock).run(shown=False)
 
     assert "example" in domains.names()
     assert [document.date.day for document in collection.documents] == days

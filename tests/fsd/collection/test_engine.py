@@ -6,14 +6,13 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from datetime import date
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from fsd.collection import domains, engine, resume
+from fsd.collection import domains, resume
 from fsd.collection.domains import Domain
-from fsd.collection.engine import CollectionSpec, collect, distinct, log_manifest, reusable
+from fsd.collection.engine import CollectionSpec, distinct, log_manifest, prepare
 from fsd.collection.resume import PartialCollection
 from fsd.collection.source import Window
 from fsd.data.documents import Document
@@ -60,7 +59,7 @@ def source(monkeypatch):
 
 def run(out, limit=10, **changes):
     order = replace(CollectionSpec("made", AFTER, "en"), **changes)
-    return collect(order, limit, out, clock=CLOCK, shown=False)
+    return prepare(order, limit, out, clock=CLOCK).run(shown=False)
 
 
 def lines(path):
@@ -163,18 +162,16 @@ def test_a_line_torn_by_the_kill_is_cut_off(source, tmp_path, made):
     assert [d.group for d in run(out).documents] == ["g1", "g2"]
 
 
-def test_a_kill_at_the_very_end_is_repaired(source, tmp_path, monkeypatch, made):
+def test_a_kill_at_the_very_end_is_repaired(source, tmp_path, made):
+    source([made(1)], [made(2), None])
+    out, unfinished = tmp_path / "a.jsonl", tmp_path / "a.jsonl.partial"
+    with pytest.raises(KeyboardInterrupt):
+        run(out)
+    left = unfinished.read_bytes()
     source([made(1)], [made(2)])
-    out = tmp_path / "a.jsonl"
-
-    def killed(self):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("fsd.collection.resume.PartialCollection.remove", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run(out)
+    run(out)
     before = out.read_bytes()
+    unfinished.write_bytes(left)  # killed before it was removed
     run(out)
     assert out.read_bytes() == before
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl", "a.manifest.json"]
@@ -194,7 +191,7 @@ def test_two_runs_at_once_are_refused(source, tmp_path, made):
     first = PartialCollection(tmp_path / "a.jsonl", {}, CLOCK)
     with pytest.raises(UsageError, match=r"a\.jsonl must be collected by one process at a time; another one is"):
         run(tmp_path / "a.jsonl")
-    first.remove()
+    first.close()
     assert len(run(tmp_path / "a.jsonl").documents) == 1
 
 
@@ -205,12 +202,10 @@ def test_a_resumed_run_must_have_the_same_specification(source, tmp_path, made):
         run(out)
     with pytest.raises(UsageError, match=r"partial must be of the same collection to resume; it has another min_words"):
         run(out, min_words=5)
-    (tmp_path / "a.jsonl.partial").write_bytes(b"")
-    with pytest.raises(UsageError, match="bytes in its journal; delete both"):
-        run(out)
-    (tmp_path / "a.jsonl.journal").write_text("{")
-    with pytest.raises(UsageError, match="must be a journal of this command"):
-        run(out)
+    for content in ("{\n", "[1]\n", json.dumps({"text": "a row of an earlier version"}) + "\n"):
+        (tmp_path / "a.jsonl.partial").write_text(content)
+        with pytest.raises(UsageError, match="partial must be an unfinished collection of this command; delete it"):
+            run(out)
 
 
 def test_a_run_with_another_limit_resumes_with_the_same_rows(source, tmp_path, made):
@@ -267,18 +262,18 @@ def test_an_empty_result_names_the_reasons_and_leaves_no_files(source, tmp_path,
 
 
 def test_a_collection_is_reused_only_for_the_same_order(source, tmp_path, made):
-    source([made(1)])
+    requests = source([made(1)])
     out = tmp_path / "a.jsonl"
-    order = CollectionSpec("made", AFTER, "en")
-    assert reusable(order, 5, out) is None
-    collected = collect(order, 5, out, clock=CLOCK, shown=False)
-    again = reusable(order, 5, out)
-    assert again is not None
-    assert (again.documents, again.manifest) == (collected.documents, collected.manifest)
-    assert reusable(order, 6, out) is None
-    assert reusable(replace(order, min_words=3), 5, out) is None
+    collected = run(out, 5)
+    requests.clear()
+    assert run(out, 5) == collected
+    assert not requests
+    for limit, changes in ((6, {}), (5, {"min_words": 3})):
+        with pytest.raises(UsageError, match=r"does not exist yet; .* exists"):
+            run(out, limit, **changes)
     out.write_bytes(out.read_bytes() + b"\n")
-    assert reusable(order, 5, out) is None
+    with pytest.raises(UsageError, match=r"does not exist yet; .* exists"):
+        run(out, 5)
 
 
 def test_the_manifest_is_logged(source, tmp_path, made, prose):
@@ -341,11 +336,9 @@ def test_a_specification_that_nothing_meets_ends_and_can_go_on(source, tmp_path,
 
 
 def test_the_bar_shows_found_and_dropped_texts(source, tmp_path, made, monkeypatch, capsys):
-    seconds = count(0, 20)
-    monkeypatch.setattr(engine, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # bars are for terminals
     source([made(1, text="too short"), made(2, text="too short")], [made(3)])
-    collect(CollectionSpec("made", AFTER, "en"), 5, tmp_path / "a.jsonl", clock=CLOCK)
+    prepare(CollectionSpec("made", AFTER, "en"), 5, tmp_path / "a.jsonl", clock=CLOCK).run()
     assert "2 found, 2 dropped" in capsys.readouterr().err
 
 
