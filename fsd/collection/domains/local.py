@@ -4,7 +4,6 @@ The date must be part of the data. The modification time of a file proves nothin
 is never used; in a folder the name of each file must contain the date (2024-05-01 minutes.txt).
 """
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document
-from fsd.data.readers import SYNTAX, parse_columns, read_files
+from fsd.data.readers import SYNTAX, parse_columns, read_texts
 from fsd.data.segments import cut
 from fsd.errors import UsageError
 
@@ -39,13 +38,20 @@ def texts(window: Window, journal: Journal, *, path: str, columns: str = "", wor
 def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Document]:
     """All texts of a file or folder: the day nearest to the cutoff first, those without a date last.
 
-    Rows without a text are left out and counted.
+    Rows and files without a text are left out and counted.
 
     Raises:
         UsageError: if it cannot be read or no text has a date.
     """
-    # os.path, because pathlib raises for a name that is too long
-    documents = _folder(Path(path)) if os.path.isdir(path) else _table(path, columns, journal)  # noqa: PTH112
+    skipped = Counter[str]()
+    try:
+        documents = read_texts([path], parse_columns(columns), skipped=skipped)
+    except UsageError as error:  # a flag of the other commands, an option of the domain here
+        raise UsageError(str(error).replace(SYNTAX, COLUMNS_OPTION)) from error
+    for reason in skipped.elements():
+        journal.drop(reason)
+    if Path(path).is_dir():
+        documents = [replace(d, date=_date(Path(d.source)), group=Path(d.source).stem) for d in documents]
     with_date = [document for document in documents if document.date]
     if not with_date:
         raise UsageError(
@@ -55,33 +61,6 @@ def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Doc
         )
     with_date.sort(key=lambda document: document.date or Date.min, reverse=window.newest_first)
     return with_date + [document for document in documents if not document.date]
-
-
-def _table(path: str, columns: str, journal: Journal) -> list[Document]:
-    skipped = Counter[str]()
-    try:
-        documents = read_files([path], parse_columns(columns), skipped=skipped)
-    except UsageError as error:  # a flag of the other commands, an option of the domain here
-        raise UsageError(str(error).replace(SYNTAX, COLUMNS_OPTION)) from error
-    for reason in skipped.elements():
-        journal.drop(reason)
-    return documents
-
-
-def _folder(folder: Path) -> list[Document]:
-    files = sorted(folder.rglob("*.txt"))
-    if not files:
-        raise UsageError(f"folder must hold .txt files; {folder} has none")
-    documents = []
-    for file in files:
-        try:
-            text = file.read_bytes().decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{file} must be encoded in UTF-8; byte {error.start} is not") from error
-        if not text.strip():
-            raise UsageError(f"{file} must hold a text; it is empty")
-        documents.append(Document(text, None, _date(file), file.stem, str(file)))
-    return documents
 
 
 def _date(file: Path) -> Date | None:

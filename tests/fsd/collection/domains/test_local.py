@@ -51,10 +51,10 @@ def test_a_folder_by_the_dates_in_its_file_names(tmp_path):
     ("name", "content", "message"),
     [
         ("a.txt", b"text", "none of its 1 texts has a date: .* files' own times prove nothing"),
-        ("2023-05-01.txt", "caf\xe9".encode("latin-1"), "must be encoded in UTF-8; byte 3 is not"),
+        ("2023-05-01.txt", "caf\xe9".encode("latin-1"), "must be a readable text file in UTF-8; it is not"),
         ("2023-02-30.txt", b"text", "a date that exists"),
-        ("2023-05-01.txt", b" ", "it is empty"),
-        ("a.pdf", b"x", "must hold .txt files"),
+        ("2023-05-01.txt", b" ", "at least one file with a text must be given"),
+        ("a.pdf", b"x", "a folder must hold .txt files"),
     ],
 )
 def test_bad_folders(tmp_path, name, content, message):
