@@ -657,7 +657,7 @@ fsd-t6 --colour red → Unrecognized options: --colour, red
 --domain local → options of local must have path=VALUE; all are path=VALUE
 --domain local --options path=nowhere → data file must exist
 --domain local --options path=LONG → data file must exist
---domain local --options path={empty_folder} → folder must hold .txt files; empty_folder has none
+--domain local --options path={empty_folder} → a folder must hold .txt files, one text each; empty_folder has none
 --domain local --options path={loop.jsonl} → data file must exist
 --domain local --options path={text_null.jsonl} → text_null.jsonl must have at least one valid row
 --domain local --options path={binary.jsonl} → binary.jsonl:1: must be encoded in UTF-8
