@@ -12,6 +12,9 @@ from fsd.evaluation.text_classifiers import Telling
 
 SIGNIFICANT = 0.05
 
+_NEVER_READ = "contemporaries, which the model never read, are separated from later texts by"
+_TEXTS = "a difference of the texts, which the control model shows as well"
+
 Rows = Mapping[tuple[str, str, str], Row]
 
 
@@ -168,19 +171,36 @@ def _three(best: str, rows: Rows, *, never_saw: bool) -> str:
     start = f"{best}{' base →' if before else ''} FSD: {', '.join(numbers)}"
     if never_saw:
         return start
-    lead = rows.get((best, "fsd", f"placebo_lead_{FAMILIARITY.name}"))
-    never_read = "contemporaries, which the model never read, are separated from later texts by"
-    if fsd[FAMILIARITY].low <= 0.5:
-        period = "no familiarity with the period was shown"
-    elif lead is None:
-        period = f"{never_read} familiarity with the period, or by a difference of the texts that a placebo would show"
-    elif lead.low > 0:
-        period = f"{never_read} familiarity with the period"
-    else:
-        period = f"{never_read} a difference of the texts, which the control model shows as well"
+    period = _familiarity(best, rows)
     if fsd[MEMBERSHIP].low > 0.5:
         return f"{start}; {period}; what can be due to membership is the separation within the period"
     return f"{start}; {period}; within the period nothing was shown, so this is not evidence of membership"
+
+
+def _familiarity(best: str, rows: Rows) -> str:
+    """What separates contemporaries from later texts by the FSD of the best detector, or else by that of another."""
+    metric = f"auc_{FAMILIARITY.name}"
+    shown = [name for name, state, measured in rows if (state, measured) == ("fsd", metric)]
+    causes = {name: cause for name in shown if (cause := _cause(name, rows))}
+    if best in causes:
+        return f"{_NEVER_READ} {causes[best]}"
+    none = f"no familiarity with the period was shown by {best}"
+    others = [rows[name, "fsd", metric] for name, cause in causes.items() if cause != _TEXTS]
+    if not others:
+        return none
+    most = max(others, key=lambda row: row.value)
+    which = f"{most.detector}, the highest of {len(shown)}, it is {most.estimate}"
+    return f"{none}; by the FSD of {which}: {_NEVER_READ} {causes[most.detector]}"
+
+
+def _cause(detector: str, rows: Rows) -> str:
+    """What may separate contemporaries from later texts by the FSD of a detector; empty if they are not separated."""
+    lead = rows.get((detector, "fsd", f"placebo_lead_{FAMILIARITY.name}"))
+    if rows[detector, "fsd", f"auc_{FAMILIARITY.name}"].low <= 0.5:
+        return ""
+    if lead is None:
+        return "familiarity with the period, or by a difference of the texts that a placebo would show"
+    return "familiarity with the period" if lead.low > 0 else _TEXTS
 
 
 def _leaks(audit: Audit) -> list[str]:

@@ -33,6 +33,8 @@ from fsd.views import Detector
 STATES = ("base", "tuned", "fsd")
 WITH_ENDS = ("auc", *(f"auc_{contrast.name}" for contrast in CONTRASTS))
 """Metrics whose intervals are tracked as well."""
+LARGE_FAMILY = 0.2
+"""Share of a kind's test texts above which one family is remarked on."""
 UNCERTAINTY = re.compile(r".*_(low|high|p_holm)|(?!auc_gain_p$).*_p")
 """Groups of metrics about uncertainty, but for the p-values of the gains; see `points`."""
 
@@ -218,8 +220,17 @@ class Results:
         return self.scores[periods.compared(self.kind)]
 
     def caveats(self) -> list[str]:
-        """What the number of non-members in the test does not support (see `fsd.evaluation.metrics.caveats`)."""
-        return caveats(self.judged.loc[self.judged["label"] == 0, "group"].nunique())
+        """What too few families in the test (`fsd.evaluation.metrics.caveats`), or one large one, do not support."""
+        lines = caveats(self.judged.loc[self.judged["label"] == 0, "group"].nunique())
+        tested = (self.scores["split"] == "test").to_numpy()
+        for kind, family in self.scores["group"][tested].groupby(self.kind[tested]):
+            largest = int(family.value_counts().iloc[0])
+            if largest > max(1, LARGE_FAMILY * len(family)):
+                lines.append(
+                    f"{largest} of the {len(family)} {kind} test texts are one family of related texts, of "
+                    f"{family.nunique()} families in all: numbers on these texts rest largely on it"
+                )
+        return lines
 
     def notes(self) -> list[str]:
         """The conclusions, and whatever was left out or replaced along the way, one line each."""

@@ -9,10 +9,11 @@ import pandas as pd
 from scipy import stats
 
 from fsd.evaluation.advice import advise
-from fsd.evaluation.contrasts import CONTRASTS, FAMILIARITY
+from fsd.evaluation.contrasts import CONTRASTS, FAMILIARITY, MEMBERSHIP
 from fsd.evaluation.intervals import holm
-from pipelines.study.lab.seeds import interval
+from pipelines.study.lab.seeds import interval, standard_error
 
+COMBINED = "combined.fsd"
 OWN = ("combined", "min_k_reference", "min_k_deviation")
 """Detectors of this project."""
 WITH_REFERENCE = ("combined", "min_k_reference", "reference")
@@ -26,23 +27,23 @@ def lines(results: pd.DataFrame) -> Iterator[str]:
     """
     yield "### combined against the best single score in hindsight\n"
     yield from _gain_lines(gains(results))
-    yield "\n### Regret of the advice\n"
+    yield "\n### Regret of the advice, members against contemporaries\n"
     yield from _regret_lines(regrets(results))
 
 
 def regrets(results: pd.DataFrame) -> pd.DataFrame:
-    """What the advice loses against the best score in hindsight: one row per cell that was read, contrast and setting.
+    """What the advice loses within a period against the best score in hindsight: one row per cell read and setting.
 
-    Only the contrasts with members count. The settings are `reference`, in which all scores can be computed, and `no
-    reference`, in which those that read a reference model cannot.
+    The settings are `reference`, in which all scores can be computed, and `no reference`, in which those that read a
+    reference model cannot.
 
     Returns:
-        Rows with corpus, size, exposures, seed, contrast, setting, advised, best and regret (AUC, at least 0).
+        Rows with corpus, size, exposures, seed, setting, advised, best and regret (AUC, at least 0).
     """
     rows: list[dict[str, Any]] = []
     named = results.assign(score=results["detector"] + "." + results["state"])
-    named = named[(named["exposures"] > 0) & (named["contrast"] != FAMILIARITY.name)]
-    keys = ["corpus", "size", "exposures", "seed", "contrast"]
+    named = named[(named["exposures"] > 0) & (named["contrast"] == MEMBERSHIP.name)]
+    keys = ["corpus", "size", "exposures", "seed"]
     for key, cell in named.groupby(keys, sort=False):
         for setting, among in (("reference", cell), ("no reference", cell[~cell["detector"].isin(WITH_REFERENCE)])):
             auc = among.set_index("score")["auc"]
@@ -55,28 +56,30 @@ def regrets(results: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def gains(results: pd.DataFrame, score: str = "combined.fsd") -> pd.DataFrame:
-    """The score against the best single score of each corpus, contrast and exposure, paired over seeds.
+def gains(results: pd.DataFrame) -> pd.DataFrame:
+    """`combined` against the best single score of each corpus, contrast and exposure, paired over seeds and texts.
 
     The best single score is chosen by its mean over the seeds, in hindsight, among all base scores and FSDs of the
-    detectors of the literature. The p-values are of a paired t-test, corrected by Holm over all rows.
+    detectors of the literature. Intervals and the p-values of the t-test are over seeds and texts (see
+    `pipelines.study.lab.seeds`); the latter are corrected by Holm over all rows.
 
     Returns:
-        Rows with corpus, size, exposures, contrast, best, auc (of the score), gain, low, high, p and p_holm.
+        Rows with corpus, size, exposures, contrast, best, auc (of `combined`), gain, low, high, p and p_holm.
     """
     named = results.assign(score=results["detector"] + "." + results["state"])
     named = named[(named["exposures"] > 0) & (named["contrast"] != FAMILIARITY.name)]
     rows: list[dict[str, Any]] = []
     for key, cells in named.groupby(["corpus", "size", "exposures", "contrast"], sort=False):
-        table = cells.pivot_table(index="seed", columns="score", values="auc")
-        singles = [name for name in table.columns if name.rpartition(".")[0] not in OWN]
-        best = str(table[singles].mean().idxmax())
-        difference = (table[score] - table[best]).to_numpy(np.float64)
-        low, high = interval(difference)
-        p = float(stats.ttest_1samp(difference, 0).pvalue) if difference.size > 1 else float("nan")
+        auc, errors = (cells.pivot(index="seed", columns="score", values=name) for name in ("auc", "lead_error"))
+        singles = [name for name in auc.columns if name.rpartition(".")[0] not in OWN]
+        best = str(auc[singles].mean().idxmax())
+        lead, over_texts = (auc[COMBINED] - auc[best]).to_numpy(np.float64), errors[best].to_numpy(np.float64)
+        low, high = interval(lead, over_texts)
+        error, degrees = standard_error(lead, over_texts)
         named_key = dict(zip(("corpus", "size", "exposures", "contrast"), key, strict=True))
-        numbers = {"auc": table[score].mean(), "gain": difference.mean(), "low": low, "high": high, "p": p}
-        rows.append({**named_key, "best": best, **numbers})
+        numbers = {"auc": auc[COMBINED].mean(), "gain": lead.mean(), "low": low, "high": high}
+        p = float(2 * stats.t.sf(abs(lead.mean()) / error, degrees)) if error else math.nan
+        rows.append({**named_key, "best": best, **numbers, "p": p})
     corrected = holm({str(at): row["p"] for at, row in enumerate(rows) if not math.isnan(row["p"])})
     return pd.DataFrame([{**row, "p_holm": corrected.get(str(at), float("nan"))} for at, row in enumerate(rows)])
 
@@ -92,10 +95,8 @@ def _gain_lines(table: pd.DataFrame) -> Iterator[str]:
 
 
 def _regret_lines(table: pd.DataFrame) -> Iterator[str]:
-    yield "| contrast | setting | advice | cells | mean regret | largest |"
-    yield "|---|---|---|---:|---:|---:|"
-    titles = {contrast.name: contrast.title for contrast in CONTRASTS}
-    for (contrast, setting), rows in table.groupby(["contrast", "setting"], sort=False):
+    yield "| setting | advice | cells | mean regret | largest |"
+    yield "|---|---|---:|---:|---:|"
+    for setting, rows in table.groupby("setting", sort=False):
         lost = rows["regret"]
-        start = f"| {titles[str(contrast)]} | {setting} | `{rows['advised'].iloc[0]}` | {len(rows)}"
-        yield f"{start} | {lost.mean():.3f} | {lost.max():.3f} |"
+        yield f"| {setting} | `{rows['advised'].iloc[0]}` | {len(rows)} | {lost.mean():.3f} | {lost.max():.3f} |"

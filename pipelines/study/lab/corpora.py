@@ -5,7 +5,7 @@ import importlib.util
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fsd.data import embedded
 from fsd.data.documents import Document
@@ -111,10 +111,11 @@ def _source(function: ast.FunctionDef) -> str:
     return ast.unparse(ast.fix_missing_locations(bare))
 
 
-def draw(corpus: Corpus, seed: int, limit: int | None = None) -> dict[str, tuple[str, ...]]:
+def draw(corpus: Corpus, seed: int, limit: int | None = None) -> dict[str, tuple[Any, ...]]:
     """The sides of a cell: half of the older texts are members, half contemporaries; half of the later ones are unseen.
 
-    Families stay on one side. Without later texts, the older ones are divided into three.
+    Families stay on one side. Without later texts, the older ones are divided into three. `family` has the number of
+    the family of each member, contemporary and later text, in this order.
 
     Args:
         corpus: the texts.
@@ -133,12 +134,14 @@ def draw(corpus: Corpus, seed: int, limit: int | None = None) -> dict[str, tuple
     else:
         contemporaries, unseen = hold_out(others, 0.5, seed=seed)
         tested = []
-    unseen = _unrelated(unseen, [*members, *contemporaries, *tested])
+    compared = [*members, *contemporaries, *tested]
+    unseen = _unrelated(unseen, compared)
     sides = {"members": members, "contemporaries": contemporaries, "later": tested, "unseen": unseen}
     if min(map(len, (members, contemporaries, unseen))) < FEWEST:
         sizes = ", ".join(f"{len(side)} {name}" for name, side in sides.items())
         raise UsageError(f"corpus {corpus.name} must give at least {FEWEST} texts on each side; got {sizes}")
-    return {name: tuple(document.text for document in side) for name, side in sides.items()}
+    texts = {name: tuple(document.text for document in side) for name, side in sides.items()}
+    return {**texts, "family": tuple(families(compared))}
 
 
 def _unrelated(unseen: Sequence[Document], tested: Sequence[Document]) -> list[Document]:

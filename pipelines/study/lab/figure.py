@@ -21,7 +21,7 @@ LOOKS = {
 
 
 def figure(results: pd.DataFrame, measure: str = "auc") -> "Figure":
-    """One panel for each corpus and contrast: a line per score with the 95 % interval over seeds as a band.
+    """One panel for each corpus and contrast: a line per score with the 95 % interval over seeds and texts as a band.
 
     Args:
         results: as `pipelines.study.lab.results.measure` returns them, of any number of cells.

@@ -1,4 +1,4 @@
-"""Results of the laboratory: contrasts of every cell, and their means over seeds with intervals."""
+"""Results of the laboratory: contrasts of every cell, and their means, with intervals over seeds and texts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from fsd.evaluation import metrics
 from fsd.evaluation.contrasts import CONTRASTS
-from fsd.evaluation.intervals import shortened
+from fsd.evaluation.intervals import Bootstrap, shortened
+from fsd.evaluation.metrics import METRICS
 from pipelines.study.lab import comparison
 from pipelines.study.lab.seeds import interval
 
@@ -16,61 +16,62 @@ if TYPE_CHECKING:
     from pipelines.study.lab.targets import Cell
 
 MEASURES = ("auc", "tpr_at_5fpr")
+ERRORS = tuple(f"{name}_error" for name in MEASURES)
 STATES = (".base", ".fsd")
-SHOWN = ("loss.base", "loss.fsd", "min_k_pp.base", "min_k_reference.base", "combined.fsd")
+SHOWN = ("loss.base", "loss.fsd", "min_k_pp.base", "min_k_reference.base", comparison.COMBINED)
 """Scores of the table and the figure; all are in the raw results."""
 
 
 def measure(cell: "Cell", scores: pd.DataFrame) -> pd.DataFrame:
     """AUC and TPR at 5 % FPR of every score in every contrast that the cell has.
 
+    Standard errors are over the texts, by a bootstrap of their families (see `fsd.evaluation.intervals.Bootstrap`).
+
     Args:
         cell: the cell.
         scores: as `pipelines.study.lab.targets.compute` returns them.
 
     Returns:
-        Rows with corpus, parameters, exposures, seed, contrast, detector, state, auc and tpr_at_5fpr.
+        Rows with corpus, size, exposures, seed, contrast, detector, state, auc, tpr_at_5fpr, their standard errors
+        auc_error and tpr_at_5fpr_error, and lead_error, that of the lead of `combined` in AUC over the score.
     """
-    kind = scores["kind"].to_numpy(str)
+    kind, family = scores["kind"].to_numpy(str), np.asarray(cell.family)
     rows = []
     for contrast in CONTRASTS:
         if not contrast.possible(kind):
             continue
         chosen = contrast.among(kind)
-        label = kind[chosen] == contrast.first
-        for name in scores.columns:
-            detector, dot, state = str(name).rpartition(".")
-            if dot + state not in STATES:
-                continue
-            values = scores[name].to_numpy(np.float64)[chosen]
-            rows.append(
-                {
-                    "corpus": cell.corpus,
-                    "size": cell.size,
-                    "exposures": cell.exposures,
-                    "seed": cell.seed,
-                    "contrast": contrast.name,
-                    "detector": detector,
-                    "state": state,
-                    "auc": metrics.auc(label, values),
-                    "tpr_at_5fpr": metrics.tpr_at_fpr(label, values, 0.05),
-                }
-            )
+        bootstrap = Bootstrap.draw(kind[chosen] == contrast.first, family[chosen].tolist())
+        measured = {
+            str(name): bootstrap.values(scores[name].to_numpy(np.float64)[chosen], [METRICS[m].of for m in MEASURES])
+            for name in scores.columns
+            if str(name).endswith(STATES)
+        }
+        combined = measured[comparison.COMBINED][0, 1:]
+        for name, values in measured.items():
+            detector, _, state = name.rpartition(".")
+            where = {"corpus": cell.corpus, "size": cell.size, "exposures": cell.exposures, "seed": cell.seed}
+            number = dict(zip(MEASURES, values[:, 0], strict=True))
+            errors = dict(zip(ERRORS, values[:, 1:].std(axis=1, ddof=1), strict=True))
+            lead = {"lead_error": (combined - values[0, 1:]).std(ddof=1)}
+            score = {"contrast": contrast.name, "detector": detector, "state": state}
+            rows.append({**where, **score, **number, **errors, **lead})
     return pd.DataFrame(rows)
 
 
 def summarise(results: pd.DataFrame) -> pd.DataFrame:
-    """Mean over seeds of every number, with Student's interval in [0, 1]; the columns end in `_low` and `_high`.
+    """Mean over seeds of every number, with its interval in [0, 1]; the columns end in `_low` and `_high`.
 
-    With one seed the limits are NaN.
+    The interval is over seeds and texts (see `pipelines.study.lab.seeds`). With one seed the limits are NaN.
     """
     keys = ["corpus", "size", "exposures", "contrast", "detector", "state"]
     rows = []
     for key, group in results.groupby(keys, sort=False):
         row: dict[str, object] = dict(zip(keys, key, strict=True)) | {"seeds": len(group)}
-        for measure_name in MEASURES:
-            low, high = np.clip(interval(group[measure_name].to_numpy(np.float64)), 0, 1)
-            row |= {measure_name: group[measure_name].mean(), f"{measure_name}_low": low, f"{measure_name}_high": high}
+        for name, error in zip(MEASURES, ERRORS, strict=True):
+            values, errors = (group[column].to_numpy(np.float64) for column in (name, error))
+            low, high = np.clip(interval(values, errors), 0, 1)
+            row |= {name: values.mean(), f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -21,8 +21,14 @@ def test_the_best_score_that_was_computed_is_advised(scores: list[str], advised:
     assert advice.score == advised
 
 
-def test_it_is_one_line() -> None:
+def test_it_names_its_scope_in_one_line() -> None:
     assert str(advise(["combined.fsd"])) == (
-        "advice without labels: trust combined FSD: it uses the base model, the fine-tuned one and a reference model"
+        "advice without labels, within one period: trust combined FSD: it was best on small targets of our own only; "
+        "if the reference is an earlier checkpoint or a near relative of the model, trust reference, base score; "
+        "against later texts no score is advised"
+    )
+    assert str(advise(["loss.base"])) == (
+        "advice without labels, within one period: trust loss, base score: nothing better can be computed; against "
+        "later texts no score is advised"
     )
     assert advise(["zlib.base"]) is None

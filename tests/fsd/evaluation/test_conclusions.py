@@ -222,7 +222,7 @@ def test_contemporaries_alone_exclude_familiarity_with_the_period():
             "from later texts by familiarity with the period; what can",
         ),
         ([*PERIOD, ((0.64, 0.56, 0.7), (0.01, -0.1, 0.1))], WITHIN, "which the control model shows as well; what can"),
-        ([AT_CHANCE, AT_CHANCE], WITHIN, "; no familiarity with the period was shown; what can"),
+        ([AT_CHANCE, AT_CHANCE], WITHIN, "; no familiarity with the period was shown by loss; what can"),
         (
             [AT_CHANCE, AT_CHANCE],
             _contrast("members_vs_contemporaries", AT_CHANCE, AT_CHANCE),
@@ -236,6 +236,24 @@ def test_three_contrasts_state_what_is_familiarity_and_what_membership(period, w
     assert said in line
     assert (" (placebo ." in line) == (len(period) == 3)
     assert not [line for line in _said(_audit(ALIKE), [GOOD, *rows]) if "without contemporaries" in line]
+
+
+def test_familiarity_that_another_detector_shows_is_named():
+    def zlib(rows):
+        return [row._replace(detector="zlib") for row in rows]
+
+    none = [*MEASURED, *_contrast("contemporaries_vs_later", AT_CHANCE, AT_CHANCE), *WITHIN]
+    low, high = (0.6, 0.52, 0.68), (0.79, 0.67, 0.87)
+    surp = [row._replace(detector="surp") for row in _contrast("contemporaries_vs_later", low, low)]
+
+    line = _line([*none, *surp, *zlib(_contrast("contemporaries_vs_later", PERIOD[0], high))], "loss base")
+    assert (
+        "; no familiarity with the period was shown by loss; by the FSD of zlib, the highest of 3, it is "
+        ".79 [.67, .87]: contemporaries, which the model never read, are separated from later texts by familiarity "
+        "with the period, or by a difference of the texts that a placebo would show; what can"
+    ) in line
+    texts = zlib(_contrast("contemporaries_vs_later", PERIOD[0], high, ((0.7, 0.6, 0.8), (0.09, -0.02, 0.2))))
+    assert "shown by loss; what can" in _line([*none, *texts], "loss base")
 
 
 def test_contrasts_of_a_model_that_read_nothing_are_numbers_alone():

@@ -1,5 +1,6 @@
 """The table of results, what is made from it, and the choices behind the headline."""
 
+from dataclasses import replace
 from datetime import date
 from types import SimpleNamespace
 
@@ -254,6 +255,24 @@ def test_few_nonmembers_are_stated_in_the_summary(judged):
         "too few independent non-members, 105, for the interval of TPR@1%FPR (reliable from about 250 on): it depends "
         "on the few highest of them and is too narrow"
     ]
+
+
+@pytest.mark.parametrize(("largest", "remarked"), [(4, False), (5, True)])
+def test_a_family_of_more_than_a_fifth_of_a_kind_is_remarked_on(judged, largest, remarked):
+    results = judged()
+    scores = results.scores.copy()
+    tested = scores.index[(scores["split"] == "test") & (scores["label"] == 0)]
+    scores.loc[tested[:largest], "group"] = "front matter"
+    _, *remarks = replace(results, scores=scores).caveats()
+
+    assert remarks == (
+        [
+            "5 of the 20 non-member test texts are one family of related texts, of 16 families in all: numbers on "
+            "these texts rest largely on it"
+        ]
+        if remarked
+        else []
+    )
 
 
 def test_leads_are_corrected_for_the_number_of_detectors(judged):

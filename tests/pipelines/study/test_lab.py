@@ -11,11 +11,13 @@ import pandas as pd
 import pytest
 
 from fsd import tracking
+from fsd.config import Recipe
 from fsd.data import docstrings
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 from pipelines.study.lab import command, comparison, corpora, results, seeds
 from pipelines.study.lab.command import LabConfig, main
+from pipelines.study.lab.targets import Cell
 
 
 def sentences(words: str, count: int, seed: int) -> list[str]:
@@ -97,15 +99,46 @@ def test_a_finished_laboratory_is_read_again(
 
 
 def test_means_have_students_interval() -> None:
-    low, high = seeds.interval(np.array([0.6, 0.7, 0.8]))
+    low, high = seeds.interval(np.array([0.6, 0.7, 0.8]), np.zeros(3))
     # mean .7, standard error .1 / sqrt(3), t(.975, 2) = 4.302653
     assert (low, high) == pytest.approx((0.7 - 4.302653 * 0.1 / 3**0.5, 0.7 + 4.302653 * 0.1 / 3**0.5), abs=1e-6)
-    assert np.isnan(seeds.interval(np.array([0.6]))).all()
+    assert np.isnan(seeds.interval(np.array([0.6]), np.zeros(1))).all()
+
+
+def test_intervals_include_the_texts() -> None:
+    # all seeds agree: what is left is the error over the texts, which more seeds do not make smaller
+    for count in (2, 20):
+        low, high = seeds.interval(np.full(count, 0.7), np.full(count, 0.05))
+        assert (low, high) == pytest.approx((0.7 - 1.959964 * 0.05, 0.7 + 1.959964 * 0.05), abs=1e-6)
+    # .01 / 3 over seeds and .01 over texts; (.01 / 3 + .01)² · 2 / (.01 / 3)² = 32 degrees of freedom
+    error, degrees = seeds.standard_error(np.array([0.6, 0.7, 0.8]), np.full(3, 0.1))
+    assert (error, degrees) == pytest.approx(((0.01 / 3 + 0.01) ** 0.5, 32))
+
+
+def test_texts_of_one_family_count_once() -> None:
+    rng = np.random.default_rng(0)
+    kinds = np.repeat(["member", "contemporary"], 40)
+    table = pd.DataFrame({"kind": kinds, "text": "", "combined.fsd": np.where(kinds == "member", 1.0, 0.0)})
+    table["combined.fsd"] += rng.normal(size=80)
+    table["loss.base"] = table["combined.fsd"] + rng.normal(size=80)
+    cell = Cell("x", "tiny", 2, 0, (), (), (), (), tuple(range(80)), Recipe(), (), Path(), "")
+    copies = pd.concat([table, table, table])
+
+    single = results.measure(cell, table).set_index("detector")
+    copied = results.measure(replace(cell, family=cell.family * 3), copies).set_index("detector")
+    loose = results.measure(replace(cell, family=tuple(range(240))), copies).set_index("detector")
+
+    assert single.loc["combined", "lead_error"] == 0
+    for column in ("auc_error", "tpr_at_5fpr_error"):
+        assert copied.loc["loss", column] == pytest.approx(single.loc["loss", column])
+    for column in ("auc_error", "lead_error"):
+        assert loose.loc["loss", column] == pytest.approx(single.loc["loss", column] / 3**0.5, rel=0.15)
 
 
 def test_intervals_of_auc_end_at_0_and_1() -> None:
     one = {"corpus": "a", "size": "1M", "exposures": 4, "contrast": "c", "detector": "loss", "state": "base"}
-    table = pd.DataFrame([{**one, "auc": auc, "tpr_at_5fpr": 1 - auc} for auc in (0.8, 1.0)])
+    no_errors = dict.fromkeys(results.ERRORS, 0.0)
+    table = pd.DataFrame([{**one, **no_errors, "auc": auc, "tpr_at_5fpr": 1 - auc} for auc in (0.8, 1.0)])
     row = results.summarise(table).iloc[0]
 
     assert row["auc"] == pytest.approx(0.9)
@@ -113,19 +146,22 @@ def test_intervals_of_auc_end_at_0_and_1() -> None:
     assert (row["tpr_at_5fpr_low"], row["tpr_at_5fpr_high"]) == (0, 1)
 
 
-def rows(auc: dict[str, list[float]]) -> pd.DataFrame:
-    """Results of one corpus: score → AUC of each seed, members against contemporaries."""
+def rows(
+    auc: dict[str, list[float]], *, lead_error: float = 0.0, contrast: str = "members_vs_contemporaries"
+) -> pd.DataFrame:
+    """Results of one corpus: score → AUC of each seed."""
     return pd.DataFrame(
         {
             "corpus": "x",
             "size": "tiny",
             "exposures": 2,
             "seed": seed,
-            "contrast": "members_vs_contemporaries",
+            "contrast": contrast,
             "detector": score.rpartition(".")[0],
             "state": score.rpartition(".")[2],
             "auc": value,
             "tpr_at_5fpr": value,
+            "lead_error": lead_error,
         }
         for score, values in auc.items()
         for seed, value in enumerate(values)
@@ -133,25 +169,29 @@ def rows(auc: dict[str, list[float]]) -> pd.DataFrame:
 
 
 def test_the_lead_is_over_the_best_single_score_and_paired() -> None:
-    table = comparison.gains(
-        rows(
-            {
-                "loss.base": [0.6, 0.8],
-                "min_k_pp.base": [0.7, 0.72],
-                "combined.fsd": [0.75, 0.81],
-                "zlib.fsd": [0.1, 0.2],
-            }
-        )
-    )
+    auc = {
+        "loss.base": [0.6, 0.8],
+        "min_k_pp.base": [0.7, 0.72],
+        "combined.fsd": [0.75, 0.81],
+        "zlib.fsd": [0.1, 0.2],
+    }
+    table = comparison.gains(rows(auc))
 
     # loss has mean .70, min_k_pp .71; differences to it: .05 and .09
     assert table["best"].item() == "min_k_pp.base"
     assert table["gain"].item() == pytest.approx(0.07)
     assert table["p"].item() == table["p_holm"].item() == pytest.approx(0.1772, abs=1e-4)  # t = .07 / .02, 1 df
 
+    table = comparison.gains(rows(auc, lead_error=0.04))
+    # error (.02² + .04²)^½ = .0447; (.0004 + .0016)² / .0004² = 25 degrees of freedom
+    assert table["p"].item() == pytest.approx(0.1301, abs=1e-4)
+    assert table["high"].item() == pytest.approx(0.07 + 2.059539 * 0.002**0.5, abs=1e-6)
+
 
 def test_the_regret_of_the_advice_by_hand() -> None:
-    table = comparison.regrets(rows({"loss.base": [0.9], "min_k_pp.base": [0.7], "combined.fsd": [0.85]}))
+    auc = {"loss.base": [0.9], "min_k_pp.base": [0.7], "combined.fsd": [0.85]}
+    later = rows(auc, contrast="members_vs_later")  # no score is advised there
+    table = comparison.regrets(pd.concat([rows(auc), later]))
 
     regret = table.set_index("setting")["regret"]
     assert regret["reference"] == pytest.approx(0.05)  # combined is advised, loss is best
@@ -166,7 +206,8 @@ def test_families_stay_on_one_side() -> None:
 
     sides = corpora.draw(corpora.Corpus("x", older, later), seed=3)
 
-    assert sum(map(len, sides.values())) == 110
+    assert sum(len(sides[name]) for name in ("members", "contemporaries", "later", "unseen")) == 110
+    assert len(sides["family"]) == 110 - len(sides["unseen"])
     assert not set(sides["members"]) & set(sides["contemporaries"])
     assert abs(len(sides["members"]) - 25) <= 2
 
