@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fsd.errors import UsageError
+from fsd.scoring.api.prompt_ids import Ids
 from fsd.token_stats import Prompt, TokenStats
 
 UNKNOWN = -1
@@ -34,14 +35,8 @@ def stats_from_string(reply: Mapping[str, Any], prompt: Prompt, start: str = "")
     The first token that the server reads has no log-probability: the start token if there is one, else the first token
     of the text, which then is not scored. Token indices are `UNKNOWN`, mean and std are NaN.
 
-    Args:
-        reply: JSON of the reply.
-        prompt: context and text.
-        start: the start token that was put before it.
-
     Raises:
-        UsageError: if the reply has no log-probabilities of the prompt, another format, or other tokens than the
-            prompt's.
+        UsageError: for a reply without log-probabilities of the prompt, or of other tokens than the prompt's.
     """
     tokens, logp = _columns(reply)
     body = prompt.context + prompt.text
@@ -56,24 +51,15 @@ def stats_from_string(reply: Mapping[str, Any], prompt: Prompt, start: str = "")
     return _text_stats(prompt.text, in_text[1:] if in_text and in_text[0] is None else in_text)
 
 
-def stats_from_ids(
-    reply: Mapping[str, Any], text: str, head: Sequence[int], ids: Sequence[int], body: str
-) -> TokenStats:
-    """Statistics of a text from the reply to token ids, a log-probability for each of its tokens.
-
-    Args:
-        reply: JSON of the reply to head + ids.
-        text: the text of the ids.
-        head: ids of start token and context.
-        ids: (T,) ids of the text.
-        body: context and text as the tokenizer decodes them.
+def stats_from_ids(reply: Mapping[str, Any], text: str, ids: Ids, body: str) -> TokenStats:
+    """Statistics of a text from the reply to its ids, a log-probability for each; `body` is what the tokenizer decodes.
 
     Raises:
-        UsageError: if the reply has no log-probabilities of the prompt, another format, another number of tokens, or
-            other strings for these ids than the tokenizer.
+        UsageError: for a reply without log-probabilities of the prompt, or with another number of tokens, or other
+            strings for these ids than the tokenizer's.
     """
     tokens, logp = _columns(reply)
-    sent, read = len(head) + len(ids), len(tokens) - _generated(reply)
+    sent, read = len(ids.head) + len(ids.text), len(tokens) - _generated(reply)
     if sent != read:
         raise UsageError(f"the API must read token ids as they are; of {sent} sent it read {read} in {text[:40]!r}")
     if _token_starts(body, tokens[1:], _generated(reply)) is None:
@@ -81,7 +67,7 @@ def stats_from_ids(
             "tokenizer must be that of the model behind the API; the API reads other tokens by the ids of the text "
             f"{text[:40]!r}"
         )
-    return _text_stats(text, logp[len(head) : sent], ids)
+    return _text_stats(text, logp[len(ids.head) : sent], ids.text)
 
 
 def _columns(reply: Mapping[str, Any]) -> tuple[list[str], list[float | None]]:

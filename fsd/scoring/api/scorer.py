@@ -1,9 +1,10 @@
 """Prompts -> token statistics through a completions API that echoes, as vLLM does, several requests at a time."""
 
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import xxhash
 
@@ -11,7 +12,6 @@ from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.progress import progress
 from fsd.scoring.api.client import Client, key_for
-from fsd.scoring.api.cost import Estimate, estimate
 from fsd.scoring.api.prompt_ids import PromptTokens
 from fsd.scoring.api.response import stats_from_ids, stats_from_string
 from fsd.scoring.cache import MemoizedScorer, SQLiteStore
@@ -21,8 +21,23 @@ from fsd.token_stats import Prompt, Scorer, TokenStats
 
 API = "api:"
 """Prefix of the name of a model behind an API."""
+BYTES_PER_TOKEN = 4
+"""Approximate number of UTF-8 bytes of a token, where there is no tokenizer."""
 FORMAT = 2
 """Version of the numbers, part of the key of stored results."""
+
+
+class Estimate(NamedTuple):
+    """Size of a job: requests, one per distinct prompt, prompt and generated tokens, and cost if there is a price."""
+
+    requests: int
+    tokens: int
+    cost: float | None
+
+    def __str__(self) -> str:
+        """One line for the user."""
+        line = f"{self.requests:,} requests, about {self.tokens:,} tokens"
+        return line if self.cost is None else f"{line}, about {self.cost:,.2f} at the given price"
 
 
 class CompletionsScorer:
@@ -75,8 +90,18 @@ class CompletionsScorer:
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
     def estimate(self, prompts: Sequence[Prompt], price: float | None = None) -> Estimate:
-        """Requests, tokens and cost of scoring the prompts, at a price of a million tokens."""
-        return estimate(prompts, price, tokens=self.tokens)
+        """Requests, tokens and, at a price of a million tokens, cost of scoring each distinct prompt once.
+
+        Raises:
+            UsageError: for a text of no tokens.
+        """
+        distinct = set(prompts)
+        if self.tokens:
+            sizes = [sum(map(len, self.tokens.ids(prompt))) for prompt in distinct]
+        else:
+            sizes = [math.ceil(len("".join(prompt).encode()) / BYTES_PER_TOKEN) for prompt in distinct]
+        total = sum(sizes) + len(distinct)
+        return Estimate(len(distinct), total, None if price is None else total * price / 1e6)
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order; a repeated prompt is sent once.
@@ -119,9 +144,9 @@ class CompletionsScorer:
         """Statistics of a prompt's text from one request."""
         if self.tokens is None:
             return stats_from_string(self._ask(self.start + prompt.context + prompt.text), prompt, self.start)
-        head, ids = self.tokens.ids(prompt)
-        body = self.tokens.decode([*head[1:], *ids])
-        return stats_from_ids(self._ask([*head, *ids]), prompt.text, head, ids, body)
+        ids = self.tokens.ids(prompt)
+        body = self.tokens.decode([*ids.head[1:], *ids.text])
+        return stats_from_ids(self._ask([*ids.head, *ids.text]), prompt.text, ids, body)
 
     def _ask(self, prompt: str | list[int]) -> dict[str, Any]:
         return self.client.complete(

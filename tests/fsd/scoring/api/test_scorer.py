@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizerFast
 import detectors
 from fsd.errors import UsageError
 from fsd.scoring.api import Client, CompletionsScorer, PromptTokens
-from fsd.scoring.api.cost import estimate
 from fsd.scoring.cache import MemoizedScorer, SQLiteStore
 from fsd.scoring.deviation import usable
 from fsd.scoring.model_scorer import ModelScorer
@@ -99,17 +98,14 @@ def test_settings_out_of_range_are_refused(tokens) -> None:
 
 
 def test_estimate_by_hand(tokens) -> None:
+    strings, ids = (CompletionsScorer(Client("http://a/v1"), "m", tokens=each) for each in (None, tokens))
     # 9 bytes -> 3 tokens, 6 bytes ("天" has 3) -> 2; a generated one each; the double counts once
-    job = estimate([Prompt("12345678", "c"), Prompt("天天"), Prompt("天天")], 2.0)
-
-    assert (job.requests, job.tokens, job.cost) == (2, 7, pytest.approx(14e-6))
-    assert (
-        str(estimate([Prompt("x" * 4_000_000)], 2.0))
-        == "1 requests, about 1,000,001 tokens, about 2.00 at the given price"
-    )
+    job = strings.estimate([Prompt("12345678", "c"), Prompt("天天"), Prompt("天天")], 2.0)
+    assert job == (2, 7, pytest.approx(14e-6))
+    line = "1 requests, about 1,000,001 tokens, about 2.00 at the given price"
+    assert str(strings.estimate([Prompt("x" * 4_000_000)], 2.0)) == line
     # of the tiny tokenizer: a start token, 1 byte of context, 8 of the text, each a token, and a generated one
-    counted = estimate([Prompt("12345678", "c")], tokens=tokens)
-    assert (counted.requests, counted.tokens) == (1, 11)
+    assert ids.estimate([Prompt("12345678", "c")]) == (1, 11, None)
 
 
 def stored(scorer: CompletionsScorer, folder: Path) -> MemoizedScorer:
