@@ -6,6 +6,7 @@ import functools
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,10 +30,15 @@ os.environ["FSD_CACHE"] = tempfile.mkdtemp(prefix="fsd-cache-")
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from fsd.net.http import Clock
 
 LONGEST = ["tests/test_wheel.py", "tests/test_docs.py", "tests/pipelines/test_bad_input.py"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--regenerate", action="store_true", help="record tests/golden/json anew")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -93,6 +99,16 @@ def lighter() -> Callable[[pytest.MonkeyPatch], None]:
     return patch_all
 
 
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    """Signals end the processes that a test starts, also where the tests run under nohup or in the background."""
+    numbers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    kept = {number: signal.signal(number, handler) for number, handler in numbers.items()}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture(scope="session")
 def torchrun() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a script or `-m module` with its arguments in two processes: `torchrun("job.py", "--flag", cwd=folder)`."""
@@ -150,15 +166,33 @@ def benchmark_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a random GPT-NeoX of 60 k parameters, 300 tokens and a context of 48."""
-    return make_tiny(tmp_path_factory.mktemp("models") / "tiny", seed=0)
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """`once(name, make)` gives a folder that the first process of the tests fills by `make(folder)`."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def give(name: str, make: Callable[[Path], object]) -> Path:
+        folder, made = shared / name, shared / f"{name}.made"
+        with FileLock(shared / f"{name}.lock"):
+            if not made.exists():
+                folder.mkdir()
+                make(folder)
+                made.touch()
+        return folder
+
+    return give
 
 
 @pytest.fixture(scope="session")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny(once: Callable[..., Path]) -> Path:
+    """A folder with a random GPT-NeoX of 60 k parameters, 300 tokens and a context of 48."""
+    return once("tiny", lambda folder: make_architecture(folder, "gpt_neox", seed=0))
+
+
+@pytest.fixture(scope="session")
+def other(once: Callable[..., Path]) -> Path:
     """The same model with other weights."""
-    return make_tiny(tmp_path_factory.mktemp("models") / "other", seed=1)
+    return once("other", lambda folder: make_architecture(folder, "gpt_neox", seed=1))
 
 
 @pytest.fixture(scope="session")
@@ -174,10 +208,6 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         return made[key]
 
     return make
-
-
-def make_tiny(folder: Path, *, seed: int) -> Path:
-    return make_architecture(folder, "gpt_neox", seed=seed)
 
 
 def make_tokenizer() -> Any:

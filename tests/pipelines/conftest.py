@@ -3,6 +3,10 @@
 import contextlib
 import io
 import json
+import shlex
+import shutil
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from rich.cells import cell_len
 
-from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
+from fsd.config import FSDConfig
 
 
 class FinishedRun(NamedTuple):
@@ -62,20 +66,61 @@ def light_runs(lighter: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytes
 
 
 @pytest.fixture(scope="session")
-def finished_run(tiny: Path, make_rows: Callable, tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
-    """A store with one run and its registered adapter; change into its folder to use it, and leave the run be."""
-    from pipelines.fsd import main
+def run_command() -> Callable[[str], str]:
+    """`run_command("score --data ...")` runs it in this process and in the working folder, and gives its stdout."""
 
-    folder = tmp_path_factory.mktemp("finished")
-    write_rows(folder / "data.jsonl", make_rows(200, seed=0))
-    config = FSDConfig(
-        data=DataConfig(data=("data.jsonl",), validation=0.4),
-        model=ModelConfig(model=str(tiny), device="cpu"),
-        training=AdapterConfig(batch_size=4, epochs=2),
-        detection=DetectorConfig(detectors="loss,min_k,min_k_deviation", settings=("min_k.k=0.3",)),
-        placebo="none",
-    )
+    def run(line: str) -> str:
+        from pipelines import __main__ as program
+
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()) as printed,
+        ):
+            warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)  # runpy of what is imported
+            patch.setattr(sys, "argv", ["fsd", *shlex.split(line)])
+            program.main()
+        return printed.getvalue()
+
+    return run
+
+
+FINISHED = (
+    "run --data data.jsonl --model {tiny} --reference-model {tiny} --neighbour-model words --device cpu --json "
+    "--validation .4 --batch-size 4 --epochs 1 --settings min_k.k=0.3 surp.k=30 --placebo none"
+)
+
+
+@pytest.fixture(scope="session")
+def finished_run(
+    tiny: Path,
+    once: Callable[..., Path],
+    run_command: Callable[[str], str],
+    lighter: Callable[[pytest.MonkeyPatch], None],
+    make_rows: Callable,
+) -> FinishedRun:
+    """A store with one run of all detectors and its registered adapter. Copy it to write to it: see `own_run`."""
+    from pipelines.common.cli import parse
+
+    line = FINISHED.format(tiny=tiny)
+
+    def make(folder: Path) -> None:
+        write_rows(folder / "data.jsonl", make_rows(200, seed=0))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            lighter(patch)
+            (folder / "printed.json").write_text(run_command(line), encoding="utf-8")
+
+    folder = once("finished", make)
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        main(config)
-    return FinishedRun(folder, config)
+        patch.setattr(sys, "argv", shlex.split(line))
+        return FinishedRun(folder, parse(FSDConfig, ""))
+
+
+@pytest.fixture(scope="module")
+def own_run(finished_run: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedRun]:
+    """A copy of the finished run, which is the working folder of the module."""
+    folder = tmp_path_factory.mktemp("own") / "run"
+    shutil.copytree(finished_run.folder, folder)
+    with contextlib.chdir(folder):
+        yield finished_run._replace(folder=folder)

@@ -2,56 +2,23 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
+from fsd.config import DetectorConfig
 from fsd.errors import UsageError
 from pipelines.fsd import main
 
-WORDS = "The score of an unseen Text moves more than that of a member when models Read it again"
-
-
-def write_benchmark(path: Path, texts: int = 60) -> None:
-    rng = np.random.default_rng(0)
-    rows = [
-        {
-            "text": " ".join(rng.choice(WORDS.split(), 14)) + f" {i // 2}.",
-            "label": i % 2,
-            "date": f"20{20 + i % 2}-01-01",
-            "group": f"g{i}",
-        }
-        for i in range(texts)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-class Finished(NamedTuple):
-    folder: Path
-    config: FSDConfig
-
 
 @pytest.fixture(scope="module")
-def finished(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
-    folder = tmp_path_factory.mktemp("run")
-    write_benchmark(folder / "data.jsonl")
-    config = FSDConfig(
-        data=DataConfig(data=("data.jsonl",)),
-        model=ModelConfig(model=str(tiny), device="cpu", neighbour_model="words", reference_model=str(tiny)),
-        training=AdapterConfig(batch_size=4, epochs=2),
-        detection=DetectorConfig(settings=("surp.k=30",)),
-        placebo="none",
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        main(config)
-        yield Finished(folder, config)
+def finished(own_run: Any) -> Any:
+    """A copy of the finished run, in its folder."""
+    return own_run
 
 
 def runs(folder: Path) -> "list[object]":
@@ -69,7 +36,7 @@ def artifact(folder: Path, name: str, run: int = 0) -> Path:
     return tracking.fetch_artifact(runs(folder)[run].info.run_id, name)  # type: ignore[attr-defined]
 
 
-def test_metrics_have_the_names_that_line_up_in_the_ui(finished: Finished) -> None:
+def test_metrics_have_the_names_that_line_up_in_the_ui(finished: Any) -> None:
     metrics = runs(finished.folder)[0].data.metrics  # type: ignore[attr-defined]
 
     for detector in ("loss", "perplexity", "zlib", "lowercase", "min_k", "min_k_pp", "surp", "recall", "neighbour"):
@@ -88,7 +55,7 @@ def test_metrics_have_the_names_that_line_up_in_the_ui(finished: Finished) -> No
     assert metrics["audit/leaked_groups"] == 0
 
 
-def test_scores_table_has_a_row_a_text_and_fsd_is_base_minus_tuned(finished: Finished) -> None:
+def test_scores_table_has_a_row_a_text_and_fsd_is_base_minus_tuned(finished: Any) -> None:
     table = pd.read_parquet(artifact(finished.folder, "scores.parquet"))
 
     assert list(table.columns[:5]) == ["id", "text", "label", "group", "split"]
@@ -100,22 +67,22 @@ def test_scores_table_has_a_row_a_text_and_fsd_is_base_minus_tuned(finished: Fin
     assert (table["loss.fsd"] != 0).all()
 
 
-def test_unseen_texts_are_nowhere_else(finished: Finished) -> None:
+def test_unseen_texts_are_nowhere_else(finished: Any) -> None:
     unseen = [json.loads(line) for line in artifact(finished.folder, "unseen.jsonl").read_text().splitlines()]
     table = pd.read_parquet(artifact(finished.folder, "scores.parquet"))
 
     assert set(unseen[0]) == {"text", "group", "date", "source", "sha256"}
     assert not {row["text"] for row in unseen} & set(table["text"])
-    assert len(unseen) + len(table) == 60
+    assert len(unseen) + len(table) == 200
 
 
-def test_adapter_is_safetensors_and_config_only(finished: Finished) -> None:
+def test_adapter_is_safetensors_and_config_only(finished: Any) -> None:
     files = {path.name for path in artifact(finished.folder, "adapter").iterdir()}
 
     assert files == {"adapter_config.json", "adapter_model.safetensors", "base.json", "SHA256SUMS"}
 
 
-def test_pictures_and_report_are_at_the_root(finished: Finished) -> None:
+def test_pictures_and_report_are_at_the_root(finished: Any) -> None:
     for name in ("roc.png", "scores.png"):
         assert artifact(finished.folder, name).read_bytes().startswith(b"\x89PNG")
     report = artifact(finished.folder, "report.html").read_text()
@@ -124,7 +91,7 @@ def test_pictures_and_report_are_at_the_root(finished: Finished) -> None:
     assert "https://" not in report
 
 
-def test_reused_adapter_gives_the_same_scores_without_training(finished: Finished) -> None:
+def test_reused_adapter_gives_the_same_scores_without_training(finished: Any) -> None:
     main(replace(finished.config, adapter="models:/fsd-arxiv@champion"))
 
     first = pd.read_parquet(artifact(finished.folder, "scores.parquet"))
@@ -135,7 +102,7 @@ def test_reused_adapter_gives_the_same_scores_without_training(finished: Finishe
     assert (last.tags["method"], last.tags["reused_adapter"]) == ("lora", "models:/fsd-arxiv@champion")
 
 
-def test_adapter_of_another_base_is_refused(finished: Finished, other: Path) -> None:
+def test_adapter_of_another_base_is_refused(finished: Any, other: Path) -> None:
     stranger = replace(
         finished.config, model=replace(finished.config.model, model=str(other)), adapter="models:/fsd-arxiv/1"
     )
@@ -147,9 +114,7 @@ def test_adapter_of_another_base_is_refused(finished: Finished, other: Path) -> 
     assert len(runs(finished.folder)) == before
 
 
-def test_a_moved_checkout_finds_its_adapter(
-    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_moved_checkout_finds_its_adapter(finished: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moved = tmp_path / "moved"
     shutil.copytree(finished.folder, moved)
     monkeypatch.chdir(moved)
@@ -159,16 +124,16 @@ def test_a_moved_checkout_finds_its_adapter(
     assert pd.read_parquet(artifact(moved, "scores.parquet", run=-1))["loss.fsd"].notna().all()
 
 
-def test_detector_that_was_asked_for_and_cannot_be_computed_is_refused(finished: Finished) -> None:
+def test_detector_that_was_asked_for_and_cannot_be_computed_is_refused(finished: Any) -> None:
     with pytest.raises(UsageError, match="detector dc_pdd cannot be computed here: no unigram table"):
         main(replace(finished.config, detection=DetectorConfig(detectors="loss,dc_pdd")))
 
 
-def test_paper_split_says_what_it_leaks(finished: Finished, capsys: pytest.CaptureFixture[str]) -> None:
+def test_paper_split_says_what_it_leaks(finished: Any, capsys: pytest.CaptureFixture[str]) -> None:
     main(
         replace(
             finished.config,
-            data=replace(finished.config.data, split="paper"),
+            data=replace(finished.config.data, split="paper", validation=None),
             detection=DetectorConfig(detectors="loss"),
         )
     )
@@ -182,7 +147,7 @@ def test_paper_split_says_what_it_leaks(finished: Finished, capsys: pytest.Captu
     "change",
     [{"target_modules": "nothing"}, {"batch_size": 0}, {"method": "adalora", "epochs": 1, "batch_size": 64}],
 )
-def test_an_impossible_training_leaves_no_run_behind(finished: Finished, change: dict[str, object]) -> None:
+def test_an_impossible_training_leaves_no_run_behind(finished: Any, change: dict[str, object]) -> None:
     before = len(runs(finished.folder))
 
     with pytest.raises(UsageError):

@@ -24,10 +24,8 @@ RUSSIAN = "Измерения были проведены на двенадца�
 
 
 @pytest.fixture(scope="module", autouse=True)
-def working_folder(finished_run):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(finished_run.folder)
-        yield finished_run.folder
+def working_folder(own_run):
+    return own_run.folder
 
 
 @pytest.fixture(scope="module")
