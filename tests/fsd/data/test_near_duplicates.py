@@ -192,6 +192,7 @@ def test_ngram_hashes_tell_orders_apart() -> None:
     assert len(hashes) == len(orders)
 
 
+@pytest.mark.slow
 def test_time_grows_linearly_with_boilerplate_in_every_text() -> None:
     def seconds(n: int) -> float:
         rng = random.Random(n)

@@ -106,6 +106,7 @@ def test_blind_sees_chinese_signs():
     assert found.auc.value > 0.97
 
 
+@pytest.mark.slow
 def test_blind_is_at_chance_on_shuffled_labels():
     texts, labels = _rows("arxiv_mia_dev")
     rng = np.random.default_rng(5)
@@ -124,7 +125,7 @@ def test_copies_in_one_group_do_not_help_blind():
     assert kept.auc.value < 0.65
 
 
-@pytest.mark.parametrize(("share", "least"), [(0.5, 0.70), (0.25, 0.58)])
+@pytest.mark.parametrize(("share", "least"), [(0.5, 0.70), pytest.param(0.25, 0.58, marks=pytest.mark.slow)])
 def test_one_word_in_some_members_is_found_and_named(share, least):
     documents = list(embedded.corpus())
     rng = np.random.default_rng(7)
@@ -142,6 +143,7 @@ def test_one_word_in_some_members_is_found_and_named(share, least):
     assert telling.p < 0.001
 
 
+@pytest.mark.slow
 def test_the_interval_contains_other_folds():
     documents = list(embedded.corpus())[::2]
     found = [blind([d.text for d in documents], [bool(d.member) for d in documents], seed=seed).auc for seed in (0, 1)]
@@ -170,11 +172,11 @@ def test_unseen_texts_are_on_neither_side():
     marked = parts._replace(
         unseen=tuple(replace(d, text=f"{d.text} foreign foreign", member=False) for d in parts.unseen)
     )
-    found = audit(marked)
-    assert found.blind == audit(parts).blind
+    plain, found = audit(parts), audit(marked)
+    assert found.blind == plain.blind
     assert found.telling is not None
     assert "foreign" not in found.telling.phrase
-    assert found.overlaps == audit(parts).overlaps
+    assert found.overlaps == plain.overlaps
 
 
 def test_more_texts_than_are_trained_on_all_get_a_score(monkeypatch):
@@ -206,6 +208,7 @@ def test_years_and_punctuation_are_seen_without_their_words():
     assert dotted.value > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "low", "high"), [("wikimia_64", 0.95, 1.0), ("arxiv_mia_dev", 0.52, 0.66)])
 def test_blind_on_published_benchmarks(name, low, high):
     texts, labels = _rows(name)
@@ -276,6 +279,7 @@ def test_audit_of_hardly_anything_does_not_fail(sizes):
     assert audit(Split(*map(tuple, _split(np.random.default_rng(9), sizes)))).leaks.groups == 0
 
 
+@pytest.mark.slow
 def test_audit_of_1500_texts_takes_less_than_ten_seconds():
     rng = np.random.default_rng(10)
     split = Split(*map(tuple, _split(rng, (300, 300, 900))))

@@ -172,6 +172,7 @@ def test_the_candidates_are_those_that_one_more_non_member_can_make_the_best():
             assert p_values[at] == pytest.approx((others >= new[winner][at]).mean())
 
 
+@pytest.mark.slow
 def test_the_rate_is_exact_for_a_detector_chosen_on_the_calibration_texts():
     """The best of ten detectors of noise ranks the calibration non-members low: its own p-values are too small."""
     rng = np.random.default_rng(6)

@@ -27,6 +27,7 @@ def _verdict(rng, gap=0.0, sizes=(25, 40), **more):
     return dataset_verdict(suspect, known, **groups, permutations=199, **more)
 
 
+@pytest.mark.slow
 def test_false_positive_rate_is_nominal_over_many_splits():
     rng = np.random.default_rng(0)
     verdicts = [_verdict(rng, seed=s) for s in range(SPLITS)]
@@ -35,6 +36,7 @@ def test_false_positive_rate_is_nominal_over_many_splits():
         assert abs(np.mean([v.p <= level for v in verdicts]) - level) <= slack
 
 
+@pytest.mark.slow
 def test_false_positive_rate_on_real_text_is_nominal():
     """Halves of one set of abstracts by chance, scored by compressibility, word length and length."""
     texts = [document.text for document in embedded.corpus()]

@@ -94,6 +94,7 @@ def test_paired_tests_are_right_about_equal_detectors_by_group():
     assert 0.01 <= np.mean(np.array(p_bootstrap) < 0.05) <= 0.09
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("texts", "per_group"), [(200, 1), (480, 4)])
 def test_intervals_of_auc_and_tpr_cover_the_truth(texts, per_group):
     """95 % ± 3 for the AUC over 600 simulated sets; the TPR's percentile interval is known to be a little wide."""
@@ -111,6 +112,7 @@ def test_intervals_of_auc_and_tpr_cover_the_truth(texts, per_group):
     assert 0.90 <= rate <= 0.99
 
 
+@pytest.mark.slow
 def test_intervals_that_ignore_groups_do_not_cover():
     truth = stats.norm.cdf(1 / np.sqrt(2.98))
     inside = 0
@@ -153,6 +155,7 @@ def test_same_seed_same_resamples():
     assert (first != other).any()
 
 
+@pytest.mark.slow
 def test_twelve_detectors_of_1500_texts_take_less_than_five_seconds():
     rng = np.random.default_rng(0)
     member = rng.random(1500) < 0.5

@@ -161,6 +161,7 @@ def _paired(seed, groups, per_group, gap):
     return metrics.compare(bootstrap, {"d": scores[0]}, {"d": scores[1]})["d"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("groups", "per_group"), [(210, 1), (20, 10)])
 def test_intervals_of_differences_cover_the_truth_and_agree_with_their_p_values(groups, per_group):
     truth = norm.cdf(0.45) - 0.5

@@ -26,6 +26,7 @@ from pipelines.common.experiment import load_model
 
 TEXTS = ["the score of an unseen text", "a member moves more", "more or less text", "an unseen score"]
 Method = Any
+SLOW = pytest.mark.slow
 
 
 def train(model: LanguageModel, method: Method = "lora", **settings: Any) -> None:
@@ -43,7 +44,7 @@ def test_the_tuned_state_needs_an_adapter(tiny: Path) -> None:
         numbers(load(str(tiny)), tuned=True)
 
 
-@pytest.mark.parametrize("architecture", ["gpt_neox", "llama", "gemma2"])
+@pytest.mark.parametrize("architecture", ["gpt_neox", *(pytest.param(a, marks=SLOW) for a in ("llama", "gemma2"))])
 @pytest.mark.parametrize("method", ["lora", "ia3", "adalora"])
 def test_a_fresh_adapter_moves_no_score(make_model: Callable[..., Path], architecture: str, method: Method) -> None:
     from peft import get_peft_model
@@ -56,9 +57,9 @@ def test_a_fresh_adapter_moves_no_score(make_model: Callable[..., Path], archite
     assert np.array_equal(numbers(model, tuned=False), base)
 
 
-@pytest.mark.parametrize("architecture", ["gpt_neox", "gemma2"])
+@pytest.mark.parametrize("architecture", ["gpt_neox", pytest.param("gemma2", marks=SLOW)])
 @pytest.mark.parametrize("method", ["lora", "ia3", "adalora"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=SLOW)])
 def test_with_its_adapter_off_the_model_is_the_base_bitwise(
     make_model: Callable[..., Path], architecture: str, method: Method, dtype: str
 ) -> None:

@@ -25,6 +25,7 @@ from fsd.token_stats import Prompt
 
 TEXTS = [f"the score of an unseen text {word} moves more than a member" for word in "abcdefgh"]
 METHODS = ("lora", "ia3", "adalora")
+LORA_FIRST = ("lora", *(pytest.param(method, marks=pytest.mark.slow) for method in METHODS[1:]))
 Logs = list[tuple[int, Mapping[str, float]]]
 
 
@@ -111,7 +112,7 @@ def test_every_token_of_a_long_text_is_predicted_once(model: LanguageModel, monk
     assert predicted == sorted(ids)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LORA_FIRST)
 def test_the_same_seed_gives_the_same_adapter_and_another_another(model: LanguageModel, method: str) -> None:
     prints = []
     for seed in (0, 0, 1):
@@ -299,11 +300,10 @@ def test_targets_are_found_by_architecture(
     make_model: Callable[..., Path], architecture: str, method: str, targets: set[str]
 ) -> None:
     model = load(str(make_model(architecture)), device="cpu")
-    train(model, settings(method))
-    assert set(model.model.peft_config["default"].target_modules) == targets
+    assert set(peft_config(model, settings(method), steps=10).target_modules) == targets
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LORA_FIRST)
 def test_an_architecture_without_known_targets_is_refused_with_what_is_allowed(
     make_model: Callable[..., Path], method: str
 ) -> None:
@@ -315,8 +315,8 @@ def test_an_architecture_without_known_targets_is_refused_with_what_is_allowed(
     assert model.adapted
 
 
-@pytest.mark.parametrize("architecture", ["gpt_neox", "gpt2"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("architecture", ["gpt_neox", pytest.param("gpt2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", LORA_FIRST)
 def test_all_linear_leaves_the_output_embedding_out(
     make_model: Callable[..., Path], architecture: str, method: str
 ) -> None:
@@ -430,7 +430,7 @@ def killed_after(epoch: int) -> Callable[[int], None]:
     return after_epoch
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LORA_FIRST)
 def test_a_killed_training_continues_to_bitwise_the_same_adapter(
     model: LanguageModel, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -469,7 +469,9 @@ def test_a_short_training_saves_nothing(model: LanguageModel, tmp_path: Path) ->
     assert list(tmp_path.glob("*/checkpoint-*")) == []
 
 
-@pytest.mark.parametrize("file", ["adapter.pt", "optimizer.pt", "rng_state.pth"])
+@pytest.mark.parametrize(
+    "file", ["adapter.pt", *(pytest.param(name, marks=pytest.mark.slow) for name in ("optimizer.pt", "rng_state.pth"))]
+)
 def test_a_damaged_checkpoint_is_not_used(
     model: LanguageModel, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,6 +235,7 @@ def test_rounded_weights_and_their_library_change_the_key(
         assert len(scorer.prompts) == 1
 
 
+@pytest.mark.slow
 def test_the_key_holds_across_processes_and_places(tiny: Path, tmp_path: Path, model: LanguageModel) -> None:
     moved = shutil.copytree(tiny, tmp_path / "moved")
     line = "import sys; from fsd.models.language_model import load; from fsd.scoring.cache import model_key; "

@@ -89,7 +89,10 @@ def checker(made: Tokenizer) -> Callable[[str], None]:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("normalizer", [None, normalizers.NFC(), normalizers.NFD()])
+@pytest.mark.parametrize(
+    "normalizer",
+    [normalizers.NFC(), *(pytest.param(other, marks=pytest.mark.slow) for other in (None, normalizers.NFD()))],
+)
 def test_the_words_have_the_pieces_of_the_text(pattern, normalizer):
     check = checker(backend(splitting(pattern), normalizer))
 
@@ -102,6 +105,7 @@ def test_the_words_have_the_pieces_of_the_text(pattern, normalizer):
     equal()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_two_ascii_characters_in_any_company(pattern):
     check = checker(backend(splitting(pattern), normalizers.NFC()))

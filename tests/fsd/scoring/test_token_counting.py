@@ -74,7 +74,7 @@ def test_a_quoted_special_token_is_counted_as_the_text_that_is_scored(tiny):
 
 
 @pytest.mark.parametrize("pattern", [None, *sorted(SEPARATING)])
-@pytest.mark.parametrize("nfc", [True, False])
+@pytest.mark.parametrize("nfc", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_counts_equal_a_slow_counter_on_any_mixture(pattern, nfc):
     made = tokenizer(splitting(pattern), nfc)
     assert cuts(made.backend_tokenizer)

@@ -338,6 +338,7 @@ def test_a_database_that_another_process_is_creating_is_opened_again(monkeypatch
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("default_signals")
 def test_workers_end_with_their_command(database, monkeypatch):
     def interrupted(jobs):
         deadline = time.monotonic() + 60

@@ -275,7 +275,7 @@ command(Config, main, "")
 
 
 @pytest.fixture
-def waiting(tmp_path: Path, root: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def waiting(tmp_path: Path, root: Path, default_signals: None) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts a command that waits, with `tmp_path/temporary` as its folder for temporary files."""
     (tmp_path / "temporary").mkdir()
     jobs = []
