@@ -67,20 +67,10 @@ def build(
     drop_shared: bool = False,
     seed: int = 0,
 ) -> tuple[list[Document], Card]:
-    """Balance two sides and examine them.
+    """Members and non-members, as many of each, and the card; what they share is refused, or left out.
 
-    The larger side loses the texts farthest from the other in time, so both must be sorted with the nearest day first,
-    as `fsd.collection.collect` returns them.
-
-    Args:
-        domain: name for the card.
-        members: label 1, dated.
-        nonmembers: label 0, dated.
-        drop_shared: leave out what the sides share, instead of refusing it.
-        seed: random seed of the controls.
-
-    Returns:
-        Members and non-members, as many of each, and the card.
+    The larger side loses the texts farthest from the other in time, so both must be dated and sorted with the nearest
+    day first, as they are collected.
 
     Raises:
         UsageError: if the sides share texts (the same words, or near-copies) or groups, listing them.
@@ -146,9 +136,9 @@ def _card(domain: str, documents: Sequence[Document], left_out: Mapping[str, int
     from fsd.evaluation.audit import controls
     from fsd.evaluation.distribution_shift import overlaps
 
-    texts = [document.text for document in documents]
-    labels = [bool(document.member) for document in documents]
     half = len(documents) // 2
+    members, nonmembers = documents[:half], documents[half:]
+    labels = [bool(document.member) for document in documents]
     without_model = controls(documents, labels, families(documents), seed=seed)
     shifted = [
         f"{description} reaches AUC {auc}"
@@ -161,10 +151,10 @@ def _card(domain: str, documents: Sequence[Document], left_out: Mapping[str, int
     )
     return Card(
         domain=domain,
-        members=_side(documents[:half]),
-        nonmembers=_side(documents[half:]),
+        members=_side(members),
+        nonmembers=_side(nonmembers),
         left_out=dict(left_out),
-        ngram_overlap={n: ngram_overlap(texts[:half], texts[half:], n) for n in NGRAMS},
+        ngram_overlap={n: ngram_overlap([d.text for d in members], [d.text for d in nonmembers], n) for n in NGRAMS},
         aucs={
             name: {"value": None, "reason": control.reason}
             if control.auc is None

@@ -116,9 +116,6 @@ class CollectionJob:
         A run that was killed resumes when it is started again with an equal specification, see `fsd.collection.resume`.
         Near-duplicates are searched among all rows at once, so that a few more than `limit` may be fetched.
 
-        Args:
-            shown: whether to show progress.
-
         Raises:
             UsageError: if `out` cannot be written or is another file, or the source cannot be reached or has no
                 suitable text.
@@ -174,12 +171,7 @@ def log_manifest(run: "Run", collection: Collection) -> None:
 
 
 def distinct(documents: Sequence[Document], benchmark: Sequence[str] = ()) -> tuple[list[Document], Counter[str]]:
-    """The first document of each family of near-duplicates, and the number of the others by reason.
-
-    Args:
-        documents: in order.
-        benchmark: texts whose near-duplicates are dropped as well.
-    """
+    """The first of each family of near-duplicates that is not in the benchmark, and the number of others by reason."""
     numbers = families([Document(text) for text in (*benchmark, *(document.text for document in documents))])
     in_benchmark = frozenset(numbers[: len(benchmark)])
     seen = set(in_benchmark)

@@ -31,21 +31,13 @@ def partial_path(out: Path) -> Path:
 
 
 class PartialCollection(Journal):
-    """The journal of a source together with the rows taken from it, both on disk.
+    """The journal of a source together with the rows taken from it, `documents`, both on disk.
 
-    Args:
-        out: the final file.
-        order: what is collected, as JSON values; a partial file of another collection is refused.
-        clock: the time.
-
-    Attributes:
-        documents: the rows so far.
-        found: number of texts that the source has yielded or left out so far.
-        on_save: called at every save.
+    `found` is the number of texts that the source has yielded or left out so far; `on_save` is called at every save.
 
     Raises:
-        UsageError: if `out` exists or cannot be written, its partial file belongs to another collection, or another
-            process is collecting it.
+        UsageError: if `out` exists or cannot be written, its partial file belongs to another order, or another process
+            is collecting it.
     """
 
     def __init__(self, out: Path, order: Mapping[str, Any], clock: Clock) -> None:

@@ -73,12 +73,11 @@ class Service(HTTPClient):
         *,
         throttled: Callable[[bytes], float] = lambda body: 0.0,
     ) -> Parsed:
-        """Request a path and parse the reply.
+        """Request a path and parse the body of the reply.
 
         Args:
             path: after the address of the service.
-            parse: makes the result of the body. Its ValueError, SyntaxError or TransientError lead to another
-                attempt; its UsageError is final.
+            parse: its ValueError, SyntaxError or TransientError leads to another attempt, its UsageError is final.
             params: of the query.
             throttled: seconds to wait that the body of an error demands; 0 for another error.
 
@@ -108,13 +107,7 @@ class Service(HTTPClient):
 
 
 def field(record: object, name: str, service: str, kind: type | None = None) -> Any:
-    """A required field of a record.
-
-    Args:
-        record: an object of a reply.
-        name: of the field.
-        service: name of the service, for messages.
-        kind: type of the value, a key of `JSON_TYPES`; None accepts any.
+    """A required field of a record of a service, of a type of `JSON_TYPES` or, without one, of any.
 
     Raises:
         FormatError: if there is no such field, or it has another type.
@@ -149,11 +142,7 @@ def format_changed(service: str, expected: str, got: object) -> FormatError:
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """Parse a body that is one JSON object.
-
-    Raises:
-        ValueError: if it is not.
-    """
+    """The JSON object in a body; ValueError if there is none."""
     value = json.loads(body)
     if not isinstance(value, dict):
         raise ValueError("no JSON object")
@@ -163,13 +152,9 @@ def json_object(body: bytes) -> dict[str, Any]:
 def well_formed(
     records: Iterable[Record], parse: Callable[[Record], Parsed | None], journal: Journal
 ) -> Iterator[Parsed]:
-    """The results of the records of a page that can be parsed; malformed ones are dropped and counted.
+    """The results of the records of a page; those for which `parse` raises FormatError are dropped and counted.
 
-    Args:
-        records: of one page.
-        parse: makes the result of a record; None for one that is left out and says nothing of the format. It raises
-            `FormatError` for a malformed one.
-        journal: counts the malformed ones.
+    A record with the result None is left out, and says nothing of the format.
 
     Raises:
         FormatError: at the end of a page, the first or with `MALFORMED` malformed records, without a well-formed one.

@@ -50,9 +50,7 @@ class Domain:
     def parse_options(self, entries: Sequence[str], language: str = "") -> dict[str, Any]:
         """Parse `["categories=cs.CL,cs.LG", "words=512"]` into values of the defaults' types.
 
-        Args:
-            entries: `name=value`, each option once.
-            language: value of the option `language`, where the domain has one; `entries` must not set it again.
+        `language` is the value of the option of that name, where the domain has one, which must not be set again.
 
         Raises:
             UsageError: for another syntax, an unknown option, a missing one, or a value of the wrong type.
@@ -89,11 +87,7 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str) -> Domain:
-    """The domain of that name.
-
-    Raises:
-        UsageError: for an unknown name.
-    """
+    """The domain of that name; UsageError for an unknown one."""
     if name not in names():
         raise UsageError(f"domain must be one of {', '.join(names())}; got {name!r}")
     defined = vars(importlib.import_module(f"{__name__}.{name}"))
