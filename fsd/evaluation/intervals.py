@@ -82,6 +82,23 @@ def checked(labels: ArrayLike, groups: Sequence[Hashable] | None) -> tuple[BoolA
     return member, index
 
 
+def resampled(sides: Sequence[IntArray], *, resamples: int = 1000, seed: int = 0) -> NDArray[np.uint16]:
+    """(G, R) how often each of R resamples contains each of G groups; one that leaves a side empty is redrawn.
+
+    Args:
+        sides: groups 0..G−1 of the texts of each side.
+        resamples: R.
+        seed: of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    size = max(int(groups.max()) for groups in sides) + 1
+    texts = np.stack([np.bincount(groups, minlength=size) for groups in sides], axis=1)
+    counts = rng.multinomial(size, np.full(size, 1 / size), size=resamples)
+    while (lacking := ((counts @ texts) == 0).any(axis=1)).any():
+        counts[lacking] = rng.multinomial(size, np.full(size, 1 / size), size=int(lacking.sum()))
+    return np.ascontiguousarray(counts.T, dtype=np.uint16)
+
+
 class RocCurves(NamedTuple):
     """Weighted ROC curves of R resamples of the same scores, from the strictest threshold to the mildest.
 
@@ -120,13 +137,7 @@ class Bootstrap:
             UsageError: with fewer than two groups of either class.
         """
         member, group = checked(labels, groups)
-        rng = np.random.default_rng(seed)
-        size = int(group.max()) + 1
-        sides = np.stack([np.bincount(group[side], minlength=size) for side in (member, ~member)], axis=1)
-        counts = rng.multinomial(size, np.full(size, 1 / size), size=resamples)
-        while (lacking := ((counts @ sides) == 0).any(axis=1)).any():
-            counts[lacking] = rng.multinomial(size, np.full(size, 1 / size), size=int(lacking.sum()))
-        return cls(member, group, np.ascontiguousarray(counts.T, dtype=np.uint16))
+        return cls(member, group, resampled([group[member], group[~member]], resamples=resamples, seed=seed))
 
     def values(
         self,

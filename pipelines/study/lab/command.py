@@ -11,7 +11,7 @@ Examples:
 
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,8 +23,6 @@ from fsd.errors import UsageError
 from pipelines.study.lab.targets import READ_WITH, Cell, one_thread, reference_model, run_cell
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from pipelines.common.dry_run import Plan
 
 EXPERIMENT = "fsd-lab"
@@ -95,15 +93,15 @@ def main(config: LabConfig) -> None:
     with outcome.tracked_run(
         config, EXPERIMENT, f"lab · {config.size} · {len(cells)} cells", params=params, tags={"study": "lab"}
     ) as run:
-        measured = []
-        for cell in computed(cells, config.workers or os.cpu_count() or 1):
-            numbers = results.measure(cell, pd.read_parquet(cell.file))
-            measured.append(numbers)
+        compute(cells, config.workers or os.cpu_count() or 1)
+        table = results.measure([(cell, pd.read_parquet(cell.file)) for cell in cells])
+        measured = dict(list(table.groupby(["corpus", "exposures", "seed"])))
+        for cell in cells:
+            numbers = measured[cell.corpus, cell.exposures, cell.seed]
             tags = {"study": "lab", "kind": "cell", "cell": cell.key}
             facts = {"corpus": cell.corpus, "exposures": cell.exposures, "seed": cell.seed, "size": cell.size}
             with tracking.run(EXPERIMENT, f"lab: {cell.name}", params=facts, tags=tags, parent=run) as child:
                 child.log_metrics(results.headline(numbers))
-        table = in_order(pd.concat(measured), cells)
         page = results.page(table)
         run.log_table("results.parquet", table)
         run.log_table("summary.csv", results.summarise(table))
@@ -213,18 +211,15 @@ def plan(config: LabConfig) -> list[Cell]:
     ]
 
 
-def computed(cells: Sequence[Cell], workers: int) -> Iterator[Cell]:
-    """The cells as they are finished, those first that an earlier call has finished."""
+def compute(cells: Sequence[Cell], workers: int) -> None:
+    """Compute the cells that no earlier call has finished."""
     from fsd.progress import progress
 
     missing = [cell for cell in cells if not cell.file.exists()]
     for folder in {cell.folder for cell in missing}:
         folder.mkdir(parents=True, exist_ok=True)
     with progress(len(cells), "lab", "cell") as bar:
-        for cell in cells:
-            if cell not in missing:
-                bar.update(1)
-                yield cell
+        bar.update(len(cells) - len(missing))
         if not missing:
             return
         context = multiprocessing.get_context("spawn")
@@ -232,13 +227,5 @@ def computed(cells: Sequence[Cell], workers: int) -> Iterator[Cell]:
             min(workers, len(missing)), one_thread, maxtasksperchild=8
         ) as pool:  # its end terminates them
             pool.apply(reference_model, (missing[0],))  # and the background model, which it needs
-            for cell in pool.imap_unordered(run_cell, missing):
+            for _ in pool.imap_unordered(run_cell, missing):
                 bar.update(1)
-                yield cell
-
-
-def in_order(table: "pd.DataFrame", cells: Sequence[Cell]) -> "pd.DataFrame":
-    """The rows in the order of the cells, whichever was finished first."""
-    place = {(cell.corpus, cell.exposures, cell.seed): at for at, cell in enumerate(cells)}
-    keys = zip(table["corpus"], table["exposures"], table["seed"], strict=True)
-    return table.iloc[sorted(range(len(table)), key=[place[key] for key in keys].__getitem__)].reset_index(drop=True)

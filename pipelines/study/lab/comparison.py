@@ -73,7 +73,7 @@ def gains(results: pd.DataFrame) -> pd.DataFrame:
         auc, errors = (cells.pivot(index="seed", columns="score", values=name) for name in ("auc", "lead_error"))
         singles = [name for name in auc.columns if name.rpartition(".")[0] not in OWN]
         best = str(auc[singles].mean().idxmax())
-        lead, over_texts = (auc[COMBINED] - auc[best]).to_numpy(np.float64), errors[best].to_numpy(np.float64)
+        lead, over_texts = (auc[COMBINED] - auc[best]).to_numpy(np.float64), float(errors[best].iloc[0])
         low, high = interval(lead, over_texts)
         error, degrees = standard_error(lead, over_texts)
         named_key = dict(zip(("corpus", "size", "exposures", "contrast"), key, strict=True))

@@ -115,7 +115,7 @@ def draw(corpus: Corpus, seed: int, limit: int | None = None) -> dict[str, tuple
     """The sides of a cell: half of the older texts are members, half contemporaries; half of the later ones are unseen.
 
     Families stay on one side. Without later texts, the older ones are divided into three. `family` has the number of
-    the family of each member, contemporary and later text, in this order.
+    the family in the corpus of each member, contemporary and later text, in this order.
 
     Args:
         corpus: the texts.
@@ -136,12 +136,14 @@ def draw(corpus: Corpus, seed: int, limit: int | None = None) -> dict[str, tuple
         tested = []
     compared = [*members, *contemporaries, *tested]
     unseen = _unrelated(unseen, compared)
+    every = [*corpus.older, *corpus.later]
+    number = dict(zip((document.text for document in every), families(every), strict=True))
     sides = {"members": members, "contemporaries": contemporaries, "later": tested, "unseen": unseen}
     if min(map(len, (members, contemporaries, unseen))) < FEWEST:
         sizes = ", ".join(f"{len(side)} {name}" for name, side in sides.items())
         raise UsageError(f"corpus {corpus.name} must give at least {FEWEST} texts on each side; got {sizes}")
     texts = {name: tuple(document.text for document in side) for name, side in sides.items()}
-    return {**texts, "family": tuple(families(compared))}
+    return {**texts, "family": tuple(number[document.text] for document in compared)}
 
 
 def _unrelated(unseen: Sequence[Document], tested: Sequence[Document]) -> list[Document]:

@@ -1,13 +1,13 @@
 """Results of the laboratory: contrasts of every cell, and their means, with intervals over seeds and texts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from fsd.evaluation.contrasts import CONTRASTS
-from fsd.evaluation.intervals import Bootstrap, shortened
+from fsd.evaluation.intervals import Bootstrap, resampled, shortened
 from fsd.evaluation.metrics import METRICS
 from pipelines.study.lab import comparison
 from pipelines.study.lab.seeds import interval
@@ -16,47 +16,65 @@ if TYPE_CHECKING:
     from pipelines.study.lab.targets import Cell
 
 MEASURES = ("auc", "tpr_at_5fpr")
+OF = [METRICS[name].of for name in MEASURES]
 ERRORS = tuple(f"{name}_error" for name in MEASURES)
 STATES = (".base", ".fsd")
 SHOWN = ("loss.base", "loss.fsd", "min_k_pp.base", "min_k_reference.base", comparison.COMBINED)
 """Scores of the table and the figure; all are in the raw results."""
 
 
-def measure(cell: "Cell", scores: pd.DataFrame) -> pd.DataFrame:
-    """AUC and TPR at 5 % FPR of every score in every contrast that the cell has.
+def measure(cells: Sequence[tuple["Cell", pd.DataFrame]]) -> pd.DataFrame:
+    """AUC and TPR at 5 % FPR of every score in every contrast that a cell has, with their standard errors over texts.
 
-    Standard errors are over the texts, by a bootstrap of their families (see `fsd.evaluation.intervals.Bootstrap`).
+    Those errors are of the mean over the seeds: the families of a corpus are resampled, and each resample is the same
+    in all seeds (see `fsd.evaluation.intervals.resampled`).
 
     Args:
-        cell: the cell.
-        scores: as `pipelines.study.lab.targets.compute` returns them.
+        cells: each with its scores as `pipelines.study.lab.targets.compute` returns them.
 
     Returns:
-        Rows with corpus, size, exposures, seed, contrast, detector, state, auc, tpr_at_5fpr, their standard errors
-        auc_error and tpr_at_5fpr_error, and lead_error, that of the lead of `combined` in AUC over the score.
+        Rows with corpus, size, exposures, seed, contrast, detector, state, auc, tpr_at_5fpr, auc_error,
+        tpr_at_5fpr_error, and lead_error, that of the lead of `combined` in AUC over the score.
     """
-    kind, family = scores["kind"].to_numpy(str), np.asarray(cell.family)
-    rows = []
-    for contrast in CONTRASTS:
-        if not contrast.possible(kind):
-            continue
-        chosen = contrast.among(kind)
-        bootstrap = Bootstrap.draw(kind[chosen] == contrast.first, family[chosen].tolist())
-        measured = {
-            str(name): bootstrap.values(scores[name].to_numpy(np.float64)[chosen], [METRICS[m].of for m in MEASURES])
-            for name in scores.columns
-            if str(name).endswith(STATES)
+    seeds: dict[tuple[str, str, int], list[tuple[Cell, pd.DataFrame]]] = {}
+    for cell, scores in cells:
+        seeds.setdefault((cell.corpus, cell.size, cell.exposures), []).append((cell, scores))
+    return pd.DataFrame([row for of_one in seeds.values() for row in _rows(of_one)])
+
+
+def _rows(cells: Sequence[tuple["Cell", pd.DataFrame]]) -> Iterator[dict[str, Any]]:
+    """The rows of cells that differ in the seed alone."""
+    tables = [scores.assign(family=cell.family) for cell, scores in cells]
+    counts = resampled([side.to_numpy() for table in tables for _, side in table.groupby("kind")["family"]])
+    names = [str(name) for name in tables[0] if str(name).endswith(STATES)]
+    for contrast in (one for one in CONTRASTS if one.possible(tables[0]["kind"].to_numpy(str))):
+        chosen = [table[contrast.among(table["kind"].to_numpy(str))] for table in tables]
+        bootstraps = [
+            Bootstrap((table["kind"] == contrast.first).to_numpy(), table["family"].to_numpy(), counts)
+            for table in chosen
+        ]
+        values = {  # score → (seeds, measures, 1 + resamples)
+            name: np.stack(
+                [b.values(table[name].to_numpy(np.float64), OF) for table, b in zip(chosen, bootstraps, strict=True)]
+            )
+            for name in names
         }
-        combined = measured[comparison.COMBINED][0, 1:]
-        for name, values in measured.items():
-            detector, _, state = name.rpartition(".")
-            where = {"corpus": cell.corpus, "size": cell.size, "exposures": cell.exposures, "seed": cell.seed}
-            number = dict(zip(MEASURES, values[:, 0], strict=True))
-            errors = dict(zip(ERRORS, values[:, 1:].std(axis=1, ddof=1), strict=True))
-            lead = {"lead_error": (combined - values[0, 1:]).std(ddof=1)}
-            score = {"contrast": contrast.name, "detector": detector, "state": state}
-            rows.append({**where, **score, **number, **errors, **lead})
-    return pd.DataFrame(rows)
+        for name, value in values.items():
+            lead = (values[comparison.COMBINED] - value)[:, 0, 1:].mean(axis=0)
+            errors = dict(zip(ERRORS, value[:, :, 1:].mean(axis=0).std(axis=1, ddof=1), strict=True))
+            for (cell, _), numbers in zip(cells, value[:, :, 0], strict=True):
+                yield {
+                    "corpus": cell.corpus,
+                    "size": cell.size,
+                    "exposures": cell.exposures,
+                    "seed": cell.seed,
+                    "contrast": contrast.name,
+                    "detector": name.rpartition(".")[0],
+                    "state": name.rpartition(".")[2],
+                    **dict(zip(MEASURES, numbers, strict=True)),
+                    **errors,
+                    "lead_error": lead.std(ddof=1),
+                }
 
 
 def summarise(results: pd.DataFrame) -> pd.DataFrame:
@@ -69,9 +87,8 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
     for key, group in results.groupby(keys, sort=False):
         row: dict[str, object] = dict(zip(keys, key, strict=True)) | {"seeds": len(group)}
         for name, error in zip(MEASURES, ERRORS, strict=True):
-            values, errors = (group[column].to_numpy(np.float64) for column in (name, error))
-            low, high = np.clip(interval(values, errors), 0, 1)
-            row |= {name: values.mean(), f"{name}_low": low, f"{name}_high": high}
+            low, high = np.clip(interval(group[name].to_numpy(np.float64), group[error].iloc[0]), 0, 1)
+            row |= {name: group[name].mean(), f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -43,7 +43,7 @@ class Cell:
         contemporaries: of the same period, never read.
         later: of a later period, never read.
         unseen: later ones that the adapter is trained on; () if the corpus has no later texts and no others to spare.
-        family: number of the family of each member, contemporary and later text, in this order.
+        family: number of the family in the corpus of each member, contemporary and later text, in this order.
         recipe: architecture and training of the target.
         background: read by every target.
         folder: holds the models that cells share, and the finished cells.
