@@ -266,3 +266,31 @@ def test_a_background_that_holds_a_text_is_refused() -> None:
 
     with pytest.raises(UsageError, match="background must hold no text of the corpus x; 1 are in it"):
         corpora.check_background(corpora.Corpus("x", (Document(text),), ()), ["Another.", text])
+
+
+@pytest.mark.slow
+def test_intervals_over_seeds_and_texts_hold() -> None:
+    """Each seed draws halves of the same 60 older and 60 later texts; the truth is the mean over 300 sets of texts."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(300):
+        hard, read, later = rng.normal(size=60), rng.normal(0.6, 0.3, 60), rng.normal(0.4, 1.0, 60)
+        cells = []
+        for seed in range(5):
+            halves, newer = rng.permutation(60), rng.permutation(60)[:30]
+            members, others = halves[:30], halves[30:]
+            score = np.concatenate([hard[members] + read[members], hard[others], later[newer]])
+            kinds = np.repeat(["member", "contemporary", "later"], 30)
+            table = pd.DataFrame({"kind": kinds, "combined.fsd": score + rng.normal(0, 0.5, 90)})
+            cells.append((replace(CELL, seed=seed, family=(*halves, *(60 + newer))), table))
+        measured = results.measure(cells)
+        for way, table in (("both", measured), ("seeds alone", measured.assign(auc_error=0.0))):
+            found.append(results.summarise(table).assign(way=way))
+    held = {}
+    for key, rows in pd.concat(found).groupby(["contrast", "way"]):
+        held[key] = ((rows["auc_low"] <= rows["auc"].mean()) & (rows["auc"].mean() <= rows["auc_high"])).mean()
+
+    for contrast in ("members_vs_contemporaries", "members_vs_later", "contemporaries_vs_later"):
+        assert held[contrast, "both"] >= 0.94
+    assert held["members_vs_contemporaries", "seeds alone"] >= 0.92  # texts change sides from seed to seed
+    assert max(held["members_vs_later", "seeds alone"], held["contemporaries_vs_later", "seeds alone"]) < 0.85
