@@ -5,8 +5,7 @@ be reached, datasets in the local cache still load and others are refused at onc
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +109,10 @@ def _tables(name: str, config: str | None, revision: str | None) -> Mapping[str,
 
     online = hub_reachable()
     try:
-        with _offline(not online):
-            loaded = None if online or revision is None else _cached(name, config, revision)
-            loaded = loaded or datasets.load_dataset(name, config, revision=revision)
+        if online:
+            loaded: Mapping[str, Any] = datasets.load_dataset(name, config, revision=revision)
+        else:
+            loaded = _cached(name, config, revision)
     except Exception as error:  # the errors of the libraries have no common base class
         raise _unavailable(name, online, error) from error
     others = sorted(_commits(loaded) - {revision}) if revision else []
@@ -121,14 +121,14 @@ def _tables(name: str, config: str | None, revision: str | None) -> Mapping[str,
     return loaded
 
 
-def _cached(name: str, config: str | None, revision: str) -> Mapping[str, Any] | None:
-    """A given commit from the cache, if present; offline, the library itself only looks for the latest."""
+def _cached(name: str, config: str | None, revision: str | None) -> Mapping[str, Any]:
+    """A given commit from the cache, or else the newest there, for which alone the library itself looks offline."""
     from datasets.packaged_modules.cache.cache import Cache
 
-    cache = Cache(repo_id=name, dataset_name=name.split("/")[-1], config_name=config or "default", hash=revision)
-    if not Path(cache.cache_dir).is_dir():
-        return None
-    cache.download_and_prepare()
+    common = {"repo_id": name, "dataset_name": name.split("/")[-1]}
+    cache = Cache(**common, config_name=config or "default", hash=revision or "")
+    if not revision or not Path(cache.cache_dir).is_dir():
+        cache = Cache(**common, config_name=config, hash="auto", version="auto")
     tables: Mapping[str, Any] = cache.as_dataset()
     return tables
 
@@ -139,7 +139,7 @@ def _unavailable(name: str, online: bool, error: Exception) -> UsageError:
     cause = str(error).splitlines()[0] if str(error) else type(error).__name__
     if not online:
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} does not answer"
-        cause = f"{why}, and from the local cache: {'nothing' if isinstance(error, OSError) else cause}"
+        cause = f"{why}, and from the local cache: nothing"
     return UsageError(
         f"dataset {name} must be on the hub and within reach: {cause}; "
         "go online, set HF_ENDPOINT to a mirror, or give files by --data FILE"
@@ -149,18 +149,3 @@ def _unavailable(name: str, online: bool, error: Exception) -> UsageError:
 def _commits(tables: Mapping[str, Any]) -> set[str]:
     """Commits of the tables: the name of their folder in the cache."""
     return {Path(file["filename"]).parent.name for table in tables.values() for file in table.cache_files}
-
-
-@contextmanager
-def _offline(active: bool) -> Iterator[None]:
-    """Restrict the libraries to their caches while `active`; they read these flags at each use."""
-    import datasets
-    from huggingface_hub import constants
-
-    before = datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
-    if active:
-        datasets.config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before
