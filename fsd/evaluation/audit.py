@@ -20,7 +20,7 @@ from fsd.errors import UsageError
 from fsd.evaluation.distribution_shift import Overlap, overlaps
 from fsd.evaluation.intervals import BoolArray, Bootstrap, Estimate, checked, percentiles
 from fsd.evaluation.metrics import METRICS, auc
-from fsd.evaluation.text_classifiers import Telling, cross_validated, telling_word
+from fsd.evaluation.text_classifiers import Telling, cross_validated, most_telling
 from fsd.token_stats import FloatArray
 
 
@@ -80,7 +80,7 @@ class Audit:
         date: AUC of the date alone, in the direction that makes it at least .5.
         length: AUC of the number of words alone, in the same sense.
         overlaps: of date, length and vocabulary between members and non-members, as far as they are known.
-        telling: the word or pair of words that tells most; None if no word occurs often enough.
+        telling: the word, pair of words or sign that tells most; None if none occurs often enough.
     """
 
     leaks: Leaks
@@ -243,6 +243,6 @@ def audit(split: Split, *, seed: int = 0) -> Audit:
     documents = [document for document in (*judged.validation, *judged.test) if document.member is not None]
     texts, labels = [document.text for document in documents], [bool(document.member) for document in documents]
     family = families(documents)
-    telling = telling_word(texts, np.array(labels, dtype=bool), np.array(family, dtype=np.int64), seed=seed)
+    telling = most_telling(texts, np.array(labels, dtype=bool), np.array(family, dtype=np.int64), seed=seed)
     without_model = controls(documents, labels, family, seed=seed)
     return Audit(leaked, **without_model, overlaps=overlaps(documents, seed=seed), telling=telling)

@@ -28,7 +28,7 @@ def conclusions(
     - The blind classifier is better than chance but clearly worse than the detector: part of the result may be the
       difference between members and non-members that it sees.
     - The lead over the placebo may be zero: the result is not evidence of membership.
-    - The most telling word is named with its corrected p-value.
+    - The most telling word or sign is named with its corrected p-value.
     - There is a lead, but the placebo is better than chance: only the lead can be due to membership.
     - Without contemporaries, no lead is called membership; with them, the contrasts state what is familiarity with the
       period and what is membership (see `fsd.evaluation.contrasts`).
@@ -86,14 +86,14 @@ def _headline(best: str, rows: Rows, audit: Audit, on_validation: bool) -> str:
 def _telling(telling: Telling | None) -> str:
     if telling is None:
         return ""
-    corrected = f"p = {shortened(telling.p, '.2g')}, corrected for {telling.looked_at:,} words and pairs"
+    corrected = f"p = {shortened(telling.p, '.2g')}, corrected for {telling.looked_at:,} words, pairs and signs"
     if telling.p >= SIGNIFICANT:
         return (
-            "no single word or pair of words separates members from non-members; the most telling is "
-            f"“{telling.phrase}” ({corrected})"
+            "no single word, pair of words or sign separates members from non-members; the most telling is "
+            f"{telling.phrase} ({corrected})"
         )
     return (
-        f"the most telling word or pair, “{telling.phrase}”, is in {telling.members:.0%} of the members and "
+        f"the most telling word, pair or sign, {telling.phrase}, is in {telling.members:.0%} of the members and "
         f"{telling.nonmembers:.0%} of the non-members ({corrected})"
     )
 

@@ -1,13 +1,15 @@
-"""Classifiers that tell two sets of texts apart without a language model, and the word that tells most.
+"""Classifiers that tell two sets of texts apart without a language model, and the word or sign that tells most.
 
-The candidates read the presence of words and word pairs, their frequencies, character n-grams, or simple numbers such
-as length, punctuation and years mentioned. Which of them judges a text is decided by cross-validation inside the
-texts that it is trained on (nested cross-validation; Varma and Simon 2006, https://doi.org/10.1186/1471-2105-7-91), so
-the choice does not flatter the result. All folds keep families of related texts whole.
+The candidates read the presence of words, word pairs and signs (characters, punctuation and blanks in sequence, the
+beginning and end of a text), frequencies of words and word pairs, character n-grams, or simple numbers such as length,
+punctuation and years mentioned. Which of them judges a text is decided by cross-validation inside the texts that it is
+trained on (nested cross-validation; Varma and Simon 2006, https://doi.org/10.1186/1471-2105-7-91), so the choice does
+not flatter the result. All folds keep families of related texts whole.
 """
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations, pairwise
@@ -34,30 +36,41 @@ FOLDS, REPEATS = 5, 3
 """Largest number of folds, and number of divisions into folds."""
 
 TRAINED_ON = 4000
-"""Largest number of texts that a classifier is trained on and a telling word sought in, half of them of each set."""
+"""Largest number of texts that classifiers and the search for a telling word or sign read, half of them of each set."""
 
 CHARACTERS = 5000
 """Character n-grams are taken from this many characters at the beginning of a text."""
 
 RAREST = 5
-"""A telling word occurs in at least this many families: fewer than six can hardly be significant."""
+"""A telling word or sign occurs in at least this many families: fewer than six can hardly be significant."""
 
 FEWEST_BOOSTED = 100
 """With fewer training texts nothing is boosted: its trees have leaves of at least 15 texts."""
+
+_BEGIN, _END = "\x02", "\x03"  # sorted first: of signs that tell as much, one at an end is named
+_BETWEEN = re.compile(r"[\W_]{2,}")
+_KINDS: dict[str, Callable[[str], bool]] = {
+    "a lower-case letter": str.islower,
+    "a capital letter": str.isupper,
+    "a letter without case": str.isalpha,
+    "a digit": str.isdigit,
+    "white space": str.isspace,
+}
+_BLANKS = {" ": "blank", "\n": "line break", "\r": "carriage return", "\t": "tab"}
 
 Views = dict[str, Any]
 """Kind of features → (N, D) matrix, sparse or dense."""
 
 
 class Telling(NamedTuple):
-    """The word or pair of words whose presence tells two sets of texts apart best.
+    """The word, pair of words or sign whose presence tells two sets of texts apart best.
 
     Attributes:
-        phrase: one word or two, in lower case.
+        phrase: one word or two, in lower case and quotation marks; or a noun for the sign, such as “!” at the end.
         members: share of the families of members with a text that contains it.
         nonmembers: the same for non-members.
-        p: of Fisher's exact test by family, two-sided, corrected for all words and pairs looked at (Bonferroni).
-        looked_at: number of words and pairs that were tested.
+        p: of Fisher's exact test by family, two-sided, corrected for everything looked at (Bonferroni).
+        looked_at: number of words, pairs and signs that were tested.
     """
 
     phrase: str
@@ -72,9 +85,38 @@ def _words_and_pairs(text: str) -> list[str]:
     return ["", *tokens, *(f"{first} {second}" for first, second in pairwise(tokens))]  # "": no vocabulary is empty
 
 
+def _kind(character: str) -> str:
+    return next((kind for kind, test in _KINDS.items() if test(character)), "a punctuation mark or symbol")
+
+
+def _signs(text: str) -> set[str]:
+    """Each character, each two or three in sequence that are not letters or digits, and both ends with their kind."""
+    signs = set(text)
+    for run in set(_BETWEEN.findall(text)):
+        signs.update(run[at : at + size] for size in (2, 3) for at in range(len(run) - size + 1))
+    for mark, ends in ((_BEGIN, (text[:1], text[:2], text[:3])), (_END, (text[-1:], text[-2:], text[-3:]))):
+        signs.update(mark + part for part in (*filter(None, ends), _kind(ends[0])))
+    return signs
+
+
+def _name(sign: str) -> str:
+    """A noun for a sign, with characters that cannot be seen or may be taken for others by their Unicode names."""
+    place = {_BEGIN: " at the beginning", _END: " at the end"}.get(sign[0], "") if len(sign) > 1 else ""
+    part = sign[1:] if place else sign
+    if len(part) > 3:  # a kind
+        return part + place
+    pieces = [
+        f"“{piece}”"
+        if "!" <= piece[0] <= "~"
+        else _BLANKS.get(piece, f"{unicodedata.name(piece, 'character').lower()} (U+{ord(piece):04X})")
+        for piece in re.findall(r"[!-~]+|[^!-~]", part)
+    ]
+    return " + ".join(pieces) + place
+
+
 def _marked(text: str) -> str:
     """The beginning of a text between marks, so that n-grams see how a text begins and ends."""
-    return f"\x02{text[:CHARACTERS]}\x03"
+    return f"{_BEGIN}{text[:CHARACTERS]}{_END}"
 
 
 def _numbers(text: str) -> list[float]:
@@ -112,23 +154,27 @@ class _Features:
     def __init__(self, texts: Sequence[str]):
         fewest = 2 if len(texts) > 20 else 1
         self._counts = CountVectorizer(analyzer=_words_and_pairs, min_df=fewest, dtype=np.float64)
+        self._signs = CountVectorizer(analyzer=_signs, min_df=fewest, dtype=np.float64)
         self._weights = TfidfTransformer(sublinear_tf=True)
         self._characters = TfidfVectorizer(
             analyzer="char", ngram_range=(1, 3), lowercase=False, sublinear_tf=True, min_df=fewest
         )
         counts = self._counts.fit_transform(texts)
         weights, characters = self._weights.fit_transform(counts), self._characters.fit_transform(map(_marked, texts))
-        self.views = self._together(texts, counts, weights, characters)
+        self.views = self._together(texts, counts, self._signs.fit_transform(texts), weights, characters)
 
     def of(self, texts: Sequence[str]) -> Views:
         """Features of other texts."""
         counts = self._counts.transform(texts)
         weights, characters = self._weights.transform(counts), self._characters.transform(map(_marked, texts))
-        return self._together(texts, counts, weights, characters)
+        return self._together(texts, counts, self._signs.transform(texts), weights, characters)
 
-    def _together(self, texts: Sequence[str], counts: Any, weights: Any, characters: Any) -> Views:
+    def _together(self, texts: Sequence[str], counts: Any, signs: Any, weights: Any, characters: Any) -> Views:
         numbers = np.array([_numbers(text) for text in texts])
-        return {"presence": counts.sign(), "words": weights, "characters": characters, "numbers": numbers}
+        presence = sparse.hstack([counts, signs], format="csr").sign()
+        for matrix in (presence, weights, characters):
+            matrix.sort_indices()  # once, and not in every fit
+        return {"presence": presence, "words": weights, "characters": characters, "numbers": numbers}
 
 
 def association(presence: sparse.csr_array, member: BoolArray) -> FloatArray:
@@ -256,8 +302,8 @@ def _blocks(count: int) -> Iterator[IntArray]:
         yield np.arange(start, min(count, start + TRAINED_ON))
 
 
-def telling_word(texts: Sequence[str], member: BoolArray, group: IntArray, *, seed: int) -> Telling | None:
-    """The word or pair of words with the smallest p-value of Fisher's test on families with and without it.
+def most_telling(texts: Sequence[str], member: BoolArray, group: IntArray, *, seed: int) -> Telling | None:
+    """The word, pair of words or sign with the smallest p-value of Fisher's test on families with and without it.
 
     Args:
         texts: (N,).
@@ -266,13 +312,13 @@ def telling_word(texts: Sequence[str], member: BoolArray, group: IntArray, *, se
         seed: of the texts that are read, if there are more than `TRAINED_ON`.
 
     Returns:
-        None if no word occurs in `RAREST` families or more, or all that do occur in every family.
+        None if nothing occurs in `RAREST` families or more, or all that does occurs in every family.
     """
     if member.all() or not member.any():
         return None
     few = _few(member, group, seed)
-    counts = CountVectorizer(analyzer=_words_and_pairs, min_df=1, dtype=np.float64)
-    present = counts.fit_transform([texts[at] for at in few]).sign()
+    counts, signs = (CountVectorizer(analyzer=kind, dtype=np.float64) for kind in (_words_and_pairs, _signs))
+    present = sparse.hstack([kind.fit_transform([texts[at] for at in few]) for kind in (counts, signs)]).sign()
     units, unit = np.unique(2 * group[few] + member[few], return_inverse=True)
     inside = units % 2 == 1
     belongs = sparse.csr_array((np.ones(few.size), (unit, np.arange(few.size))), shape=(units.size, few.size))
@@ -290,8 +336,10 @@ def telling_word(texts: Sequence[str], member: BoolArray, group: IntArray, *, se
         return float(stats.fisher_exact(np.stack([present_in, sides - present_in])).pvalue)
 
     best = min(strongest, key=p_value)
+    phrases = counts.get_feature_names_out()
+    sign = best - phrases.size
     return Telling(
-        phrase=str(counts.get_feature_names_out()[best]),
+        phrase=f"“{phrases[best]}”" if sign < 0 else _name(signs.get_feature_names_out()[sign]),
         members=float(hits[best] / sides[0]),
         nonmembers=float((count[best] - hits[best]) / sides[1]),
         p=min(1.0, p_value(best) * tested.size),

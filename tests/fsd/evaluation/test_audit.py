@@ -13,7 +13,7 @@ from fsd.data.splitting import Split
 from fsd.evaluation import text_classifiers
 from fsd.evaluation.audit import alone, audit, blind, leaks
 from fsd.evaluation.distribution_shift import overlaps
-from fsd.evaluation.text_classifiers import telling_word
+from fsd.evaluation.text_classifiers import most_telling
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 VOCABULARY = [f"word{i}" for i in range(400)]
@@ -133,7 +133,7 @@ def test_one_word_in_some_members_is_found_and_named(share, least):
     texts = [document.text for document in documents]
     for at in rng.permutation(np.flatnonzero(member))[: round(share * member.sum())]:
         texts[at] = texts[at].replace(" ", " quibblesome ", 1)
-    found, telling = blind(texts, member), telling_word(texts, member, np.arange(len(texts)), seed=0)
+    found, telling = blind(texts, member), most_telling(texts, member, np.arange(len(texts)), seed=0)
     assert found.auc is not None
     assert telling is not None
     assert found.auc.value >= least
@@ -141,6 +141,48 @@ def test_one_word_in_some_members_is_found_and_named(share, least):
     assert "quibblesome" in telling.phrase
     assert (telling.members, telling.nonmembers) == (pytest.approx(share, abs=0.003), 0)
     assert telling.p < 0.001
+
+
+CHANGES = {
+    "“.” at the end": lambda text: text[:-1],
+    "“!” at the end": lambda text: f"{text[:-1]}!",
+    "a capital letter at the beginning": lambda text: text[0].lower() + text[1:],
+    "blank at the end": lambda text: f"{text} ",
+    "line break at the end": lambda text: f"{text}\n",
+    "blank + blank": lambda text: text.replace(" ", "  ", 1),
+    "no-break space (U+00A0)": lambda text: text.replace(" ", "\xa0", 1),
+    "zero width space (U+200B)": lambda text: f"{text[:99]}\u200b{text[99:]}",
+    "cyrillic small letter a (U+0430)": lambda text: text.replace("a", "\u0430", 1),
+}
+FIRST, *OTHERS = CHANGES
+
+
+@pytest.mark.parametrize("named", [FIRST, *(pytest.param(other, marks=pytest.mark.slow) for other in OTHERS)])
+def test_one_character_in_half_of_the_members_is_found_and_named(named, monkeypatch):
+    monkeypatch.setattr(text_classifiers, "REPEATS", 1)
+    texts = [document.text for document in embedded.corpus()][:240]
+    rng = np.random.default_rng(7)
+    member = rng.permutation(240) < 120
+    for at in np.flatnonzero(member)[::2]:
+        texts[at] = CHANGES[named](texts[at])
+    found, telling = blind(texts, member), most_telling(texts, member, np.arange(240), seed=0)
+    assert found.auc is not None
+    assert telling is not None
+    assert found.auc.value >= 0.70
+    assert found.auc.low > 0.5
+    assert telling.phrase == named
+    assert abs(telling.members - telling.nonmembers) == pytest.approx(0.5)
+    assert telling.p < 0.001
+
+
+def test_the_end_of_a_long_text_is_seen():
+    rng = np.random.default_rng(14)
+    labels = np.arange(60) % 2 == 0
+    texts = [f"Stop. Go! {text}{'.!'[label]}" for text, label in zip(_texts(rng, 60, 900), labels * 1, strict=True)]
+    assert min(map(len, texts)) > text_classifiers.CHARACTERS
+    found = blind(texts, labels).auc
+    assert found is not None
+    assert found.value > 0.97
 
 
 @pytest.mark.slow
@@ -157,14 +199,14 @@ def test_a_word_of_one_family_is_not_telling():
     texts = _texts(rng, 60) + ["copied by all of them"] * 20
     member = np.append(np.arange(60) % 2 == 0, np.ones(20, bool))
     alone, together = (
-        telling_word(texts, member, np.append(np.arange(60), last), seed=0) for last in (range(60, 80), [60] * 20)
+        most_telling(texts, member, np.append(np.arange(60), last), seed=0) for last in (range(60, 80), [60] * 20)
     )
     assert alone is not None
     assert together is not None
-    assert alone.phrase in {"copied", "by", "all", "of", "them", "copied by", "by all", "all of", "of them"}
+    assert alone.phrase.strip("“”") in "copied by all of them"
     assert alone.p < 0.01
     assert together.p > 0.5
-    assert telling_word(["a", "b"], np.array([True, False]), np.arange(2), seed=0) is None
+    assert most_telling(["a", "b"], np.array([True, False]), np.arange(2), seed=0) is None
 
 
 def test_unseen_texts_are_on_neither_side():

@@ -102,17 +102,17 @@ def test_the_placebo_is_described(placebo, said):
 
 
 def test_the_most_telling_word_is_named():
-    planted = replace(_audit(ALIKE), telling=Telling("marker", 0.25, 0.0, 1.2e-6, 1900))
+    planted = replace(_audit(ALIKE), telling=Telling("“marker”", 0.25, 0.0, 1.2e-6, 1900))
     headline, named = _said(planted, [GOOD])[0], _said(planted, [])[1]
     assert headline.endswith("no better than chance")
     assert named == (
-        "the most telling word or pair, “marker”, is in 25% of the members and 0% of the non-members "
-        "(p = 1.2e-06, corrected for 1,900 words and pairs)"
+        "the most telling word, pair or sign, “marker”, is in 25% of the members and 0% of the non-members "
+        "(p = 1.2e-06, corrected for 1,900 words, pairs and signs)"
     )
-    nothing = replace(_audit(ALIKE), telling=Telling("to within", 0.05, 0.0, 0.43, 1900))
+    nothing = replace(_audit(ALIKE), telling=Telling("“to within”", 0.05, 0.0, 0.43, 1900))
     assert (
-        "no single word or pair of words separates members from non-members; the most telling is “to within” "
-        "(p = .43, corrected for 1,900 words and pairs)"
+        "no single word, pair of words or sign separates members from non-members; the most telling is “to within” "
+        "(p = .43, corrected for 1,900 words, pairs and signs)"
     ) in _said(nothing, [GOOD])
     assert headline != _said(nothing, [GOOD])[0]
 
