@@ -61,6 +61,7 @@ def main(config: FSDConfig) -> None:
                 never_saw=experiment.never_saw(config, labelled.documents),
                 seed=config.seed,
             )
+            results = experiment.with_power(results, model, config)
         version = run_log.track(run, results, config, detectors, model, stages.seconds, labelled.sources)
         found = outcome.Outcome(
             results.conclusions[0], {"results": results.table}, results.notes(), version=version, report=outcome.REPORT

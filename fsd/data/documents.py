@@ -22,6 +22,8 @@ class Document:
             "" if unknown.
         source: URL or file:line that the text comes from.
         period: name of the period that the text comes from, see `fsd.data.periods`. "" if unknown.
+        collection: where the text was collected, as the column `source` names it (a site, a publisher, a collection);
+            verdicts are calibrated by it. "" if unknown.
     """
 
     text: str
@@ -30,6 +32,7 @@ class Document:
     group: str = ""
     source: str = ""
     period: str = ""
+    collection: str = ""
 
     @property
     def origin(self) -> str:

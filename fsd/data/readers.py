@@ -28,13 +28,17 @@ NAMES: dict[str, tuple[str, ...]] = {
     "group": ("group", "book_id"),
     "date": ("date",),
     "period": ("period",),
+    "source": ("source",),
 }
 """Default columns of each field; the first one that a row has is used.
 
 `input` is WikiMIA's name, `snippet` and `book_id` are BookMIA's.
 """
 
-SYNTAX = "--columns text=NAME,label=NAME,group=NAME,date=NAME,period=NAME"
+SYNTAX = "--columns text=NAME,label=NAME,group=NAME,date=NAME,period=NAME,source=NAME"
+
+LOCATION = re.compile(r"://|:\d+$|^embedded corpus: ")
+"""A source that tells the place of one text, as files of collectors and of runs have it, is no collection."""
 
 LARGEST = 2**32
 """Bytes of a compressed file's content beyond which it is not read: a small file may expand without end."""
@@ -91,7 +95,8 @@ def read_files(
     also in quotes or as 1.0; without a label, `member` is None. A date must begin with an ISO date or be eight digits,
     20230131; a time with an offset is converted to UTC. A group or a period is a string or a number, 5.0 being the same
     as 5; missing ones are "". An empty cell of CSV or TSV, null and NaN are missing values, and so is a date of 0.
-    `source` is file:line, or file:row for a JSON list and for Parquet, counted from 1.
+    A column `source` names the collection, unless it is an address or a file:line. The `source` of a document is
+    file:line, or file:row for a JSON list and for Parquet, counted from 1.
 
     Args:
         paths: files.
@@ -231,10 +236,10 @@ def document(row: Row, columns: Mapping[str, str], source: str, *, labelled: boo
     if labelled and member is None:
         raise RowError(f"{source}: label must be 1 (member) or 0 (non-member); there is none", "no label")
     day = _date(_value(row, "date", columns, source, needed=False), source)
-    group, period = (
-        _name(role, _value(row, role, columns, source, needed=False), source) for role in ("group", "period")
+    group, period, collection = (
+        _name(role, _value(row, role, columns, source, needed=False), source) for role in ("group", "period", "source")
     )
-    return Document(text, member, day, group, source, period)
+    return Document(text, member, day, group, source, period, "" if LOCATION.search(collection) else collection)
 
 
 def _value(row: Row, role: str, columns: Mapping[str, str], source: str, *, needed: bool = True) -> Any:

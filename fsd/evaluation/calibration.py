@@ -12,8 +12,9 @@ https://arxiv.org/abs/2408.07066).
 
 import json
 import math
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,18 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from fsd.errors import UsageError
+from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.intervals import LEVEL, BoolArray, Estimate, group_index
 from fsd.evaluation.metrics import auc
-from fsd.token_stats import FloatArray, Scores
+from fsd.token_stats import FloatArray, IntArray, Scores
 
 TOLERANCE = 1e-9
 """Amount by which a p-value may exceed the target rate, so that 1/20 and .05 compare as equal."""
 
-VERSION = 2
+VERSION = 3
 """Version of the JSON format that `Calibration.to_json` writes."""
+
+_NUMBERS = ("scores", "members", "means")
 
 
 @dataclass(frozen=True)
@@ -41,22 +45,25 @@ class Candidate:
         settings: its settings.
         scores: (n,) scores of the calibration non-members.
         members: (m,) scores of the validation members.
+        means: (G,) mean score of each family of non-members, by which detectors are compared: a hundred copies of one
+            text must not decide the choice.
     """
 
     detector: str
     settings: Mapping[str, Any]
     scores: tuple[float, ...]
     members: tuple[float, ...]
+    means: tuple[float, ...]
 
     def wins(self, scores: FloatArray) -> FloatArray:
-        """(N,) pairs of a member and a non-member that are in order, ties ½, with each text among the non-members.
+        """(N,) pairs of a member and a family that are in order, ties ½, with each text among the non-members.
 
-        Divided by m (n + 1) this is the AUC.
+        Divided by m (G + 1) this is the AUC.
         """
         members = np.sort(self.members)
         below, up_to = (np.searchsorted(members, scores, side=side) for side in ("left", "right"))
-        labels = np.arange(len(self.members) + len(self.scores)) < len(self.members)
-        known = auc(labels, [*self.members, *self.scores]) * len(self.members) * len(self.scores)
+        labels = np.arange(len(self.members) + len(self.means)) < len(self.members)
+        known = auc(labels, [*self.members, *self.means]) * len(self.members) * len(self.means)
         wins = known + members.size - (below + up_to) / 2
         return np.asarray(np.round(2 * wins) / 2, dtype=np.float64)  # rounding of the AUC must not break ties
 
@@ -70,15 +77,27 @@ class Calibration:
         state: "fsd" if the scores are deviations, "base" if they are plain scores.
         candidates: that detector and those that one more non-member can put before it, in the order of the choice, in
             which the first of equals is chosen.
-        texts: (n,) the held-out non-members, for the domain check.
-        families: (n,) number of the family of each text; every family counts once.
+        families: (n,) number of the family of each held-out non-member; every family counts once.
+        collections: (n,) source of each, "" without; every source has thresholds of its own.
+        reference: all non-members of the benchmark, for the domain check.
     """
 
     detector: str
     state: str
     candidates: tuple[Candidate, ...]
-    texts: tuple[str, ...]
     families: tuple[int, ...]
+    collections: tuple[str, ...]
+    reference: Reference
+
+    def of(self, collection: str) -> "Calibration":
+        """The calibration by the non-members of one source; the choice of the detector rests on those of all."""
+        at = [at for at, name in enumerate(self.collections) if name == collection]
+        return replace(
+            self,
+            candidates=tuple(replace(one, scores=tuple(one.scores[n] for n in at)) for one in self.candidates),
+            families=tuple(self.families[n] for n in at),
+            collections=(collection,) * len(at),
+        )
 
     @property
     def chosen(self) -> Candidate:
@@ -99,6 +118,12 @@ class Calibration:
     def groups(self) -> int:
         """G, the number of independent groups of non-members in the calibration set."""
         return len(set(self.families))
+
+    @property
+    def source_groups(self) -> dict[str, int]:
+        """Source → number of independent groups of its non-members."""
+        named = {*zip(self.collections, self.families, strict=True)}
+        return dict(Counter(name for name, _ in named))
 
     @property
     def finest(self) -> float:
@@ -202,11 +227,17 @@ class Calibration:
                 detector=values["detector"],
                 state=values["state"],
                 candidates=tuple(
-                    Candidate(one["detector"], one["settings"], tuple(one["scores"]), tuple(one["members"]))
+                    Candidate(one["detector"], one["settings"], *(tuple(one[key]) for key in _NUMBERS))
                     for one in values["candidates"]
                 ),
-                texts=tuple(values["texts"]),
                 families=tuple(values["families"]),
+                collections=tuple(values["collections"]),
+                reference=Reference(
+                    tuple(values["reference"]["texts"]),
+                    tuple(values["reference"]["families"]),
+                    tuple(values["reference"]["collections"]),
+                    dict(values["reference"]["power"]),
+                ),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UsageError(
@@ -217,21 +248,21 @@ class Calibration:
 def calibrate(
     labels: Sequence[bool],
     scores: Scores,
-    texts: Sequence[str],
     groups: Sequence[Hashable] | None = None,
     *,
-    detector: str,
+    reference: Reference,
+    collections: Sequence[str] | None = None,
     state: str = "fsd",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Calibration:
-    """Calibrate one detector on the non-members among the validation texts.
+    """Calibrate the detector with the highest AUC on the non-members among the validation texts.
 
     Args:
         labels: (N,) True for members.
         scores: detector → (N,) scores, higher = more likely a member, of all detectors that the choice was made from.
-        texts: (N,) texts, on none of which anything was trained.
         groups: (N,) group of each text; None if all are independent.
-        detector: name of the detector with the highest AUC.
+        reference: all non-members of the benchmark.
+        collections: (N,) source of each text; None without.
         state: "fsd" or "base".
         settings: detector → settings; JSON values.
 
@@ -241,26 +272,50 @@ def calibrate(
     member = np.asarray(labels, dtype=bool)
     if member.all():
         raise UsageError(f"calibration must have held-out non-members; got {member.size} texts, all members")
-    names = [detector]
-    if member.any():  # one more non-member adds at most one win for each member
-        aucs = {name: auc(member, column) for name, column in scores.items()}
-        names = [name for name in scores if aucs[name] >= aucs[detector] - 1 / (~member).sum() - TOLERANCE]
+    index = group_index(groups, member.size)
+    aucs = family_aucs(member, scores, index.tolist())
+    best = max(aucs, key=lambda name: aucs[name])
+    # one more family of non-members adds at most one win for each member
+    slack = 1 / np.unique(index[~member]).size + TOLERANCE
+    names = [name for name in scores if aucs[name] >= aucs[best] - slack]
     candidates = (
         Candidate(
             detector=name,
             settings=dict((settings or {}).get(name, {})),
             scores=tuple(scores[name][~member].tolist()),
             members=tuple(scores[name][member].tolist()),
+            means=tuple(_family_means(scores[name][~member], index[~member]).tolist()),
         )
         for name in names
     )
     return Calibration(
-        detector=detector,
+        detector=best,
         state=state,
         candidates=tuple(candidates),
-        texts=tuple(text for text, side in zip(texts, member, strict=True) if not side),
-        families=tuple(group_index(groups, member.size)[~member].tolist()),
+        families=tuple(index[~member].tolist()),
+        collections=tuple(np.array(collections or [""] * member.size)[~member].tolist()),
+        reference=reference,
     )
+
+
+def family_aucs(labels: ArrayLike, scores: Scores, groups: Sequence[Hashable] | None = None) -> dict[str, float]:
+    """Detector → AUC between (N,) members and families of non-members, each by its mean score; .5 without members."""
+    member = np.asarray(labels, dtype=bool)
+    family = group_index(groups, member.size)[~member]
+    families = np.unique(family).size
+    sides = np.arange(int(member.sum()) + families) >= families
+    return {
+        name: auc(sides, np.concatenate([_family_means(column[~member], family), column[member]]))
+        if sides.any()
+        else 0.5
+        for name, column in scores.items()
+    }
+
+
+def _family_means(scores: FloatArray, family: IntArray) -> FloatArray:
+    """(n,) scores → (G,) mean of each family."""
+    place = np.unique(family, return_inverse=True)[1]
+    return np.asarray(np.bincount(place, weights=scores) / np.bincount(place), dtype=np.float64)
 
 
 def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None) -> Estimate:

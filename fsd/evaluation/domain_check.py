@@ -1,24 +1,30 @@
-"""Domain check: does a text resemble the calibration non-members, on which the error rate of verdicts rests?
+"""Domain check: is a text of the kind of the benchmark's non-members, on which the error rate of verdicts rests?
 
-The novelty of a text is the largest of three deviations: its script, its number of words, and its similarity (words and
-character n-grams) with the nearest calibration texts. It becomes a conformal p-value: each calibration text in turn is
-compared with all others and the new text, so that a text that is exchangeable with them has p ≤ α with probability at
-most α, whatever the texts are like (Vovk, Gammerman and Shafer 2005, Algorithmic Learning in a Random World, ch. 2).
+Measures look at the script, the length, the similarity of words and character n-grams with the nearest texts of the
+benchmark, a classifier of the benchmark against texts of other kinds, and the base model's hidden states. Each has a
+conformal rank of its own: the share of the benchmark's groups of non-members that are at least as unusual. A text that
+is exchangeable with them has p ≤ α by each measure with probability about α (Vovk, Gammerman and Shafer 2005,
+Algorithmic Learning in a Random World, ch. 2). It is outside at a level divided by the number of measures. Texts of one
+group are also judged together, where small differences add up.
 """
 
 import math
+import random
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+from scipy import sparse, stats
+from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
+from fsd.data import embedded
 from fsd.data.near_duplicates import words
-from fsd.evaluation.intervals import group_index
-from fsd.token_stats import FloatArray
+from fsd.evaluation.intervals import BoolArray, group_index
+from fsd.token_stats import FloatArray, IntArray
 
 SCRIPTS: dict[str, tuple[int, int]] = {
     "Latin": (0x41, 0x24F),
@@ -35,11 +41,26 @@ SCRIPTS: dict[str, tuple[int, int]] = {
 }
 """Script → first and last code point of its range."""
 
-LEVEL = 0.025
-"""Share of texts like the calibration texts that may be found outside; 1 / (G + 1) if that is larger."""
+FOLDS = 10
+"""Parts in which the hidden states of the benchmark are compared with the others."""
+
+LEVEL = 0.08
+"""Share of texts of the benchmark's kind that may be found outside."""
+
+POWER = 0.8
+"""Share of the texts of other kinds that a domain check must find before passing it shows anything."""
+
+LATER = "later texts"
+"""Kind of the benchmark's texts of a later period, where it has contemporaries."""
+
+OTHERS = 120
+"""Texts of each embedded corpus that the classifier of a domain check is trained on."""
+
+TRIED = 60
+"""Texts of each other kind by which a domain check is tried."""
 
 NEAREST = 10
-"""Number of nearest calibration texts whose mean similarity counts."""
+"""Number of nearest texts of the benchmark whose mean similarity counts."""
 
 CHARACTERS = 20_000
 """Beginning of a text that is compared; the number of words is that of the whole text."""
@@ -56,7 +77,7 @@ def script(text: str) -> str:
     return counts.most_common(1)[0][0] if counts else "no known"
 
 
-@lru_cache(maxsize=2048)  # the domain check and the test of exchangeability count the same texts
+@lru_cache(maxsize=4096)  # the domain check and the test of exchangeability count the same texts
 def _counted(text: str) -> tuple[sparse.csr_matrix, ...]:
     settings: tuple[dict[str, Any], ...] = ({"analyzer": words}, {"analyzer": "char_wb", "ngram_range": (2, 4)})
     return tuple(
@@ -70,95 +91,363 @@ def text_features(texts: Sequence[str]) -> list[sparse.csr_matrix]:
     return [sparse.csr_matrix(sparse.vstack(rows)) for rows in zip(*map(_counted, texts), strict=True)]
 
 
-class DomainCheck:
-    """Conformal test of whether a new text is like the calibration non-members.
+@dataclass(frozen=True)
+class Reference:
+    """The non-members of a benchmark, which say of what kind texts must be, and how well others are recognised.
+
+    Attributes:
+        texts: (n,) the texts; the model may have been fine-tuned on some of them.
+        families: (n,) number of the family of each.
+        collections: (n,) source of each, "" without.
+        power: kind of other texts → share of them that the domain check finds outside.
+    """
+
+    texts: tuple[str, ...]
+    families: tuple[int, ...]
+    collections: tuple[str, ...]
+    power: Mapping[str, float]
+
+    @property
+    def powerful(self) -> bool:
+        """Whether the domain check finds most texts of other kinds; texts of a later period may be like these."""
+        found = [share for kind, share in self.power.items() if kind != LATER]
+        return bool(found) and sum(found) / len(found) >= POWER
+
+    def of(self, collection: str) -> tuple[list[str], list[int]]:
+        """Texts and families of one source."""
+        at = [at for at, name in enumerate(self.collections) if name == collection]
+        return [self.texts[n] for n in at], [self.families[n] for n in at]
+
+    def check(self, collection: str, states: Callable[[Sequence[str]], FloatArray] | None = None) -> "DomainCheck":
+        """The domain check by the texts of one source; `states` gives the hidden states of texts, None without."""
+        texts, families = self.of(collection)
+        others = [text for found in other_kinds(self.texts).values() for text in found]
+        return DomainCheck(texts, families, states(texts) if states else None, others)
+
+
+@lru_cache(maxsize=1)
+def _embedded() -> dict[str, list[str]]:
+    """Kind → the texts that the package has of it, in random order."""
+    texts = {name: [document.text for document in embedded.corpus(name)] for name in embedded.CORPORA}
+    return {f"embedded texts of {name}": random.Random(0).sample(found, len(found)) for name, found in texts.items()}
+
+
+def other_kinds(texts: Sequence[str], *, held_out: bool = False) -> dict[str, list[str]]:
+    """Kind → texts that the package has of other kinds than a benchmark.
 
     Args:
-        texts: (n,) calibration non-members, n ≥ 1.
+        texts: of the benchmark.
+        held_out: texts by which a domain check is tried, Python's manual among them, in place of those that its
+            classifier is trained on.
+    """
+    known = set(texts)
+    part = slice(OTHERS, OTHERS + TRIED) if held_out else slice(OTHERS)
+    kinds = {name: found[part] for name, found in _embedded().items() if not known & set(found)}
+    return kinds | ({"Python's manual": _manual()} if held_out else {})
+
+
+@lru_cache(maxsize=1)
+def _manual() -> list[str]:
+    """Paragraphs of the manual that comes with Python, a kind of text of which no domain check knows any."""
+    from pydoc_data.topics import topics
+
+    paragraphs = (" ".join(part.split()) for topic in sorted(topics) for part in topics[topic].split("\n\n"))
+    prose = sorted({text for text in paragraphs if 30 <= len(text.split()) <= 150})
+    return random.Random(0).sample(prose, TRIED)
+
+
+def power(
+    reference: Reference,
+    further: Mapping[str, Sequence[str]] | None = None,
+    states: Callable[[Sequence[str]], FloatArray] | None = None,
+) -> dict[str, float]:
+    """Measure how well the domain checks of a benchmark recognise other texts, one by one.
+
+    Args:
+        reference: the non-members of the benchmark; those of its other sources are another kind for each.
+        further: kind → texts of other kinds, besides those that the package has.
+        states: gives the (N, D) hidden states of N texts; None to do without.
+
+    Returns:
+        Kind → share of its texts that are outside, on average over the sources of the benchmark.
+    """
+    sources = dict.fromkeys(reference.collections)
+    kinds: dict[str, Sequence[str]] = {f"source {name!r}": reference.of(name)[0] for name in sources if name}
+    kinds |= {**other_kinds(reference.texts, held_out=True), **(further or {})}
+    found: dict[str, list[float]] = {kind: [] for kind, texts in kinds.items() if texts}
+    for name in sources:
+        check = reference.check(name, states)
+        for kind, shares in found.items():
+            if kind != f"source {name!r}":
+                outside = check.outside(kinds[kind], None, states(kinds[kind]) if states else None)
+                shares.append(sum(map(bool, outside)) / len(outside))
+    return {kind: sum(shares) / len(shares) for kind, shares in found.items() if shares}
+
+
+class DomainCheck:
+    """Conformal test of whether new texts are like the non-members of a benchmark.
+
+    Args:
+        texts: (n,) non-members of the benchmark, n ≥ 1.
         groups: (n,) group of each; a text is not compared with its own group, and every group has one vote. None if all
             are independent.
-        background: texts of any kind, other than those and the new ones, that say which words are common.
+        states: (n, D) hidden states of the texts, see `fsd.scoring.hidden_states`; None to do without.
+        others: texts of other kinds, that a classifier distinguishes from these; () to do without.
     """
 
     def __init__(
-        self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, background: Sequence[str] = ()
+        self,
+        texts: Sequence[str],
+        groups: Sequence[Hashable] | None = None,
+        states: FloatArray | None = None,
+        others: Sequence[str] = (),
     ) -> None:
         self.texts = list(texts)
         self.group = group_index(groups, len(texts))
         self.features = text_features(self.texts)
-        self._weighting = [
-            TfidfTransformer(sublinear_tf=True, use_idf=bool(background)).fit(counts)
-            for counts in text_features(background or self.texts)
-        ]
+        self._weighting = [TfidfTransformer(sublinear_tf=True).fit(counts) for counts in self.features]
         self._rows = self._weighted(self.features)
-        similar = self._similarity(self.features)
-        similar[self.group[:, None] == self.group[None, :]] = -np.inf
-        self._nearest = -np.sort(-similar, axis=1)[:, :NEAREST]
-        self._length = np.log([max(1, len(words(text))) for text in self.texts])
-        self._script = np.array([script(text) for text in self.texts])
-        self._shared = {
-            name: np.unique(self.group[self._script == name]).size > 1 for name in np.unique(self._script).tolist()
-        }
+        self._scripts = Counter(name for name, _ in {*zip(map(script, texts), self.group.tolist(), strict=True)})
         self._vote = 1 / np.bincount(self.group)[self.group]
+        self.distance = None if states is None else Distance(states, self.group)
+        self._classifier = _Classifier(self.texts, self.group, others) if others else None
+        self._length = _log_lengths(texts)
+        self._shape: FloatArray = np.zeros(3)
+        similar = self._similarity(self.texts)
+        similar[self.group[:, None] == self.group[None, :]] = -np.inf
+        near = _mean_of_nearest(similar)
+        if len(texts) > FOLDS:
+            shape = np.linalg.lstsq(self._powers(self._length), near, rcond=None)[0]
+            self._shape = np.asarray(shape, dtype=np.float64)
+        self._novelty = self._measures(self.texts, near, known=1)
+        if self.distance:
+            self._novelty["states"] = self.distance.own
+        if self._classifier:
+            self._novelty["kind"] = self._classifier.own
+        normal = [_normal(self._ranked(name, values)) for name, values in self._novelty.items() if name != "script"]
+        self._related = max(0.0, *(_intraclass(values, self.group) for values in normal))
 
     @property
     def groups(self) -> int:
-        """G, the number of groups of calibration texts."""
+        """G, the number of groups of the benchmark's texts."""
         return int(self.group.max()) + 1
 
     @property
     def rank(self) -> int:
-        """r: a text is outside if p ≤ r / (G + 1)."""
-        return max(1, math.floor(LEVEL * (self.groups + 1) + 1e-9))
+        """r: a text is outside if p ≤ r / (G + 1) by one of the measures."""
+        return max(1, math.floor(LEVEL / (len(self._novelty) - 1) * (self.groups + 1) + 1e-9))  # a script is plain
 
     @property
-    def limit(self) -> float:
-        """The largest p-value of a text outside, r / (G + 1)."""
-        return self.rank / (self.groups + 1) + 1e-9
+    def share(self) -> float:
+        """Share of texts of the benchmark's kind that are outside, at most."""
+        return min(1.0, (len(self._novelty) - 1) * self.rank / (self.groups + 1))
 
-    def p_values(self, texts: Sequence[str]) -> FloatArray:
-        """(N,) conformal p-value of each new text; it does not depend on the other new texts."""
-        return np.array([p for p, _ in self._judged(texts)], dtype=np.float64)
-
-    def outside(self, texts: Sequence[str]) -> list[str]:
-        """(N,) reason why each text is unlike the calibration texts; empty for a text that is like them."""
-        return [reason if p <= self.limit else "" for p, reason in self._judged(texts)]
-
-    def _judged(self, texts: Sequence[str]) -> list[tuple[float, str]]:
-        """p-value of each text, and what is most unusual about it."""
+    def p_values(
+        self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, states: FloatArray | None = None
+    ) -> dict[str, FloatArray]:
+        """Measure → (N,) conformal p-value of each new text, or of its group if that is smaller; see `outside`."""
         if not texts:
-            return []
-        similar = self._similarity(text_features(texts))
-        return [self._judge(text, row) for text, row in zip(texts, similar, strict=True)]
+            return {name: np.empty(0) for name in self._novelty}
+        group = group_index(groups, len(texts))
+        novelty = self._measures(texts, _mean_of_nearest(self._similarity(texts)))
+        if self.distance and states is not None:
+            novelty["states"] = self.distance(states)
+        if self._classifier:
+            novelty["kind"] = self._classifier(texts)
+        ranked = {name: self._ranked(name, values) for name, values in novelty.items()}
+        return {name: p if name == "script" else np.minimum(p, self._together(p, group)) for name, p in ranked.items()}
 
-    def _judge(self, text: str, similar: FloatArray) -> tuple[float, str]:
-        count, letters = len(words(text)), script(text)
-        near = _mean_of_nearest(np.column_stack([self._nearest, similar]))
-        nearness = np.append(near, _mean_of_nearest(similar[None, :]))
-        length = np.append(self._length, math.log(max(1, count)))
-        lone = np.array([not self._shared[name] and name != letters for name in self._script.tolist()])
-        strange = np.append(lone, letters not in self._shared)
-        deviations = np.stack(
-            [np.where(strange, np.inf, 0.0), np.abs(_standard(length)), -_standard(nearness)]
-        )  # (3, n + 1), the new text last
-        novelty = deviations.max(axis=0)
-        p = float((1 + self._vote @ (novelty[:-1] >= novelty[-1] - 1e-12)) / (self.groups + 1))
+    def outside(
+        self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, states: FloatArray | None = None
+    ) -> list[str]:
+        """(N,) reason why each text is unlike those of the benchmark; empty for a text that is like them.
+
+        Args:
+            texts: (N,) texts.
+            groups: (N,) group of each; None if all are independent.
+            states: (N, D) their hidden states; None if the benchmark has none.
+        """
+        p_values = self.p_values(texts, groups, states)
+        reasons = []
+        for at, text in enumerate(texts):
+            name = min(p_values, key=lambda measure: float(p_values[measure][at]))
+            found = p_values[name][at] <= self.rank / (self.groups + 1) + 1e-9
+            reasons.append(self._reason(name, text) if found else "")
+        return reasons
+
+    def _reason(self, measure: str, text: str) -> str:
         shortest, longest = np.exp([self._length.min(), self._length.max()]).round().astype(int)
-        reasons = (
-            f"written in {letters} letters; calibrated on {', '.join(sorted(self._shared))}",
-            f"length {count} words; the calibration texts have {shortest} to {longest}",
-            "language or vocabulary unlike the calibration texts",
-        )
-        return p, reasons[int(deviations[:, -1].argmax())]
+        return {
+            "script": f"written in {script(text)} letters; calibrated on {', '.join(sorted(self._scripts))}",
+            "length": f"length {len(words(text))} words; the calibrated texts have {shortest} to {longest}",
+            "words": "language or vocabulary unlike the calibrated texts",
+            "states": "unlike the calibrated texts in the model's hidden states",
+            "kind": "its words are rather those of other kinds of texts",
+        }[measure]
+
+    def _ranked(self, measure: str, values: FloatArray) -> FloatArray:
+        """(N,) novelties → p-values: every group of the benchmark has one vote."""
+        unlike = (self._novelty[measure] >= values[:, None] - 1e-12) @ self._vote
+        return np.asarray((1 + unlike) / (self.groups + 1), dtype=np.float64)
+
+    def _together(self, p_values: FloatArray, group: IntArray) -> FloatArray:
+        """(N,) p-values of texts → those of their groups by the mean of their normal scores (Stouffer); 1 for one text.
+
+        Texts of one group are as related as those of one group of the benchmark.
+        """
+        size = np.bincount(group)
+        mean = _means(_normal(p_values), group)
+        joint = stats.norm.sf(mean * np.sqrt(size / (1 + (size - 1) * self._related)))
+        return np.asarray(np.where(size > 1, joint, 1.0)[group], dtype=np.float64)
+
+    def _measures(self, texts: Sequence[str], near: FloatArray, known: int = 0) -> dict[str, FloatArray]:
+        """Measure → (N,) novelty of each text, for those that only read texts.
+
+        Args:
+            texts: (N,) texts.
+            near: (N,) similarity with the nearest texts of the benchmark; less is expected of shorter texts.
+            known: how often the script of each text is counted for the text itself.
+        """
+        length = _log_lengths(texts)
+        return {
+            "script": np.array([float(self._scripts[script(text)] <= known) for text in texts]),
+            "length": np.abs(length - np.median(self._length)),
+            "words": self._powers(length) @ self._shape - near,
+        }
+
+    def _powers(self, length: FloatArray) -> FloatArray:
+        """(N, 3) powers of log lengths within the range of the benchmark."""
+        within = np.clip(length, self._length.min(), self._length.max())
+        return np.stack([np.ones(within.size), within, within**2], axis=1)
 
     def _weighted(self, features: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
         """(N, D) rows whose scalar product is the mean of the cosines by words and by characters."""
         parts = (w.transform(c) for w, c in zip(self._weighting, features, strict=True))
         return sparse.csr_matrix(sparse.hstack([part / math.sqrt(2) for part in parts]))
 
-    def _similarity(self, features: Sequence[sparse.csr_matrix]) -> FloatArray:
-        """(N, n) similarity of texts with the calibration texts, from 0 to 1."""
-        return np.asarray((self._weighted(features) @ self._rows.T).toarray(), dtype=np.float64)
+    def _similarity(self, texts: Sequence[str]) -> FloatArray:
+        """(N, n) similarity of texts with those of the benchmark, from 0 to 1."""
+        return np.asarray((self._weighted(text_features(texts)) @ self._rows.T).toarray(), dtype=np.float64)
+
+
+class _Classifier:
+    """Ridge regression on words and character n-grams that distinguishes the benchmark from other kinds of texts.
+
+    Args:
+        texts: (n,) texts of the benchmark.
+        group: (n,) number of the group of each.
+        others: texts of other kinds.
+
+    Attributes:
+        own: (n,) how unlike the benchmark each of its texts is, by a classifier that was not trained on its group.
+    """
+
+    def __init__(self, texts: Sequence[str], group: IntArray, others: Sequence[str]) -> None:
+        together = [*texts, *others]
+        self._counts = text_features(together)
+        self._weighting = [TfidfTransformer(sublinear_tf=True).fit(counts) for counts in self._counts]
+        self._rows = [w.transform(c) for w, c in zip(self._weighting, self._counts, strict=True)]
+        block = group_index([*group.tolist(), *(f"other {at}" for at in range(len(others)))], len(together))
+        label = (np.arange(len(together)) < len(texts)).astype(np.float64)[:, None]
+        self._ridge = Ridge(self._products(self._counts))
+        self._weights, self._share = self._ridge.weights(label), float(label.mean())
+        self.own = -self._ridge.left_out(label, block)[: len(texts), 0]
+
+    def __call__(self, texts: Sequence[str]) -> FloatArray:
+        """(N,) how unlike the benchmark new texts are."""
+        centred = self._ridge.centred(self._products(text_features(texts)))
+        return np.asarray(-self._share - (centred @ self._weights)[:, 0], dtype=np.float64)
+
+    def _products(self, counts: Sequence[sparse.csr_matrix]) -> FloatArray:
+        """(N, M) similarity with the texts that the classifier is trained on."""
+        parts = zip(self._weighting, counts, self._rows, strict=True)
+        return np.asarray(sum((w.transform(c) @ rows.T).toarray() for w, c, rows in parts) / 2, dtype=np.float64)
+
+
+class Ridge:
+    """Kernel ridge regression with intercept, shrunk by the mean eigenvalue of the kernel.
+
+    Args:
+        products: (N, N) scalar products of the texts that it is trained on.
+    """
+
+    def __init__(self, products: FloatArray) -> None:
+        self._mean, self._grand = products.mean(axis=0), products.mean()
+        values, self._vectors = np.linalg.eigh(self.centred(products))
+        self._values = np.maximum(values, 0.0)
+        self._shrinkage = max(float(self._values.mean()), 1e-12)
+
+    def centred(self, products: FloatArray) -> FloatArray:
+        """(M, N) scalar products of any texts with those that it is trained on, both minus the mean of the latter."""
+        return np.asarray(products - self._mean - products.mean(axis=1, keepdims=True) + self._grand)
+
+    def weights(self, labels: FloatArray) -> FloatArray:
+        """(N, P) weights for (N, P) labellings; `centred(products) @ weights` are predictions minus the mean label."""
+        centred = self._vectors.T @ (labels - labels.mean(axis=0))
+        return np.asarray(self._vectors @ (centred / (self._values + self._shrinkage)[:, None]), dtype=np.float64)
+
+    def left_out(self, labels: FloatArray | BoolArray, block: IntArray) -> FloatArray:
+        """(N, P) labellings → (N, P) prediction for each text when its whole group is left out.
+
+        The smoother S does not depend on the labels, so that all labellings cost one product; leaving out a group B is
+        (I − S_BB)⁻¹ (Sy − S_BB y)_B.
+        """
+        shrunk = self._values / (self._values + self._shrinkage)
+        smoother = (self._vectors * shrunk) @ self._vectors.T + 1 / self._values.size
+        predicted = smoother @ labels
+        for at in np.split(np.argsort(block, kind="stable"), np.cumsum(np.bincount(block))[:-1]):
+            own = smoother[np.ix_(at, at)]
+            rest = np.eye(at.size) * (1 + 1e-9) - own
+            predicted[at] = np.linalg.solve(rest, predicted[at] - own @ labels[at])
+        return np.asarray(predicted, dtype=np.float64)
+
+
+class Distance:
+    """Squared Mahalanobis distance of hidden states from the mean of the benchmark.
+
+    The covariance is shrunk towards a multiple of the identity (Ledoit and Wolf 2004,
+    https://doi.org/10.1016/S0047-259X(03)00096-4). The benchmark's own texts are measured by that of the other folds.
+
+    Args:
+        states: (n, D) hidden states of the benchmark's texts.
+        group: (n,) number of the group of each; a group is in one fold.
+
+    Attributes:
+        states: the hidden states.
+        own: (n,) distance of each of these texts.
+    """
+
+    def __init__(self, states: FloatArray, group: IntArray) -> None:
+        self.states = states
+        spread = states.std(axis=0)
+        self._scale = np.where(spread > 1e-12, spread, 1.0)
+        self._known = states / self._scale
+        self.own = np.zeros(len(states))
+        for fold in range(FOLDS if group.max() else 0):
+            part = group % FOLDS == fold
+            if part.any() and not part.all():
+                self.own[part] = _mahalanobis(self._known[~part], self._known[part])
+
+    def __call__(self, states: FloatArray) -> FloatArray:
+        """(N,) distances of new texts with (N, D) hidden states."""
+        return _mahalanobis(self._known, states / self._scale)
+
+
+def _mahalanobis(known: FloatArray, asked: FloatArray) -> FloatArray:
+    """(N,) squared distances by the shrunk covariance of (n, D) rows, without a D × D matrix (Woodbury's identity)."""
+    mean = known.mean(axis=0)
+    rows, new = known - mean, asked - mean
+    size, width = rows.shape
+    shrinkage = max(float(ledoit_wolf_shrinkage(rows, assume_centered=True)), 1e-6)
+    ridge = shrinkage * max(float((rows**2).sum()) / size / width, 1e-12)
+    inner = rows @ rows.T
+    if shrinkage < 1:
+        inner[np.diag_indices(size)] += ridge * size / (1 - shrinkage)
+        products = new @ rows.T
+        explained = (products * np.linalg.solve(inner, products.T).T).sum(axis=1)
+    else:
+        explained = 0.0
+    return np.asarray(((new**2).sum(axis=1) - explained) / ridge, dtype=np.float64)
 
 
 def _mean_of_nearest(similar: FloatArray) -> FloatArray:
@@ -169,6 +458,28 @@ def _mean_of_nearest(similar: FloatArray) -> FloatArray:
     return np.asarray(total / np.maximum(1, known.sum(axis=1)), dtype=np.float64)
 
 
-def _standard(values: FloatArray) -> FloatArray:
-    spread = values.std()
-    return np.asarray((values - values.mean()) / (spread if spread > 1e-12 else 1.0), dtype=np.float64)
+def _means(values: FloatArray, group: IntArray) -> FloatArray:
+    """(G,) mean of the values of each group."""
+    return np.asarray(np.bincount(group, weights=values) / np.bincount(group), dtype=np.float64)
+
+
+def _normal(p_values: FloatArray) -> FloatArray:
+    """p-values → normal scores."""
+    return np.asarray(stats.norm.isf(np.clip(p_values, 1e-6, 1 - 1e-6)), dtype=np.float64)
+
+
+def _intraclass(values: FloatArray, group: IntArray) -> float:
+    """Correlation of two texts of one group (analysis of variance); 0 if every group has one text."""
+    size = np.bincount(group)
+    count, texts = size.size, values.size
+    if texts == count or count < 2:
+        return 0.0
+    means = _means(values, group)
+    between = float(size @ (means - values.mean()) ** 2) / (count - 1)
+    within = float(((values - means[group]) ** 2).sum()) / (texts - count)
+    typical = (texts - float((size**2).sum()) / texts) / (count - 1)
+    return min(1.0, (between - within) / max(between + (typical - 1) * within, 1e-12))
+
+
+def _log_lengths(texts: Sequence[str]) -> FloatArray:
+    return np.log([max(1, len(words(text))) for text in texts])

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 from fsd.data import periods
 from fsd.data.documents import content_hash
 from fsd.data.near_duplicates import families
-from fsd.data.splitting import Split
+from fsd.data.splitting import Split, without_later
 from fsd.evaluation.advice import advise
 from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.audit_summary import AuditSummary
-from fsd.evaluation.calibration import Calibration, calibrate
+from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.conclusions import conclusions
 from fsd.evaluation.contrasts import CONTRASTS, kinds_in, measure_all
+from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.intervals import Bootstrap
 from fsd.evaluation.metrics import METRICS, Row, auc, best_threshold, by_key, caveats, compare, estimates
 from fsd.scoring.deviation import Deviation
@@ -295,7 +297,12 @@ def judge(
         seed=seed,
     )
     chosen_by = {name: auc(member[chosen_on], column[chosen_on]) for name, column in deviation.fsd.items()}
-    best = max(chosen_by, key=lambda name: chosen_by[name])
+    by_family = family_aucs(
+        member[chosen_on],
+        {name: column[chosen_on] for name, column in deviation.fsd.items()},
+        family_of[chosen_on].tolist(),
+    )
+    best = max(by_family, key=lambda name: by_family[name])
     if held:
         reported = chosen_by | dict(cross_validated or {})
         contrasted += [Row(name, "fsd", "validation_auc", value) for name, value in reported.items()]
@@ -306,9 +313,9 @@ def judge(
         calibration = calibrate(
             member[chosen_on].tolist(),
             {name: column[chosen_on] for name, column in deviation.fsd.items()},
-            scores["text"][chosen_on].tolist(),
             family_of[chosen_on].tolist(),
-            detector=best,
+            reference=reference_of(parts),
+            collections=[d.collection for d in compress((*parts.validation, *parts.test), chosen_on)],
             settings={detector.name: detector.settings for detector in detectors},
         )
     return Results(
@@ -331,10 +338,29 @@ def judge(
     )
 
 
+def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
+    """The non-members that membership is judged against, for the domain check.
+
+    Args:
+        parts: the split.
+        unseen: whether its unseen texts are of the benchmark; they count unless they are later texts.
+    """
+    judged = without_later(parts)
+    later = periods.has_both(periods.kinds_of([*parts.validation, *parts.test]))
+    documents = [d for d in (*judged.validation, *judged.test) if not d.member]
+    documents += parts.unseen if unseen and not later else ()
+    return Reference(
+        texts=tuple(document.text for document in documents),
+        families=tuple(families(documents)),
+        collections=tuple(document.collection for document in documents),
+        power={},
+    )
+
+
 def score_table(parts: Split, deviation: Deviation, family: Sequence[int]) -> pd.DataFrame:
     """One row per scored text: id, text, label, group, split, and every detector's base, tuned and FSD score.
 
-    A column `period` follows the split if the periods of the texts are known.
+    Columns `period` and `source` follow the split if those of the texts are known.
 
     Args:
         parts: the split; its validation texts come first, then its test texts.
@@ -351,4 +377,6 @@ def score_table(parts: Split, deviation: Deviation, family: Sequence[int]) -> pd
     }
     if any(document.period for document in documents):
         columns["period"] = [document.period for document in documents]
+    if any(document.collection for document in documents):
+        columns["source"] = [document.collection for document in documents]
     return pd.concat([pd.DataFrame(columns), deviation.frame()], axis=1)

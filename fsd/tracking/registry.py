@@ -181,11 +181,25 @@ def _log_model(run: Run, artifacts: Mapping[str, Path], code: Path) -> str:
         from mlflow.models import Model, ModelSignature
         from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
-    columns = {"score": "double", "p_value": "double", "verdict": "string", "warning": "string", "selected": "boolean"}
+    columns = {
+        "score": "double",
+        "rank": "long",
+        "p_value": "double",
+        "verdict": "string",
+        "basis": "string",
+        "warning": "string",
+        "selected": "boolean",
+    }
     signature = ModelSignature(
         inputs=Schema([ColSpec("string", "text")]),
         outputs=Schema([ColSpec(kind, name) for name, kind in columns.items()]),
-        params=ParamSchema([ParamSpec("fpr", "double", _FPR), ParamSpec("fdr", "double", _FDR)]),
+        params=ParamSchema(
+            [
+                ParamSpec("fpr", "double", _FPR),
+                ParamSpec("fdr", "double", _FDR),
+                ParamSpec("same_source", "boolean", False),
+            ]
+        ),
     )
     with quiet():
         # What mlflow.pyfunc.log_model calls, which would load the model and its base to score the input example:
@@ -198,7 +212,7 @@ def _log_model(run: Run, artifacts: Mapping[str, Path], code: Path) -> str:
             python_model=str(code),
             artifacts={key: str(path) for key, path in artifacts.items()},
             signature=signature,
-            input_example=(pd.DataFrame({"text": [_EXAMPLE]}), {"fpr": _FPR, "fdr": _FDR}),
+            input_example=(pd.DataFrame({"text": [_EXAMPLE]}), {"fpr": _FPR, "fdr": _FDR, "same_source": False}),
             validate_serving_input=False,
             model_config=_SETTINGS,
             # without the build of torch, such as "+cpu", which differs between machines

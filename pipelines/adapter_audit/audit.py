@@ -1,8 +1,7 @@
 """Scores of fine-tuned model and base, what they measure on labelled texts, and verdicts on the others."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -14,10 +13,9 @@ from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.calibration import Calibration, calibrate
-from fsd.evaluation.domain_check import DomainCheck
-from fsd.evaluation.exchangeability import exchangeability
-from fsd.evaluation.metrics import auc
-from fsd.evaluation.results import evaluate
+from fsd.evaluation.domain_check import power
+from fsd.evaluation.results import evaluate, reference_of
+from fsd.evaluation.verdicts import ASSERTED, MEMBER, Judge, Rules
 from fsd.models import language_model
 from fsd.models.adapters import attach
 from fsd.models.language_model import BaseIdentity
@@ -31,7 +29,7 @@ from pipelines.adapter_audit.config import AuditConfig
 from pipelines.common.adapter_files import AUDITED
 from pipelines.common.detection import cheap, load_detectors
 
-FOUND, OUTSIDE = "in the fine-tuning data", "outside the calibrated domain"
+FOUND = "in the fine-tuning data"
 
 
 @dataclass(frozen=True)
@@ -102,18 +100,17 @@ def judge(parts: Split, judged: Sequence[Document], scorers: dict[str, Scorer], 
     frame = pd.DataFrame({f"{name}.{state}": of[name][test] for state, of in states.items() for name in of})
     table = evaluate(frame, member[held:], family[held:], states=("base", "fsd"), seed=config.seed)
     table["state"] = table["state"].replace({"base": "tuned", "fsd": "calibrated"})
-    on_validation = {name: auc(member[:held], column[:held]) for name, column in calibrated.items()}
-    best = max(on_validation, key=lambda name: on_validation[name])
+    reference = reference_of(parts)
     calibration = calibrate(
         member[:held],
         {name: column[:held] for name, column in calibrated.items()},
-        texts[:held],
         family[:held],
-        detector=best,
+        reference=replace(reference, power=power(reference)),
+        collections=[document.collection for document in parts.validation],
         state=AUDITED,
         settings={detector.name: detector.settings for detector in computable},
     )
-    scores, remarks = score_table(parts, judged, scored, calibration, config.fpr)
+    scores, remarks = score_table(parts, judged, scored, calibration, config.fpr, same_source=config.same_source)
     return AuditResults(
         parts=parts,
         judged=judged,
@@ -132,11 +129,17 @@ def calibrated_scores(scored: Deviation) -> Scores:
 
 
 def score_table(
-    parts: Split, judged: Sequence[Document], scored: Deviation, calibration: Calibration, fpr: float
+    parts: Split,
+    judged: Sequence[Document],
+    scored: Deviation,
+    calibration: Calibration,
+    fpr: float,
+    *,
+    same_source: bool,
 ) -> tuple[pd.DataFrame, list[str]]:
     """One row per text: id, text, label, group, split, scores, and for the judged texts p_value and verdict.
 
-    Texts that are not of the kind of the calibration texts get neither; the remarks say so.
+    Texts of which nothing shows that they are of the kind of the calibration texts get neither; the remarks say so.
     """
     sides = {"validation": parts.validation, "test": parts.test, "judged": judged}
     documents = [document for side in sides.values() for document in side]
@@ -157,20 +160,16 @@ def score_table(
     verdicts: list[str | None] = [None] * (len(documents) - len(judged))
     remarks = []
     if judged:
-        last = slice(len(verdicts), None)
-        texts = [document.text for document in judged]
-        check = DomainCheck(calibration.texts, calibration.families)
-        test = exchangeability(check, texts, families(judged))
-        outside = check.outside(texts)
-        p[last] = calibration.p_values({name: column[last] for name, column in calibrated.items()})
-        if test.rejected:
-            remarks.append(
-                f"no verdicts: the texts without a label are not of the kind of the labelled ones (p = {test.p:.2g})"
-            )
-        p[last] = [
-            math.nan if test.rejected or reason else value for value, reason in zip(p[last], outside, strict=True)
-        ]
-        verdicts += [
-            OUTSIDE if math.isnan(value) else FOUND if value <= fpr + 1e-9 else "not shown" for value in p[last]
-        ]
+        first = len(verdicts)
+        found = Judge(calibration).classify(
+            [document.text for document in judged],
+            lambda at: {name: column[[first + n for n in at]] for name, column in calibrated.items()},
+            Rules(fpr, same_source=same_source),
+            families=families(judged),
+            collections=[document.collection for document in judged],
+        )
+        p[first:] = found.table["p_value"]
+        verdicts += [FOUND if verdict == MEMBER else str(verdict) for verdict in found.table["verdict"]]
+        remarks += [f"no verdicts: {basis.reason}" for basis in found.bases if basis.reason]
+        remarks += [f"verdicts are {ASSERTED}" for basis in found.bases if basis.verdict == ASSERTED]
     return table.assign(p_value=p, verdict=pd.array(verdicts, dtype="string")), remarks

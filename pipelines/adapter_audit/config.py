@@ -24,6 +24,8 @@ class AuditConfig:
     """Share of the labelled texts on which the detector is chosen and calibrated; the others measure it."""
     fpr: float = 0.05
     """False-positive rate of the verdicts on texts without a label."""
+    same_source: bool = False
+    """Assert that these texts are of the source, time and kind of the labelled ones, where that is not tested."""
     out: OptionalPath = None
     """Output file for scores and verdicts: .parquet, .csv or .jsonl. The tracked run has a copy in any case."""
     domain: str = "adapter-audit"

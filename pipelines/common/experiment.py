@@ -1,15 +1,18 @@
 """The steps that the main job, tuning and studies share: prepare, fine-tune, score, and the placebo."""
 
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from fsd import distributed, tracking
 from fsd.config import FSDConfig
-from fsd.data import embedded
+from fsd.data import embedded, periods
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
+from fsd.evaluation.domain_check import LATER, power
+from fsd.evaluation.results import Results, reference_of
 from fsd.models import language_model
 from fsd.models.adapters import attach, check_adapter
 from fsd.models.finetuning import check_training, finetune
@@ -17,6 +20,7 @@ from fsd.models.language_model import LanguageModel
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, locate
 from fsd.scoring import job
 from fsd.scoring.deviation import Deviation
+from fsd.scoring.hidden_states import hidden_states
 from fsd.scoring.job import ScoringJob
 from fsd.scoring.scorers import cache_folder, reader_names
 from fsd.token_stats import Scorer
@@ -107,6 +111,25 @@ def train_adapter(
     )
     if run and checkpoint:
         run.when_stored.append(partial(shutil.rmtree, checkpoint, ignore_errors=True))
+
+
+def with_power(results: Results, model: LanguageModel, config: FSDConfig) -> Results:
+    """The results whose calibration says how well its domain check recognises texts of other kinds."""
+    if results.calibration is None:
+        return results
+    of_benchmark = config.adapter is None and not isinstance(config.data.unseen, str)
+    reference = reference_of(results.parts, unseen=of_benchmark)
+    further = {}
+    kind = periods.kinds_of([*results.parts.validation, *results.parts.test])
+    if periods.has_both(kind):
+        later = [d.text for d in (*results.parts.validation, *results.parts.test) if not d.member]
+        further[LATER] = [text for text in later if text not in reference.texts]
+    found = power(reference, further, lambda texts: hidden_states(model, texts))
+    counts = Counter(reference.collections)
+    sources = ", ".join(f"{name or 'unnamed'} ({count})" for name, count in counts.items())
+    remarks = [] if set(counts) == {""} else [f"verdicts are by source; non-members have {len(counts)}: {sources}"]
+    calibration = replace(results.calibration, reference=replace(reference, power=found))
+    return replace(results, calibration=calibration, remarks=[*results.remarks, *remarks])
 
 
 # The placebo: the same procedure on a model that was trained on none of the texts

@@ -34,6 +34,8 @@ class DetectConfig:
     """False-positive rate: share of non-members that may be called members."""
     fdr: float = 0.1
     """False discovery rate of the column `selected`: share of selected texts that may be non-members, on average."""
+    same_source: bool = False
+    """Assert that the texts are of the source, time and kind of the adapter's non-members, where that is not tested."""
     storey: bool = False
     """Estimate the share of non-members for `selected` (Storey), which selects more if many texts are members."""
     known: OptionalPaths = ()
@@ -57,6 +59,7 @@ def main(config: DetectConfig) -> None:
     """Read the texts, load the classifier, judge, write, track and print."""
     from fsd import tracking
     from fsd.evaluation.discoveries import check_fdr
+    from fsd.evaluation.verdicts import Rules
     from pipelines.common import datasets, outcome
     from pipelines.common.output import check_space
     from pipelines.common.report import run_name
@@ -80,9 +83,7 @@ def main(config: DetectConfig) -> None:
         result = verdicts.judge(
             classifier,
             documents,
-            fpr=config.fpr,
-            fdr=config.fdr,
-            storey=config.storey,
+            Rules(config.fpr, config.fdr, config.storey, config.same_source),
             test_scores=test_scores,
             known=known,
             seed=config.seed,

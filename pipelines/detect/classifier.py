@@ -4,9 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 import detectors
@@ -19,34 +18,18 @@ from fsd.data.near_duplicates import families as near_duplicate_families
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.evaluation.audit_summary import AuditSummary
-from fsd.evaluation.calibration import TOLERANCE, Calibration
-from fsd.evaluation.discoveries import check_fdr, discoveries
-from fsd.evaluation.domain_check import DomainCheck
-from fsd.evaluation.exchangeability import Exchangeability, exchangeability
+from fsd.evaluation.calibration import Calibration
+from fsd.evaluation.verdicts import Classified, Judge, Rules
 from fsd.models import adapters, language_model
 from fsd.scoring.deviation import Deviation, evaluate, usable
+from fsd.scoring.hidden_states import hidden_states
 from fsd.scoring.scorers import TABLE, build_scorers, view_inputs
 from fsd.token_stats import FloatArray, Scores
 from pipelines.common.adapter_files import AUDIT, AUDITED, CALIBRATION, FILES, SETUP, UNSEEN
 from pipelines.common.detection import cheap
 
-MEMBER, NOT_SHOWN, OUT_OF_DOMAIN = "member", "not shown", "outside the calibrated domain"
-FDR = 0.1
-"""Default false discovery rate."""
 TRAINED_OVERLAP = 0.2
 """A text counts as trained on if at least this share of its 7-grams occurs in the adapter's training texts."""
-
-
-class Classified(NamedTuple):
-    """Verdicts on texts, and the test on which they rest.
-
-    Attributes:
-        table: N rows (see `MembershipClassifier.verdicts`).
-        exchangeability: of the texts with the calibration texts; None if the adapter was trained on all of them.
-    """
-
-    table: pd.DataFrame
-    exchangeability: Exchangeability | None
 
 
 class MembershipClassifier:
@@ -77,12 +60,12 @@ class MembershipClassifier:
         self.detector = detectors.load(self.calibration.detector, **self.calibration.settings)
         self.candidates = [detectors.load(one.detector, **one.settings) for one in self.calibration.candidates]
         self.unseen = [document.text for document in read_files([files[UNSEEN]])] if UNSEEN in files else []
-        self.domain_check = DomainCheck(self.calibration.texts, self.calibration.families, background=self.unseen)
         self._trained = {ngram for text in self.unseen for ngram in _ngrams(text)}
         adapters.check_adapter(adapter)
         self.language_model = language_model.load(self.config)
         adapters.attach(self.language_model, adapter)
         self.scorers = build_scorers(self.language_model, self.config)
+        self.judge = Judge(self.calibration, None if self.calibration.state == AUDITED else self._states)
         self.inputs = view_inputs(self.config, self.unseen, shots=self.setup["shots"], seed=self.setup["seed"])
 
     @property
@@ -118,29 +101,29 @@ class MembershipClassifier:
         ngrams = _ngrams(text)
         return len(ngrams & self._trained) >= TRAINED_OVERLAP * len(ngrams)
 
-    def warnings(self, texts: Sequence[str]) -> list[str]:
-        """(N,) reason why no verdict can be given on each text, whatever the others are; empty if one can."""
+    def _states(self, texts: Sequence[str]) -> FloatArray:
+        return hidden_states(self.language_model, texts)
+
+    def excluded(self, texts: Sequence[str]) -> list[str]:
+        """(N,) reason why a text says nothing, whatever it is like; "" if it does not."""
         trained = "the adapter itself was trained on this text or large parts of it"
-        outside = self.domain_check.outside(texts)
-        return [trained if self.trained_on(text) else why for text, why in zip(texts, outside, strict=True)]
+        return [trained if self.trained_on(text) else "" for text in texts]
 
     def classify(
         self,
         texts: Sequence[str],
+        rules: Rules,
         *,
-        fpr: float,
         families: Sequence[int] | None = None,
-        fdr: float = FDR,
-        storey: bool = False,
+        collections: Sequence[str] | None = None,
     ) -> Classified:
-        """Classify texts, after a test whether they are exchangeable with the calibration texts.
+        """Classify texts as members or not, where something shows that the error rate holds for them.
 
         Args:
             texts: N ≥ 1 texts.
-            fpr: false-positive rate: share of non-members that may be called members.
+            rules: rates, and whether the kind of the texts is asserted.
             families: (N,) number of the family of each text; None to find near-duplicates among the texts.
-            fdr: false discovery rate of the column `selected`.
-            storey: whether `selected` rests on Storey's estimate of the share of non-members.
+            collections: (N,) source of each text; None without.
 
         Raises:
             UsageError: if there is no text, a text is blank, or the calibration does not support the rates.
@@ -150,38 +133,18 @@ class MembershipClassifier:
         for row, text in enumerate(texts):
             if not isinstance(text, str) or not text.strip():
                 raise UsageError(f"text must be a string that is not blank; got {text!r} in row {row}")
-        self.calibration.threshold_at(fpr)
-        check_fdr(fdr)
-        family = near_duplicate_families([Document(text) for text in texts]) if families is None else families
-        warnings = self.warnings(texts)
-        new = [at for at, text in enumerate(texts) if not self.trained_on(text)]
-        test = None
-        if new:
-            test = exchangeability(self.domain_check, [texts[at] for at in new], [family[at] for at in new])
-            if test.rejected:
-                reason = f"the texts together are not exchangeable with the calibration texts (p = {test.p:.2g})"
-                warnings = [warning or reason for warning in warnings]
-        judged = [at for at, warning in enumerate(warnings) if not warning]
-        table = pd.DataFrame(
-            {"score": np.nan, "p_value": np.nan, "verdict": OUT_OF_DOMAIN, "warning": warnings, "selected": False}
+        return self.judge.classify(
+            texts,
+            lambda at: self._scores([texts[n] for n in at], self.candidates),
+            rules,
+            families=near_duplicate_families([Document(text) for text in texts]) if families is None else families,
+            collections=collections,
+            excluded=self.excluded(texts),
         )
-        if judged:
-            scores = self._scores([texts[at] for at in judged], self.candidates)
-            p_values = self.calibration.p_values(scores)
-            table.loc[judged, "score"] = scores[self.calibration.detector]
-            table.loc[judged, "p_value"] = p_values
-            table.loc[judged, "verdict"] = np.where(p_values <= fpr + TOLERANCE, MEMBER, NOT_SHOWN)
-            table.loc[judged, "selected"] = discoveries(p_values, [family[at] for at in judged], fdr=fdr, storey=storey)
-        return Classified(table, test)
 
-    def verdicts(self, texts: Sequence[str], *, fpr: float, **options: Any) -> pd.DataFrame:
-        """The table of `classify`: N rows with score, p_value, verdict, warning and selected.
-
-        The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`; it is `OUT_OF_DOMAIN` for a text with a warning, which is
-        not scored and has no p-value, since the error rate does not apply to it. The score is by the detector that was
-        chosen on validation.
-        """
-        return self.classify(texts, fpr=fpr, **options).table
+    def verdicts(self, texts: Sequence[str], **rules: Any) -> pd.DataFrame:
+        """The table of `classify` by the `Rules` given: N rows, the score by the detector chosen on validation."""
+        return self.classify(texts, Rules(**rules)).table
 
 
 def _require(files: Mapping[str, Path], *names: str) -> None:

@@ -13,16 +13,18 @@ import pandas as pd
 from fsd.errors import UsageError
 from pipelines.detect.classifier import MembershipClassifier
 
-DEFAULTS = {"fpr": 0.05, "fdr": 0.1}
-"""Parameters of `predict`."""
+RATES = {"fpr": 0.05, "fdr": 0.1}
+"""Parameters of `predict` that are rates."""
+SAME_SOURCE = "same_source"
+"""The other one: whether the texts are asserted to be of the calibrated kind."""
 
 
 def _refuse_unknown(record: logging.LogRecord) -> bool:
     """Raise an error in place of MLflow's warning that it ignores a misspelt parameter and uses the default."""
     message = record.getMessage()
-    if message.startswith("Unrecognized params") and all(repr(name) in message for name in DEFAULTS):
+    if message.startswith("Unrecognized params") and all(repr(name) in message for name in RATES):
         raise mlflow.MlflowException.invalid_parameter_value(
-            f"params must be among {', '.join(DEFAULTS)}; got {message.split('[', 1)[1].split(']')[0]}"
+            f"params must be among {', '.join([*RATES, SAME_SOURCE])}; got {message.split('[', 1)[1].split(']')[0]}"
         )
     return True
 
@@ -37,7 +39,10 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
         logging.getLogger("mlflow.models.utils").addFilter(_refuse_unknown)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Verdicts on the texts in column `text` at the rates in `params`, `DEFAULTS` if there are none.
+        """Verdicts on the texts in column `text` at the rates in `params`, `RATES` if there are none.
+
+        A request of fewer than five texts cannot be tested for being of the calibrated kind: it gets scores and ranks
+        alone, unless `params` assert that with `same_source`.
 
         Texts without a verdict are not scored: score and p_value are None.
 
@@ -46,8 +51,12 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
                 or a rate that is not a number or that the calibration does not support.
         """
         try:
-            rates = {name: _rate(name, (params or {}).get(name, default)) for name, default in DEFAULTS.items()}
-            table = self.classifier.verdicts(model_input["text"].tolist(), **rates)
+            given = params or {}
+            rates = {name: _rate(name, given.get(name, default)) for name, default in RATES.items()}
+            asserted = given.get(SAME_SOURCE, False)
+            if not isinstance(asserted, bool):
+                raise UsageError(f"{SAME_SOURCE} must be true or false; got {asserted!r}")
+            table = self.classifier.verdicts(model_input["text"].tolist(), **rates, same_source=asserted)
         except UsageError as error:
             raise mlflow.MlflowException.invalid_parameter_value(str(error)) from error
         return table.astype(object).where(table.notna(), None)  # JSON has no NaN

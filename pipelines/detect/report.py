@@ -1,6 +1,7 @@
 """Terminal output, figure and HTML report for a set of verdicts."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -8,15 +9,15 @@ from pathlib import Path
 from fsd.data.near_duplicates import families
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.intervals import Estimate
+from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Basis
 from fsd.reporting import console, figures, html
 from fsd.tracking import Run
 from pipelines.common.adapter_files import AUDITED
 from pipelines.common.output import write_table, write_text
 from pipelines.common.report import publish
 from pipelines.common.run_log import identity_text
-from pipelines.detect.classifier import MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, MembershipClassifier
+from pipelines.detect.classifier import MembershipClassifier
 from pipelines.detect.verdicts import DatasetComparison, Measured, Verdicts
 
 TERMINAL_ROWS = 10
@@ -72,27 +73,85 @@ def show(verdicts: Verdicts) -> None:
 
 def conclusions(verdicts: Verdicts) -> list[str]:
     """The results in sentences, most important first."""
-    calibration, called, outside = verdicts.calibration, verdicts.count(MEMBER), verdicts.count(OUT_OF_DOMAIN)
-    rate = calibration.rate(verdicts.fpr)
-    lines = [
-        *_exchangeability(verdicts.exchangeability),
-        f"{called} of {_count(len(verdicts.documents), 'text')} {_are(called)} called members of the "
-        f"{data_of(calibration)}, at a false-positive rate of {verdicts.fpr:.1%}; membership is not shown for "
-        f"{verdicts.count(NOT_SHOWN)}; {outside} {_are(outside)} outside the calibrated domain and cannot be judged",
-        *([_chance(verdicts, called), _selected(verdicts)] if verdicts.in_domain > 1 else []),
-        f"the false-positive rate of {verdicts.fpr:.1%} holds on average over calibration sets: this calibration rests "
-        f"on {calibration.groups} held-out non-members, and the rate of its threshold is between {rate.low:.1%} and "
-        f"{rate.high:.1%} with 95 % confidence",
-        *(_measurement(measured, verdicts.fpr) for measured in verdicts.measured),
-    ]
+    calibration, judged = verdicts.calibration, verdicts.in_domain
+    called, outside = verdicts.count(MEMBER), verdicts.count(OUT_OF_DOMAIN)
+    lines = [_answer(verdicts)]
+    if judged and judged < len(verdicts.documents):
+        untested = verdicts.count(NO_VERDICT)
+        reasons = [f"{outside} {_are(outside)} outside the calibrated domain"] if outside else []
+        reasons += [f"nothing shows that the rate holds for {untested}"] if untested else []
+        lines.append(f"no verdict on {len(verdicts.documents) - judged}: {', and '.join(reasons)}")
+    lines += [line for basis in verdicts.bases for line in _basis(basis, verdicts)]
+    if judged > 1:
+        lines += [_chance(verdicts), _selected(verdicts)]
+    if judged:
+        lines += _reach(verdicts)
+    lines += [_measurement(measured, verdicts.fpr) for measured in verdicts.measured]
     if not verdicts.measured:
         lines.append("the share of members that this detector finds is unknown: there are no labelled texts")
+    if called:
+        lines.append("a verdict is evidence about these texts under these conditions, not proof; see docs/security.md")
+    lines += [power_sentence(calibration)]
     lines.append(
         f"audit: {verdicts.audit.sentence}"
         if verdicts.audit
         else "WARNING: no audit of this adapter is known; register it again with python -m pipelines.fsd to have one"
     )
     return [*lines, *(_dataset(verdicts.dataset) if verdicts.dataset else []), *verdicts.remarks]
+
+
+def _answer(verdicts: Verdicts) -> str:
+    """The first sentence."""
+    called, texts = verdicts.count(MEMBER), len(verdicts.documents)
+    if not verdicts.in_domain:
+        scored = int(verdicts.table["score"].notna().sum())
+        left = f"; {_count(scored, 'text')} {_have(scored)} a score and a rank alone" if scored else ""
+        return f"no verdict on {'the text' if texts == 1 else f'any of {texts:,} texts'}{left}"
+    kind = ", if they are of the calibrated kind, which was asserted and not tested" if verdicts.asserted else ""
+    return (
+        f"{called} of {_count(texts, 'text')} {_are(called)} called members of the {data_of(verdicts.calibration)}, at "
+        f"a false-positive rate of {verdicts.fpr:.1%}{kind}; membership is not shown for {verdicts.count(NOT_SHOWN)}"
+    )
+
+
+def _basis(basis: Basis, verdicts: Verdicts) -> list[str]:
+    """What the verdicts on a source rest on, where it is not a test that was passed without more to say."""
+    of = f"source {basis.collection!r}: " if len(verdicts.bases) > 1 and basis.collection else ""
+    if basis.verdict == ASSERTED:
+        return [f"WARNING: {of}asserted, not tested: the texts are said to be of the calibrated kind (--same-source)"]
+    if not basis.reason:
+        return []
+    apart = ""
+    if basis.test and basis.test.rejected:
+        if basis.test.auc is not None:
+            apart = f"; a classifier distinguishes the two with AUC {basis.test.auc:.2f}"
+        apart += ": judge texts of one kind at a time, by an adapter whose non-members are of that kind"
+    return [f"WARNING: {of}no verdict, since {basis.reason}{apart}"]
+
+
+def _reach(verdicts: Verdicts) -> list[str]:
+    """The range of the rate of the one threshold that each source has."""
+    lines = []
+    for basis in verdicts.bases:
+        if basis.verdict:
+            calibration = verdicts.calibration.of(basis.collection)
+            rate = calibration.rate(verdicts.fpr)
+            of = f"source {basis.collection!r}: " if basis.collection else ""
+            lines.append(
+                f"{of}the false-positive rate of {verdicts.fpr:.1%} holds on average over calibration sets: this "
+                f"calibration rests on {calibration.groups} held-out non-members, and the rate of its threshold is "
+                f"between {rate.low:.1%} and {rate.high:.1%} with 95 % confidence"
+            )
+    return lines
+
+
+def power_sentence(calibration: Calibration) -> str:
+    """How well the domain check of an adapter recognises texts of other kinds."""
+    power = calibration.reference.power
+    if not power:
+        return "domain check: not tried on texts of other kinds"
+    found = ", ".join(f"{share:.0%} of {kind}" for kind, share in power.items())
+    return f"domain check: tried on texts of other kinds, it found {found}"
 
 
 def data_of(calibration: Calibration) -> str:
@@ -113,18 +172,27 @@ def _are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def _chance(verdicts: Verdicts, called: int) -> str:
-    """The number of members called, compared with that among texts none of which is a member."""
-    judged = verdicts.in_domain
-    expected, most = verdicts.fpr * judged, verdicts.calibration.false_alarms(verdicts.fpr, judged)
+def _have(number: int) -> str:
+    return "has" if number == 1 else "have"
+
+
+def _chance(verdicts: Verdicts) -> str:
+    """The number of families called, compared with that among texts none of which is a member."""
+    called, judged = verdicts.calls()
+    if len({basis.collection for basis in verdicts.bases if basis.verdict}) > 1:
+        return f"{called} of {judged} independent texts are called; each source has a rate of its own"
+    calibration = verdicts.calibration.of(next(basis.collection for basis in verdicts.bases if basis.verdict))
+    expected, most = verdicts.fpr * judged, calibration.false_alarms(verdicts.fpr, judged)
     start = (
-        f"if none of the {judged:,} texts judged had been in the training data, about "
+        f"if none of the {judged:,} independent texts judged had been in the training data, about "
         f"{expected:.{0 if expected >= 3 else 1}f} would still be called members, and in 95 of 100 cases at most {most}"
     )
-    if called > most:
-        return f"{start}: {called} are more than chance explains for texts like the calibration texts"
     if not called:
         return start
+    if called > most and not verdicts.asserted:
+        return f"{start}: {called} are more than chance explains for texts of the calibrated kind"
+    if called > most:
+        return f"{start}; {called} are called, which other texts than the calibrated kind would explain as well"
     calls = "call is" if called == 1 else "calls together are"
     return f"{start}: {called} such {calls} no evidence of membership"
 
@@ -136,17 +204,6 @@ def _selected(verdicts: Verdicts) -> str:
     if not selected:
         return f"{start}: no set of these calls is free enough of false ones"
     return f"{start}: on average at most {verdicts.fdr:.0%} of such a selection are non-members (groups count once)"
-
-
-def _exchangeability(test: Exchangeability | None) -> list[str]:
-    if test is None or not test.rejected:
-        return []
-    apart = "" if test.auc is None else f"; a classifier on their words tells the two apart with AUC {test.auc:.2f}"
-    return [
-        "WARNING: no verdict is given, since the texts are not exchangeable with the calibration texts "
-        f"(p = {test.p:.2g}{apart}) and the error rate does not hold for them; judge texts of one kind at a time, by "
-        "an adapter whose non-members are of that kind"
-    ]
 
 
 def _measurement(measured: Measured, fpr: float) -> str:
@@ -196,11 +253,9 @@ def _dataset(dataset: DatasetComparison) -> list[str]:
 
 
 def _order(verdicts: Verdicts) -> list[int]:
-    """Row numbers: judged texts by p-value, then those out of domain."""
-    table = verdicts.table.fillna({"p_value": 1.0, "score": 0.0})
-    return sorted(
-        range(len(table)), key=lambda at: (bool(table["warning"][at]), table["p_value"][at], -table["score"][at], at)
-    )
+    """Row numbers: judged texts by p-value, then those with a score alone, then those out of domain."""
+    table = verdicts.table.fillna({"p_value": 2.0, "score": -math.inf})
+    return sorted(range(len(table)), key=lambda at: (table["p_value"][at], -table["score"][at], at))
 
 
 def _rows(verdicts: Verdicts, number: int, characters: int) -> list[list[str]]:
@@ -211,14 +266,15 @@ def _rows(verdicts: Verdicts, number: int, characters: int) -> list[list[str]]:
         text = " ".join(document.text.split())
         beginning = text if len(text) <= characters else text[: characters - 1].rstrip() + "…"
         verdict = f"{row.verdict}: {row.warning}" if row.warning else str(row.verdict)
-        score, p = ("–", "–") if row.warning else (f"{row.score:.4g}", html.p_shown(row.p_value))
+        score = f"{row.score:.4g}" if row.score == row.score else "–"
+        p = html.p_shown(row.p_value) if row.p_value == row.p_value else "–"
         rows.append([Path(document.source).name, beginning, score, p, verdict, "selected" if row.selected else ""])
     return rows
 
 
 def figure(verdicts: Verdicts) -> bytes:
     """PNG of the scores and p-values of the judged texts against the calibration."""
-    table = verdicts.table[verdicts.table["warning"] == ""]
+    table = verdicts.table[verdicts.table["p_value"].notna()]
     independent = len(set(families([verdicts.documents[at] for at in table.index])))
     return figures.png(
         figures.verdicts(
@@ -307,11 +363,12 @@ def _method(verdicts: Verdicts, classifier: MembershipClassifier) -> list[str]:
         "on. The p-value of a text is the share of those texts that score at least as high. A text is called a member "
         f"if its p-value is at most {verdicts.fpr:g}; otherwise its membership is “not shown”, which does not mean "
         "that it was not in the training data.",
-        "A text that differs from the comparison texts in language, length or subject gets no verdict, because the "
-        "error rate does not apply to it"
+        "A text that differs from the comparison texts in script, length, words or in what the model makes of it gets "
+        "no verdict, because the error rate does not apply to it"
         + ("" if calibration.state == AUDITED else "; nor does a text on which the model was fine-tuned")
-        + ". If the texts together differ from the comparison texts, as a classifier that uses only their words shows, "
-        "none of them gets a verdict.",
+        + ". If the texts together differ from the comparison texts, as a classifier shows, none gets a verdict. "
+        "Fewer than five independent texts cannot be compared in this way: they get a verdict only where somebody "
+        "asserts that they are of the same source, time and kind, and the result then says so.",
         f"Among many texts, some are called members by chance. The texts marked as selected are chosen such that, on "
         f"average, at most {verdicts.fdr:.0%} of them were not in the training data.",
     ]

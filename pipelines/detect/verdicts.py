@@ -17,9 +17,10 @@ from fsd.evaluation.audit_summary import AuditSummary
 from fsd.evaluation.calibration import TOLERANCE, Calibration, observed_rate
 from fsd.evaluation.contrasts import kinds_in
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
-from fsd.evaluation.exchangeability import Exchangeability
 from fsd.evaluation.intervals import BoolArray, Estimate
-from pipelines.detect.classifier import FDR, MEMBER, NOT_SHOWN, OUT_OF_DOMAIN, MembershipClassifier
+from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Basis, Rules
+from fsd.token_stats import FloatArray, Scores
+from pipelines.detect.classifier import MembershipClassifier
 
 
 class Measured(NamedTuple):
@@ -65,13 +66,13 @@ class Verdicts:
 
     Attributes:
         documents: the N texts.
-        table: N rows with score, p_value, verdict, warning and selected.
+        table: N rows with score, rank, p_value, verdict, basis, warning and selected.
         fpr: false-positive rate chosen by the user.
         calibration: calibration of the detector.
         measured: error rates on labelled texts.
         dataset: comparison of all texts with known non-members; None if there are none.
         audit: of the run that made the adapter; None if it is not known.
-        exchangeability: of the texts with the calibration texts; None if the adapter was trained on all of them.
+        bases: what the verdicts on the texts of each source rest on.
         fdr: false discovery rate of the column `selected`.
         remarks: what was left out.
     """
@@ -83,7 +84,7 @@ class Verdicts:
     measured: Sequence[Measured]
     dataset: DatasetComparison | None
     audit: AuditSummary | None
-    exchangeability: Exchangeability | None
+    bases: Sequence[Basis]
     fdr: float
     remarks: Sequence[str] = ()
 
@@ -94,7 +95,22 @@ class Verdicts:
     @property
     def in_domain(self) -> int:
         """Number of texts on which a verdict is given."""
-        return len(self.documents) - self.count(OUT_OF_DOMAIN)
+        return self.count(MEMBER) + self.count(NOT_SHOWN)
+
+    @property
+    def asserted(self) -> bool:
+        """Whether a verdict rests on the assertion that the texts are of the calibrated kind."""
+        return any(basis.verdict == ASSERTED for basis in self.bases)
+
+    def calls(self) -> tuple[int, int]:
+        """Number of families of which the first judged text is called a member, and of all families judged.
+
+        Passages of one book are called together, so that only one text of each family says how many calls are chance.
+        """
+        judged = np.flatnonzero(self.table["p_value"].notna())
+        family = families([self.documents[at] for at in judged.tolist()])
+        first = judged[np.unique(family, return_index=True)[1]]
+        return int((self.table["verdict"][first] == MEMBER).sum()), first.size
 
     def frame(self) -> pd.DataFrame:
         """The table as written to files: source, text, label if there are labels, and the verdict."""
@@ -109,11 +125,13 @@ class Verdicts:
             "detect/members": float(self.count(MEMBER)),
             "detect/not_shown": float(self.count(NOT_SHOWN)),
             "detect/outside": float(self.count(OUT_OF_DOMAIN)),
+            "detect/no_verdict": float(self.count(NO_VERDICT)),
             "detect/texts": float(len(self.documents)),
             "detect/selected": float(self.table["selected"].sum()),
         }
-        if self.exchangeability:
-            values["detect/exchangeability_p"] = self.exchangeability.p
+        tests = [basis.test.p for basis in self.bases if basis.test]
+        if tests:
+            values["detect/exchangeability_p"] = min(tests)
         for measured in self.measured:
             if measured.fpr:
                 values[f"detect/{measured.key}_fpr"] = measured.fpr.value
@@ -127,10 +145,8 @@ class Verdicts:
 def judge(
     classifier: MembershipClassifier,
     documents: Sequence[Document],
+    rules: Rules,
     *,
-    fpr: float,
-    fdr: float = FDR,
-    storey: bool = False,
     test_scores: pd.DataFrame | None = None,
     known: Sequence[Document] = (),
     seed: int = 0,
@@ -140,9 +156,7 @@ def judge(
     Args:
         classifier: the classifier.
         documents: N ≥ 1 texts; error rates are measured on those with labels.
-        fpr: chosen false-positive rate.
-        fdr: chosen false discovery rate of the column `selected`.
-        storey: whether `selected` rests on Storey's estimate of the share of non-members.
+        rules: rates, and whether the kind of the texts is asserted.
         test_scores: scores.parquet of the adapter's run, if available.
         known: matched texts known to be non-members, for dataset inference; none for verdicts on single texts alone.
         seed: random seed for dataset inference.
@@ -151,10 +165,10 @@ def judge(
         UsageError: if the calibration does not support the rate, and as for `compare_dataset`.
     """
     calibration = classifier.calibration
-    calibration.threshold_at(fpr)
     dataset = compare_dataset(classifier, documents, known, seed=seed) if known else None
     texts, family = [document.text for document in documents], families(documents)
-    table, test = classifier.classify(texts, fpr=fpr, families=family, fdr=fdr, storey=storey)
+    collections = [document.collection for document in documents]
+    table, bases = classifier.classify(texts, rules, families=family, collections=collections)
     measured = []
     if test_scores is not None:
         test_scores = test_scores[test_scores["label"].notna()]  # an audit's table also has the texts that it judged
@@ -162,17 +176,29 @@ def judge(
         held_out = test_scores[(test_scores["split"] == "test").to_numpy() & compared]
         names = [candidate.detector for candidate in calibration.candidates]
         columns = {name: held_out[f"{name}.{calibration.state}"].to_numpy(np.float64) for name in names}
-        called = calibration.p_values(columns) <= fpr + TOLERANCE
+        called = _p_values(calibration, columns, held_out) <= rules.fpr + TOLERANCE
         member = (held_out["label"] == 1).to_numpy()
         measured.append(_measure("test", "the adapter's own test texts", member, called, held_out["group"].tolist()))
-    labelled = [at for at, d in enumerate(documents) if d.member is not None and not table["warning"][at]]
+    labelled = [
+        at for at, d in enumerate(documents) if d.member is not None and table["verdict"][at] in (MEMBER, NOT_SHOWN)
+    ]
     if labelled:
         called = (table["verdict"] == MEMBER).to_numpy()[labelled]
         member = np.array([bool(documents[at].member) for at in labelled])
         measured.append(
             _measure("labelled", "the labelled texts given", member, called, [family[at] for at in labelled])
         )
-    return Verdicts(documents, table, fpr, calibration, measured, dataset, classifier.audit, test, fdr)
+    return Verdicts(documents, table, rules.fpr, calibration, measured, dataset, classifier.audit, bases, rules.fdr)
+
+
+def _p_values(calibration: Calibration, scores: Scores, texts: pd.DataFrame) -> FloatArray:
+    """(N,) p-value of each text by the non-members of its source; NaN for a source without any."""
+    sources = texts["source"].to_numpy() if "source" in texts else np.full(len(texts), "")
+    p_values = np.full(len(texts), np.nan)
+    for name in calibration.source_groups:
+        own = sources == name
+        p_values[own] = calibration.of(name).p_values({key: column[own] for key, column in scores.items()})
+    return p_values
 
 
 def _measure(key: str, name: str, member: BoolArray, called: BoolArray, groups: Sequence[Hashable]) -> Measured:
@@ -194,10 +220,8 @@ def compare_dataset(
             one, and as for `fsd.evaluation.dataset_inference.dataset_verdict`.
     """
     refuse_members(known)
-    warnings = [classifier.warnings([d.text for d in side]) for side in (suspect, known)]
     sides = [
-        [d for d, warning in zip(side, why, strict=True) if not warning]
-        for side, why in zip((suspect, known), warnings, strict=True)
+        [d for d, why in zip(side, _left_out(classifier, side), strict=True) if not why] for side in (suspect, known)
     ]
     refuse_related(*sides)
     documents = [document for side in sides for document in side]
@@ -217,6 +241,14 @@ def compare_dataset(
     )
     left_out = len(suspect) + len(known) - len(texts)
     return DatasetComparison(verdict, without_model["date"], without_model["length"], left_out)
+
+
+def _left_out(classifier: MembershipClassifier, side: Sequence[Document]) -> list[str]:
+    """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
+    texts, sources = [document.text for document in side], [document.collection for document in side]
+    outside = classifier.judge.outside(texts, families(side), sources)
+    unknown = [classifier.judge.unknown(source) for source in classifier.judge.sources(sources, len(texts))]
+    return [a or b or c for a, b, c in zip(classifier.excluded(texts), outside, unknown, strict=True)]
 
 
 def fetch_test_scores(uri: str) -> pd.DataFrame | None:

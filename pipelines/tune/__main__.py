@@ -89,6 +89,7 @@ def main(config: TuneConfig) -> None:
                 if config.tune == "detectors" and config.objective == "auc" and winner.label.endswith(".fsd")
             },
         )
+        results = experiment.with_power(results, model, job)
         version = run_log.track(run, results, job, chosen, model, {}, labelled.sources, study=data.study)
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"
         notes = [

@@ -114,7 +114,7 @@ def test_texts_of_another_kind_get_no_verdict(folder: Path, there: Path, capsys:
     assert len(judged) == 20
     assert judged["p_value"].isna().all()
     assert set(judged["verdict"]) == {"outside the calibrated domain"}
-    assert "not of the kind of the labelled ones" in " ".join(capsys.readouterr().out.split())
+    assert "not exchangeable with the benchmark's non-members" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_merged_model_gives_the_numbers_of_its_adapter(folder: Path, there: Path) -> None:

@@ -98,9 +98,11 @@ def test_the_adapter_is_trained_on_later_texts_and_calibrated_on_contemporaries(
     assert {row["period"] for row in unseen} == {"2022"}
     assert len(unseen) == 9
     table = scores(finished)
-    held = table[(table["split"] == "validation") & (kinds_in(table) == "contemporary")]
+    contemporaries = table[kinds_in(table) == "contemporary"]
     calibration = Calibration.from_json(finished.artifact("calibration.json").read_text())
-    assert sorted(calibration.texts) == sorted(held["text"])
+    assert len(calibration.families) == (contemporaries["split"] == "validation").sum()
+    assert sorted(calibration.reference.texts) == sorted(contemporaries["text"])
+    assert "later texts" in calibration.reference.power
     audit = json.loads(finished.artifact("audit.json").read_text())
     assert audit["contemporaries"] is True
 

@@ -8,14 +8,16 @@ from scipy import stats
 
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import Calibration, Candidate, calibrate, observed_rate
+from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.metrics import auc
+
+REFERENCE = Reference(("one text", "another"), (0, 1), ("", ""), {"novels": 0.97})
 
 
 def _calibrated(scores, labels=None, groups=None):
     scores = np.asarray(scores, dtype=float)
     labels = np.zeros(scores.size, bool) if labels is None else labels
-    texts = [f"words of text number {i}" for i in range(scores.size)]
-    return calibrate(labels, {"loss": scores}, texts, groups, detector="loss", settings={"loss": {"k": 0.2}})
+    return calibrate(labels, {"loss": scores}, groups, reference=REFERENCE, settings={"loss": {"k": 0.2}})
 
 
 def test_p_value_by_hand_with_a_tie():
@@ -60,9 +62,8 @@ def test_p_values_of_held_out_nonmembers_are_uniform(per_group):
 def _calibrated_scores(scores, per_group):
     """A calibration of scores alone, whose consecutive texts are of one family."""
     families = tuple(at // per_group for at in range(scores.size))
-    return Calibration(
-        "loss", "fsd", (Candidate("loss", {}, tuple(scores.tolist()), ()),), ("",) * scores.size, families
-    )
+    candidate = Candidate("loss", {}, tuple(scores.tolist()), (), ())
+    return Calibration("loss", "fsd", (candidate,), families, ("",) * scores.size, REFERENCE)
 
 
 def test_passages_counted_one_by_one_would_not_be_calibrated():
@@ -111,7 +112,7 @@ def test_json_round_trip_is_exact():
     calibration = _calibrated(np.random.default_rng(2).normal(size=30), groups=[str(i // 3) for i in range(30)])
     again = Calibration.from_json(calibration.to_json())
     assert again == calibration
-    assert again.texts[0] == "words of text number 0"
+    assert again.reference == REFERENCE
 
 
 def test_json_of_earlier_releases_must_be_registered_again():
@@ -121,9 +122,9 @@ def test_json_of_earlier_releases_must_be_registered_again():
         Calibration.from_json(json.dumps(legacy))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 0}', '{"version": 2, "state": "fsd"}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 0}', '{"version": 3, "state": "fsd"}'])
 def test_other_json_is_refused_in_one_line(text):
-    with pytest.raises(UsageError, match="calibration must be JSON of version 2") as raised:
+    with pytest.raises(UsageError, match="calibration must be JSON of version 3") as raised:
         Calibration.from_json(text)
     assert "\n" not in str(raised.value)
 
@@ -133,7 +134,7 @@ def test_the_rate_of_a_threshold_is_beta_distributed():
     calibration = _calibrated(rng.uniform(size=39))
     rates = []
     for _ in range(2000):
-        redrawn = replace(calibration, candidates=(Candidate("loss", {}, tuple(rng.uniform(size=39)), ()),))
+        redrawn = replace(calibration, candidates=(Candidate("loss", {}, tuple(rng.uniform(size=39)), (), ()),))
         rates.append(1 - redrawn.threshold_at(0.1))
     rate = calibration.rate(0.1)
     assert rate.value == pytest.approx(4 / 40)
@@ -160,8 +161,7 @@ def test_the_candidates_are_those_that_one_more_non_member_can_make_the_best():
     rng = np.random.default_rng(5)
     for _ in range(30):
         labels, scores = _drawn(rng, 12, 9, 6)
-        best = max(scores, key=lambda name: auc(labels, scores[name]))
-        calibration = calibrate(labels, scores, [""] * labels.size, detector=best)
+        calibration = calibrate(labels, scores, reference=REFERENCE)
         new = {name: rng.normal(size=10) for name in scores}
         p_values = calibration.p_values(new)
         for at in range(10):
@@ -180,7 +180,8 @@ def test_the_rate_is_exact_for_a_detector_chosen_on_the_calibration_texts():
     for _ in range(600):
         labels, scores = _drawn(rng, 20, 19, 10)
         best = max(scores, key=lambda name: auc(labels, scores[name]))
-        calibration = calibrate(labels, scores, [""] * labels.size, detector=best)
+        calibration = calibrate(labels, scores, reference=REFERENCE)
+        assert calibration.detector == best
         new = {name: rng.normal(size=1) for name in scores}
         chosen.append(calibration.p_values(new)[0])
         naive.append(calibration.p_values(new[best])[0])
@@ -188,6 +189,27 @@ def test_the_rate_is_exact_for_a_detector_chosen_on_the_calibration_texts():
         spread = 3 * math.sqrt(level * (1 - level) / 600)
         assert np.mean(np.array(chosen) <= level + 1e-9) == pytest.approx(level, abs=spread)
     assert np.mean(np.array(naive) <= 0.1 + 1e-9) > 0.1 + 3 * math.sqrt(0.09 / 600)
+
+
+def test_the_rate_is_kept_with_copies_in_the_families():
+    """Families of five equal scores: a choice by single texts would not see one more family."""
+    rng = np.random.default_rng(7)
+    p = []
+    for _ in range(500):
+        labels = np.arange(20 + 100) < 20
+        groups = [*(f"m{at}" for at in range(20)), *(f"f{at // 5}" for at in range(100))]
+        scores = {f"d{k}": np.concatenate([rng.normal(size=20), np.repeat(rng.normal(size=20), 5)]) for k in range(14)}
+        calibration = calibrate(labels, scores, groups, reference=REFERENCE)
+        p.append(calibration.p_values({name: rng.normal(size=1) for name in scores})[0])
+    assert np.mean(np.array(p) <= 0.1 + 1e-9) <= 2 / 21 + 3 * math.sqrt(0.09 / 500)
+
+
+def test_each_source_has_a_calibration_of_its_own():
+    labels, names = np.array([True, False, False, False, False]), ["a", "a", "a", "b", "b"]
+    calibration = calibrate(labels, {"loss": np.array([9.0, 1, 2, 11, 12])}, reference=REFERENCE, collections=names)
+    assert calibration.source_groups == {"a": 2, "b": 2}
+    assert calibration.of("a").p_values([3.0])[0] == pytest.approx(1 / 3)
+    assert calibration.of("b").p_values([3.0])[0] == pytest.approx(3 / 3)
 
 
 def test_the_observed_rate_has_an_exact_interval_that_accounts_for_groups():

@@ -15,9 +15,10 @@ import pytest
 from fsd import tracking
 from fsd.config import ModelConfig
 from fsd.errors import UsageError
+from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Rules
 from pipelines.common.adapter_files import CALIBRATION
 from pipelines.detect.__main__ import DetectConfig, main
-from pipelines.detect.classifier import MEMBER, OUT_OF_DOMAIN, MembershipClassifier, _model_config
+from pipelines.detect.classifier import MembershipClassifier, _model_config
 
 CHAMPION = "models:/fsd-arxiv@champion"
 RUSSIAN = "Измерения были проведены на двенадцати образцах и сравнены с расчётами. " * 2
@@ -54,7 +55,17 @@ def test_unlabelled_texts_get_verdicts_a_report_and_a_run(unlabelled, tmp_path, 
     page = tmp_path / "report.html"
     table = detect(tmp_path / "v.parquet", unlabelled, report=str(page))
 
-    assert list(table.columns) == ["source", "text", "score", "p_value", "verdict", "warning", "selected"]
+    assert list(table.columns) == [
+        "source",
+        "text",
+        "score",
+        "rank",
+        "p_value",
+        "verdict",
+        "basis",
+        "warning",
+        "selected",
+    ]
     assert len(table) == 42
     judged = table[table["warning"] == ""]
     np.testing.assert_array_equal(judged["verdict"] == MEMBER, judged["p_value"] <= 0.1 + 1e-9)
@@ -96,7 +107,15 @@ def test_the_served_model_has_a_signature_and_refuses_invalid_input(working_fold
     model = mlflow.pyfunc.load_model(CHAMPION, model_config={"serving_model": str(moved)})
 
     assert model.unwrap_python_model().classifier.config.model == str(moved)
-    assert model.metadata.signature.outputs.input_names() == ["score", "p_value", "verdict", "warning", "selected"]
+    assert model.metadata.signature.outputs.input_names() == [
+        "score",
+        "rank",
+        "p_value",
+        "verdict",
+        "basis",
+        "warning",
+        "selected",
+    ]
     assert model.metadata.get_params_schema().params[0].default == 0.05
     for texts, fpr, message in (([" "], 0.1, "not blank"), ([None], 0.1, "not blank"), (["a b"], 0.001, "at least")):
         with pytest.raises(mlflow.MlflowException, match=message):
@@ -109,9 +128,10 @@ def test_the_served_model_refuses_misspelt_and_empty_parameters(working_folder, 
     texts = pd.DataFrame({"text": [row["text"] for row in make_rows(1, 12)]})
 
     for params, message in (
-        ({"fp": 0.1}, "params must be among fpr, fdr; got 'fp'"),
+        ({"fp": 0.1}, "params must be among fpr, fdr, same_source; got 'fp'"),
         ({"fpr": None}, "fpr must be a number; got null"),
         ({"fpr": 0.1, "fdr": 0.0}, "fdr must be above 0 and below 1; got 0"),
+        ({"same_source": None}, "same_source must be true or false; got None"),
     ):
         with pytest.raises(mlflow.MlflowException, match=message) as caught:
             model.predict(texts, params=params)
@@ -125,7 +145,7 @@ def test_a_text_without_a_verdict_is_not_scored(classifier, make_rows, monkeypat
     scores = classifier._scores
     monkeypatch.setattr(classifier, "_scores", lambda texts, named: scored.extend(texts) or scores(texts, named))
     ordinary = make_rows(1, 13)[0]["text"]
-    table = classifier.verdicts([long, ordinary], fpr=0.1)
+    table = classifier.verdicts([long, ordinary], fpr=0.1, same_source=True)
 
     assert scored == [ordinary]
     assert "length 280000 words" in table["warning"][0]
@@ -135,9 +155,9 @@ def test_a_text_without_a_verdict_is_not_scored(classifier, make_rows, monkeypat
 
 def test_texts_of_another_kind_get_no_verdict_and_are_not_scored(classifier, prose, monkeypatch):
     monkeypatch.setattr(classifier, "_scores", lambda texts, named: pytest.fail("scored"))
-    result = classifier.classify([prose(seed, 14) for seed in range(20)], fpr=0.1)
+    result = classifier.classify([prose(seed, 14) for seed in range(20)], Rules(0.1))
 
-    assert result.exchangeability.rejected
+    assert result.bases[0].test.rejected
     assert set(result.table["verdict"]) == {OUT_OF_DOMAIN}
     assert result.table["p_value"].isna().all()
 
@@ -184,7 +204,8 @@ def test_p_values_of_non_members_are_uniform(classifier, make_rows):
 def test_the_verdict_on_a_text_is_independent_of_the_others(classifier, make_rows):
     texts = [row["text"] for row in make_rows(8, 16)]
     together = classifier.verdicts(texts, fpr=0.1)
-    alone = pd.concat([classifier.verdicts([text], fpr=0.1) for text in texts], ignore_index=True)
+    alone = [classifier.verdicts([text], fpr=0.1, same_source=True) for text in texts]
+    alone = pd.concat(alone, ignore_index=True)
 
     assert list(together["verdict"]) == list(alone["verdict"])
     np.testing.assert_allclose(together["score"], alone["score"], rtol=1e-5, atol=1e-7)
@@ -226,6 +247,28 @@ def test_known_non_members_add_a_verdict_on_the_data_set(make_rows, tmp_path, ca
     member = jsonl(tmp_path / "member.jsonl", [row for row in make_rows(12, 9) if row["label"]])
     with pytest.raises(UsageError, match=r"non-members; .* is labelled a member"):
         detect(tmp_path / "v.parquet", suspect, known=(member,))
+
+
+def test_a_single_text_is_judged_by_assertion_alone(make_rows, tmp_path, capsys, working_folder, monkeypatch):
+    file = jsonl(tmp_path / "one.jsonl", [{"text": row["text"]} for row in make_rows(1, 15)])
+    table = detect(tmp_path / "v.parquet", file)
+    assert table["verdict"].tolist() == [NO_VERDICT]
+    assert table["score"].notna().all()
+    assert table["p_value"].isna().all()
+    output = " ".join(capsys.readouterr().out.split())
+    assert "no verdict on the text; 1 text has a score and a rank alone" in output
+    assert "more than chance" not in output
+
+    table = detect(tmp_path / "w.parquet", file, same_source=True, report=str(tmp_path / "r.html"))
+    assert table["basis"].tolist() == [ASSERTED]
+    assert "asserted, not tested" in capsys.readouterr().out
+    assert "asserted, not tested" in (tmp_path / "r.html").read_text()
+    assert tracking.find_runs("fsd-arxiv", {"task": "detect"})[0].params["same_source"] == "True"
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{working_folder}/mlruns/mlflow.db")
+    served = mlflow.pyfunc.load_model(CHAMPION)
+    for asserted, verdict in ((False, NO_VERDICT), (True, table["verdict"][0])):
+        assert served.predict(table[["text"]], params={"fpr": 0.1, "same_source": asserted})["verdict"][0] == verdict
 
 
 def test_plain_text_files_and_folders(make_rows, tmp_path):
