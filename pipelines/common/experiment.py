@@ -132,6 +132,27 @@ def with_power(results: Results, model: LanguageModel, config: FSDConfig) -> Res
     return replace(results, calibration=calibration, remarks=[*results.remarks, *remarks])
 
 
+def measure(
+    model: LanguageModel,
+    split: Split,
+    detectors: Sequence[Detector],
+    config: FSDConfig,
+    run: Run | None,
+    *,
+    scorers: Mapping[str, Scorer] | None = None,
+    logged: bool = True,
+) -> tuple[ScoringJob, Deviation]:
+    """Prepare, fine-tune a fresh adapter, and score before and after; base scores alone if `scorers` lack `tuned`.
+
+    Raises:
+        UsageError: as `prepare`.
+    """
+    work = prepare(model, split, detectors, config, scorers)
+    if "tuned" in work.scorers:
+        train_adapter(model, split.unseen, config, run, logged=logged)
+    return work, work.score()
+
+
 # The placebo: the same procedure on a model that was trained on none of the texts
 
 
@@ -149,10 +170,8 @@ class Placebo:
 
     def deviation(self, split: Split, run: Run | None = None) -> tuple[str, Deviation]:
         """Name of the control model, and the scores of the validation and test texts before and after fine-tuning."""
-        model = load_model(self.config)
-        work = prepare(model, split, self.detectors, self.config)
-        train_adapter(model, split.unseen, self.config, run, logged=False)
-        return self.config.model.model, work.score()
+        _, deviation = measure(load_model(self.config), split, self.detectors, self.config, run, logged=False)
+        return self.config.model.model, deviation
 
 
 def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector]) -> tuple[Placebo | None, list[str]]:

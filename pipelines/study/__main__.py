@@ -11,13 +11,11 @@ Examples:
 """
 
 import hashlib
-import json
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pipelines.common.cli import check_name, command
@@ -26,10 +24,9 @@ from pipelines.study.grid import StudyConfig
 if TYPE_CHECKING:
     from fsd.tracking import Run
     from pipelines.common.dry_run import Plan
+    from pipelines.study.catalogue import Study
     from pipelines.study.cells import CellResult, PreparedCell
     from pipelines.study.grid import Cell
-    from pipelines.study.model_pool import ModelPool
-    from pipelines.study.spec import Study
 
 LAB = "lab"
 """First argument that runs the laboratory in place of a study of the papers."""
@@ -44,7 +41,6 @@ def main(config: StudyConfig) -> None:
     from pipelines.common.report import run_name
     from pipelines.study.cells import prepare_cell
     from pipelines.study.grid import plan
-    from pipelines.study.model_pool import ModelPool
 
     if config.list:
         show_catalogue()
@@ -55,19 +51,15 @@ def main(config: StudyConfig) -> None:
     planned = plan(name, study, config)
     tracking.check_store()
     experiment = f"fsd-{config.domain}"
-    with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
-        pool = ModelPool(Path(folder))
-        cells = [prepare_cell(cell, study, pool) for cell in planned]
-        check_space(document.text for cell in cells for part in cell.parts for document in part)
-        tags = {"study": name, "plan": hashlib.sha256("".join(cell.key for cell in cells).encode()).hexdigest()}
-        params = {"cells": len(cells), "scale": config.scale, "model": config.model, "data": config.data}
-        models = dict.fromkeys(cell.config.model.model for cell in planned)
-        called = run_name(next(iter(models)) if len(models) == 1 else f"{len(models)} models", config.data, name)
-        title = f"{called} ({config.scale})"
-        with outcome.tracked_run(config, experiment, title, params=params, tags=tags, description=study.title) as run:
-            abandoned = _abandoned(experiment, tags)  # those of killed processes were closed when this run was opened
-            results = run_cells(name, cells, pool, run, experiment, abandoned)
-            publish(run, study, results)
+    cells = [prepare_cell(cell, study) for cell in planned]
+    check_space(document.text for cell in cells for part in cell.parts for document in part)
+    tags = {"study": name, "plan": hashlib.sha256("".join(cell.tag for cell in cells).encode()).hexdigest()}
+    params = {"cells": len(cells), "scale": config.scale, "model": config.model, "data": config.data}
+    models = dict.fromkeys(cell.config.model.model for cell in planned)
+    called = run_name(next(iter(models)) if len(models) == 1 else f"{len(models)} models", config.data, name)
+    title = f"{called} ({config.scale})"
+    with outcome.tracked_run(config, experiment, title, params=params, tags=tags, description=study.title) as run:
+        publish(run, study, run_cells(name, cells, run, experiment))
 
 
 def dry_run_plan(config: StudyConfig) -> "Plan":
@@ -111,71 +103,50 @@ def dry_run_plan(config: StudyConfig) -> "Plan":
 
 def _study(config: StudyConfig) -> "tuple[str, Study]":
     """Name and declaration of the study, at the scale that is asked for."""
-    from pipelines.study import spec
+    from pipelines.study import catalogue
     from pipelines.study.cells import at_small_scale
 
-    name, study = spec.load(config.study)
+    name, study = catalogue.load(config.study)
     if config.scale == "full":
         return name, study
     given = {"reference": config.reference_model, "neighbour": config.neighbour_model}
     return name, at_small_scale(study, [detector for detector, model in given.items() if model])
 
 
-def _abandoned(experiment: str, tags: dict[str, str]) -> set[str]:
-    """Ids of the runs of the same plan that ended early."""
-    from fsd.tracking import find_runs
-
-    return {run.id for status in ("KILLED", "FAILED") for run in find_runs(experiment, tags, status=status)}
-
-
-def run_cells(
-    name: str,
-    cells: "Sequence[PreparedCell]",
-    pool: "ModelPool",
-    parent: "Run",
-    experiment: str,
-    abandoned: set[str],
-) -> "list[CellResult]":
-    """Run every cell that no earlier run holds, grouped by model; equal cells run once.
-
-    Args:
-        name: name of the study.
-        cells: the cells.
-        pool: loads the models.
-        parent: run of the study.
-        experiment: MLflow experiment.
-        abandoned: unfinished runs of this study, whose cells are moved to `parent`.
+def run_cells(name: str, cells: "Sequence[PreparedCell]", parent: "Run", experiment_name: str) -> "list[CellResult]":
+    """Run every cell of the study `name` that no earlier run holds, model by model; equal cells run once.
 
     Returns:
         Results in the order of `cells`.
     """
     from fsd.progress import note, progress
-    from fsd.tracking import Run, find_runs
-    from pipelines.study.cells import CellResult, run, show_reused
+    from fsd.tracking import find_runs
+    from pipelines.common import experiment
+    from pipelines.study.cells import CellResult, reuse, run
 
-    records = {r.tags.get("cell", ""): r for r in reversed(find_runs(experiment, {"kind": "cell"}))}
-    by_key: dict[str, CellResult] = {}
+    def model_of(at: int) -> str:
+        return cells[at].cell.config.model.model
+
+    finished = {r.tags.get("cell", ""): r for r in reversed(find_runs(experiment_name, {"kind": "cell"}))}
+    by_tag: dict[str, CellResult] = {}
     results: dict[int, CellResult] = {}
     with progress(len(cells), name, "cell") as bar:
-        for i in sorted(range(len(cells)), key=lambda i: cells[i].cell.config.model.model):
-            cell, start = cells[i], time.perf_counter()
-            record = records.get(cell.key)
-            if cell.key in by_key:
-                result = replace(by_key[cell.key], cell=cell.cell, reused=True)
-            elif record is not None:
-                left_out, chosen = (json.loads(record.tags.get(tag, "{}")) for tag in ("left_out", "chosen"))
-                result = CellResult(cell.cell, record.id, record.metrics, left_out, reused=True, chosen=chosen)
-                if record.parent in abandoned:
-                    Run(parent.store, record.id).set_tags({"mlflow.parentRunId": parent.id})
+        for _, group in groupby(sorted(range(len(cells)), key=model_of), key=model_of):
+            model = None  # one is released before the next is loaded
+            for at in group:
+                cell, start = cells[at], time.perf_counter()
+                if cell.tag in by_tag:
+                    result = replace(by_tag[cell.tag], cell=cell.cell, reused=True)
+                elif cell.tag in finished:
+                    result = reuse(finished[cell.tag], cell.cell, parent, experiment_name)
                 else:
-                    show_reused(record, parent, experiment)
-            else:
-                result = run(name, cell, pool, parent, experiment)
-            results[i] = by_key[cell.key] = result
-            bar.update(1)
-            status = "reused" if result.reused else f"{time.perf_counter() - start:.1f} s"
-            note(f"{name} {len(results)}/{len(cells)}: {cell.cell.name} ({status})")
-    return [results[i] for i in range(len(cells))]
+                    model = model or experiment.load_model(cell.cell.config)
+                    result = run(name, cell, model, parent, experiment_name)
+                results[at] = by_tag[cell.tag] = result
+                bar.update(1)
+                status = "reused" if result.reused else f"{time.perf_counter() - start:.1f} s"
+                note(f"{name} {len(results)}/{len(cells)}: {cell.cell.name} ({status})")
+    return [results[at] for at in range(len(cells))]
 
 
 def publish(run: "Run", study: "Study", results: "Sequence[CellResult]") -> None:
@@ -209,11 +180,40 @@ def publish(run: "Run", study: "Study", results: "Sequence[CellResult]") -> None
 
 
 def show_catalogue() -> None:
-    """Print the catalogue of studies."""
+    """Print the studies: name, research question, requirements, and the scales at which each can run now."""
+    from fsd.net.hub import EMBEDDED, hub_reachable
     from pipelines.common import outcome
+    from pipelines.study import catalogue
+    from pipelines.study.grid import plan
 
-    text = catalogue()
-    outcome.show(outcome.Outcome("studies", notes=text.splitlines()), None, lambda: print(text))
+    online = "can run here" if hub_reachable() else "needs the hub, which cannot be reached"
+    missing = ", ".join(model for model in catalogue.EMBEDDED_MODELS if not EMBEDDED[model].is_dir())
+    small = f"missing: {missing}" if missing else "can run here"
+    lines = []
+    for name, study in catalogue.studies().items():
+        cells = len(plan(name, study, StudyConfig()))
+        aliases = f" (also {', '.join(study.aliases)})" if study.aliases else ""
+        lines += [
+            f"{name}{aliases}: {study.place}. {study.title}",
+            f"    small: {small}; {cells} {'cell' if cells == 1 else 'cells'}, embedded model and corpus",
+            f"    full:  {online}; {_requirements(study)}",
+        ]
+    outcome.show(outcome.Outcome("studies", notes=lines), None, lambda: print("\n".join(lines)))
+
+
+def _requirements(study: "Study") -> str:
+    from pipelines.study.catalogue import DATA, MODEL
+
+    axes = {axis.name: axis for axis in study.axes}
+    models = axes[MODEL].levels if MODEL in axes else [study.model or "--model ID"]
+    if DATA in axes:
+        data = list(axes[DATA].levels)
+    else:
+        settings = [study.settings, *(level for axis in study.axes for level in axis.levels.values())]
+        data = list(dict.fromkeys(entry for changes in settings for entry in changes.get("data.data", ())))
+    named = ", ".join(data if len(data) <= 4 else [*data[:3], f"… {len(data)} in all"])
+    texts = f"data {named} (or --data FILE)" if data else "--data FILE"
+    return "; ".join(filter(None, (f"models {', '.join(models)}", texts, study.needs)))
 
 
 def described(study: "Study", cells: "Sequence[Cell]") -> list[str]:
@@ -227,42 +227,6 @@ def described(study: "Study", cells: "Sequence[Cell]") -> list[str]:
         parts += [f"split {data.split}, unseen {data.unseen}"] if study.trained else ["nothing is trained"]
         lines.append(f"cell {cell.name}: {'; '.join(parts)}")
     return lines
-
-
-def catalogue() -> str:
-    """One paragraph per study: name, research question, requirements, and the scales at which it can run now."""
-    from fsd.net.hub import EMBEDDED, hub_reachable
-    from pipelines.study import spec
-    from pipelines.study.grid import plan
-
-    online = "can run here" if hub_reachable() else "needs the hub, which cannot be reached"
-    missing = ", ".join(model for model in spec.EMBEDDED_MODELS if not EMBEDDED[model].is_dir())
-    small = f"missing: {missing}" if missing else "can run here"
-    lines = []
-    for name, study in spec.studies().items():
-        cells = len(plan(name, study, StudyConfig()))
-        aliases = f" (also {', '.join(study.aliases)})" if study.aliases else ""
-        lines += [
-            f"{name}{aliases}: {study.place}. {study.title}",
-            f"    small: {small}; {cells} {'cell' if cells == 1 else 'cells'}, embedded model and corpus",
-            f"    full:  {online}; {_requirements(study)}",
-        ]
-    return "\n".join(lines)
-
-
-def _requirements(study: "Study") -> str:
-    from pipelines.study.spec import DATA, MODEL
-
-    axes = {axis.name: axis for axis in study.axes}
-    models = axes[MODEL].levels if MODEL in axes else [study.model or "--model ID"]
-    if DATA in axes:
-        data = list(axes[DATA].levels)
-    else:
-        settings = [study.settings, *(level for axis in study.axes for level in axis.levels.values())]
-        data = list(dict.fromkeys(entry for changes in settings for entry in changes.get("data.data", ())))
-    named = ", ".join(data if len(data) <= 4 else [*data[:3], f"… {len(data)} in all"])
-    texts = f"data {named} (or --data FILE)" if data else "--data FILE"
-    return "; ".join(filter(None, (f"models {', '.join(models)}", texts, study.needs)))
 
 
 if __name__ == "__main__":

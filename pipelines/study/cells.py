@@ -1,34 +1,44 @@
-"""Cells of a study: texts and content hash, and the run of MLflow that holds their numbers."""
+"""Cells of a study: their texts, the tag by which a finished cell is found, and the run that holds its numbers."""
 
+import functools
 import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import detectors
 from detectors import Detector
 from fsd import tracking
+from fsd.config import ModelConfig
 from fsd.data.documents import content_hash
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.models.finetuning import check_training
-from fsd.scoring.scorers import reference_name
+from fsd.net.hub import fingerprint, locate
+from fsd.scoring.scorers import build_scorers, cache_folder, frequency_file, reference_name
 from pipelines.common import experiment
 from pipelines.common.run_log import log_texts
-from pipelines.study.code_version import code_version
+from pipelines.study.catalogue import DetectorSpec, Study
 from pipelines.study.grid import Cell
-from pipelines.study.model_pool import ModelPool
-from pipelines.study.spec import DetectorSpec, Study
 from pipelines.study.texts import split_texts
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fsd.models.language_model import LanguageModel
+
 SCORES = "scores.parquet"
+DOCSTRINGS = "docstrings:"
+"""Prefix of a reference corpus that consists of the docstrings of an installed package."""
+PARAGRAPHS = 300
 CHEAP_VIEWS = {"text", "tuned", "unigram"}
 """Views that need no forward pass besides one of the base and one of the tuned model."""
+PACKAGES = ("fsd", "torch", "transformers", "peft", "numpy")
+"""Packages whose upgrade makes cells run again."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +49,14 @@ class PreparedCell:
         cell: the cell.
         detectors: named by `DetectorSpec.key`.
         parts: the split of its texts; an adapter is trained on the unseen ones, if there are any.
-        key: content hash.
+        tag: hash of all that its numbers depend on.
         grids: grid of settings → detectors, of which the best on the test texts is kept; see `DetectorSpec.grid`.
     """
 
     cell: Cell
     detectors: tuple[Detector, ...]
     parts: Split
-    key: str
+    tag: str
     grids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -59,8 +69,8 @@ class CellResult:
         run_id: MLflow run that holds its numbers and scores.
         metrics: metric → value.
         left_out: detector → reason why it cannot be computed.
-        chosen: grid of settings → the detector that is the best of it.
         reused: whether the run is from an earlier study or another cell.
+        chosen: grid of settings → the detector that is the best of it.
     """
 
     cell: Cell
@@ -94,13 +104,13 @@ def load_detectors(specs: Sequence[DetectorSpec]) -> tuple[Detector, ...]:
     return tuple(replace(detectors.load(spec.name, **spec.settings), name=spec.key) for spec in single)
 
 
-def prepare_cell(cell: Cell, study: Study, pool: ModelPool) -> PreparedCell:
-    """Texts, detectors and content hash of a cell; no model is loaded.
+def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
+    """Texts, detectors and tag of a cell; no model is loaded.
 
     Raises:
-        UsageError: for texts or a model that cannot be found, or too few texts.
+        UsageError: for texts or a model that cannot be found, a frequency table of another tokenizer, or too few texts.
     """
-    cell = replace(cell, config=replace(cell.config, model=pool.with_frequency_file(cell.config.model)))
+    cell = replace(cell, config=replace(cell.config, model=_with_counted_table(cell.config.model)))
     try:
         parts = split_texts(cell, trained=study.trained)
     except UsageError as error:
@@ -109,72 +119,109 @@ def prepare_cell(cell: Cell, study: Study, pool: ModelPool) -> PreparedCell:
         check_training(cell.config.training)
     loaded = load_detectors(study.detectors)
     grids = {spec.key: tuple(c.key for c in spec.candidates) for spec in study.detectors if spec.grid}
-    return PreparedCell(cell, loaded, parts, _key(cell, loaded, parts, pool, grids), grids)
+    return PreparedCell(cell, loaded, parts, _tag(cell, loaded, parts, grids), grids)
 
 
-def _key(
-    cell: Cell,
-    loaded: Sequence[Detector],
-    parts: Split,
-    pool: ModelPool,
-    grids: Mapping[str, tuple[str, ...]],
-) -> str:
-    """SHA-256 of everything that the numbers of a cell depend on."""
+def _tag(cell: Cell, loaded: Sequence[Detector], parts: Split, grids: Mapping[str, tuple[str, ...]]) -> str:
+    """SHA-256 of settings, texts, weights and versions of packages."""
     from fsd.models import quantization
     from fsd.models.language_model import resolve_precision
 
     model = cell.config.model
     device, dtype = resolve_precision(model)
     quantization.options(model.bits, dtype)  # refuses what cannot be loaded
-    reference = reference_name(model)
+    reference, neighbours = reference_name(model), model.neighbour_model
     views = {view for detector in loaded for view in detector.views}
     content = {
-        "model": pool.fingerprint(model.model, model.revision),
+        "model": _weights(model.model, model.revision),
         "precision": [device.type, str(dtype), model.bits],
-        "reference": pool.fingerprint(reference) if reference and "reference" in views else None,
-        "frequencies": pool.frequencies(model) if "unigram" in views else None,
-        "neighbours": pool.neighbours(model) if "neighbours" in views else None,
+        "reference": _weights(reference) if reference and "reference" in views else None,
+        "frequencies": _table(model.model, model.revision, frequency_file(model)) if "unigram" in views else None,
+        "neighbours": _weights(neighbours) if neighbours not in (None, "words") else neighbours,
         "training": asdict(cell.config.training) if parts.unseen else None,
         "detectors": {d.name: dict(d.settings) for d in loaded},
         "grids": grids,
         "shots": cell.config.detection.shots,
         "seed": cell.config.seed,
         "texts": [[(content_hash(d.text), d.member, d.group, str(d.date)) for d in part] for part in parts],
-        "code": code_version((__name__, *sorted({f"detectors.{d.function.__name__}" for d in loaded}))),
+        "versions": [version(package) for package in PACKAGES],
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def run(name: str, prepared: PreparedCell, pool: ModelPool, parent: tracking.Run, experiment_name: str) -> CellResult:
+@functools.cache
+def _weights(model: str, revision: str | None = None) -> str:
+    """Hash of the weights of a model."""
+    return fingerprint(locate(model, revision)[0])
+
+
+@functools.cache
+def _table(model: str, revision: str | None, file: Path | None) -> str | None:
+    """Hash of a token-frequency table; refuses one that was made with another tokenizer than the model's."""
+    from fsd.models.language_model import load_tokenizer
+    from fsd.scoring.token_frequencies import FrequencyTable
+
+    if file is None:
+        return None
+    FrequencyTable.load(file).matching(*load_tokenizer(model, revision=revision), model)
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _with_counted_table(config: ModelConfig) -> ModelConfig:
+    """The settings with a file in place of `docstrings:PACKAGE`; the tokens of its manual are counted once."""
+    from fsd.data.docstrings import docstring_paragraphs
+    from fsd.data.streaming import Passage
+    from fsd.models.language_model import load_tokenizer
+    from fsd.scoring.token_counting import count
+
+    package = (config.frequencies or "").partition(DOCSTRINGS)[2]
+    folder = cache_folder(config)
+    if not package or folder is None:
+        return config
+    file = folder / "frequencies" / f"{_weights(config.model, config.revision)}-{package}-{version(package)}.npz"
+    if not file.exists():
+        tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
+        texts = docstring_paragraphs((package,), limit=PARAGRAPHS, seed=0)
+        name = f"{PARAGRAPHS} paragraphs of the manual of {package}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        count(map(Passage, texts), tokenizer, vocabulary, model=config.model, corpus=name).save(file)
+    return replace(config, frequencies=str(file))
+
+
+def run(
+    name: str, prepared: PreparedCell, model: "LanguageModel", parent: tracking.Run, experiment_name: str
+) -> CellResult:
     """Run a cell of the study `name` in an MLflow run nested below `parent`.
 
     Raises:
         UsageError: as the main pipeline does, prefixed with the name of the cell.
     """
     cell, config = prepared.cell, prepared.cell.config
-    tags = {"study": name, "kind": "cell", "cell": prepared.key, "base_model": config.model.model}
+    tags = {"study": name, "kind": "cell", "cell": prepared.tag, "base_model": config.model.model}
     params = {"cell": cell.labels, **asdict(config.training), "model": config.model.model, "data": config.data.data}
     with tracking.run(experiment_name, f"{name}: {cell.name}", params=params, tags=tags, parent=parent) as opened:
         try:
-            metrics, left_out, chosen = compute(prepared, pool, opened)
+            metrics, left_out, chosen = compute(prepared, model, opened)
         except UsageError as error:
             raise UsageError(f"cell {cell.name}: {error}") from error
     opened.check()  # table and figure are made of what is stored
     return CellResult(cell, opened.id, metrics, left_out, reused=False, chosen=chosen)
 
 
-def show_reused(record: tracking.RunRecord, parent: tracking.Run, experiment_name: str) -> None:
-    """Show the numbers of a cell of an earlier study among those of this one; its scores stay in the earlier run."""
+def reuse(record: tracking.RunRecord, cell: Cell, parent: tracking.Run, experiment_name: str) -> CellResult:
+    """The numbers of a finished cell of an earlier call, shown among those of this one; its scores stay there."""
     tags = {**{name: record.tags.get(name, "") for name in ("study", "cell")}, "kind": "reused cell", "from": record.id}
     note = f"Reused from run {record.id}, which holds the scores."
     with tracking.run(
         experiment_name, record.name, params=record.params, tags=tags, description=note, parent=parent
-    ) as run:
-        run.log_metrics(record.metrics)
+    ) as shown:
+        shown.log_metrics(record.metrics)
+    left_out, chosen = (json.loads(record.tags.get(tag, "{}")) for tag in ("left_out", "chosen"))
+    return CellResult(cell, record.id, record.metrics, left_out, reused=True, chosen=chosen)
 
 
 def compute(
-    prepared: PreparedCell, pool: ModelPool, run: tracking.Run
+    prepared: PreparedCell, model: "LanguageModel", run: tracking.Run
 ) -> tuple[dict[str, float], dict[str, str], dict[str, str]]:
     """Fine-tune, score and evaluate as the main pipeline does; log metrics and scores to the run.
 
@@ -186,12 +233,10 @@ def compute(
 
     parts, config, trained = prepared.parts, prepared.cell.config, bool(prepared.parts.unseen)
     chosen: dict[str, str] = {}
-    model = pool.model(config.model)
-    if trained:
-        experiment.train_adapter(model, parts.unseen, config, run)
-    scorers = pool.scorers(config.model, trained=trained)
-    job = experiment.prepare(model, parts, prepared.detectors, config, scorers)
-    deviation = job.score()
+    scorers = build_scorers(model, config.model)
+    if not trained:
+        del scorers["tuned"]  # the model may have the adapter of another cell
+    job, deviation = experiment.measure(model, parts, prepared.detectors, config, run, scorers=scorers)
     if trained:
         judged = results.judge(parts, deviation, None, prepared.detectors, seed=config.seed)
         metrics, scores = judged.audit.metrics() | results.tracked(judged.table), judged.scores

@@ -16,8 +16,8 @@ IGNORED = (
     "fsd.reporting",
     "fsd.tracking",
     "pipelines.common.run_log",
+    "pipelines.study.catalogue",
     "pipelines.study.grid",
-    "pipelines.study.spec",
     "pipelines.study.texts",
 )
 """Modules and packages that display and record numbers, or whose results are themselves part of a cell's hash."""

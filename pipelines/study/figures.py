@@ -7,8 +7,8 @@ import numpy as np
 
 from fsd.evaluation.intervals import Estimate
 from fsd.reporting import figures
+from pipelines.study.catalogue import Study
 from pipelines.study.cells import CellResult
-from pipelines.study.spec import Study
 from pipelines.study.tables import read_scores
 
 if TYPE_CHECKING:

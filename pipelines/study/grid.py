@@ -22,7 +22,7 @@ from fsd.config import (
     OptionalPaths,
 )
 from fsd.errors import UsageError
-from pipelines.study.spec import DATA, EMBEDDED_MODELS, FLAGS, FREQUENCIES, MODEL, Axis, Levels, Study, TextOptions
+from pipelines.study.catalogue import DATA, EMBEDDED_MODELS, FLAGS, FREQUENCIES, MODEL, Axis, Levels, Study, TextOptions
 
 SETTING = "setting"
 """The single axis of a study that varies one axis at a time."""

@@ -10,9 +10,9 @@ import pandas as pd
 
 from fsd.evaluation.intervals import Bootstrap, Estimate, shortened
 from fsd.evaluation.metrics import best_thresholds, compare
+from pipelines.study.catalogue import BEST, DATA, MODEL, DetectorSpec, Study
 from pipelines.study.cells import SCORES, CellResult
 from pipelines.study.grid import label
-from pipelines.study.spec import BEST, DATA, MODEL, DetectorSpec, Study
 from pipelines.study.texts import remarks
 
 METRICS = {"auc": "AUC", "tpr_at_5fpr": "TPR@5%FPR", "accuracy": "accuracy"}

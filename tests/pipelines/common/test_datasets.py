@@ -28,8 +28,8 @@ from pipelines import score
 from pipelines.common import datasets
 from pipelines.common.cli import parse
 from pipelines.detect import __main__ as detect
+from pipelines.study.catalogue import load as load_study
 from pipelines.study.grid import Cell, StudyConfig, plan
-from pipelines.study.spec import load as load_study
 from pipelines.study.texts import remarks, split_texts
 from pipelines.tune.job import tuning_data
 

@@ -17,8 +17,8 @@ from fsd.scoring import scorers
 from pipelines import fsd, score
 from pipelines.common import datasets, detection, experiment, run_log
 from pipelines.detect.classifier import MembershipClassifier
-from pipelines.study.grid import StudyConfig
-from pipelines.study.model_pool import ModelPool
+from pipelines.study import catalogue
+from pipelines.study.grid import StudyConfig, plan
 from pipelines.tune import __main__ as tune
 from pipelines.tune.job import study_setup
 
@@ -91,10 +91,10 @@ def test_a_study_of_rounded_weights_is_another_one(job: FSDConfig) -> None:
     assert four == {**plain, "bits": 4}
 
 
-def test_the_papers_studies(tiny: Path, tmp_path: Path, loaded: list[dict[str, Any]]) -> None:
-    options = StudyConfig(model=(str(tiny),), **ASKED).model_options
+def test_the_papers_studies(tiny: Path, loaded: list[dict[str, Any]]) -> None:
+    name, study = catalogue.load("fsd-t6")
     with pytest.raises(Loaded):
-        ModelPool(tmp_path).model(replace(options, model=str(tiny)))
+        experiment.load_model(plan(name, study, StudyConfig(name, model=(str(tiny),), **ASKED))[0].config)
     assert loaded == [{"model": str(tiny), **ASKED}]
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from fsd.config import FSDConfig
 from fsd.data import benchmarks
-from pipelines.study import spec
+from pipelines.study import catalogue
+from pipelines.study.catalogue import DATA, FREQUENCIES, MODEL, Study, TextOptions
 from pipelines.study.cells import at_small_scale, load_detectors
 from pipelines.study.grid import SETTING, StudyConfig, plan, with_settings
-from pipelines.study.spec import DATA, FREQUENCIES, MODEL, Study, TextOptions
 
-NAMES = tuple(spec.studies())
+NAMES = tuple(catalogue.studies())
 SMALL_CELLS = 9
 EXPECTED = {
     *(f"fsd-t{number}" for number in (1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16)),
@@ -24,7 +24,7 @@ EXPECTED = {
 
 @pytest.fixture(params=NAMES)
 def study(request) -> Study:
-    return spec.studies()[request.param]
+    return catalogue.studies()[request.param]
 
 
 @pytest.fixture(params=["small", "full"])
@@ -33,15 +33,15 @@ def config(request) -> StudyConfig:
 
 
 def test_every_table_and_figure_has_a_study():
-    names = {*NAMES, *(alias for name in NAMES for alias in spec.studies()[name].aliases)}
+    names = {*NAMES, *(alias for name in NAMES for alias in catalogue.studies()[name].aliases)}
     assert names == EXPECTED
 
 
 def test_aliases_are_unique():
-    aliases = [alias for name in NAMES for alias in spec.studies()[name].aliases]
+    aliases = [alias for name in NAMES for alias in catalogue.studies()[name].aliases]
     assert len({*aliases, *NAMES}) == len(aliases) + len(NAMES)
-    assert spec.load("fsd-fig3")[0] == "fsd-fig2"
-    assert spec.load("FSD-T11")[0] == "fsd-t1"
+    assert catalogue.load("fsd-fig3")[0] == "fsd-fig2"
+    assert catalogue.load("FSD-T11")[0] == "fsd-t1"
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_aliases_are_unique():
     ],
 )
 def test_the_models_and_texts_of_the_paper_are_preset(name, models, data):
-    cells = plan(name, spec.studies()[name], StudyConfig(scale="full"))
+    cells = plan(name, catalogue.studies()[name], StudyConfig(scale="full"))
     assert {cell.config.model.model.partition("/")[2] for cell in cells} == models
     assert {entry for cell in cells for entry in cell.config.data.data} == data
 
 
 def test_printed_numbers_are_of_studies_or_sizes_of_benchmarks():
-    with spec.PAPERS.open(encoding="utf-8", newline="") as file:
+    with catalogue.PAPERS.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len({tuple(value for name, value in row.items() if name != "value") for row in rows}) == 992
     sizes = [row for row in rows if row["metric"] == "texts"]
@@ -88,7 +88,7 @@ def test_the_best_of_a_grid_is_only_of_base_scores(study):
 
 @pytest.mark.parametrize(("name", "auc_alone"), [("fsd-t12", "fsd-t2"), ("fsd-t13", "fsd-t5"), ("fsd-t6", "fsd-t6")])
 def test_the_appendixs_tables_of_tpr_are_shown_with_those_of_the_auc(name, auc_alone):
-    found, study = spec.load(name)
+    found, study = catalogue.load(name)
     assert found == auc_alone
     assert study.metrics == ("auc", "tpr_at_5fpr")
 
@@ -143,7 +143,7 @@ def test_small_scale_is_small_and_embedded(study):
     cells = plan("it", study, StudyConfig())
     assert 1 <= len(cells) <= SMALL_CELLS
     for cell in cells:
-        assert cell.config.model.model in spec.EMBEDDED_MODELS
+        assert cell.config.model.model in catalogue.EMBEDDED_MODELS
         assert all(entry.startswith("embedded") for entry in (*cell.config.data.data, *cell.texts.other))
 
 

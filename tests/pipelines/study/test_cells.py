@@ -4,20 +4,19 @@ import pytest
 import torch
 
 from fsd.config import AdapterConfig
-from pipelines.study import cells, spec
+from pipelines.study import catalogue, cells
 from pipelines.study.cells import prepare_cell
 from pipelines.study.grid import StudyConfig, plan
-from pipelines.study.model_pool import ModelPool
 
 TRAINING = AdapterConfig(epochs=2, batch_size=2)
 
 
 @pytest.fixture
-def key(tiny, texts, tmp_path):
+def key(tiny, texts):
     def key(name="fsd-t6", at=2, model=tiny, data=texts, **more):
         config = StudyConfig(model=(str(model),), data=(data,), **more)
-        study = spec.studies()[name]
-        return prepare_cell(plan(name, study, config)[at], study, ModelPool(tmp_path)).key
+        study = catalogue.studies()[name]
+        return prepare_cell(plan(name, study, config)[at], study).tag
 
     return key
 
@@ -31,7 +30,7 @@ def test_the_key_covers_what_moves_the_numbers_and_nothing_else(key, other, tmp_
     keys = [key(), key(at=1), key(model=other), key(seed=1), key(data=str(changed)), key(training=TRAINING)]
     monkeypatch.setattr("fsd.models.quantization.options", lambda *_: {})  # bitsandbytes may not be installed
     keys += [key(dtype="bfloat16"), key(bits=8)]
-    monkeypatch.setattr(cells, "code_version", lambda _: "another")
+    monkeypatch.setattr(cells, "version", lambda _: "another")
     keys.append(key())
     assert len(set(keys)) == len(keys)
 

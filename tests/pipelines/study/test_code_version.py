@@ -36,7 +36,7 @@ def test_modules_that_display_and_record_do_not_count(version_after):
         "fsd/reporting/figures.py",
         "fsd/tracking/runs.py",
         "pipelines/study/tables.py",
-        "pipelines/study/spec.py",
+        "pipelines/study/catalogue.py",
         "pipelines/detect/__main__.py",
         "detectors/zlib.py",
     )

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fsd.errors import UsageError
-from pipelines.study import spec
+from pipelines.study import catalogue
 from pipelines.study.grid import StudyConfig, plan
 
 RATES = {"rate": {"setting": "training.learning_rate", "levels": {"low": 1e-4, "high": 1e-3}}}
@@ -13,7 +13,7 @@ FULL = StudyConfig(model=("a/model",), data=("texts.jsonl",), scale="full")
 
 def study(axes=None, **more):
     declared = {"place": "A, Table 1", "title": "?", "detectors": ["loss"], "axes": axes or {}}
-    return spec.parse("s", {**declared, **more})
+    return catalogue.parse("s", {**declared, **more})
 
 
 def test_all_combinations():
@@ -49,7 +49,7 @@ def test_flags_replace_models_and_data():
 def test_each_model_has_its_own_table_and_reference_model_or_all_share_one():
     def given(frequencies, references):
         config = StudyConfig(scale="full", frequencies=frequencies, reference_model=references)
-        cells = [cell.config.model for cell in plan("dcpdd-t2", spec.studies()["dcpdd-t2"], config)]
+        cells = [cell.config.model for cell in plan("dcpdd-t2", catalogue.studies()["dcpdd-t2"], config)]
         return {(model.model.partition("/")[2], model.frequencies, model.reference_model) for model in cells}
 
     names = ("opt-6.7b", "pythia-6.9b", "llama-13b", "gpt-neox-20b")
@@ -61,7 +61,7 @@ def test_each_model_has_its_own_table_and_reference_model_or_all_share_one():
 
 def test_the_papers_model_is_used_at_full_scale_unless_another_is_given():
     def model(**more):
-        return plan("fsd-t6", spec.studies()["fsd-t6"], StudyConfig(**more))[0].config.model.model
+        return plan("fsd-t6", catalogue.studies()["fsd-t6"], StudyConfig(**more))[0].config.model.model
 
     assert model(scale="full") == "huggyllama/llama-7b"
     assert model(scale="full", model=("a/b",)) == model(model=("a/b",)) == "a/b"
@@ -110,7 +110,7 @@ def test_another_model_defaults_to_the_published_benchmark():
 )
 def test_missing_and_surplus_flags_are_reported(name, config, message):
     with pytest.raises(UsageError, match=message) as error:
-        plan(name, spec.studies()[name], config)
+        plan(name, catalogue.studies()[name], config)
     assert "\n" not in str(error.value)
 
 
@@ -119,5 +119,5 @@ def test_missing_and_surplus_flags_are_reported(name, config, message):
 )
 def test_an_unknown_study_names_the_nearest_one(name, nearest):
     with pytest.raises(UsageError) as error:
-        spec.load(name)
+        catalogue.load(name)
     assert str(error.value) == f"study must be a name shown by --list{nearest}; got '{name}'"

@@ -1,7 +1,5 @@
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,16 +7,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fsd import leftovers, tracking
+from fsd import tracking
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
 from fsd.evaluation import metrics
 from fsd.models.language_model import load_tokenizer
 from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
-from pipelines.study import cells, spec
+from pipelines.common import experiment
+from pipelines.study import catalogue, cells
 from pipelines.study.__main__ import dry_run_plan, main
 from pipelines.study.grid import StudyConfig
-from pipelines.study.model_pool import ModelPool
 
 TRAINING = AdapterConfig(epochs=2, batch_size=2)
 
@@ -50,7 +48,7 @@ def ran(monkeypatch):
     """Names of the cells computed by a stub that makes up their metrics."""
     names = []
 
-    def compute(prepared, pool, run):
+    def compute(prepared, model, run):
         names.append(prepared.cell.name)
         aucs = {
             f"auc/{d.name}.{state}": 0.5 + 0.01 * len(names) for d in prepared.detectors for state in ("base", "fsd")
@@ -93,13 +91,13 @@ def test_equal_cells_are_run_once_and_shared_between_studies(here, config, ran):
     assert ran[7:] == ["AdaLoRA", "IA3"]
 
 
-def test_an_interrupted_study_resumes_and_adopts_its_cells(here, config, ran, monkeypatch):
+def test_an_interrupted_study_resumes_and_shows_the_cells_that_it_had_finished(here, config, ran, monkeypatch):
     compute = cells.compute
 
-    def interrupted(prepared, pool, run):
+    def interrupted(prepared, model, run):
         if prepared.cell.name == "IA3":
             raise KeyboardInterrupt
-        return compute(prepared, pool, run)
+        return compute(prepared, model, run)
 
     with monkeypatch.context() as patch:
         patch.setattr(cells, "compute", interrupted)
@@ -108,28 +106,13 @@ def test_an_interrupted_study_resumes_and_adopts_its_cells(here, config, ran, mo
     main(config("fsd-t6"))
     assert ran == ["AdaLoRA", "IA3", "LoRA"]
     (finished,) = parents(study="fsd-t6")
-    assert [cell.parent for cell in cells_in()] == [finished.id] * 3
-
-
-@pytest.mark.parametrize("process", ["running", "ended", "on another host"])
-def test_only_cells_of_ended_processes_are_adopted(here, config, ran, process):
-    main(config("fsd-t6"))
-    (first,) = parents(study="fsd-t6")
-    client = tracking.open_store().client
-    client.update_run(first.id, status="RUNNING")
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    if process != "running":
-        host = "elsewhere-1" if process == "on another host" else leftovers.host()
-        client.set_tag(first.id, "process", f"{host}-{child.pid}-1")
-    main(config("fsd-t6"))
-    (second,) = parents(study="fsd-t6")
-    assert len(ran) == 3
-    assert {cell.parent for cell in cells_in()} == {second.id if process == "ended" else first.id}
+    assert [cell.parent == finished.id for cell in cells_in()] == [True, True, False]  # the newest first
+    (shown,) = tracking.find_runs("fsd-arxiv", {"kind": "reused cell"})
+    assert shown.parent == finished.id
 
 
 def test_a_failed_cell_is_run_again(here, config, ran, monkeypatch):
-    def failing(prepared, pool, run):
+    def failing(prepared, model, run):
         raise UsageError("cell LoRA: no memory")
 
     with monkeypatch.context() as patch:
@@ -142,7 +125,7 @@ def test_a_failed_cell_is_run_again(here, config, ran, monkeypatch):
 
 def test_no_model_is_loaded_when_all_cells_are_known(here, config, ran, monkeypatch):
     main(config("fsd-t6"))
-    monkeypatch.setattr(ModelPool, "model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(experiment, "load_model", lambda _: pytest.fail("a model was loaded"))
     main(config("fsd-t6"))
 
 
@@ -174,8 +157,6 @@ def test_the_table_shows_the_metrics_of_the_scores(here, config, capsys):
 
 @pytest.mark.slow
 def test_a_study_of_base_scores_trains_nothing(here, config, monkeypatch, capsys):
-    from pipelines.common import experiment
-
     monkeypatch.setattr(experiment, "train_adapter", lambda *_: pytest.fail("an adapter was trained"))
     main(config("surp-fig4"))
     (cell,) = cells_in()
@@ -253,7 +234,7 @@ def test_models_with_different_tokenizers_have_their_own_tables(here, texts, two
     (parent,) = parents()
     cells = pd.read_csv(tracking.fetch_artifact(parent.id, "cells.csv"))
     computed = cells[cells["metric"] == "AUC"].groupby("model")["detector"].agg(set)
-    detectors = {detector.shown for detector in spec.studies()["dcpdd-t2"].detectors}
+    detectors = {detector.shown for detector in catalogue.studies()["dcpdd-t2"].detectors}
     assert computed.to_dict() == {"tiny": detectors, "second": detectors}
 
 
@@ -268,7 +249,7 @@ def test_a_table_of_another_tokenizer_is_refused_before_any_cell(here, texts, ra
 def test_the_list_names_every_study_and_what_it_needs(capsys):
     main(StudyConfig(list=True))
     lines = capsys.readouterr().out
-    assert all(f"\n{name}" in f"\n{lines}" for name in spec.studies())
+    assert all(f"\n{name}" in f"\n{lines}" for name in catalogue.studies())
     assert "--frequencies" in lines
 
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 import pytest
 
 from fsd.config import DataConfig, FSDConfig, ModelConfig
-from pipelines.study import spec, tables
+from pipelines.study import catalogue, tables
+from pipelines.study.catalogue import Axis, DetectorSpec, Study, TextOptions
 from pipelines.study.cells import CellResult
 from pipelines.study.grid import Cell, StudyConfig, plan
-from pipelines.study.spec import Axis, DetectorSpec, Study, TextOptions
 
 METHODS = Axis("method", {"LoRA": {}, "IA3": {}})
 
@@ -98,7 +98,7 @@ def test_settings_of_a_detector_tell_the_papers_numbers_apart():
 
 @pytest.mark.parametrize(("name", "model", "found"), [("fsd-t6", 1, 16), ("fsd-t1", 0, 160), ("fsd-t16", 1, 72)])
 def test_the_papers_numbers_are_those_of_the_declared_cells(name, model, found):
-    declared = spec.studies()[name]
+    declared = catalogue.studies()[name]
     models = ("huggyllama/llama-7b",) * model
     metrics = {f"{m}/{d.key}.{s}": 0.5 for m in declared.metrics for d in declared.detectors for s in declared.states}
     cells = plan(name, declared, StudyConfig(scale="full", model=models))

@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 
 from fsd.errors import UsageError
-from pipelines.study import spec
+from pipelines.study import catalogue
 from pipelines.study.grid import StudyConfig, plan
 from pipelines.study.texts import load_documents, split_texts
 
@@ -23,7 +23,7 @@ def test_fields_and_dates_of_the_embedded_corpus():
 
 
 def plan_small(name):
-    return plan(name, spec.studies()[name], StudyConfig())
+    return plan(name, catalogue.studies()[name], StudyConfig())
 
 
 def test_all_columns_of_a_study_are_tested_on_the_same_texts():
@@ -34,7 +34,7 @@ def test_all_columns_of_a_study_are_tested_on_the_same_texts():
 
 def test_the_papers_split_is_an_option():
     config = StudyConfig(split="paper")
-    for cell in plan("fsd-t6", spec.studies()["fsd-t6"], config):
+    for cell in plan("fsd-t6", catalogue.studies()["fsd-t6"], config):
         parts = split_texts(cell, trained=True)
         assert parts.validation == ()
         assert len(parts.test) == 420 - round(0.3 * 420)  # 30 % of all rows, whose members are dropped
@@ -78,6 +78,6 @@ def test_too_few_unseen_texts_are_refused(tmp_path):
     file = tmp_path / "few.jsonl"
     words = [" ".join(f"{chr(97 + k)}{n}" for k in range(9)) for n in range(40)]
     file.write_text("".join(f'{{"text": "{text}", "label": {n % 2}}}\n' for n, text in enumerate(words)))
-    cells = plan("fsd-fig4", spec.studies()["fsd-fig4"], StudyConfig(data=(str(file),)))
+    cells = plan("fsd-fig4", catalogue.studies()["fsd-fig4"], StudyConfig(data=(str(file),)))
     with pytest.raises(UsageError, match=r"unseen texts must be at least 10; .* holds 6: give more texts by --data"):
         split_texts(cells[1], trained=True)
