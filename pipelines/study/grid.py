@@ -1,6 +1,6 @@
 """Settings of the command line, and the cells that a study consists of with these settings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -119,14 +119,22 @@ def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     Raises:
         UsageError: if a flag is missing that the study needs, or has more values than the study can use.
     """
-    axes = [Axis(axis.name, _levels(axis, config)) for axis in study.axes]
-    models = [level["model.model"] for axis in axes if axis.name == MODEL for level in axis.levels.values()]
+    axes = {axis.name: _levels(axis, config) for axis in study.axes}
+    models = [level["model.model"] for level in axes.get(MODEL, {}).values()]
     _check(name, study, config, max(1, len(models)))
-    fixed = {**study.settings, **(study.small_settings if config.scale == "small" else {})}
-    grid = _one_at_a_time(axes) if study.one_at_a_time else _combinations(axes)
     preset = study.model if config.scale == "full" else ""
-    fixed = {"model.model": next(iter(config.model), preset or "embedded"), **fixed}
-    return [_cell(labels, {**fixed, **settings}, config, models) for labels, settings in grid]
+    fixed = {"model.model": next(iter(config.model), preset or "embedded"), **study.settings}
+    fixed |= study.small_settings if config.scale == "small" else {}
+    if study.one_at_a_time:
+        single = [(f"{axis} {label}", level) for axis, levels in axes.items() for label, level in levels.items()]
+        return [_cell({SETTING: label}, {**fixed, **level}, config, models) for label, level in single]
+    cells = []
+    for labels in product(*axes.values()):
+        varied = {
+            key: value for axis, label in zip(axes, labels, strict=True) for key, value in axes[axis][label].items()
+        }
+        cells.append(_cell(dict(zip(axes, labels, strict=True)), {**fixed, **varied}, config, models))
+    return cells
 
 
 def _check(name: str, study: Study, config: StudyConfig, models: int) -> None:
@@ -170,18 +178,6 @@ def _levels(axis: Axis, config: StudyConfig) -> Levels:
 def label(value: str) -> str:
     """The name of a file or folder without its path; hub ids and benchmarks unchanged."""
     return Path(value).name if Path(value).exists() else value
-
-
-def _one_at_a_time(axes: Sequence[Axis]) -> Iterator[tuple[dict[str, str], Mapping[str, Any]]]:
-    for axis in axes:
-        for level, settings in axis.levels.items():
-            yield {SETTING: f"{axis.name} {level}"}, settings
-
-
-def _combinations(axes: Sequence[Axis]) -> Iterator[tuple[dict[str, str], Mapping[str, Any]]]:
-    for levels in product(*(axis.levels.items() for axis in axes)):
-        labels = {axis.name: level for axis, (level, _) in zip(axes, levels, strict=True)}
-        yield labels, {key: value for _, settings in levels for key, value in settings.items()}
 
 
 def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig, models: Sequence[str]) -> Cell:

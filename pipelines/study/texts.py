@@ -4,7 +4,7 @@ import functools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import timedelta
 
 from fsd.config import CleaningConfig, DataConfig, ModelConfig
 from fsd.data import embedded
@@ -12,6 +12,8 @@ from fsd.data.documents import Document
 from fsd.data.splitting import Split, split
 from fsd.errors import UsageError
 from pipelines.common import datasets
+from pipelines.common.datasets import LabelledTexts
+from pipelines.study.catalogue import TextOptions
 from pipelines.study.grid import Cell
 
 DATED = "dated"
@@ -19,32 +21,23 @@ LATER = timedelta(days=912)
 """Length of the embedded corpus's period: by so much the non-members of `embedded:dated` are later than their dates."""
 
 
-def load_documents(
-    entries: tuple[str, ...], columns: str = "", cleaning: CleaningConfig | None = None
-) -> tuple[Document, ...]:
+@functools.lru_cache(maxsize=32)
+def load(entries: tuple[str, ...], columns: str = "", cleaning: CleaningConfig | None = None) -> LabelledTexts:
     """Labelled texts of files, published benchmarks and the embedded corpus, merged into one benchmark.
 
     Raises:
         UsageError: for no entries, an unreadable file, an unavailable benchmark, members that are copies of
             non-members, or an unknown field.
     """
-    return _load(entries, columns, cleaning or CleaningConfig())[0]
-
-
-@functools.lru_cache(maxsize=32)
-def _load(
-    entries: tuple[str, ...], columns: str, cleaning: CleaningConfig
-) -> tuple[tuple[Document, ...], tuple[str, ...]]:
-    """The texts, and remarks on those that were left out."""
     if not entries:
         raise UsageError("a study must have texts: give --data FILE or the name of a benchmark")
-    own = [entry for entry in entries if entry.partition(":")[0] == "embedded"]
-    others = tuple(entry for entry in entries if entry not in own)
-    documents = tuple(document for entry in own for document in _embedded(entry.partition(":")[2]))
-    if not others:
-        return documents, ()
-    loaded = datasets.load_texts(DataConfig(data=others, columns=columns, cleaning=cleaning), ModelConfig())
-    return (*loaded.documents, *documents), loaded.remarks
+    own = [entry.partition(":")[2] for entry in entries if entry.partition(":")[0] == "embedded"]
+    others = tuple(entry for entry in entries if entry.partition(":")[0] != "embedded")
+    loaded = LabelledTexts([], {})
+    if others:
+        data = DataConfig(data=others, columns=columns, cleaning=cleaning or CleaningConfig())
+        loaded = datasets.load_texts(data, ModelConfig())
+    return replace(loaded, documents=[*loaded.documents, *(d for part in own for d in _embedded(part))])
 
 
 def _embedded(part: str) -> list[Document]:
@@ -56,7 +49,8 @@ def _embedded(part: str) -> list[Document]:
     if not part:
         return corpus
     if part == DATED:
-        return [replace(d, text=f"{_shown_date(d):%d %B %Y}. {d.text}") for d in corpus]
+        shown = [(d.date or embedded.CUTOFF) + (timedelta() if d.member else LATER) for d in corpus]
+        return [replace(d, text=f"{day:%d %B %Y}. {d.text}") for d, day in zip(corpus, shown, strict=True)]
     rows = map(json.loads, embedded.CORPUS.read_text(encoding="utf-8").splitlines())
     field = {row["id"]: row["field"].partition(".")[0] for row in rows}
     fields = set(part.split(","))
@@ -65,57 +59,32 @@ def _embedded(part: str) -> list[Document]:
     return [d for d in corpus if field[d.group] in fields]
 
 
-def _shown_date(document: Document) -> date:
-    day = document.date or embedded.CUTOFF
-    return day if document.member else day + LATER
-
-
-@functools.lru_cache(maxsize=64)
-def _ablated(
-    entries: tuple[str, ...],
-    columns: str,
-    cleaning: CleaningConfig,
-    timestamps: str,
-    words: int | None,
-    where: str | None,
-) -> tuple[Document, ...]:
-    from fsd.data.ablations import retime, truncate
-    from fsd.data.segments import segments
-
-    documents: Sequence[Document] = load_documents(entries, columns, cleaning)
-    if timestamps != "keep":
-        documents = retime(documents, timestamps)  # type: ignore[arg-type]  # see TextOptions.timestamps
-    if words is not None and where:
-        documents = [replace(d, text=text) for d in documents for text in segments(d.text, words, (where,))]
-    elif words is not None:
-        documents = truncate(documents, words)
-    if not documents:
-        raise UsageError(f"texts must have at least {words} words; none of {', '.join(entries)} has")
-    return tuple(documents)
+def _of(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
+    return load(entries, cell.config.data.columns, cell.config.data.cleaning)
 
 
 def remarks(cell: Cell) -> tuple[str, ...]:
     """What was left out of the texts of a cell before they were split."""
-    data = cell.config.data
-    return _load(tuple(data.data), data.columns, data.cleaning)[1]
+    return _of(cell.config.data.data, cell).remarks
 
 
 def split_texts(cell: Cell, *, trained: bool) -> Split:
     """Unseen, validation and test texts of a cell; without training all texts are test texts.
 
     Raises:
-        UsageError: as `load_documents`, and for too few texts.
+        UsageError: as `load`, and for too few texts.
     """
     from fsd.data.ablations import add_unseen, fine_tuning_set, take_unseen
 
     data, options, seed = cell.config.data, cell.texts, cell.config.seed
-    documents = _ablated(
-        tuple(data.data), data.columns, data.cleaning, options.timestamps, options.words, options.where
-    )
+    documents = _changed(_of(data.data, cell).documents, options)
+    if not documents:
+        raise UsageError(f"texts must have at least {options.words} words; none of {', '.join(data.data)} has")
     if not trained:
-        return Split((), (), documents)
+        return Split((), (), tuple(documents))
     if isinstance(data.unseen, str):
         raise UsageError(f"unseen must be a share between 0 and 1; got {data.unseen!r}")
+    divide = functools.partial(split, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed)
     if options.trained_on:
         return fine_tuning_set(
             documents,
@@ -125,10 +94,9 @@ def split_texts(cell: Cell, *, trained: bool) -> Split:
             scheme=data.split,
             seed=seed,
         )
-    parts = split(documents, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed)
+    parts = divide(documents)
     if options.unseen_from != "own":
-        other = load_documents(options.other, data.columns, data.cleaning)
-        unseen = split(other, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed).unseen
+        unseen = divide(_of(options.other, cell).documents).unseen
         parts = add_unseen(parts, unseen, own=options.unseen_from == "both")
     if options.unseen_count is not None:
         if options.unseen_count > len(parts.unseen):
@@ -138,3 +106,17 @@ def split_texts(cell: Cell, *, trained: bool) -> Split:
             )
         parts = take_unseen(parts, options.unseen_count, seed=seed)
     return parts
+
+
+def _changed(documents: Sequence[Document], options: TextOptions) -> Sequence[Document]:
+    """The texts with other timestamps, and cut to a number of words."""
+    from fsd.data.ablations import retime, truncate
+    from fsd.data.segments import segments
+
+    if options.timestamps != "keep":
+        documents = retime(documents, options.timestamps)
+    if options.words is None:
+        return documents
+    if options.where is None:
+        return truncate(documents, options.words)
+    return [replace(d, text=text) for d in documents for text in segments(d.text, options.words, (options.where,))]

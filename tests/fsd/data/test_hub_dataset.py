@@ -1,41 +1,33 @@
 import csv
 import io
-import socket
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-Serve = Callable[[dict[str, dict[str, bytes]]], tuple[str, list[str]]]
-
-CODE = """
-import json, sys, time
-from itertools import islice
 from fsd.data import benchmarks
-from fsd.data import hub_dataset
-from fsd.errors import UsageError
-begin = time.perf_counter()
-for name, options in json.loads(sys.argv[1]):
-    try:
-        if "/" in name:
-            found = hub_dataset.load(name, {}, **options).documents
-        else:
-            found = list(islice(benchmarks.load(name).documents, options.get('limit')))
-        print(json.dumps([[d.text, d.member, d.group, d.source] for d in found]))
-    except UsageError as error:
-        print(json.dumps(str(error)))
-print(time.perf_counter() - begin)
-"""
 
-
+Serve = Callable[..., tuple[str, list[str]]]
 Run = Callable[[str, str, Any], list[Any]]
 
-
-def ask(run: Run, endpoint: str, jobs: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[Any], float]:
-    """What each job gives, and all seconds."""
-    *answers, seconds = run(CODE, endpoint, jobs)
-    return answers, seconds
+SHA = "0123456789abcdef0123456789abcdef01234567"
+CODE = """
+import json, sys
+from fsd.data import benchmarks, hub_dataset
+from fsd.data.periods import kinds_of
+from fsd.errors import UsageError
+for entry in json.loads(sys.argv[1]):
+    try:
+        found = benchmarks.load(entry) if isinstance(entry, str) else hub_dataset.load(entry[0], {}, **entry[1])
+        rows = [[d.text, d.member, d.group, d.source] for d in found.documents]
+        kinds = sorted({str(kind) for kind in kinds_of(found.documents)})
+        print(json.dumps({"source": found.source, "kinds": kinds, "revision": found.revision, "rows": rows}))
+    except UsageError as error:
+        print(json.dumps(str(error)))
+"""
 
 
 def parquet(rows: list[dict[str, Any]]) -> bytes:
@@ -44,59 +36,185 @@ def parquet(rows: list[dict[str, Any]]) -> bytes:
     return out.getvalue()
 
 
+def lines(values: list[Any]) -> bytes:
+    return "".join(json.dumps(value) + "\n" for value in values).encode()
+
+
 def wikimia() -> dict[str, bytes]:
-    """WikiMIA's layout: one Parquet file a length, splits named in the card."""
-    names = [f"WikiMIA_length{length}" for length in (32, 64, 128, 256)]
-    files = {f"data/{name}-00000-of-00001.parquet": name for name in names}
-    card = "".join(f"  - split: {name}\n    path: {path}\n" for path, name in files.items())
-    content = {p: parquet([{"input": f"{n} {i}", "label": i} for i in (0, 1)]) for p, n in files.items()}
-    head = "---\nconfigs:\n- config_name: default\n  data_files:\n"
-    return {"README.md": f"{head}{card}---\n# WikiMIA\n".encode(), **content}
+    """A Parquet file a length, the splits named by the files alone."""
+    return {
+        f"data/WikiMIA_length{n}-00000-of-00001-{n:016x}.parquet": parquet(
+            [{"input": f"{n} {i}", "label": i} for i in (0, 1)]
+        )
+        for n in (32, 64, 128, 256)
+    }
 
 
-def arxivtection() -> dict[str, bytes]:
-    """Columns of arXivTection: the paper, the passage, three paraphrases of it, the label."""
+def bookmia() -> dict[str, bytes]:
+    rows = [
+        {"book_id": i // 2, "book": f"Book {i // 2}.txt", "snippet_id": i % 2, "snippet": f"page {i}", "label": i // 2}
+        for i in range(4)
+    ]
+    return {"README.md": b"---\nlicense: mit\n---\n", "book_data.jsonl": lines(rows)}
+
+
+def tection(lengths: tuple[str, ...] = (), more: Sequence[list[Any]] = ()) -> bytes:
+    """The verbatim passage, three paraphrases, the place of the answer, the label, the document (, the length)."""
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow(["ID", "Example_A", "Example_B", "Example_C", "Example_D", "Label"])
-    writer.writerows([f"Paper {i // 2}", f"passage {i}", "b", "c", "d", i // 2] for i in range(4))
-    return {"README.md": b"# arXivTection\n", "arXivTection.csv": out.getvalue().encode()}
+    head = ["Example_A", "Example_B", "Example_C", "Example_D", "Answer", "Label", "ID"]
+    writer.writerow(head + ["Length"] * bool(lengths))
+    for length in lengths or ("",):
+        rows = [[f'a "{length}" passage, {i}', "b", "c", "d", "A", i, f"Title {i}"] for i in (0, 1)]
+        writer.writerows(row + [length] * bool(lengths) for row in [*rows, *more])
+    return out.getvalue().encode()
 
 
-def test_benchmarks_from_a_hub_then_from_the_cache(serve: Serve, in_fresh_process: Run) -> None:
-    url, asked = serve({"swj0419/WikiMIA": wikimia(), "avduarte333/arXivTection": arxivtection()})
-    bad = "swj0419/WikiMIA"
-    jobs: list[tuple[str, dict[str, Any]]] = [
-        ("wikimia", {}), ("arxivtection", {}), ("wikimia", {"limit": 3}), ("own/er", {}), (bad, {}),
-        (bad, {"splits": ["train"]}),
+def pile() -> dict[str, bytes]:
+    """Two of the configurations, each with a training and a validation split, and a perturbed text beside each."""
+    card, files = "---\nconfigs:\n", {}
+    for name in ("arxiv", "wikipedia"):
+        card += f"- config_name: {name}\n  data_files:\n"
+        for split in ("train", "val"):
+            path = f"{name}/{split}-00000-of-00001.parquet"
+            card += f"  - split: {split}\n    path: {path}\n"
+            files[path] = parquet([{"text": f"{name} {split} {i}", "butter_fingers": "txet"} for i in (0, 1)])
+    return {"README.md": f"{card}---\n".encode(), **files}
+
+
+def mimir() -> dict[str, bytes]:
+    """JSON strings, one a line; the sides need not be of one length; a loading script beside them."""
+    files = {"mimir.py": b"raise RuntimeError\n"}
+    for folder, name in (
+        ("cache_100_200_1000_512", "arxiv_ngram_13_0.8"),
+        ("cache_100_200_1000_512", "arxiv_ngram_7_0.2"),
+        ("cache_100_200_10000_512", "full_pile"),
+    ):
+        files[f"{folder}/train/{name}.jsonl"] = lines([f"{name} in\u2028side", f"{name} \u4e2d"])
+        files[f"{folder}/test/{name}.jsonl"] = lines([f"{name} out"])
+    return files
+
+
+def hub() -> dict[str, dict[str, bytes]]:
+    return {
+        "swj0419/WikiMIA": wikimia(),
+        "swj0419/BookMIA": bookmia(),
+        "avduarte333/arXivTection": {"0_arXivTection_data.csv": tection()},
+        "avduarte333/BookTection": {"0_BookTection_data.csv": tection(("small", "medium", "large"))},
+        "pratyushmaini/llm_dataset_inference": pile(),
+        "iamgroot42/mimir": mimir(),
+    }
+
+
+def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve: Serve, in_fresh_process: Run) -> None:
+    url, _ = serve(hub())
+    entries = [
+        "wikimia", "wikimia:64", "bookmia", "arxivtection", "booktection", "booktection:medium",
+        "pile:wikipedia", "mimir:arxiv", "mimir:arxiv/ngram_7_0.2", "mimir:full_pile",
     ]  # fmt: skip
-    (wiki, arxiv, few, unknown, many, lacking), _ = ask(in_fresh_process, url, jobs)
-    assert len(wiki) == 8
-    assert wiki[3] == ["WikiMIA_length64 1", True, "", "swj0419/WikiMIA/WikiMIA_length64:2"]
-    assert [row[:3] for row in arxiv] == [[f"passage {i}", i > 1, f"Paper {i // 2}"] for i in range(4)]
-    assert few == wiki[:3]
-    assert "own/er must be on the hub" in unknown
-    assert "must have one split; it has WikiMIA_length32, " in many
-    assert "must have split train; it has WikiMIA_length32, " in lacking
+    found = dict(zip(entries, in_fresh_process(CODE, url, entries), strict=True))
+    for entry, got in found.items():
+        assert isinstance(got, dict), got
+        source = benchmarks.sources()[entry.partition(":")[0]]
+        assert got["source"].startswith(source.dataset)
+        assert got["revision"] == (source.revision or SHA)
+        assert {row[1] for row in got["rows"]} == {True, False}
+        assert all(bool(row[2]) == bool(source.group) for row in got["rows"])
+        assert got["kinds"] == (["later", "member"] if source.later is True else ["contemporary", "member"])
 
-    gone = f"http://127.0.0.1:{free_port()}"
+    rows = {entry: got["rows"] for entry, got in found.items()}
+    assert [row[0] for row in rows["wikimia"]] == [f"{n} {i}" for n in (32, 64, 128, 256) for i in (0, 1)]
+    assert rows["wikimia:64"][1] == ["64 1", True, "", "swj0419/WikiMIA/WikiMIA_length64:2"]
+    assert [row[:3] for row in rows["bookmia"]] == [[f"page {i}", i > 1, str(i // 2)] for i in range(4)]
+    assert rows["arxivtection"][1][:3] == ['a "" passage, 1', True, "Title 1"]
+    assert len(rows["booktection"]) == 6
+    assert [row[0] for row in rows["booktection:medium"]] == [f'a "medium" passage, {i}' for i in (0, 1)]
+    assert rows["booktection:medium"][0][3] == "avduarte333/BookTection/train:3"
+    assert [row[:2] for row in rows["pile:wikipedia"]] == [
+        [f"wikipedia {split} {i}", split == "train"] for split in ("train", "val") for i in (0, 1)
+    ]
+    assert rows["pile:wikipedia"][2][3] == "pratyushmaini/llm_dataset_inference/wikipedia/val:1"
+    name = "arxiv_ngram_13_0.8"
+    assert [row[:2] for row in rows["mimir:arxiv"]] == [
+        [f"{name} in\u2028side", True], [f"{name} \u4e2d", True], [f"{name} out", False],
+    ]  # fmt: skip
+    assert rows["mimir:arxiv"][2][3] == f"iamgroot42/mimir/cache_100_200_1000_512/test/{name}.jsonl:1"
+    assert rows["mimir:full_pile"][0][3].startswith("iamgroot42/mimir/cache_100_200_10000_512/train/")
+
+    gone = "http://127.0.0.1:9"
+    again = dict(zip(entries, in_fresh_process(CODE, gone, entries), strict=True))
+    assert again == found
     sha = "f" * 40
-    (again, other), _ = ask(in_fresh_process, gone, [("wikimia", {}), (bad, {"revision": sha})])
-    assert again == wiki
-    assert f"must be at commit {sha}; the cache holds 0123456789abcdef" in other
-    assert asked
+    said = in_fresh_process(
+        CODE, gone, ["mimir:github", ["swj0419/WikiMIA", {"revision": sha}], ["own/er", {}]]
+    )  # fmt: skip
+    assert f"iamgroot42/mimir must be on the hub and within reach: {gone} does not answer" in said[0]
+    assert f"must be at commit {sha}; the cache holds a89ab76d" in said[1]
+    assert f"{gone} does not answer, and from the local cache: nothing" in said[2]
+    assert "--data FILE" in said[2]
 
 
-def test_no_network_is_said_at_once(in_fresh_process: Run) -> None:
-    nobody = f"http://127.0.0.1:{free_port()}"
-    (said,), seconds = ask(in_fresh_process, nobody, [("arxivtection", {})])
-    assert "avduarte333/arXivTection must be on the hub" in said
-    assert f"{nobody} does not answer, and from the local cache: nothing" in said
-    assert "--data FILE" in said
-    assert seconds < 10
+def test_unexpected_contents_of_hub_datasets_are_refused(serve: Serve, in_fresh_process: Run) -> None:
+    datasets = hub()
+    datasets["swj0419/WikiMIA"] = {"data/train-00000-of-00001.parquet": parquet([{"input": "x", "label": 1}])}
+    datasets["swj0419/BookMIA"] = {"data.jsonl": lines([{"text": "x", "label": 1}])}
+    datasets["avduarte333/BookTection"] = {"data.csv": tection(("64", "128"))}
+    datasets["avduarte333/arXivTection"] = {"data.csv": tection().replace(b",A,", b",A,7")}
+    datasets["iamgroot42/mimir"]["cache_100_200_1000_512/test/arxiv_ngram_7_0.2.jsonl"] = b'"x"\n["y"]\n'
+    url, _ = serve(datasets)
+    said = in_fresh_process(
+        CODE, url,
+        ["wikimia:64", "bookmia", "booktection:small", "arxivtection", "pile:nothing", "mimir:github",
+         "mimir:arxiv/ngram_7_0.2", ["own/er", {}], ["pratyushmaini/llm_dataset_inference", {"config": "arxiv"}]],
+    )  # fmt: skip
+    assert all(isinstance(line, str) and "\n" not in line for line in said)
+    wiki, book, lengths, label, config, file, text, unknown, several = said
+    assert "own/er must be on the hub" in unknown
+    assert several == "dataset pratyushmaini/llm_dataset_inference must have one split; it has train, val"
+    assert wiki == "dataset swj0419/WikiMIA must have split WikiMIA_length64; it has train"
+    assert book == "swj0419/BookMIA/train must have column book_id, snippet; it has text, label"
+    assert lengths == "dataset avduarte333/BookTection must have rows with Length small; it has 128, 64"
+    assert label == "benchmark arxivtection must have texts labelled 0 or 1; it has none: 2 label neither 0 nor 1"
+    assert "llm_dataset_inference must be on the hub" in config
+    assert "arxiv" in config
+    assert "wikipedia" in config
+    folder = "cache_100_200_1000_512/train"
+    assert f"iamgroot42/mimir must have file {folder}/github_ngram_13_0.8.jsonl; it has {folder}/arxiv_" in file
+    assert "test/arxiv_ngram_7_0.2.jsonl:2: text must be a string that is not blank; got ['y']" in text
 
 
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
+def test_the_error_for_a_gated_dataset_names_its_page(serve: Serve, in_fresh_process: Run) -> None:
+    url, _ = serve(hub(), ["iamgroot42/mimir"])
+    (said,) = in_fresh_process(CODE, url, ["mimir:arxiv"])
+    assert f"it is gated: accept its terms at {url}/datasets/iamgroot42/mimir and set HF_TOKEN" in said
+
+
+DEFAULT = """
+import json, sys
+from fsd.config import DataConfig, ModelConfig
+from pipelines.common import datasets
+loaded = datasets.load_texts(DataConfig(domain="arxiv"), ModelConfig(model=json.loads(sys.argv[1])))
+print(json.dumps([[d.text, d.member, d.group] for d in loaded.documents]))
+print(json.dumps(loaded.remarks))
+"""
+
+
+def test_the_default_benchmark_leaves_out_and_counts_what_it_cannot_use(
+    serve: Serve, in_fresh_process: Run, tiny: Path
+) -> None:
+    # as `--domain arxiv --model X` reads it: the authors' own file has a blank passage labelled 0
+    both = " ".join(f"word{i}" for i in range(40))
+    rows = [
+        [" ", "b", "c", "d", "A", 0, "RESEE"], ["", "b", "c", "d", "A", 1, "RESEE"],
+        ["no label", "b", "c", "d", "A", "", "RESEE"], ["another label", "b", "c", "d", "A", 2, "RESEE"],
+        [both, "b", "c", "d", "A", 1, "Old"], [f"{both} more", "b", "c", "d", "A", 0, "New"],
+    ]  # fmt: skip
+    url, _ = serve({"avduarte333/arXivTection": {"0_arXivTection_data.csv": tection(more=rows)}})
+    documents, remarks = in_fresh_process(DEFAULT, url, str(tiny))
+    assert documents == [[f'a "" passage, {i}', bool(i), f"Title {i}"] for i in (0, 1)]
+    assert remarks == [
+        "arxivtection: 2 left out: blank text",
+        "arxivtection: 1 left out: no label",
+        "arxivtection: 1 left out: label neither 0 nor 1",
+        "arxivtection: 2 left out: copies labelled both 1 and 0",
+    ]

@@ -5,21 +5,21 @@ import pytest
 from fsd.errors import UsageError
 from pipelines.study import catalogue
 from pipelines.study.grid import StudyConfig, plan
-from pipelines.study.texts import load_documents, split_texts
+from pipelines.study.texts import load, split_texts
 
 
 def test_fields_and_dates_of_the_embedded_corpus():
-    everything = load_documents(("embedded",))
+    everything = load(("embedded",)).documents
     assert len(everything) == 420
-    assert 0 < len(load_documents(("embedded:math",))) < len(load_documents(("embedded:math,stat",))) < 420
-    dated = load_documents(("embedded:dated",))
+    assert 0 < len(load(("embedded:math",)).documents) < len(load(("embedded:math,stat",)).documents) < 420
+    dated = load(("embedded:dated",)).documents
     assert dated[0].text == f"{everything[0].date:%d %B %Y}. {everything[0].text}"
     shown = {side: {d.text[:40].partition(". ")[0][-4:] for d in dated if d.member is side} for side in (True, False)}
     assert shown == {True: {"2023", "2024", "2025"}, False: {"2025", "2026", "2027"}}
     with pytest.raises(UsageError, match=r"fields must be out of astro-ph, .*; got 'alchemy'"):
-        load_documents(("embedded:alchemy",))
+        load(("embedded:alchemy",))
     with pytest.raises(UsageError, match="a study must have texts"):
-        load_documents(())
+        load(())
 
 
 def plan_small(name):
@@ -58,7 +58,7 @@ def test_unseen_texts():
 
 def test_timestamps_and_lengths():
     kept, deleted, replaced = (split_texts(cell, trained=False).test[0].text[:20] for cell in plan_small("fsd-t5"))
-    day = load_documents(("embedded",))[0].date
+    day = load(("embedded",)).documents[0].date
     assert (kept.partition(".")[0], replaced.partition(".")[0]) == (f"{day:%d %B %Y}", f"{day:%d %B} 2023")
     assert f"{day:%B}" not in deleted
     last = [split_texts(cell, trained=False).test[-1].text for cell in plan_small("fsd-t5")]
@@ -67,7 +67,7 @@ def test_timestamps_and_lengths():
     for cell in plan_small("surp-t1"):
         assert {len(d.text.split()) for d in split_texts(cell, trained=False).test} == {cell.texts.words}
     head, middle, tail = (split_texts(cell, trained=False).test[0].text for cell in plan_small("surp-t2")[:3])
-    whole = load_documents(("embedded",))[0].text
+    whole = load(("embedded",)).documents[0].text
     assert whole.startswith(head)
     assert whole.endswith(tail)
     assert middle in whole
