@@ -10,7 +10,6 @@ Examples:
     fsd study fsd-t6 --scale full --model ./my-model --data corpus.jsonl --dry-run
 """
 
-import hashlib
 import sys
 import time
 from collections.abc import Sequence
@@ -53,12 +52,13 @@ def main(config: StudyConfig) -> None:
     experiment = f"fsd-{config.domain}"
     cells = [prepare_cell(cell, study) for cell in planned]
     check_space(document.text for cell in cells for part in cell.parts for document in part)
-    tags = {"study": name, "plan": hashlib.sha256("".join(cell.tag for cell in cells).encode()).hexdigest()}
     params = {"cells": len(cells), "scale": config.scale, "model": config.model, "data": config.data}
     models = dict.fromkeys(cell.config.model.model for cell in planned)
     called = run_name(next(iter(models)) if len(models) == 1 else f"{len(models)} models", config.data, name)
     title = f"{called} ({config.scale})"
-    with outcome.tracked_run(config, experiment, title, params=params, tags=tags, description=study.title) as run:
+    with outcome.tracked_run(
+        config, experiment, title, params=params, tags={"study": name}, description=study.title
+    ) as run:
         publish(run, study, run_cells(name, cells, run, experiment))
 
 
