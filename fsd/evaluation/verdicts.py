@@ -213,7 +213,8 @@ class Judge:
         unlike = np.array([bool(why) for why in outside])
         test = exchangeability(self._check(name), texts, families, states=self._states(texts), outside=unlike)
         if test.rejected:
-            why = f"the texts together are not exchangeable with the benchmark's non-members (p = {test.p:.2g})"
+            p = f"p = {test.p:.2g}" if test.p >= 0.001 else "p < .001"
+            why = f"the texts together are not exchangeable with the benchmark's non-members ({p})"
             return Basis(name, "", why, test)
         lacking = ""
         if not test.tested:
