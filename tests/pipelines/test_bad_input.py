@@ -591,7 +591,7 @@ fsd-t6 --model embedded embedded-twin → study fsd-t6 must have one --model
 fsd-t6 --model → model must be followed by at least one value
 fsd-t6 --data → data must be followed by at least one value
 fsd-t6 --data nowhere.jsonl → cell AdaLoRA: data file must exist
-fsd-t6 --data wikimia:33 → cell AdaLoRA: part of wikimia must be a length in words
+fsd-t6 --data wikimia:33 → cell AdaLoRA: part of wikimia must be one of 32, 64, 128, 256
 fsd-t6 --data embedded:alchemy → cell AdaLoRA: fields must be out of astro-ph, cond-mat
 fsd-t6 --data {few.jsonl} → cell AdaLoRA: too few families
 fsd-t6 --data {members.jsonl} → cell AdaLoRA: texts to be split must be of both classes
