@@ -93,7 +93,7 @@ def plan(job: FSDConfig) -> tuple[experiment.Placebo | None, list[str]]:
 def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) -> None:
     loaded = []
     monkeypatch.setattr(experiment, "load_model", lambda config: loaded.append(config.model.model))
-    monkeypatch.setattr(experiment, "prepare", lambda *_: SimpleNamespace(score=lambda: None))
+    monkeypatch.setattr(experiment, "prepare", lambda *_: SimpleNamespace(scorers={"tuned": None}, score=lambda: None))
     monkeypatch.setattr(experiment, "train_adapter", lambda *_, **__: None)
 
     placebo, _ = plan(replace(job, model=replace(job.model, model="embedded"), placebo="embedded-twin"))
