@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+pytestmark = pytest.mark.slow
 GOLDEN = Path(__file__).parent / "golden" / "embedded_scores.parquet"
 
 
@@ -59,7 +60,6 @@ def run(command: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_default_job_gives_the_recorded_scores(command: Path, hostile: Path) -> None:
     answer = run(command, "run", "--domain", "arxiv", cwd=hostile)

@@ -86,8 +86,8 @@ def run_command() -> Callable[[str], str]:
 
 
 FINISHED = (
-    "run --data data.jsonl --model {tiny} --reference-model {tiny} --neighbour-model words --device cpu --json "
-    "--validation .4 --batch-size 4 --epochs 1 --settings min_k.k=0.3 surp.k=30 --placebo none"
+    "run --data data.jsonl --model {tiny} --reference-model {tiny} --neighbour-model words --device cpu --cache cache "
+    "--validation .4 --batch-size 4 --epochs 1 --settings min_k.k=0.3 surp.k=30 --placebo none --json"
 )
 
 
@@ -124,3 +124,19 @@ def own_run(finished_run: FinishedRun, tmp_path_factory: pytest.TempPathFactory)
     shutil.copytree(finished_run.folder, folder)
     with contextlib.chdir(folder):
         yield finished_run._replace(folder=folder)
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Texts of every forward pass of the engine."""
+    from fsd.scoring.model_scorer import ModelScorer
+
+    made: list[int] = []
+    forward = ModelScorer._forward
+
+    def counting(self: Any, network: Any, reduction: Any, batch: Any, ids: Any) -> Any:
+        made.append(len(batch))
+        return forward(self, network, reduction, batch, ids)
+
+    monkeypatch.setattr(ModelScorer, "_forward", counting)
+    return made

@@ -131,6 +131,7 @@ def test_a_cutoff_gives_the_same_numbers_as_the_column(finished: Finished) -> No
     assert [[d.text for d in part] for part in by_date] == [[d.text for d in part] for part in by_column]
 
 
+@pytest.mark.slow
 def test_tuning_chooses_on_members_and_contemporaries(finished: Finished, capsys: pytest.CaptureFixture[str]) -> None:
     job = replace(finished.config, detection=DetectorConfig(detectors="min_k"), placebo="none")
     tune(TuneConfig(job=job, trials=2, folds=2, repeats=1, sampler="random", storage="journal:trials.log"))

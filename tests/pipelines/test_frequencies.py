@@ -1,14 +1,10 @@
 import json
-import subprocess
-import sys
-import time
 from collections import Counter
 
 import pytest
 from transformers import AutoTokenizer
 
 from fsd.config import ModelConfig
-from fsd.errors import UsageError
 from fsd.net.hub import EMBEDDED
 from fsd.scoring.scorers import frequency_file
 from fsd.scoring.token_frequencies import FrequencyTable
@@ -39,31 +35,6 @@ def test_limit(tiny, corpus, tmp_path):
     out = tmp_path / "table.npz"
     main(FrequencyConfig(corpus=(corpus,), out=out, model=str(tiny), column="body", limit=2))
     assert FrequencyTable.load(out).documents == 2
-
-
-def test_mistakes_are_found_before_the_count(tiny, corpus, tmp_path):
-    for changes, message in (
-        ({"out": tmp_path / "table.txt"}, "ends in .npz"),
-        ({"corpus": (tmp_path / "no.jsonl",)}, "no file"),
-        ({"column": "text"}, "one of body"),
-        ({"limit": 0}, "at least 1"),
-    ):
-        values = {"corpus": (corpus,), "out": tmp_path / "table.npz", "model": str(tiny), "column": "body"} | changes
-        with pytest.raises(UsageError, match=message):
-            main(FrequencyConfig(**values))
-    assert not (tmp_path / "table.npz").exists()
-
-
-def test_the_command_line(corpus, root, tmp_path):
-    command = [sys.executable, "-m", "pipelines.frequencies"]
-    begin = time.perf_counter()
-    help_text = subprocess.run([*command, "--help"], cwd=root, capture_output=True, text=True, check=True).stdout
-    assert time.perf_counter() - begin < 5
-    assert "--corpus" in help_text
-    arguments = ["--corpus", str(corpus), "--out", str(tmp_path / "table.csv")]
-    failed = subprocess.run([*command, *arguments], cwd=root, capture_output=True, text=True, check=False)
-    assert failed.returncode == 2
-    assert failed.stderr.strip() == f"error: out must be a file that ends in .npz; got {tmp_path / 'table.csv'}"
 
 
 def test_a_table_is_found_beside_its_model(tmp_path):

@@ -91,12 +91,15 @@ def test_pictures_and_report_are_at_the_root(finished: Any) -> None:
     assert "https://" not in report
 
 
-def test_reused_adapter_gives_the_same_scores_without_training(finished: Any) -> None:
+def test_reused_adapter_gives_the_same_scores_without_training_or_forward_pass(
+    finished: Any, passes: list[int]
+) -> None:
     main(replace(finished.config, adapter="models:/fsd-arxiv@champion"))
 
     first = pd.read_parquet(artifact(finished.folder, "scores.parquet"))
     second = pd.read_parquet(artifact(finished.folder, "scores.parquet", run=-1))
     pd.testing.assert_frame_equal(first, second)
+    assert passes == []
     last = runs(finished.folder)[-1].data  # type: ignore[attr-defined]
     assert "train/loss" not in last.metrics
     assert (last.tags["method"], last.tags["reused_adapter"]) == ("lora", "models:/fsd-arxiv@champion")

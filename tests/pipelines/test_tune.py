@@ -144,63 +144,13 @@ def test_an_adapter_is_tuned_by_training(config):
     assert "tuning_test_gain/loss.fsd" in parent.data.metrics
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"trials": 0}, "trials must be at least 1; got 0"),
-        ({"workers": 0}, "workers must be at least 1"),
-        ({"timeout": 0.0}, "timeout must be above 0"),
-        ({"folds": 50}, "validation must have at least 50 families"),
-    ],
-)
-def test_impossible_numbers_are_refused_before_the_model_is_loaded(config, changes, message):
-    job = replace(config.job, model=ModelConfig(model="/no/such/model"))
-    with pytest.raises(UsageError, match=message):
-        main(replace(config, job=job, **changes))
-
-
-@pytest.mark.parametrize(
-    ("detection", "message"),
-    [
-        (DetectorConfig(detectors="zlib"), "detectors to tune must have settings to search, as .*surp do; got 'zlib'"),
-        (
-            DetectorConfig(detectors="surp", settings=("surp.q=1",)),
-            "setting of surp must be one of entropy, k; got 'q'",
-        ),
-        (DetectorConfig(detectors="mink"), "detector must be one of"),
-        (DetectorConfig(settings_from="nowhere"), "no such folder"),
-    ],
-)
-def test_unknown_detectors_and_settings_are_refused(config, detection, message):
-    with pytest.raises(UsageError, match=message):
-        main(replace(config, job=replace(config.job, detection=detection)))
-
-
-def test_validation_texts_are_needed(config):
-    data = replace(config.job.data, validation=0.0)
-    with pytest.raises(UsageError, match="validation must hold texts to tune on; got none"):
-        main(replace(config, job=replace(config.job, data=data)))
-
-
-def test_an_adapter_is_not_tuned_and_given(config):
-    with pytest.raises(UsageError, match="adapter must not be given where it is to be tuned"):
-        main(replace(config, tune="adapter", job=replace(config.job, adapter="somewhere")))
-
-
 def test_the_digest_tells_texts_labels_and_groups():
     documents = [Document("a", True, group="g"), Document("b", False)]
     changed = [documents[:1], documents[::-1], [documents[0], Document("b", True)], [Document("a", True), documents[1]]]
     assert len({digest(documents), *(digest(other) for other in changed)}) == 5
 
 
-@pytest.mark.parametrize("storage", ["sqlite:///data.jsonl/optuna.db", "postgresql://user:secret@localhost:1/name"])
-def test_a_storage_out_of_reach_is_refused_before_the_model_is_loaded(config, storage):
-    job = replace(config.job, model=ModelConfig(model="/no/such/model"))
-    with pytest.raises(UsageError, match="storage must be") as error:
-        main(replace(config, job=job, storage=storage))
-    assert "secret" not in str(error.value)
-
-
+@pytest.mark.slow
 def test_another_setup_is_refused_before_the_training(config, monkeypatch):
     main(replace(config, trials=1, job=replace(config.job, detection=DetectorConfig(detectors="min_k"))))
     monkeypatch.setattr(experiment, "train_adapter", None)

@@ -97,6 +97,7 @@ def browser(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
+@pytest.mark.slow
 def test_the_server_answers_until_the_command_ends(served: Served) -> None:
     assert served.page.startswith(f"{served.server}/#/experiments/")
     with urlopen(f"{served.server}/health", timeout=30) as reply:

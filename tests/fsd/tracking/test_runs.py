@@ -163,6 +163,7 @@ with tracking.run("fsd-x", "killed") as run:
 """
 
 
+@pytest.mark.slow
 def test_runs_of_a_killed_process_are_closed_by_the_next_and_no_others(here, root):
     environment = {**os.environ, "PYTHONPATH": str(root)}
     subprocess.run([sys.executable, "-c", PROCESS], env=environment, check=False)

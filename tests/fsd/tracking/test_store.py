@@ -43,12 +43,14 @@ def test_the_default_store_is_in_the_working_folder_and_leaves_the_environment_u
     assert "mlruns/0" in locations(bare)
 
 
+@pytest.mark.slow
 def test_first_use_prints_and_warns_nothing(bare):
     program = "from fsd import tracking\nwith tracking.run('fsd-x', 'a') as r: r.log_metrics({'auc/loss.base': .5})"
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_several_processes_may_create_the_store_at_once(bare):
     program = (
         "from fsd import tracking\n"

@@ -266,6 +266,7 @@ def test_detectors_that_read_more_than_the_canary_are_refused(folder: Path, tiny
         rank(RankConfig(str(folder), model=ModelConfig(model=str(tiny)), detection=DetectorConfig(detectors="recall")))
 
 
+@pytest.mark.slow
 def test_a_model_that_read_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,6 +285,7 @@ def test_a_model_that_read_nothing(
     assert hashlib.sha256((folder / "sealed.json").read_bytes()).hexdigest() in shown
 
 
+@pytest.mark.slow
 def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
     """Trained on what was published, the model prefers it; the sealed list is what decides."""
     from fsd.config import Recipe

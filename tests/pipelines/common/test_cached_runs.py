@@ -29,20 +29,6 @@ NAMES = "loss,lowercase,min_k_deviation,recall"
 
 
 @pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Texts of every forward pass of the engine."""
-    made: list[int] = []
-    forward = ModelScorer._forward
-
-    def counting(self, network, reduction, batch, ids):
-        made.append(len(batch))
-        return forward(self, network, reduction, batch, ids)
-
-    monkeypatch.setattr(ModelScorer, "_forward", counting)
-    return made
-
-
-@pytest.fixture
 def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.MonkeyPatch) -> FSDConfig:
     monkeypatch.chdir(tmp_path)
     rows = make_rows(40, seed=3)
@@ -67,6 +53,7 @@ def stored() -> int:
     return store._run(lambda db: db.execute("SELECT count(*) FROM statistics").fetchone()[0]) or 0
 
 
+@pytest.mark.slow
 def test_a_second_run_and_one_that_reuses_the_adapter_make_no_forward_pass(job, passes, tmp_path) -> None:
     main(job)
     first, rows = newest_scores(tmp_path), stored()
@@ -83,6 +70,7 @@ def test_a_second_run_and_one_that_reuses_the_adapter_make_no_forward_pass(job, 
     assert stored() > rows
 
 
+@pytest.mark.slow
 def test_tuning_on_the_same_texts_makes_no_forward_pass(job, passes, tmp_path) -> None:
     job = replace(job, detection=DetectorConfig(detectors="min_k,min_k_deviation"))
     config = TuneConfig(job=job, storage=f"journal:{tmp_path}/trials.log", study="s", trials=12, folds=2, repeats=1)
@@ -93,6 +81,7 @@ def test_tuning_on_the_same_texts_makes_no_forward_pass(job, passes, tmp_path) -
     assert passes == []
 
 
+@pytest.mark.slow
 def test_a_study_on_texts_that_were_read_makes_no_forward_pass(job, passes, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("FSD_CACHE", str(tmp_path / "kept"))
     config = StudyConfig(
@@ -107,6 +96,7 @@ def test_a_study_on_texts_that_were_read_makes_no_forward_pass(job, passes, tmp_
     assert passes == []
 
 
+@pytest.mark.slow
 def test_scores_with_a_cache_are_bitwise_those_without(job, passes, tmp_path) -> None:
     one_form = DetectorConfig(detectors="loss,min_k_deviation")
     main(replace(job, detection=one_form))

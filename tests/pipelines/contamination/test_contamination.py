@@ -46,6 +46,7 @@ def configured(tiny: Path, **changes: object) -> ContaminationConfig:
     return ContaminationConfig(**{**settings, **changes})  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_all_tests_run_and_are_tracked(files: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from fsd.tracking import fetch_artifact, find_runs
 
@@ -68,32 +69,6 @@ def test_without_known_texts_only_the_order_is_tested(
     assert "exchangeability" in shown
     assert "CoDeC" not in shown
     assert "only the order was tested" in shown
-
-
-def test_what_cannot_be_is_refused_before_the_model_is_loaded(
-    files: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fsd.models import language_model
-
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("the model must not be loaded")
-
-    monkeypatch.setattr(language_model, "load", never)
-    texts = [json.loads(line)["text"] for line in (files / "set.jsonl").read_text().splitlines()]
-    write(files / "short.jsonl", texts[:9])
-    write(files / "copy.jsonl", [texts[0], *(d.text for d in list(corpus())[60:80] if not d.member)])
-    write(files / "members.jsonl", texts, label=[1] * 20)
-    cases: list[tuple[dict[str, object], str]] = [
-        ({"files": ("short.jsonl",)}, "data must fill 2 shards of 5 texts; got 9 texts"),
-        ({"sets": 19}, "a rank among 19 sets must have at least 5 suspect texts and 95 known"),
-        ({"known": ("copy.jsonl",), "sets": 1}, r"known must hold other texts than those .* alike \(copy\)"),
-        ({"known": ("members.jsonl",)}, "known must hold texts that are non-members"),
-        ({"level": 0.0}, "level must be between 0 and 1"),
-        ({"files": ("none.jsonl",)}, "data file must exist"),
-    ]
-    for change, message in cases:
-        with pytest.raises(UsageError, match=message):
-            main(configured(tiny, **change))
 
 
 @pytest.fixture

@@ -341,6 +341,7 @@ def test_a_base_model_that_has_moved_must_be_located(working_folder, unlabelled,
     assert MembershipClassifier(str(folder)).config.model == "models/tiny"
 
 
+@pytest.mark.slow
 def test_the_command_line(working_folder, root, unlabelled):
     command = [sys.executable, "-m", "pipelines.detect"]
     shown = subprocess.run([*command, "--help"], cwd=root, capture_output=True, text=True, check=True).stdout

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fsd.config import APIConfig, ModelConfig
+from fsd.config import ModelConfig
 from fsd.data.embedded import corpus
-from fsd.errors import UsageError
 from fsd.evidence.extraction import Work
 from pipelines.extract import report, works
 from pipelines.extract.__main__ import ExtractConfig, main
@@ -42,37 +41,7 @@ def test_a_run_has_passages_metrics_and_report(files: Path, tiny: Path, capsys: 
     assert "greedy" in shown.out
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"book": ""}, "a book must be given"),
-        ({"book": "none.txt"}, "none.txt must be a readable text file"),
-        ({"book": "blank.txt"}, "blank.txt must hold a text that is not blank"),
-        ({"book": "latin.txt"}, "latin.txt must be a readable text file in UTF-8"),
-        ({"book": "short.txt"}, "short.txt: a work must have at least 100 tokens"),
-        ({"control": ("book.txt",)}, "control must hold other works than the book"),
-        ({"prefix": 0}, "prefix must be at least 1 token"),
-        ({"stride": -1}, "stride must be at least 1 token"),
-        ({"temperature": -0.5}, "temperature must be at least 0"),
-        ({"top_k": 0}, "top-k must be at least 1"),
-        ({"prefix": 30, "suffix": 30}, "must fit the model's context of 48 tokens"),
-        ({"model": ModelConfig(model="api:x")}, "tokenizer must be given with an API"),
-        (
-            {"model": ModelConfig(model="api:x"), "api": APIConfig(tokenizer="embedded"), "temperature": 0.5},
-            "temperature and top-k must be left out with an API",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(files: Path, tiny: Path, change: dict[str, object], message: str) -> None:
-    (files / "blank.txt").write_text(" \n")
-    (files / "short.txt").write_text("A few words.")
-    (files / "latin.txt").write_bytes("Schöne Straße".encode("latin-1"))
-    config = {"book": "book.txt", "model": ModelConfig(model=str(tiny), device="cpu", cache="none"), **change}
-
-    with pytest.raises(UsageError, match=message):
-        main(ExtractConfig(**config))  # type: ignore[arg-type]
-
-
+@pytest.mark.slow
 def test_a_text_that_was_read_often_can_be_extracted() -> None:
     from fsd.config import Recipe
     from fsd.models import language_model

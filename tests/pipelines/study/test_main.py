@@ -192,6 +192,7 @@ def test_of_a_grid_only_the_best_on_the_test_texts_is_kept():
 BEST_OF = "the one with the highest AUC on the tested texts themselves, as in the paper, so that it is too high"
 
 
+@pytest.mark.slow
 def test_reference_and_neighbour_have_rows_where_their_models_are_given(here, tiny, masked_lm, tmp_path):
     file = tmp_path / "common.jsonl"
     rows = [{"text": f"the cat sat on {n} mat {n * 7} ran {n * n} dog {n + 50}", "label": n % 2} for n in range(24)]
