@@ -438,6 +438,8 @@ def _mahalanobis(known: FloatArray, asked: FloatArray) -> FloatArray:
     mean = known.mean(axis=0)
     rows, new = known - mean, asked - mean
     size, width = rows.shape
+    if size < 2:  # no spread is known
+        return np.asarray((new**2).sum(axis=1), dtype=np.float64)
     shrinkage = max(float(ledoit_wolf_shrinkage(rows, assume_centered=True)), 1e-6)
     ridge = shrinkage * max(float((rows**2).sum()) / size / width, 1e-12)
     inner = rows @ rows.T

@@ -125,6 +125,13 @@ def test_a_group_has_one_vote():
     assert check.p_values([" ".join(["word"] * 30)])["length"][0] == pytest.approx((1 + votes) / 5)
 
 
+@pytest.mark.parametrize("known", [1, 2, 3])
+def test_hidden_states_of_very_few_texts_are_compared(known):
+    states = np.random.default_rng(0).normal(size=(known + 1, 4))
+    check = DomainCheck(ABSTRACTS[:known], None, states[:known])
+    assert np.isfinite(check.p_values([ABSTRACTS[known]], None, states[known:])["states"]).all()
+
+
 def test_one_calibration_text_is_enough():
     check = DomainCheck(["only this text is known here"])
     assert check.outside(["only this text is known here"]) == [""] or check.groups == 1
