@@ -5,8 +5,9 @@ A view is a *reader* (the model or table that scores) and a *form* (what of the 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from fsd.errors import UsageError
@@ -35,7 +36,7 @@ class ViewInputs:
 
 
 def _neighbours(text: str, inputs: ViewInputs) -> list[Prompt]:
-    assert inputs.neighbours is not None  # checked earlier by `unavailable`
+    assert inputs.neighbours is not None  # checked earlier by `usable`
     return [Prompt(neighbour) for neighbour in inputs.neighbours(text)]
 
 
@@ -77,15 +78,7 @@ def _has_case(texts: Sequence[str]) -> bool:
     return cased > letters / 2
 
 
-def unavailable(view: str, texts: Sequence[str], readers: Sequence[str], inputs: ViewInputs) -> str | None:
-    """Why `view` cannot be computed, in a few words; None if it can.
-
-    Args:
-        view: a key of `VIEWS`.
-        texts: the texts to be scored.
-        readers: names of the available scorers.
-        inputs: what the forms need besides the texts.
-    """
+def _unavailable(view: str, readers: Collection[str], inputs: ViewInputs, has_case: Callable[[], bool]) -> str | None:
     reader, form = VIEWS[view]
     if reader not in readers:
         return f"no {reader} {'table' if reader == 'unigram' else 'model'} is given"
@@ -93,7 +86,7 @@ def unavailable(view: str, texts: Sequence[str], readers: Sequence[str], inputs:
         return "no prefix of non-member texts is given"
     if form == "neighbours" and inputs.neighbours is None:
         return "no neighbour model is given"
-    if form == "lower" and not _has_case(texts):
+    if form == "lower" and not has_case():
         return "the texts' script has no upper and lower case"
     return None
 
@@ -184,3 +177,53 @@ def _check_type(name: str, value: Any, default: Any) -> None:
     allowed = (int, float) if isinstance(default, int | float) else type(default)
     if not isinstance(value, allowed) or isinstance(value, bool) != isinstance(default, bool):
         raise UsageError(f"{name} must be of the type of its default {default!r}; got {value!r}")
+
+
+def usable(
+    detectors: Sequence[Detector],
+    texts: Sequence[str],
+    scorers: Collection[str],
+    inputs: ViewInputs | None = None,
+    *,
+    excluded: Mapping[str, str] | None = None,
+    strict: bool | None = None,
+    use: str = "computed here",
+) -> tuple[list[Detector], dict[str, str]]:
+    """The detectors that can be computed on texts, and for each of the others the reason why not.
+
+    Args:
+        detectors: the requested detectors.
+        texts: the texts to be scored.
+        scorers: reader → scorer, or the names of the readers alone.
+        inputs: what forms need besides the texts.
+        excluded: detector → another reason that the caller has.
+        strict: True if every detector must be usable, False if one must; None requires nothing.
+        use: what for, in the message of the error.
+
+    Raises:
+        UsageError: if a detector must be usable and is not.
+    """
+    base = scorers.get("base") if isinstance(scorers, Mapping) else None
+    lacks: frozenset[str] = getattr(base, "lacks", frozenset())
+    has_case = cache(lambda: _has_case(texts))
+    excluded = excluded or {}
+    computable: list[Detector] = []
+    left_out: dict[str, str] = {}
+    for detector in detectors:
+        absent = [name for name in detector.needs if name in lacks]
+        reasons = (_unavailable(view, scorers, inputs or ViewInputs(), has_case) for view in detector.views)
+        if detector.name in excluded:
+            continue
+        if "token" in absent:
+            left_out[detector.name] = "it reads token ids, which --tokenizer MODEL gives"
+        elif reason := next(filter(None, reasons), None):
+            left_out[detector.name] = reason
+        elif absent:
+            left_out[detector.name] = f"the API does not give what it reads: {', '.join(absent)}"
+        else:
+            computable.append(detector)
+    left_out |= excluded
+    if left_out and strict is not None and (strict or not computable):
+        name, reason = next(iter(left_out.items()))
+        raise UsageError(f"detector {name} cannot be {use}: {reason}")
+    return computable, left_out

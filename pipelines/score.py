@@ -10,7 +10,7 @@ Examples:
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ def main(config: ScoreConfig) -> None:
     from fsd.scoring.deviation import evaluate
     from fsd.scoring.job import cut_remarks, without_whole_prefix
     from fsd.scoring.scorers import view_inputs
+    from fsd.views import usable
     from pipelines.common import datasets, outcome
     from pipelines.common.cli import check_name
     from pipelines.common.detection import load_detectors
@@ -62,7 +63,8 @@ def main(config: ScoreConfig) -> None:
     answers = SQLiteStore(Path(f"{out}.partial"), limit=None, required=True) if is_api else None
     model, scorers = build_scorers(config, answers)
     inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
-    detectors, left_out = computable(config, requested, texts, scorers, inputs)
+    named = config.detection.detectors != "all"
+    detectors, left_out = usable(requested, texts, scorers, inputs, strict=named)
     announce(texts, detectors, scorers["base"], inputs, price=config.api.price)
     table = frame(documents, evaluate(texts, detectors, scorers, inputs, shown=True))
     results, blind, doubts = judge(documents, table, seed=config.seed)
@@ -144,32 +146,6 @@ def build_scorers(
     model = language_model.load(config.model)
     built = scorers.build_scorers(model, config.model)
     return model, {name: scorer for name, scorer in built.items() if name != "tuned"}
-
-
-def computable(
-    config: ScoreConfig,
-    requested: "Sequence[Detector]",
-    texts: Sequence[str],
-    scorers: "Mapping[str, Scorer]",
-    inputs: "ViewInputs",
-) -> "tuple[Sequence[Detector], dict[str, str]]":
-    """The detectors that can be computed, and why the others cannot.
-
-    Raises:
-        UsageError: if a detector that was named cannot be computed, or none can.
-    """
-    from fsd.errors import UsageError
-    from fsd.scoring.api.scorer import API
-    from fsd.scoring.deviation import usable
-
-    detectors, left_out = usable(requested, texts, scorers, inputs)
-    if config.model.model.startswith(API) and config.api.tokenizer is None:
-        need_ids = [d.name for d in requested if "token" in d.needs and d.name in left_out]
-        left_out |= dict.fromkeys(need_ids, "it reads token ids, which --tokenizer MODEL gives")
-    if left_out and (config.detection.detectors != "all" or not detectors):
-        name, reason = next(iter(left_out.items()))
-        raise UsageError(f"detector {name} cannot be computed here: {reason}")
-    return detectors, left_out
 
 
 def announce(

@@ -24,12 +24,12 @@ from fsd.models import adapters, language_model
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
 from fsd.models.pretraining import pretrain
-from fsd.scoring.deviation import evaluate, usable
+from fsd.scoring.deviation import evaluate
 from fsd.scoring.embeddings import embeddings
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.scorers import build_scorers
 from fsd.token_stats import Scorer, Scores
-from fsd.views import ViewInputs
+from fsd.views import usable
 from pipelines.adapter_audit import audit as adapter_audit
 from pipelines.adapter_audit.config import AuditConfig
 from pipelines.canary import files, make, scoring
@@ -186,7 +186,7 @@ def inference(made: Target, seed: int, size: Size) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
 
     def scores(texts: Sequence[str]) -> Scores:
-        computable, _ = usable(plain, texts, scorers, ViewInputs())
+        computable, _ = usable(plain, texts, scorers)
         return evaluate(texts, computable, scorers).base
 
     unread = scores([*made.unread, *made.read[0]])

@@ -17,7 +17,7 @@ import numpy as np
 from fsd.errors import UsageError
 from fsd.progress import progress
 from fsd.token_stats import FloatArray, Scorer, Scores, TokenStats
-from fsd.views import FORMS, LISTS, Detector, View, ViewInputs, unavailable, view_in
+from fsd.views import FORMS, LISTS, Detector, View, ViewInputs, usable, view_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,7 @@ class ViewStatistics:
 
         Args:
             texts: N ≥ 1 texts.
-            detectors: detectors that can be computed, see `usable`.
+            detectors: detectors that can be computed, see `fsd.views.usable`.
             scorers: reader → scorer.
             inputs: what forms need besides the texts.
             states: model states to compute; without "tuned", no view of the tuned model.
@@ -134,25 +134,6 @@ class ViewStatistics:
         return [dict(zip(detector.views, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def usable(
-    detectors: Sequence[Detector], texts: Sequence[str], scorers: Mapping[str, Scorer], inputs: ViewInputs
-) -> tuple[list[Detector], dict[str, str]]:
-    """The detectors that can be computed, and for each of the others the reason why not, in a few words."""
-    computable, left_out = [], {}
-    lacks: frozenset[str] = getattr(scorers.get("base"), "lacks", frozenset())
-    for detector in detectors:
-        reasons = (unavailable(view, texts, list(scorers), inputs) for view in detector.views)
-        reason = next((r for r in reasons if r), None)
-        absent = [name for name in detector.needs if name in lacks]
-        if reason is None and absent:
-            reason = f"the API does not give what it reads: {', '.join(absent)}"
-        if reason:
-            left_out[detector.name] = reason
-        else:
-            computable.append(detector)
-    return computable, left_out
-
-
 def evaluate(
     texts: Sequence[str],
     detectors: Sequence[Detector],
@@ -167,7 +148,7 @@ def evaluate(
 
     Args:
         texts: N ≥ 1 texts.
-        detectors: detectors to compute; see `usable`.
+        detectors: detectors to compute; see `fsd.views.usable`.
         scorers: `base`, and `tuned` for deviations, and the others that the detectors read.
         inputs: what forms need besides the texts.
         shown: whether progress over more than `CHUNK` texts is shown.
@@ -179,10 +160,7 @@ def evaluate(
     if not texts:
         raise UsageError("scoring must have at least one text; got none")
     inputs = inputs or ViewInputs()
-    _, left_out = usable(detectors, texts, scorers, inputs)
-    if left_out:
-        name, reason = next(iter(left_out.items()))
-        raise UsageError(f"detector {name} cannot be computed here: {reason}")
+    usable(detectors, texts, scorers, inputs, strict=True)
     states = ("base", "tuned") if "tuned" in scorers else ("base",)
     parts: defaultdict[tuple[str, str], list[FloatArray]] = defaultdict(list)
     deviation = Deviation()

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from fsd import distributed
 from fsd.config import AdapterConfig, ModelConfig
-from fsd.errors import UsageError
 from fsd.models.finetuning import plan
 from fsd.models.language_model import LanguageModel, load_tokenizer, token_ids
-from fsd.scoring.deviation import Deviation, evaluate, usable
+from fsd.scoring.deviation import Deviation, evaluate
 from fsd.scoring.scorers import build_scorers, reference_name, view_inputs
 from fsd.token_stats import Scorer
-from fsd.views import Detector, ViewInputs
+from fsd.views import Detector, ViewInputs, usable
 
 
 @dataclass(frozen=True)
@@ -82,14 +81,10 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
     if training is None and not model.adapted:
         scorers.pop("tuned", None)
     inputs = view_inputs(config, unseen, shots=shots, seed=seed)
-    computable, left_out = usable(detectors, texts, scorers, inputs)
-    aligned = [d for d in computable if "reference" in d.views and "token" in d.needs]
-    if aligned and not _same_tokens(model, reference_name(config), texts):
-        left_out |= {d.name: "the reference model has another tokenizer" for d in aligned}
-        computable = [d for d in computable if d not in aligned]
-    if left_out and (strict or not computable):
-        name, reason = next(iter(left_out.items()))
-        raise UsageError(f"detector {name} cannot be computed here: {reason}")
+    aligned = [d.name for d in detectors if {"reference", *d.views} <= scorers.keys() | d.views and "token" in d.needs]
+    other = aligned and not _same_tokens(model, reference_name(config), texts)
+    excluded = dict.fromkeys(aligned, "the reference model has another tokenizer") if other else {}
+    computable, left_out = usable(detectors, texts, scorers, inputs, excluded=excluded, strict=strict)
     primed = any("primed" in detector.views for detector in computable)
     cut = without_whole_prefix(model, texts, inputs.prefix) if primed else 0
     return ScoringJob(list(texts), computable, left_out, scorers, inputs, cut)

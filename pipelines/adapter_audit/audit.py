@@ -24,7 +24,7 @@ from fsd.scoring.deviation import Deviation
 from fsd.scoring.scorers import build_scorers
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.token_stats import Scorer, Scores
-from fsd.views import Detector, ViewInputs
+from fsd.views import Detector, usable
 from pipelines.adapter_audit.config import AuditConfig
 from pipelines.common.adapter_files import AUDITED
 from pipelines.common.detection import cheap, load_detectors
@@ -82,14 +82,12 @@ def judge(parts: Split, judged: Sequence[Document], scorers: dict[str, Scorer], 
     The score of a text by a detector S is S(fine-tuned) − S(base): fine-tuning raises S of what it read.
     """
     requested = load_detectors(config.detection)
-    plain = [detector for detector in cheap(requested) if not detector.paired]
+    plain = [detector.name for detector in cheap(requested) if not detector.paired]
+    excluded = {d.name: "an audit compares plain scores" for d in requested if d.name not in plain}
     documents = [*parts.validation, *parts.test, *judged]
     texts = [document.text for document in documents]
-    computable, left_out = deviation.usable(plain, texts, scorers, ViewInputs())
-    left_out |= {d.name: "an audit compares plain scores" for d in requested if d not in plain}
-    if left_out and (config.detection.detectors != "all" or not computable):
-        name, reason = next(iter(left_out.items()))
-        raise UsageError(f"detector {name} cannot be used in an audit: {reason}")
+    strict = config.detection.detectors != "all"
+    computable, left_out = usable(requested, texts, scorers, excluded=excluded, strict=strict, use="used in an audit")
     scored = deviation.evaluate(texts, computable, scorers, shown=True)
     calibrated = calibrated_scores(scored)
     held, labelled = len(parts.validation), len(parts.validation) + len(parts.test)

@@ -12,9 +12,9 @@ from fsd.evaluation.calibration import observed_rate
 from fsd.evaluation.intervals import Estimate, holm
 from fsd.evidence.canaries import combined_p, rank_p
 from fsd.progress import progress
-from fsd.scoring.deviation import ViewStatistics, usable
+from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import FloatArray, Prompt, Scorer
-from fsd.views import Detector, ViewInputs
+from fsd.views import Detector, ViewInputs, usable
 from pipelines.canary.files import Canaries
 
 if TYPE_CHECKING:
@@ -206,15 +206,10 @@ def usable_on_canaries(
     """
     entry = canaries.sealed.documents[0]
     texts = canaries.sealed.candidates(entry)[:2]
-    plain, left_out = [], {}
-    for detector in detectors:
-        if {"neighbours", "primed", "tuned"} & set(detector.views):
-            left_out[detector.name] = "it does not read a text after a context alone"
-        else:
-            plain.append(detector)
-    computable, others = usable(plain, texts, scorers, ViewInputs())
-    left_out |= others
-    if left_out and (strict or not computable):
-        name, reason = next(iter(left_out.items()))
-        raise UsageError(f"detector {name} cannot be computed on canaries: {reason}")
+    needed = {"neighbours", "primed", "tuned"}
+    apart = [d.name for d in detectors if needed & set(d.views)]
+    excluded = dict.fromkeys(apart, "it does not read a text after a context alone")
+    computable, left_out = usable(
+        detectors, texts, scorers, excluded=excluded, strict=strict, use="computed on canaries"
+    )
     return computable, [f"{name} left out: {reason}" for name, reason in left_out.items()]

@@ -124,7 +124,7 @@ def passes(
     """
     from fsd.scoring.masked_lm import NEIGHBOURS
     from fsd.scoring.scorers import WORD_SWAPS, reader_names
-    from fsd.views import ViewInputs, unavailable, view_in
+    from fsd.views import ViewInputs, usable, view_in
 
     readers = reader_names(model)
     words = model.neighbour_model in (None, "words")
@@ -132,9 +132,8 @@ def passes(
     inputs = ViewInputs("a prefix" if unseen else "", (lambda _: ()) if has_neighbours else None)
     sizes = {"neighbours": model.neighbours or (WORD_SWAPS if words else NEIGHBOURS)}
     views = set()
-    for detector in detectors:
-        if not any(unavailable(view, texts, readers, inputs) for view in detector.views):
-            views |= {view_in(state, view) for state in states for view in detector.views}
+    for detector in usable(list(detectors), texts, readers, inputs)[0]:
+        views |= {view_in(state, view) for state in states for view in detector.views}
     counts = Counter[str]()
     for view in views:
         if view.reader != "unigram":

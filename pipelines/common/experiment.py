@@ -25,7 +25,7 @@ from fsd.scoring.job import ScoringJob
 from fsd.scoring.scorers import cache_folder, reader_names
 from fsd.token_stats import Scorer
 from fsd.tracking import Run
-from fsd.views import Detector, ViewInputs, unavailable
+from fsd.views import Detector, usable
 from pipelines.common.adapter_files import recorded_training
 from pipelines.common.detection import cheap
 
@@ -204,10 +204,7 @@ def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector])
         detection=replace(config.detection, detectors="all"),
     )
     texts = [document.text for document in (*split.validation, *split.test)]
-    readers = reader_names(model)
-    computable = [
-        d for d in cheap(detectors) if not any(unavailable(view, texts, readers, ViewInputs()) for view in d.views)
-    ]
+    computable, _ = usable(cheap(detectors), texts, reader_names(model))
     if not computable:
         return None, ["no placebo: the control model can compute none of these detectors"]
     return Placebo(control, computable), remarks

@@ -17,10 +17,10 @@ from fsd.models import adapters
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
-from fsd.scoring.deviation import evaluate, usable
+from fsd.scoring.deviation import evaluate
 from fsd.scoring.embeddings import embeddings
 from fsd.token_stats import Scorer
-from fsd.views import Detector, ViewInputs
+from fsd.views import Detector, usable
 
 ORDER, INFERENCE, CODEC, KERNEL = "exchangeability", "dataset inference", "CoDeC", "kernel divergence"
 
@@ -71,10 +71,7 @@ def check_detectors(
     Raises:
         UsageError: if not, before any text is scored.
     """
-    computable, left_out = usable(detectors, texts, scorers, ViewInputs())
-    if left_out and (strict or not computable):
-        name, reason = next(iter(left_out.items()))
-        raise UsageError(f"detector {name} cannot be used in dataset inference: {reason}")
+    computable, _ = usable(detectors, texts, scorers, strict=strict, use="used in dataset inference")
     if not computable:
         raise UsageError("dataset inference must have a detector with a base score; got none")
 
@@ -100,7 +97,7 @@ def inference_test(
 ) -> tuple[Outcome, Estimate | None]:
     """LLM Dataset Inference on the base scores of all detectors, and the AUC of the blind classifier."""
     texts = [document.text for document in (*suspect, *known)]
-    computable, _ = usable(detectors, texts, scorers, ViewInputs())
+    computable, _ = usable(detectors, texts, scorers)
     scores = evaluate(texts, computable, scorers, shown=True).base
     groups = [*families(suspect), *(len(suspect) + family for family in families(known))]
     cut = len(suspect)

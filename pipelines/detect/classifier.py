@@ -21,10 +21,11 @@ from fsd.evaluation.audit_summary import AuditSummary
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.verdicts import Classified, Judge, Rules
 from fsd.models import adapters, language_model
-from fsd.scoring.deviation import Deviation, evaluate, usable
+from fsd.scoring.deviation import Deviation, evaluate
 from fsd.scoring.hidden_states import hidden_states
 from fsd.scoring.scorers import TABLE, build_scorers, view_inputs
 from fsd.token_stats import FloatArray, Scores
+from fsd.views import usable
 from pipelines.common.adapter_files import AUDIT, AUDITED, CALIBRATION, FILES, SETUP, UNSEEN
 from pipelines.common.detection import cheap
 

@@ -123,12 +123,12 @@ def compute(cell: Cell) -> "pd.DataFrame":
     import detectors
     from fsd.data.streaming import Passage
     from fsd.models.finetuning import finetune
-    from fsd.scoring.deviation import evaluate, usable
+    from fsd.scoring.deviation import evaluate
     from fsd.scoring.model_scorer import ModelScorer
     from fsd.scoring.token_counting import count
     from fsd.scoring.token_frequencies import unigram_scorer
     from fsd.token_stats import Scorer
-    from fsd.views import ViewInputs
+    from fsd.views import usable
 
     target = _continued(cell, cell.members) if cell.exposures else _control(cell)
     texts = [*cell.members, *cell.contemporaries, *cell.later]
@@ -140,7 +140,7 @@ def compute(cell: Cell) -> "pd.DataFrame":
         "reference": ModelScorer(_load(reference_model(cell))),
         "unigram": unigram_scorer(table, target.tokens),
     }
-    computable, _ = usable([detectors.load(name) for name in detectors.names()], texts, scorers, ViewInputs())
+    computable, _ = usable([detectors.load(name) for name in detectors.names()], texts, scorers)
     finetune(target, cell.unseen, AdapterConfig(), seed=cell.seed, shown=False)
     frame = evaluate(texts, computable, scorers).frame()
     sides = {"member": cell.members, "contemporary": cell.contemporaries, "later": cell.later}

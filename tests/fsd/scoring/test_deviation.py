@@ -11,7 +11,7 @@ from fsd.progress import progress
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import Prompt, TokenStats
-from fsd.views import VIEWS, ViewInputs
+from fsd.views import VIEWS, ViewInputs, usable
 
 
 class FakeScorer:
@@ -197,7 +197,7 @@ def test_a_score_that_is_not_finite_is_refused() -> None:
 def test_what_cannot_be_computed_is_named_with_its_reason() -> None:
     scorers = {name: scorer for name, scorer in fake_scorers().items() if name in ("base", "tuned")}
 
-    kept, left_out = engine.usable(all_detectors(), TEXTS, scorers, ViewInputs())
+    kept, left_out = usable(all_detectors(), TEXTS, scorers, ViewInputs())
 
     assert left_out == {
         "combined": "no reference model is given",
@@ -213,7 +213,7 @@ def test_what_cannot_be_computed_is_named_with_its_reason() -> None:
 def test_lowercase_is_left_out_where_the_script_has_no_case() -> None:
     texts = ["一种用于检测预训练数据的方法", "本发明涉及 LED 照明装置及其控制方法"]
 
-    _, left_out = engine.usable([detectors.load("lowercase")], texts, fake_scorers(), ViewInputs())
+    _, left_out = usable([detectors.load("lowercase")], texts, fake_scorers(), ViewInputs())
 
     assert left_out == {"lowercase": "the texts' script has no upper and lower case"}
 

@@ -14,10 +14,9 @@ import detectors
 from fsd.errors import UsageError
 from fsd.scoring.api import Client, CompletionsScorer, PromptTokens
 from fsd.scoring.cache import MemoizedScorer, SQLiteStore
-from fsd.scoring.deviation import usable
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt
-from fsd.views import ViewInputs
+from fsd.views import ViewInputs, usable
 
 END = "<|endoftext|>"
 TEXTS = ["the score of an unseen text", "Größe 🙂 天 and more", "x y", " member\n\nof the text \n"]
@@ -146,7 +145,6 @@ def test_detectors_that_need_more_are_left_out_with_the_reason(tokens) -> None:
     assert {detector.name for detector in kept} >= {"loss", "perplexity", "zlib", "lowercase", "min_k", "recall"}
     assert left_out["min_k_pp"] == "the API does not give what it reads: mean, std"
     assert left_out["surp"] == "the API does not give what it reads: mean"
-    assert left_out["dc_pdd"] == "the API does not give what it reads: token"
-    assert left_out["min_k_deviation"] == "no tuned model is given"
+    assert left_out["dc_pdd"] == "it reads token ids, which --tokenizer MODEL gives"
     scorers["base"] = CompletionsScorer(Client("http://a/v1"), "m", tokens=tokens)
     assert "dc_pdd" in {detector.name for detector in usable(every, ["A text"], scorers, ViewInputs())[0]}
