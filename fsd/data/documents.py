@@ -41,14 +41,7 @@ class Document:
 
 
 class Benchmark(NamedTuple):
-    """A published benchmark.
-
-    Attributes:
-        documents: its labelled texts.
-        source: id on the hub, or the local files.
-        revision: commit on the hub, or the hash of the local files.
-        left_out: reason → number of its rows that are left out.
-    """
+    """A published benchmark: its labelled texts, id or local files, commit or hash, and reason → rows left out."""
 
     documents: list[Document]
     source: str

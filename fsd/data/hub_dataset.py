@@ -12,7 +12,7 @@ from typing import Any
 from fsd.data.documents import Benchmark, Document
 from fsd.data.readers import parse_rows
 from fsd.errors import UsageError
-from fsd.net.hub import hub_reachable
+from fsd.net.hub import first_line, hub_reachable
 
 
 def load(
@@ -68,14 +68,8 @@ def load(
 
 
 def files(name: str, paths: Sequence[str], *, revision: str | None = None) -> tuple[list[Path], str]:
-    """Files of a hub dataset, downloaded or from the cache, and their commit.
-
-    For datasets with a loading script, which the library does not load.
-
-    Raises:
-        UsageError: if a file is not available.
-    """
-    from huggingface_hub import constants, hf_hub_download
+    """Files of a hub dataset with a loading script, downloaded or from the cache, and their commit."""
+    from huggingface_hub import HfApi, constants, hf_hub_download
     from huggingface_hub.errors import GatedRepoError, RemoteEntryNotFoundError
 
     online = hub_reachable()
@@ -89,19 +83,16 @@ def files(name: str, paths: Sequence[str], *, revision: str | None = None) -> tu
                 f"{constants.ENDPOINT}/datasets/{name} and set HF_TOKEN to a token of that account"
             ) from error
         except RemoteEntryNotFoundError as error:
-            raise UsageError(f"dataset {name} must have file {path}; it has {_nearby(name, path, revision)}") from error
+            folder = path.rpartition("/")[0]
+            all_files = HfApi().list_repo_files(name, repo_type="dataset", revision=revision)
+            there = ", ".join(sorted(other for other in all_files if other.rpartition("/")[0] == folder))
+            raise UsageError(
+                f"dataset {name} must have file {path}; it has {there or f'nothing in {folder}/'}"
+            ) from error
         except Exception as error:  # no common base class, as in _tables
             raise _unavailable(name, online, error) from error
         local.append(Path(file))
     return local, local[0].parts[local[0].parts.index("snapshots") + 1]
-
-
-def _nearby(name: str, path: str, revision: str | None) -> str:
-    from huggingface_hub import HfApi
-
-    folder = path.rpartition("/")[0]
-    there = HfApi().list_repo_files(name, repo_type="dataset", revision=revision)
-    return ", ".join(sorted(file for file in there if file.rpartition("/")[0] == folder)) or f"nothing in {folder}/"
 
 
 def _tables(name: str, config: str | None, revision: str | None) -> Mapping[str, Any]:
@@ -109,10 +100,8 @@ def _tables(name: str, config: str | None, revision: str | None) -> Mapping[str,
 
     online = hub_reachable()
     try:
-        if online:
-            loaded: Mapping[str, Any] = datasets.load_dataset(name, config, revision=revision)
-        else:
-            loaded = _cached(name, config, revision)
+        load_tables = datasets.load_dataset if online else _cached
+        loaded: Mapping[str, Any] = load_tables(name, config, revision=revision)
     except Exception as error:  # the errors of the libraries have no common base class
         raise _unavailable(name, online, error) from error
     others = sorted(_commits(loaded) - {revision}) if revision else []
@@ -121,7 +110,7 @@ def _tables(name: str, config: str | None, revision: str | None) -> Mapping[str,
     return loaded
 
 
-def _cached(name: str, config: str | None, revision: str | None) -> Mapping[str, Any]:
+def _cached(name: str, config: str | None, *, revision: str | None) -> Mapping[str, Any]:
     """A given commit from the cache, or else the newest there, for which alone the library itself looks offline."""
     from datasets.packaged_modules.cache.cache import Cache
 
@@ -136,10 +125,8 @@ def _cached(name: str, config: str | None, revision: str | None) -> Mapping[str,
 def _unavailable(name: str, online: bool, error: Exception) -> UsageError:
     from huggingface_hub import constants
 
-    cause = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if not online:
-        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} does not answer"
-        cause = f"{why}, and from the local cache: nothing"
+    why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{constants.ENDPOINT} does not answer"
+    cause = first_line(error) if online else f"{why}, and from the local cache: nothing"
     return UsageError(
         f"dataset {name} must be on the hub and within reach: {cause}; "
         "go online, set HF_ENDPOINT to a mirror, or give files by --data FILE"

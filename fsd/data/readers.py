@@ -35,7 +35,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 `input` is WikiMIA's name, `snippet` and `book_id` are BookMIA's.
 """
 
-SYNTAX = "--columns text=NAME,label=NAME,group=NAME,date=NAME,period=NAME,source=NAME"
+SYNTAX = "--columns " + ",".join(f"{field}=NAME" for field in NAMES)
 
 LOCATION = re.compile(r"://|:\d+$|^embedded corpus: ")
 """A source that tells the place of one text, as files of collectors and of runs have it, is no collection."""
@@ -43,15 +43,13 @@ LOCATION = re.compile(r"://|:\d+$|^embedded corpus: ")
 LARGEST = 2**32
 """Bytes of a compressed file's content beyond which it is not read: a small file may expand without end."""
 
+LABELS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+
 Row = Mapping[str, Any]
 
 
 class RowError(UsageError):
-    """A row without a text, or without a label of 0 or 1.
-
-    Attributes:
-        reason: what the row lacks, for counts of such rows.
-    """
+    """A row without a text, or without a label of 0 or 1; `reason` is what it lacks, for counts of such rows."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -66,20 +64,15 @@ def parse_columns(spec: str) -> dict[str, str]:
     """
     columns: dict[str, str] = {}
     for part in spec.split(",") if spec.strip() else ():
-        role, equals, name = (piece.strip() for piece in part.partition("="))
-        if not (role and equals and name):
+        field, equals, name = (piece.strip() for piece in part.partition("="))
+        if not (field and equals and name):
             raise UsageError(f"columns must be written {SYNTAX} (any of them); got {spec!r}")
-        if role in columns:
-            raise UsageError(f"columns must name {role} once; got {spec!r}")
-        columns[role] = name
-    _check_columns(columns)
-    return columns
-
-
-def _check_columns(columns: Mapping[str, str]) -> None:
-    unknown = [role for role in columns if role not in NAMES]
-    if unknown:
+        if field in columns:
+            raise UsageError(f"columns must name {field} once; got {spec!r}")
+        columns[field] = name
+    if unknown := [field for field in columns if field not in NAMES]:
         raise UsageError(f"columns may name {', '.join(NAMES)}; got {', '.join(map(repr, unknown))}")
+    return columns
 
 
 def read_files(
@@ -108,20 +101,12 @@ def read_files(
         RowError: without `skipped`, for the first row without a text or with an invalid label, with file and line.
         UsageError: for a file that cannot be read, or the first row that is invalid in another way.
     """
-    columns = columns or {}
-    _check_columns(columns)
-    files = [Path(path) for path in paths]
-    if not files:
-        raise UsageError("at least one data file must be given; got none")
-    if len({os.path.realpath(path) for path in files}) < len(files):
-        raise UsageError(f"each data file must be given once; got {', '.join(map(str, files))}")
     documents: list[Document] = []
-    for path in files:
-        rows = ((row, f"{path}:{line}") for line, row in _reader(path)(path))
-        before = sum(skipped.values()) if skipped is not None else 0
-        read = list(parse_rows(rows, columns, labelled=labelled, skipped=skipped))
-        if not read:
-            left_out = sum(skipped.values()) - before if skipped is not None else 0
+    for path in _distinct(paths) or _none("data file"):
+        before = skipped.total() if skipped is not None else 0
+        rows = ((row, f"{path}:{line}") for line, row in _rows(path))
+        if not (read := list(parse_rows(rows, columns or {}, labelled=labelled, skipped=skipped))):
+            left_out = skipped.total() - before if skipped is not None else 0
             raise UsageError(
                 f"{path} must have at least one valid row; all {left_out} have no text or no label of 0 or 1"
                 if left_out
@@ -132,14 +117,10 @@ def read_files(
 
 
 def read_rows(paths: Iterable[str | Path]) -> list[tuple[str, Row]]:
-    """All rows of all files with their sources (file:line), unchecked.
-
-    Raises:
-        UsageError: for a file that cannot be read, or has no rows.
-    """
+    """All rows of all files with their sources (file:line), unchecked; UsageError for a file without any."""
     rows = []
     for path in map(Path, paths):
-        of_file = [(f"{path}:{line}", row) for line, row in _reader(path)(path)]
+        of_file = [(f"{path}:{line}", row) for line, row in _rows(path)]
         if not of_file:
             raise UsageError(f"{path} must have at least one row; it has none")
         rows += of_file
@@ -151,22 +132,12 @@ def read_texts(
 ) -> list[Document]:
     """Texts with or without labels: rows of data files, .txt files as one text each, and the .txt files in folders.
 
-    Args:
-        paths: files and folders.
-        columns: column of each field, in place of `NAMES`.
-        skipped: leave out blank .txt files, rows without a text and rows with an invalid label, and count them here.
-
-    Raises:
-        RowError: without `skipped`, for the first blank text or invalid label.
-        UsageError: for a folder without .txt files, an undecodable text, and as for `read_files`.
+    Arguments and errors are those of `read_files`; blank .txt files are refused or counted like rows.
     """
     documents: list[Document] = []
-    given = list(map(Path, paths))
-    if len({os.path.realpath(path) for path in given}) < len(given):
-        raise UsageError(f"each data file must be given once; got {', '.join(map(str, given))}")
-    for path in given:
+    for path in _distinct(paths) or _none("file with a text"):
         if os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
-            files = sorted(p for p in path.rglob("*.txt") if p.is_file())
+            files = sorted(file for file in path.rglob("*.txt") if file.is_file())
             if not files:
                 raise UsageError(f"a folder must hold .txt files, one text each; {path} has none")
             documents += _text_files(files, skipped)
@@ -174,9 +145,18 @@ def read_texts(
             documents += _text_files([path], skipped)
         else:
             documents += read_files([path], columns, skipped=skipped)
-    if not documents:
-        raise UsageError("at least one file with a text must be given; got none")
-    return documents
+    return documents or _none("file with a text")
+
+
+def _distinct(paths: Iterable[str | Path]) -> list[Path]:
+    files = [Path(path) for path in paths]
+    if len({os.path.realpath(path) for path in files}) < len(files):
+        raise UsageError(f"each data file must be given once; got {', '.join(map(str, files))}")
+    return files
+
+
+def _none(what: str) -> Any:
+    raise UsageError(f"at least one {what} must be given; got none")
 
 
 def _text_files(paths: Iterable[Path], skipped: Counter[str] | None) -> Iterator[Document]:
@@ -201,14 +181,7 @@ def parse_rows(
     labelled: bool = False,
     skipped: Counter[str] | None = None,
 ) -> Iterator[Document]:
-    """Rows as documents; arguments and errors are those of `read_files`.
-
-    Args:
-        rows: values by column, and the origin of each row.
-        columns: column of each field, in place of `NAMES`.
-        labelled: whether a row without a label is an error.
-        skipped: leave out rows without a text or with an invalid label, and count them here by reason.
-    """
+    """Rows, each with its origin, as documents; the other arguments and errors are those of `read_files`."""
     for row, source in rows:
         try:
             yield document(row, columns, source, labelled=labelled)
@@ -219,39 +192,26 @@ def parse_rows(
 
 
 def document(row: Row, columns: Mapping[str, str], source: str, *, labelled: bool = False) -> Document:
-    """One row as a document.
+    """One row as a document, with `source` as its origin; the other arguments and errors are those of `read_files`."""
 
-    Args:
-        row: values by column.
-        columns: column of each field, in place of `NAMES`.
-        source: origin of the row, for the document and for errors.
-        labelled: whether a missing label is an error.
+    def value(field: str, *, needed: bool = False) -> Any:
+        names = (columns[field],) if field in columns else NAMES[field]
+        for name in names:
+            if name in row:
+                return row[name]
+        if needed or field in columns:
+            there = ", ".join(map(str, row)) or "none"
+            wanted = " or ".join(map(repr, names))
+            raise UsageError(f"{source}: {field} must be in column {wanted}; columns are {there}; name it by {SYNTAX}")
+        return None
 
-    Raises:
-        RowError: for a row without a text or with an invalid label.
-        UsageError: for a missing column or another invalid value.
-    """
-    text = _text(_value(row, "text", columns, source), source)
-    member = _member(_value(row, "label", columns, source, needed=labelled), source)
+    text = _text(value("text", needed=True), source)
+    member = _member(value("label", needed=labelled), source)
     if labelled and member is None:
         raise RowError(f"{source}: label must be 1 (member) or 0 (non-member); there is none", "no label")
-    day = _date(_value(row, "date", columns, source, needed=False), source)
-    group, period, collection = (
-        _name(role, _value(row, role, columns, source, needed=False), source) for role in ("group", "period", "source")
-    )
+    day = _date(value("date"), source)
+    group, period, collection = (_name(field, value(field), source) for field in ("group", "period", "source"))
     return Document(text, member, day, group, source, period, "" if LOCATION.search(collection) else collection)
-
-
-def _value(row: Row, role: str, columns: Mapping[str, str], source: str, *, needed: bool = True) -> Any:
-    names = (columns[role],) if role in columns else NAMES[role]
-    for name in names:
-        if name in row:
-            return row[name]
-    if needed or role in columns:
-        there = ", ".join(map(str, row)) or "none"
-        wanted = " or ".join(map(repr, names))
-        raise UsageError(f"{source}: {role} must be in column {wanted}; columns are {there}; name it by {SYNTAX}")
-    return None
 
 
 def _show(value: Any) -> str:
@@ -279,21 +239,20 @@ def _text(value: Any, source: str) -> str:
 def _member(value: Any, source: str) -> bool | None:
     if value is None:
         return None
-    known = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
-    key = str(value).strip().lower() if isinstance(value, str | bool | int | float) else ""
-    if key not in known:
+    key = str(value).strip().lower()
+    if not isinstance(value, str | bool | int | float) or key not in LABELS:
         raise RowError(
             f"{source}: label must be 1 or true (member), 0 or false (non-member); got {_show(value)}",
-            "no label" if _missing(value) or key == "" else "label neither 0 nor 1",
+            "no label" if _missing(value) or value == "" else "label neither 0 nor 1",
         )
-    return known[key]
+    return LABELS[key]
 
 
-def _name(role: str, value: Any, source: str) -> str:
+def _name(field: str, value: Any, source: str) -> str:
     if _missing(value):
         return ""
     if not isinstance(value, str | int | float) or (isinstance(value, float) and math.isinf(value)):
-        raise UsageError(f"{source}: {role} must be a string or a number; got {_show(value)}")
+        raise UsageError(f"{source}: {field} must be a string or a number; got {_show(value)}")
     name = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
     whole = re.fullmatch(r"(-?\d+)\.0+", name)  # a number that a table has turned into a decimal one
     return whole[1] if whole else name
@@ -302,27 +261,24 @@ def _name(role: str, value: Any, source: str) -> str:
 def _date(value: Any, source: str) -> date | None:
     if _missing(value):
         return None
-    if isinstance(value, datetime):
-        return utc_day(value)
     if isinstance(value, date):
-        return value
-    stamp = str(int(value)) if isinstance(value, float) and value.is_integer() else value
-    stamp = str(stamp) if isinstance(stamp, int) else stamp
+        return utc_day(value) if isinstance(value, datetime) else value
+    stamp = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
     if stamp == "0":  # a missing date in exports of patents
         return None
-    digits = re.fullmatch(r"\s*(\d{4})(\d{2})(\d{2})\s*", stamp) if isinstance(stamp, str) else None
-    start = re.match(r"\d{4}-\d{2}-\d{2}(?!\d)", stamp.strip()) if isinstance(stamp, str) else None
+    start = re.match(r"\d{4}-\d{2}-\d{2}(?!\d)|\d{8}$", stamp)
     try:
-        day = date.fromisoformat("-".join(digits.groups()) if digits else start[0] if start else "")
+        day = date.fromisoformat(start[0] if start else "")
     except ValueError as error:
         raise UsageError(f"{source}: date must begin as year-month-day, like 2023-01-31; got {_show(value)}") from error
     try:
-        return utc_day(datetime.fromisoformat(stamp.strip()))
+        return utc_day(datetime.fromisoformat(stamp))
     except (ValueError, OverflowError):  # words after the date
         return day
 
 
-def _reader(path: Path) -> Callable[[Path], Iterator[tuple[int, Row]]]:
+def _rows(path: Path) -> Iterator[tuple[int, Row]]:
+    """The rows of a file with their numbers."""
     # os.path, because pathlib raises for a name that is too long
     if os.path.isdir(path):  # noqa: PTH112
         raise UsageError(f"data must be files; {path} is a folder")
@@ -335,26 +291,26 @@ def _reader(path: Path) -> Callable[[Path], Iterator[tuple[int, Row]]]:
             f"data file must end in {', '.join(_READERS)}, all but .parquet also in {', '.join(COMPRESSIONS)} after "
             f"that; got {path}"
         )
-    return reader
+    return reader(path)
 
 
 def _decoded(path: Path) -> str:
-    packed = endings(path.name)[1]
-    try:
-        if packed:
-            import pyarrow as pa
+    import pyarrow as pa
 
-            parts: list[bytes] = []
-            with pa.CompressedInputStream(pa.OSFile(str(path)), COMPRESSIONS[packed]) as stream:
+    compression = COMPRESSIONS.get(endings(path.name)[1])
+    parts: list[bytes] = []
+    try:
+        if not compression:
+            parts.append(path.read_bytes())
+        else:
+            with pa.input_stream(str(path), compression=compression) as stream:
                 while part := stream.read(2**24):
                     parts.append(part)
                     _check_size(path, sum(map(len, parts)))
-            content = b"".join(parts)
-        else:
-            content = path.read_bytes()
     except OSError as error:
-        form = f"a whole {COMPRESSIONS[packed]} file" if packed else "readable"
-        raise UsageError(f"{path} must be {form}; {first_line(error) if packed else error.strerror}") from error
+        form = f"a whole {compression} file" if compression else "readable"
+        raise UsageError(f"{path} must be {form}; {first_line(error) if compression else error.strerror}") from error
+    content = b"".join(parts)
     nul = content.find(b"\0")
     if nul >= 0:  # valid UTF-8, but of no text
         line = content.count(b"\n", 0, nul) + 1
@@ -416,8 +372,7 @@ def _table_rows(path: Path) -> Iterator[tuple[int, Row]]:
         for cells in reader:
             if cells and not header:
                 header = [name.strip() for name in cells]
-                if len(set(header)) < len(header):
-                    raise UsageError(f"{path}:{line}: columns must have different names; got {', '.join(header)}")
+                _check_header(header, f"{path}:{line}")
             elif cells:
                 if len(cells) != len(header):
                     raise UsageError(
@@ -435,9 +390,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
     try:
         with pq.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if len(set(names)) < len(names):
-                raise UsageError(f"{path}: columns must have different names; got {', '.join(names)}")
+            _check_header(file.schema_arrow.names, str(path))
             size, line = 0, 0
             for batch in file.iter_batches(batch_size=1024):
                 size += batch.nbytes
@@ -445,7 +398,12 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
                 yield from enumerate(batch.to_pylist(), line + 1)
                 line += len(batch)
     except (pa.ArrowException, OSError) as error:
-        raise UsageError(f"{path}: must be a Parquet file; {str(error).splitlines()[0]}") from error
+        raise UsageError(f"{path}: must be a Parquet file; {first_line(error)}") from error
+
+
+def _check_header(names: list[str], where: str) -> None:
+    if len(set(names)) < len(names):
+        raise UsageError(f"{where}: columns must have different names; got {', '.join(names)}")
 
 
 _READERS: dict[str, Callable[[Path], Iterator[tuple[int, Row]]]] = {

@@ -7,13 +7,11 @@ which is split into passages, so that files of any size can be streamed.
 import io
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from fsd.errors import UsageError
-from fsd.net.hub import HubFile, data_files, first_line
+from fsd.net.hub import data_files, first_line
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 FORMATS = {
@@ -38,21 +36,6 @@ class Passage(NamedTuple):
     opens: bool = True
 
 
-@dataclass(frozen=True)
-class LocalFile:
-    """A file on disk, with the interface of `fsd.net.hub.HubFile`."""
-
-    url: str
-    size: int
-
-    def open(self, *, whole: bool) -> Any:
-        """Open the file for reading."""
-        return Path(self.url).open("rb")
-
-
-File = LocalFile | HubFile
-
-
 class Corpus:
     """The documents of a list of files, in order, without empty ones.
 
@@ -75,8 +58,7 @@ class Corpus:
             raise UsageError("corpus must be at least one file; got none")
         for place in files:
             _format(str(place))
-        self.files: list[File] = [file for place in files for file in _files(str(place))]
-        self.formats = [_format(file.url) for file in self.files]
+        self.files = [file for place in files for file in data_files(str(place))]
         self.column = column
         self.size = sum(file.size for file in self.files)
         self.done = 0
@@ -86,9 +68,11 @@ class Corpus:
 
         readers = {"jsonl": self._jsonl, "csv": self._csv, "parquet": self._parquet, "text": self._text}
         finished = 0
-        for file, (form, compression) in zip(self.files, self.formats, strict=True):
+        for file in self.files:
+            form, compression = _format(file.url)
             try:
-                with _opened(file, form, compression) as (raw, stream):
+                with file.open(whole=form != "parquet") as raw:
+                    stream = pa.CompressedInputStream(pa.PythonFile(raw), compression) if compression else raw
                     for passage in readers[form](file.url, stream):
                         self.done = finished + (0 if raw.closed else raw.tell())
                         if passage.text:
@@ -96,10 +80,6 @@ class Corpus:
             except UsageError:
                 raise
             except Exception as error:  # network libraries have no common base class of errors
-                if isinstance(file, LocalFile) and not isinstance(
-                    error, OSError | UnicodeDecodeError | pa.ArrowException
-                ):
-                    raise
                 what = (f"{compression} of " if compression else "") + f"{form} in UTF-8"
                 raise UsageError(f"{file.url} must be a whole file of {what}; {first_line(error)}") from error
             finished += file.size
@@ -118,11 +98,11 @@ class Corpus:
             raise UsageError(f"every line must be a JSON object; {where}: {first_line(error)}") from error
         if not isinstance(row, dict):
             raise UsageError(f"every line must be a JSON object; {where} is {type(row).__name__}")
-        if self.column not in row:
-            raise self._no_column(where, row)
+        self._check_column(where, list(row))
         text = self._checked(where, row[self.column])
         # an escaped half of a surrogate pair is valid JSON but not valid text
-        return _without_surrogates(text) if "\\ud" in line or "\\uD" in line else text
+        halves = "\\ud" in line or "\\uD" in line
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if halves else text
 
     def _csv(self, file: str, stream: Any) -> Iterator[Passage]:
         import pyarrow as pa
@@ -134,8 +114,7 @@ class Corpus:
             parse_options=csv.ParseOptions(newlines_in_values=True),
             convert_options=csv.ConvertOptions(column_types={self.column: pa.string()}, strings_can_be_null=False),
         )
-        if self.column not in reader.schema.names:
-            raise self._no_column(file, reader.schema.names)
+        self._check_column(file, reader.schema.names)
         if reader.schema.names.count(self.column) > 1:
             raise UsageError(f"columns must have different names; {file} has {', '.join(reader.schema.names)}")
         for batch in reader:
@@ -145,8 +124,7 @@ class Corpus:
         from pyarrow import parquet
 
         table = parquet.ParquetFile(stream)
-        if self.column not in table.schema_arrow.names:
-            raise self._no_column(file, table.schema_arrow.names)
+        self._check_column(file, table.schema_arrow.names)
         for batch in table.iter_batches(batch_size=1024, columns=[self.column], use_threads=False):
             yield from (Passage(self._checked(file, value)) for value in batch.column(0).to_pylist())
 
@@ -161,15 +139,14 @@ class Corpus:
         if rest:
             yield Passage(rest, opens)
 
-    def _checked(self, where: str, value: object) -> str:
-        if value is None:
-            return ""
-        if not isinstance(value, str):
-            raise UsageError(f"column {self.column!r} must hold text; {where} holds {type(value).__name__}")
-        return value
+    def _check_column(self, where: str, names: Sequence[str]) -> None:
+        if self.column not in names:
+            raise UsageError(f"column must be one of {', '.join(map(str, names))}; {where} has no {self.column!r}")
 
-    def _no_column(self, where: str, columns: Any) -> UsageError:
-        return UsageError(f"column must be one of {', '.join(map(str, columns))}; {where} has no {self.column!r}")
+    def _checked(self, where: str, value: object) -> str:
+        if value is not None and not isinstance(value, str):
+            raise UsageError(f"column {self.column!r} must hold text; {where} holds {type(value).__name__}")
+        return value or ""
 
 
 def last_cut(text: str) -> int:
@@ -183,14 +160,6 @@ def last_cut(text: str) -> int:
             return at
         at = text.rfind(" ", 0, at)
     return text.rfind("\n") + 1 or len(text)
-
-
-def _files(place: str) -> Sequence[File]:
-    if place.startswith("hf:"):
-        return data_files(place)
-    if not Path(place).is_file():
-        raise UsageError(f"corpus must be files that exist; there is no file {place}")
-    return [LocalFile(place, Path(place).stat().st_size)]
 
 
 def endings(place: str) -> tuple[str, str]:
@@ -208,16 +177,3 @@ def _format(place: str) -> tuple[str, str | None]:
         allowed = f"{', '.join(FORMATS)}, all but .parquet also with {', '.join(COMPRESSIONS)}"
         raise UsageError(f"corpus files must end in {allowed}; got {PurePosixPath(place).name!r}")
     return form, compression
-
-
-@contextmanager
-def _opened(file: File, form: str, compression: str | None) -> Iterator[tuple[Any, Any]]:
-    """The raw file, whose position measures progress, and the stream of its decompressed content."""
-    import pyarrow as pa
-
-    with file.open(whole=form != "parquet") as raw:
-        yield raw, pa.CompressedInputStream(pa.PythonFile(raw), compression) if compression else raw
-
-
-def _without_surrogates(text: str) -> str:
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -7,7 +7,7 @@ import torch
 
 from fsd.config import ModelConfig
 from fsd.models.language_model import load_tokenizer, resolve_precision
-from fsd.net.model_size import ModelSize, model_size
+from fsd.net.hub import ModelSize, model_size
 
 UTILIZATION = (0.6, 0.1)
 """Share of the measured speed of a matrix product that models reach: large ones at best, small ones at worst."""

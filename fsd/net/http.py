@@ -7,20 +7,19 @@ lines of headers and chunks.
 
 import json
 import logging
-import math
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
-from datetime import timedelta
-from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, TypeVar, cast
 
 import requests
-from urllib3.exceptions import HTTPError
+from urllib3 import Retry
+from urllib3.exceptions import HTTPError, InvalidHeader
 
 from fsd.errors import UsageError
 from fsd.net.hub import first_line, reachable, within
@@ -29,10 +28,8 @@ RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
 """HTTP statuses worth another attempt."""
 LONGEST_WAIT = 900.0
 """Longest pause in seconds that a Retry-After header may demand; beyond it the request fails."""
-ERROR_BYTES = 2**16
-"""Bytes of the body of an error or a redirect beyond which the rest is not read."""
-READ_BYTES = 2**16
-"""Bytes of a body that are decompressed at a time."""
+ERROR_BYTES = READ_BYTES = 2**16
+"""Bytes of the body of an error or a redirect beyond which the rest is not read; bytes decompressed at a time."""
 BROKEN = (requests.ConnectionError, requests.Timeout, HTTPError)
 """Errors of connections that cannot be made or end early, and of bodies that cannot be decompressed."""
 
@@ -44,12 +41,7 @@ logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 
 class TransientError(Exception):
-    """A reply that is broken, or says that the service is busy: worth another attempt.
-
-    Args:
-        message: what came.
-        pause: seconds that the service demands.
-    """
+    """A reply that is broken, or says that the service is busy: worth another attempt after `pause` seconds."""
 
     def __init__(self, message: str, pause: float = 0.0) -> None:
         super().__init__(message)
@@ -58,13 +50,7 @@ class TransientError(Exception):
 
 @dataclass(frozen=True)
 class Clock:
-    """Time as an argument.
-
-    Attributes:
-        monotonic: seconds that never go back.
-        wall: seconds since 1970.
-        sleep: waits for that many seconds; by default a wait that `RateLimiter.stop` ends.
-    """
+    """Time as an argument; by default `sleep` is a wait that `RateLimiter.stop` ends."""
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
@@ -73,16 +59,11 @@ class Clock:
     @property
     def today(self) -> Date:
         """The current day in UTC."""
-        return Date(1970, 1, 1) + timedelta(days=int(self.wall() // 86400))
+        return datetime.fromtimestamp(self.wall(), UTC).date()
 
 
 class RateLimiter:
-    """Spaces the starts of requests, from any number of threads.
-
-    Args:
-        interval: least number of seconds between two starts.
-        clock: the time.
-    """
+    """Spaces the starts of requests by `interval` seconds at least, from any number of threads."""
 
     def __init__(self, interval: float, clock: Clock) -> None:
         self.clock = clock
@@ -92,11 +73,7 @@ class RateLimiter:
         self._stopped = threading.Event()
 
     def wait(self) -> None:
-        """Wait until a request may start.
-
-        Raises:
-            UsageError: after `stop`.
-        """
+        """Wait until a request may start; UsageError after `stop`."""
         sleep = self.clock.sleep or self._stopped.wait
         while not self._stopped.is_set():
             with self._lock:
@@ -117,27 +94,10 @@ class RateLimiter:
         self._stopped.set()
 
 
-def retry_after(header: str, now: float) -> float:
-    """Seconds that a Retry-After header demands, a number or a date; 0 for anything else."""
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(header.strip()).timestamp() - now
-        except ValueError:
-            return 0.0
-    return max(0.0, seconds) if math.isfinite(seconds) else 0.0
-
-
 class HTTPClient:
     """A service over HTTP; usable from any number of threads.
 
-    Args:
-        base_url: address of the service.
-        interval: least number of seconds between the starts of two requests.
-        clock: the time.
-        user_agent: User-Agent header; that of requests by default.
-        secret: a key that no message may contain, even if the server repeats it.
+    No message contains the `secret`, even if the server repeats it; `interval` is that of the rate limiter.
     """
 
     name = "the service"
@@ -182,7 +142,7 @@ class HTTPClient:
         retried: frozenset[int] = RETRIED,
         **options: Any,
     ) -> Result:
-        """Send a request, again after transient failures, and read the reply.
+        """Send a request with options of `requests`, again after transient failures, and read the reply.
 
         The n-th retry waits for `backoff` * 2**(n - 1) seconds, or for as long as Retry-After demands if that is more.
 
@@ -207,7 +167,7 @@ class HTTPClient:
             demanded = 0.0
             try:
                 reply = self._send(method, url, options)
-                demanded = retry_after(reply.headers.get("Retry-After", ""), self.limiter.clock.wall())
+                demanded = _retry_after(reply)
                 if reply.status_code not in retried:
                     return read(reply)
                 message = self.server_message(reply)
@@ -244,7 +204,6 @@ class HTTPClient:
         return re.sub(re.escape(self._secret), "[key]", text, flags=re.IGNORECASE) if self._secret else text
 
     def _send(self, method: str, url: str, options: Mapping[str, Any]) -> Reply:
-        """The reply to one request, with its body."""
         send = partial(self._session().request, method, url, timeout=self.timeout, stream=True, **options)
         try:
             return within(self.longest_reply, send)
@@ -279,6 +238,14 @@ class HTTPClient:
     def _exceeded(self, url: str, limit: str) -> UsageError:
         hint = f"; {self.resume_hint}" if self.resume_hint else ""
         return UsageError(f"{self.name} must answer {limit} ({url}){hint}")
+
+
+def _retry_after(reply: Reply) -> float:
+    """Seconds that the header demands, a number or a date; 0 for anything else."""
+    try:
+        return float(Retry().parse_retry_after(reply.headers.get("Retry-After", "")))
+    except (InvalidHeader, ValueError, OverflowError):
+        return 0.0
 
 
 def _cause(error: Exception) -> str:

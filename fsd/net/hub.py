@@ -1,15 +1,15 @@
 """Models on disk or on the Hugging Face hub: their folders and weights; and data files on the hub."""
 
 import json
+import math
 import mmap
 import re
 import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -25,8 +25,8 @@ EMBEDDED = {
     "embedded-wikipedia-contemporary-twin": _EMBEDDED / "wikipedia" / "contemporary-twin",
 }
 """Models that come with the package: a target with known members for each embedded corpus, the twin of both, which was
-pretrained in the same way on none of them, and the contemporary twin of the second, which read the older articles that
-the target did not."""
+pretrained in the same way on none of them, and the contemporary twin of the second, which was trained on the older
+articles that the target was not."""
 EMBEDDED_TWIN = "embedded-twin"
 CONNECT_TIMEOUT = 3.0
 """Seconds within which a server must accept a connection."""
@@ -86,11 +86,6 @@ def _names_kernel(key: str, value: Any) -> bool:
 
 
 def _json_object(file: Path, kind: str) -> dict[str, Any]:
-    """The content of a JSON file.
-
-    Raises:
-        UsageError: if it is not a JSON object.
-    """
     try:
         value = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -101,25 +96,13 @@ def _json_object(file: Path, kind: str) -> dict[str, Any]:
 
 
 def _download(model: str, revision: str | None, *, weights: bool) -> Path:
-    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
-
-    def fetch(*patterns: str) -> Path:
-        folder = snapshot_download(
-            model,
-            revision=revision,
-            allow_patterns=[*SMALL_FILES, *patterns],
-            ignore_patterns=["*/*", "consolidated*"],  # other formats of the same weights
-            local_files_only=local,
-        )
-        return Path(folder)
 
     local = not hub_reachable()
     try:
-        if not weights:
-            return fetch()
-        folder = fetch("*.safetensors")
-        return folder if any(folder.glob("*.safetensors")) else fetch("*.bin")
+        folder = _snapshot(model, revision, "*.safetensors" if weights else "", local=local)
+        if weights and not any(folder.glob("*.safetensors")):
+            folder = _snapshot(model, revision, "*.bin", local=local)
     except LocalEntryNotFoundError as error:
         raise UsageError(
             f"model {model!r} must be a folder, or a hub id with network or in the local cache; "
@@ -127,25 +110,31 @@ def _download(model: str, revision: str | None, *, weights: bool) -> Path:
         ) from error
     except Exception as error:  # the HTTP client of the hub library, and so its errors, differ by version
         raise UsageError(f"model {model!r} must be a folder or a hub id; {first_line(error)}") from error
+    return folder
+
+
+def _snapshot(model: str, revision: str | None, pattern: str, *, local: bool) -> Path:
+    from huggingface_hub import snapshot_download
+
+    folder = snapshot_download(
+        model,
+        revision=revision,
+        allow_patterns=[*SMALL_FILES, pattern],
+        ignore_patterns=["*/*", "consolidated*"],  # other formats of the same weights
+        local_files_only=local,
+    )
+    return Path(folder)
 
 
 def hub_reachable() -> bool:
-    """Whether the hub may be used (HF_HUB_OFFLINE is not set) and accepts a connection.
-
-    The hub library itself would try for most of a minute.
-    """
+    """Whether HF_HUB_OFFLINE is not set and the hub accepts a connection; its library would try for a minute."""
     from huggingface_hub import constants
 
     return not constants.HF_HUB_OFFLINE and reachable(constants.ENDPOINT)
 
 
 def reachable(endpoint: str, timeout: float = CONNECT_TIMEOUT) -> bool:
-    """Whether the server of a URL, or the environment's proxy for it, accepts a connection.
-
-    Args:
-        endpoint: URL.
-        timeout: in seconds, the look-up of the name included.
-    """
+    """Whether the server of a URL, or the environment's proxy for it, accepts a connection within some seconds."""
     url = urlsplit(endpoint)
     proxies = getproxies()
     proxy = proxies.get(url.scheme) or proxies.get("all")
@@ -165,11 +154,7 @@ def reachable(endpoint: str, timeout: float = CONNECT_TIMEOUT) -> bool:
 
 
 def within(seconds: float, call: Callable[[], Result]) -> Result:
-    """The result of a call in a thread of its own, which is left behind when the time is over.
-
-    Raises:
-        TimeoutError: if there is no result by then.
-    """
+    """The result of a call in a thread of its own, which is left behind when the time is over: TimeoutError."""
     result = Future[Result]()
 
     def run() -> None:
@@ -222,7 +207,7 @@ def fingerprint(folder: Path) -> str:
                 while block := stream.read(2**24):
                     digest.update(block)
         return digest.hexdigest()
-    tensors = {name: (file, entry) for file in files for name, entry in header(file).items()}
+    tensors = {name: (file, entry) for file in files for name, entry in _header(file).items()}
     for name, (file, entry) in sorted(tensors.items()):
         begin, end = entry["data_offsets"]
         digest.update(f"{name} {entry['dtype']} {entry['shape']}".encode())
@@ -233,7 +218,7 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def header(file: Path) -> dict[str, Any]:
+def _header(file: Path) -> dict[str, Any]:
     """Name → dtype, shape and data_offsets of each tensor of a safetensors file (8 bytes of length, then JSON)."""
     from safetensors import SafetensorError, safe_open
 
@@ -249,52 +234,77 @@ def header(file: Path) -> dict[str, Any]:
     return tensors
 
 
-@dataclass(frozen=True)
-class HubFile:
-    """A file of a dataset on the hub at a commit.
+class ModelSize(NamedTuple):
+    """Folder of a model, bytes of its weights, and number of parameters, None if the format does not tell."""
 
-    Attributes:
-        url: address with the commit.
-        size: bytes.
+    folder: Path
+    size: int
+    parameters: int | None
+
+
+def model_size(model: str, revision: str | None = None) -> ModelSize | None:
+    """The size of a model; None for a hub id whose weights are not on this machine, and for one behind an API.
+
+    Raises:
+        UsageError: for a folder that holds no model.
     """
+    if model.startswith("api:"):
+        return None
+    local = model in EMBEDDED or model.startswith((".", "/", "~")) or Path(model).is_dir() or model.count("/") > 1
+    try:
+        folder = locate(model, revision)[0] if local else _snapshot(model, revision, "", local=True)
+        files = weight_files(folder)
+    except Exception:  # whatever is wrong with a hub id, the download reports it
+        if local:
+            raise
+        return None
+    count = None
+    if files[0].suffix == ".safetensors":
+        count = sum(math.prod(entry["shape"]) for file in files for entry in _header(file).values())
+    return ModelSize(folder, sum(file.stat().st_size for file in files), count)
+
+
+class DataFile(NamedTuple):
+    """A file on disk or of a dataset on the hub: path, or address with the commit, and bytes."""
 
     url: str
     size: int
 
     def open(self, *, whole: bool) -> Any:
-        """Open the file for reading over the network.
-
-        Args:
-            whole: True reads from start to end in one request, without seeking; False reads pieces on demand.
-        """
+        """Open the file; on the hub `whole` reads it in one request, without seeking, else in pieces on demand."""
+        if not self.url.startswith("hf:"):
+            return Path(self.url).open("rb")
         from huggingface_hub import HfFileSystem
 
         return HfFileSystem().open(self.url, "rb", **({"block_size": 0} if whole else {}))
 
 
-def data_files(url: str) -> list[HubFile]:
-    """The dataset files that a URL names, sorted, at the commit that its revision is now.
+def data_files(place: str) -> list[DataFile]:
+    """A file on disk, or the dataset files that a URL names, sorted, at the commit that its revision is now.
 
-    Args:
-        url: hf://datasets/OWNER/NAME[@REVISION]/PATH; * in PATH matches any name, ** across folders.
+    The URL is hf://datasets/OWNER/NAME[@REVISION]/PATH; * in PATH matches any name, ** across folders.
 
     Raises:
         UsageError: for a malformed URL, no network, no such dataset or revision, or no such file.
     """
+    if not place.startswith("hf:"):
+        if not Path(place).is_file():
+            raise UsageError(f"corpus must be files that exist; there is no file {place}")
+        return [DataFile(place, Path(place).stat().st_size)]
     from huggingface_hub import HfApi, HfFileSystem
 
-    parts = _DATA_FILE.fullmatch(url)
+    parts = _DATA_FILE.fullmatch(place)
     if not parts:
-        raise UsageError(f"a file on the hub must be given as {DATASETS}OWNER/NAME[@REVISION]/PATH; got {url}")
+        raise UsageError(f"a file on the hub must be given as {DATASETS}OWNER/NAME[@REVISION]/PATH; got {place}")
     name, revision, path = parts.groups()
     if not hub_reachable():
-        raise UsageError(f"the hub must be within reach for {url}; it is not: go online, or give local files")
+        raise UsageError(f"the hub must be within reach for {place}; it is not: go online, or give local files")
     try:
         commit = HfApi().dataset_info(name, revision=revision).sha
         entries: Any = HfFileSystem().glob(f"{DATASETS}{name}@{commit}/{path}", detail=True)  # path -> information
     except Exception as error:  # the HTTP client of the hub library, and so its errors, differ by version
         raise UsageError(f"dataset {name} must be on the hub and open to you; {first_line(error)}") from error
-    files = [HubFile(f"hf://{p}", int(info["size"])) for p, info in sorted(entries.items()) if info["type"] == "file"]
+    files = [DataFile(f"hf://{p}", int(info["size"])) for p, info in sorted(entries.items()) if info["type"] == "file"]
     if not files:
         raise UsageError(f"dataset {name} must have files {path}; it has none of that name at commit {commit}")
     return files

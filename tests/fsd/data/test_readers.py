@@ -60,34 +60,27 @@ CONTENTS: dict[str, str | bytes] = {
 }
 
 
+LINES = {
+    "a.jsonl": ["1", "3"], "a.json": ["1", "2"], "a.ndjson": ["1", "2"], "b.json": ["1", "2"], "a.csv": ["2", "4"],
+    "bom.CSV": ["2", "4"], "a.tsv": ["2", "4"], "a.parquet": ["1", "2"], "semicolons.csv": ["2", "4"],
+    "a.jsonl.gz": ["1", "2"], "a.csv.zst": ["2", "4"], "a.tsv.BZ2": ["2", "4"],
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", CONTENTS)
-def test_every_format_gives_the_same_documents(tmp_path: Path, name: str) -> None:
+def test_every_format_gives_the_same_documents_and_the_lines_where_they_begin(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, CONTENTS[name])
-    first, second = read_files([path], labelled=True)
-    assert (first.text, first.member, first.date, first.group) == ('one, "two"\nthree', True, date(2023, 1, 31), "g")
-    assert (second.text, second.member, second.date, second.group) == ("vier\u2028fünf", False, None, "")
-
-
-def test_source_is_the_line_where_the_row_begins(tmp_path: Path) -> None:
-    lines = {
-        name: [d.source.rpartition(":")[2] for d in read_files([write(tmp_path / name, c)])]
-        for name, c in CONTENTS.items()
-    }
-    assert lines == {
-        "a.jsonl": ["1", "3"], "a.json": ["1", "2"], "a.ndjson": ["1", "2"], "b.json": ["1", "2"], "a.csv": ["2", "4"],
-        "bom.CSV": ["2", "4"], "a.tsv": ["2", "4"], "a.parquet": ["1", "2"], "semicolons.csv": ["2", "4"],
-        "a.jsonl.gz": ["1", "2"], "a.csv.zst": ["2", "4"], "a.tsv.BZ2": ["2", "4"],
-    }  # fmt: skip
+    found = [(d.text, d.member, d.date, d.group, d.source) for d in read_files([path], labelled=True)]
+    first, second = (f"{path}:{line}" for line in LINES[name])
+    assert found == [
+        ('one, "two"\nthree', True, date(2023, 1, 31), "g", first), ("vier\u2028fünf", False, None, "", second),
+    ]  # fmt: skip
 
 
 def test_several_files_are_one_benchmark(tmp_path: Path) -> None:
     paths = [write(tmp_path / name, CONTENTS[name]) for name in ("a.jsonl", "a.csv")]
-    assert [Path(d.source).name for d in read_files(map(str, paths))] == [
-        "a.jsonl:1",
-        "a.jsonl:3",
-        "a.csv:2",
-        "a.csv:4",
-    ]
+    found = [Path(d.source).name for d in read_files(map(str, paths))]
+    assert found == ["a.jsonl:1", "a.jsonl:3", "a.csv:2", "a.csv:4"]
 
 
 def test_named_columns_and_names_of_known_benchmarks(tmp_path: Path) -> None:
@@ -98,68 +91,42 @@ def test_named_columns_and_names_of_known_benchmarks(tmp_path: Path) -> None:
     assert read_files([book]) == [Document("a b", False, None, "12", f"{book}:1")]
 
 
-def test_line_ends_inside_a_cell_are_kept(tmp_path: Path) -> None:
-    (found,) = read_files([write(tmp_path / "a.csv", 'text,label\r\n"a\r\nb",1\r\n')])
-    assert found.text == "a\r\nb"
+def test_line_ends_inside_a_cell_and_long_cells_are_kept(tmp_path: Path) -> None:
+    (found,) = read_files([write(tmp_path / "a.csv", 'text,label\r\n"a\r\n' + "word " * 50_000 + '",1\r\n')])
+    assert found.text == "a\r\n" + "word " * 50_000
 
 
-def test_long_text_in_csv(tmp_path: Path) -> None:
-    (found,) = read_files([write(tmp_path / "a.csv", "text\n" + "word " * 50_000)])
-    assert len(found.text) == 250_000
+def values(tmp_path: Path, field: str, given: object) -> Document:
+    return read_files([write(tmp_path / "a.jsonl", json.dumps({"text": "x", field: given}))])[0]
 
 
-@pytest.mark.parametrize(
-    ("label", "member"),
-    [(1, True), (0, False), (1.0, True), (0.0, False), (True, True), (False, False), ("1", True), ("0", False),
-     ("True", True), ("false", False), ("1.0", True), (None, None)],
-)  # fmt: skip
-def test_labels(tmp_path: Path, label: object, member: bool | None) -> None:
-    (found,) = read_files([write(tmp_path / "a.jsonl", json.dumps({"text": "x", "label": label}))])
-    assert found.member is member
+def test_labels(tmp_path: Path) -> None:
+    for label in (1, 1.0, True, "1", "True", "1.0"):
+        assert values(tmp_path, "label", label).member is True
+    for label in (0, 0.0, False, "0", "false"):
+        assert values(tmp_path, "label", label).member is False
+    assert values(tmp_path, "label", None).member is None
 
 
-@pytest.mark.parametrize(
-    "day", ["2023-01-31", "2023-01-31T10:00:00Z", "2023-01-31 (revised)", date(2023, 1, 31), datetime(2023, 1, 31, 9)]
-)
-def test_dates(tmp_path: Path, day: object) -> None:
-    (found,) = read_files([write(tmp_path / "a.parquet", parquet([{"text": "x", "date": day}]))])
-    assert found.date == date(2023, 1, 31)
-
-
-@pytest.mark.parametrize(
-    ("day", "expected"),
-    [
-        (20240110, date(2024, 1, 10)), ("20240110", date(2024, 1, 10)), (20240110.0, date(2024, 1, 10)),
-        ("2024-01-06T00:30:00+09:00", date(2024, 1, 5)), ("2024-01-05T23:30-08:00", date(2024, 1, 6)),
-        ("2024-01-05 23:30:00", date(2024, 1, 5)), (float("nan"), None), (0, None), ("0", None),
-    ],
-)  # fmt: skip
-def test_dates_as_numbers_with_a_time_zone_or_missing(tmp_path: Path, day: object, expected: date | None) -> None:
-    (found,) = read_files([write(tmp_path / "a.jsonl", json.dumps({"text": "x", "date": day}))])
-    assert found.date == expected
-
-
-def test_times_of_parquet_with_a_time_zone_are_days_of_utc(tmp_path: Path) -> None:
+def test_dates(tmp_path: Path) -> None:
+    days = ["2023-01-31", "2023-01-31T10:00:00Z", "2023-01-31 (revised)", "2023-01-31 23:30:00", 20230131, "20230131",
+            20230131.0, "2023-02-01T00:30:00+09:00", "2023-01-30T23:30-08:00"]  # fmt: skip
+    assert {values(tmp_path, "date", day).date for day in days} == {date(2023, 1, 31)}
+    assert {values(tmp_path, "date", day).date for day in (float("nan"), 0, "0", None)} == {None}
     stamp = datetime.fromisoformat("2024-01-06T00:30:00+09:00")
     stamps = pa.array([stamp], pa.timestamp("us", tz="Asia/Tokyo"))
-    pq.write_table(pa.table({"text": ["x"], "date": stamps}), tmp_path / "a.parquet")
-    assert read_files([tmp_path / "a.parquet"])[0].date == date(2024, 1, 5)
+    for column, day in (([date(2023, 1, 31)], date(2023, 1, 31)), (stamps, date(2024, 1, 5))):
+        pq.write_table(pa.table({"text": ["x"], "date": column}), tmp_path / "a.parquet")
+        assert read_files([tmp_path / "a.parquet"])[0].date == day
 
 
-@pytest.mark.parametrize(
-    ("group", "expected"),
-    [
-        (5, "5"), (5.0, "5"), ("5", "5"), ("5.0", "5"), (" book ", "book"), (2.5, "2.5"), ("v1.0", "v1.0"),
-        (float("nan"), ""), (None, ""),
-    ],
-)  # fmt: skip
-def test_a_number_is_one_group_in_every_notation_and_nan_is_none(tmp_path: Path, group: object, expected: str) -> None:
-    (found,) = read_files([write(tmp_path / "a.jsonl", json.dumps({"text": "x", "group": group}))])
-    assert found.group == expected
-    if isinstance(group, float):
-        assert (
-            read_files([write(tmp_path / "a.parquet", parquet([{"text": "x", "group": group}]))])[0].group == expected
-        )
+def test_a_number_is_one_group_in_every_notation_and_nan_is_none(tmp_path: Path) -> None:
+    cases = [(5, "5"), (5.0, "5"), ("5", "5"), ("5.0", "5"), (" book ", "book"), (2.5, "2.5"), ("v1.0", "v1.0"),
+             (float("nan"), ""), (None, "")]  # fmt: skip
+    assert [values(tmp_path, "group", group).group for group, _ in cases] == [expected for _, expected in cases]
+    for group, expected in ((5.0, "5"), (float("nan"), "")):
+        path = write(tmp_path / "a.parquet", parquet([{"text": "x", "group": group}]))
+        assert read_files([path])[0].group == expected
 
 
 def test_rows_without_text_or_label_are_refused_or_skipped_and_counted(tmp_path: Path) -> None:
@@ -212,54 +179,32 @@ def test_names_that_cannot_be_opened_are_errors_in_one_line(tmp_path: Path) -> N
 
 GOOD = b'{"text": "x", "label": 1}\n'
 BAD: list[tuple[str, str | bytes, str]] = [
-    ("a.jsonl", GOOD + b'{"text": "y", "label": 2}', ":2: label must be 1 or true .* got 2"),
-    ("a.jsonl", GOOD + b'{"text": "y", "label": "yes"}', ":2: label must be .* got 'yes'"),
-    ("a.jsonl", GOOD + b'{"text": "y", "label": NaN}', ":2: label must be .* got nan"),
+    ("a.jsonl", GOOD + b'{"text": "y", "label": NaN}', ":2: label must be 1 or true .* got nan"),
     ("a.jsonl", GOOD + b'{"text": "y", "label": [1]}', r":2: label must be .* got \[1\]"),
     ("a.jsonl", GOOD + b'{"text": "y"', ":2: must be one JSON object a line"),
     ("a.json", '[{"text": "x"},\n{"text": }]', ":2: must be one JSON object a line"),
     ("a.json", "[1]", ":1: a row must be a JSON object; got 1"),
-    ("a.jsonl", GOOD + b'"text"', ":2: a row must be a JSON object; got 'text'"),
-    (
-        "a.jsonl",
-        '{"text": "x", "label": 1, "label": 0}',
-        ":1: must be .*; the key 'label' occurs 2 times in one object",
-    ),
+    ("a.jsonl", '{"text": "x", "label": 1, "label": 0}', ":1: must be .*; the key 'label' occurs 2 times in one"),
     ("a.jsonl", '{"text": "x"}'.encode("utf-16-le"), ":1: must be encoded in UTF-8; it has NUL bytes, as UTF-16 has"),
     ("a.jsonl", '{"text": "x", "group": Infinity}', ":1: group must be a string or a number; got inf"),
-    ("a.jsonl", '{"text": "x", "date": 20241310}', ":1: date must begin as year-month-day.*; got 20241310"),
+    ("a.jsonl", '{"text": "x", "group": ["a"]}', ":1: group must be a string or a number"),
     ("a.jsonl", '{"text": 5}', ":1: text must be a string that is not blank; got 5"),
     ("a.jsonl", '{"text": null}', ":1: text must be a string that is not blank; got None"),
-    ("a.jsonl", GOOD + b'{"text": " \\n"}', ":2: text must be a string that is not blank"),
     ("a.jsonl", '{"text": "\\ud800"}', ":1: text must be valid Unicode"),
-    (
-        "a.jsonl",
-        '{"words": "x", "Label": 1}',
-        ":1: text must be in column 'text' or 'input' .*are words, Label; .*--columns",
-    ),
-    ("a.jsonl", '{"text": "x", "date": "2023"}', ":1: date must begin as year-month-day, like 2023-01-31; got '2023'"),
-    ("a.jsonl", '{"text": "x", "date": "2023-02-30"}', ":1: date must begin"),
-    ("a.jsonl", '{"text": "x", "date": "2023-01-311"}', ":1: date must begin"),
-    ("a.jsonl", '{"text": "x", "group": ["a"]}', ":1: group must be a string or a number"),
+    ("a.jsonl", '{"words": "x", "Label": 1}', ":1: text must be in column 'text' or 'input' .*are words, Label; "),
+    *(("a.jsonl", f'{{"text": "x", "date": {day}}}', ":1: date must begin as year-month-day, like 2023-01-31; got ")
+      for day in ("20241310", '"2023"', '"2023-02-30"', '"2023-01-311"', "true")),
     ("a.jsonl", "", "must have at least one row"),
     ("a.json", "[]", "must have at least one row"),
     ("a.csv", "text,label\n", "must have at least one row"),
     ("a.csv", "text,label\nx,1\ny\n", ":3: a row must have 2 fields like the header; got 1"),
-    ("a.csv", "text,label\nx,1,2\n", ":2: a row must have 2 fields like the header; got 3"),
     ("a.csv", 'text,label\nx,1\n"y,0\n', ":3: must be valid CSV"),
     ("a.csv", "text,text\nx,1\n", ":1: columns must have different names; got text, text"),
-    ("a.csv", "text,label\n,1\n", ":2: text must be a string that is not blank"),
     ("a.csv", "text,label\nx,1\ncafé,1\n".encode("latin-1"), ":3: must be encoded in UTF-8; byte 0xe9 at position 18"),
     ("a.parquet", "nothing", "must be a Parquet file"),
-    ("a.parquet.gz", "x", "data file must end in"),
-    ("a.jsonl.gz", "nothing", "a.jsonl.gz must be a whole gzip file; "),
     ("a.jsonl.gz", gzip.compress(b"{}" * 9999, mtime=0)[:-20], "a.jsonl.gz must be a whole gzip file; "),
-    (
-        "a.txt",
-        "x",
-        "data file must end in .jsonl, .ndjson, .json, .csv, .tsv, .parquet, all but .parquet also in .gz, .zst, .bz2",
-    ),
-]
+    ("a.parquet.gz", "x", "data file must end in .jsonl, .ndjson, .json, .csv, .tsv, .parquet, all but .parquet"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "content", "says"), BAD)
@@ -309,12 +254,9 @@ def test_named_columns_must_be_there_and_labels_where_needed(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("spec", ["text", "text=", "=a", "text=a,", "text=a,text=b", "words=a"])
 def test_bad_columns(spec: str) -> None:
+    assert parse_columns("") == {}
     with pytest.raises(UsageError, match=r"columns (must|may)"):
         parse_columns(spec)
-
-
-def test_no_columns() -> None:
-    assert parse_columns("") == {}
 
 
 def test_real_files_load_without_naming_columns() -> None:

@@ -47,11 +47,9 @@ def test_a_text_file_is_one_document_in_passages_that_keep_every_byte(tmp_path):
     assert [p.opens for p in passages] == [True] + [False] * (len(passages) - 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "cut"), [("ab cd ef", 5), ("ab cd  ef", 2), ("ab \nc", 4), ("abc", 3), (" a", 2), ("a ", 2)]
-)
-def test_a_cut_lies_before_the_last_single_space_between_words(text, cut):
-    assert last_cut(text) == cut
+def test_a_cut_lies_before_the_last_single_space_between_words():
+    cuts = {"ab cd ef": 5, "ab cd  ef": 2, "ab \nc": 4, "abc": 3, " a": 2, "a ": 2}
+    assert {text: last_cut(text) for text in cuts} == cuts
 
 
 def test_empty_and_missing_texts_are_left_out(tmp_path):
@@ -63,16 +61,13 @@ def test_empty_and_missing_texts_are_left_out(tmp_path):
     ("name", "content", "message"),
     [
         ("a.jsonl", b'{"text": "x"}\n{"text": \n', "jsonl:2"),
-        ("a.jsonl", b"[1]\n", "jsonl:1"),
         ("a.jsonl", b'{"body": "x"}\n', "one of body"),
         ("a.jsonl", b'{"text": 5}\n', "int"),
         ("a.jsonl", b'{"text": "\xff"}\n', "UTF-8"),
         ("a.csv", b"body,id\nx,1\n", "one of body, id"),
         ("a.parquet", b"PAR", "whole file"),
         ("a.jsonl.gz", gzip.compress(LINES, mtime=0)[:-9], "whole file"),
-        ("a.jsonl.gz", b"plain", "whole file"),
         ("a.jsonl.zst", zstandard.ZstdCompressor().compress(LINES)[:-5], "whole file"),
-        ("a.doc", b"x", "must end in"),
         ("a.parquet.gz", b"x", "must end in"),
     ],
 )

@@ -17,7 +17,7 @@ from pyarrow import parquet
 from safetensors.torch import load_file, save_file
 
 from fsd.errors import UsageError
-from fsd.net.hub import data_files, fingerprint, hub_reachable, locate, reachable, weight_files
+from fsd.net.hub import data_files, fingerprint, hub_reachable, locate, model_size, reachable, weight_files
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
 
@@ -74,56 +74,28 @@ def test_a_missing_part_is_named(copy: Path) -> None:
         weight_files(copy)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 100, (50).to_bytes(8, "little") + b"{" * 60])
-def test_a_damaged_safetensors_file_is_refused(copy: Path, content: bytes) -> None:
-    (copy / "model.safetensors").write_bytes(content)
-    with pytest.raises(UsageError, match=r"whole safetensors file; .* is damaged"):
-        fingerprint(copy)
+def test_a_damaged_safetensors_file_is_refused(copy: Path) -> None:
+    headers = [
+        "[]", "3", '{"a": 3}', '{"a": {}}', '{"a": ' * 50_000,
+        '{"a": {"dtype": "F32", "shape": [1], "data_offsets": 4}}',
+        '{"a": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}',
+    ]  # fmt: skip
+    contents = [len(header).to_bytes(8, "little") + header.encode() for header in headers]
+    for content in (*contents, (2**60).to_bytes(8, "little") + b"{}", b"\xff" * 100, b""):
+        (copy / "model.safetensors").write_bytes(content)
+        with pytest.raises(UsageError, match=r"must be a whole safetensors file; .* is damaged"):
+            fingerprint(copy)
 
 
-def header(content: str) -> bytes:
-    return len(content).to_bytes(8, "little") + content.encode()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        header("[]"),
-        header("3"),
-        header('{"a": 3}'),
-        header('{"a": {}}'),
-        header('{"a": {"dtype": "F32", "shape": [1], "data_offsets": 4}}'),
-        header('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}'),
-        header('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0.5, 1.5]}}'),
-        header('{"a": ' * 50_000),
-        (2**60).to_bytes(8, "little") + b"{}",
-    ],
-)
-def test_a_header_that_makes_no_sense_is_refused(copy: Path, content: bytes) -> None:
-    (copy / "model.safetensors").write_bytes(content)
-    with pytest.raises(UsageError, match=r"must be a whole safetensors file; .* is damaged"):
-        fingerprint(copy)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{}", "must map tensors to files of its own folder"),
-        ("{", "index of weights must be a JSON file"),
-        ("[]", "index of weights must be a JSON object"),
-        ("[" * 100_000, "index of weights must be a JSON file"),
-        ('{"weight_map": []}', "must map tensors to files of its own folder"),
-        ('{"weight_map": {"a": 3}}', "must map tensors to files of its own folder"),
-        ('{"weight_map": {"a": "../other/model.safetensors"}}', "must map tensors to files of its own folder"),
-        ('{"weight_map": {"a": "/etc/passwd"}}', "must map tensors to files of its own folder"),
-        ('{"weight_map": {"a": ".."}}', "must map tensors to files of its own folder"),
-    ],
-)
-def test_an_index_that_makes_no_sense_is_refused(copy: Path, content: str, message: str) -> None:
+def test_an_index_that_makes_no_sense_is_refused(copy: Path) -> None:
     (copy / "model.safetensors").rename(copy.parent / "model.safetensors")
-    (copy / "model.safetensors.index.json").write_text(content)
-    with pytest.raises(UsageError, match=message):
-        fingerprint(copy)
+    maps = ("[]", '{"a": 3}', '{"a": "../other/model.safetensors"}', '{"a": "/etc/passwd"}', '{"a": ".."}')
+    cases = dict.fromkeys(("{}", *(f'{{"weight_map": {m}}}' for m in maps)), "must map tensors to files of its own")
+    cases |= {"{": "index of weights must be a JSON file", "[" * 100_000: "must be a JSON file", "[]": "a JSON object"}
+    for content, message in cases.items():
+        (copy / "model.safetensors.index.json").write_text(content)
+        with pytest.raises(UsageError, match=message):
+            fingerprint(copy)
 
 
 @pytest.mark.parametrize(
@@ -143,27 +115,37 @@ def test_a_configuration_that_names_other_weights_or_code_is_refused(copy: Path,
         locate(str(copy))
 
 
-@pytest.mark.parametrize("content", ["[]", "{", "[" * 100_000, ""])
-def test_a_configuration_that_is_no_object_is_refused(copy: Path, content: str) -> None:
-    (copy / "config.json").write_text(content)
-    with pytest.raises(UsageError, match="configuration must be a JSON"):
-        locate(str(copy))
-
-
-@pytest.mark.parametrize("model", ["/no/such/folder", "./no", "~/no/such", "a/b/c", "", " "])
-def test_a_folder_that_is_not_there_is_refused(model: str) -> None:
-    with pytest.raises(UsageError, match="there is no folder"):
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        *dict.fromkeys(["/no/such/folder", "./no", "~/no/such", "a/b/c", " "], "there is no folder").items(),
+        ("what a name!", "'what a name!' must be a folder or a hub id"),
+    ],
+)
+def test_a_model_that_is_not_there_is_refused(model: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         locate(model)
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no config"):
         locate(str(tmp_path))
+    for content in ("[]", "{", "[" * 100_000, ""):
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(UsageError, match="configuration must be a JSON"):
+            locate(str(tmp_path))
 
 
-def test_an_impossible_hub_id_is_refused() -> None:
-    with pytest.raises(UsageError, match="'what a name!' must be a folder or a hub id"):
-        locate("what a name!")
+def test_the_size_of_a_model_is_that_of_its_weights(copy: Path) -> None:
+    size = model_size(str(copy))
+    assert size is not None
+    count = sum(tensor.numel() for tensor in load_file(copy / "model.safetensors").values())
+    assert (size.size, size.parameters) == ((copy / "model.safetensors").stat().st_size, count)
+    assert model_size("some/model") is None
+    assert model_size("api:some") is None
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(UsageError, match="must hold weights"):
+        model_size(str(copy))
 
 
 def test_a_hub_id_without_network_fails_at_once_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,11 +183,8 @@ def test_a_server_that_accepts_connections_is_reachable(listening: str) -> None:
     assert not reachable(nobody)
 
 
-@pytest.mark.parametrize("variable", ["https_proxy", "all_proxy"])
-def test_a_proxy_is_checked_in_place_of_the_server_behind_it(
-    listening: str, variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, listening)
+def test_a_proxy_is_checked_in_place_of_the_server_behind_it(listening: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("all_proxy", listening)
     assert reachable("https://hub.invalid")
     monkeypatch.setenv("no_proxy", "hub.invalid")
     assert not reachable("https://hub.invalid")
@@ -266,22 +245,14 @@ def test_a_hub_model_is_downloaded_once_and_cached(repository, serve, in_fresh_p
         assert files(folder) == set(repository)
 
 
-def test_bin_weights_are_the_last_resort(repository, serve, in_fresh_process) -> None:
+def test_bin_weights_are_the_last_resort_and_a_tokenizer_needs_none(repository, serve, in_fresh_process) -> None:
     repository["pytorch_model.bin"] = repository.pop("model.safetensors")
-    url, _ = serve({"some/model": repository})
-    ((_, folder),) = in_fresh_process(LOCATE, url, {"model": "some/model", "revision": "v1"})
-    assert "pytorch_model.bin" in files(folder)
-
-
-def test_a_tokenizer_is_fetched_without_the_weights(repository, serve, in_fresh_process) -> None:
     url, requests = serve({"some/model": repository})
     ((_, folder),) = in_fresh_process(LOCATE, url, {"model": "some/model", "weights": False})
     assert "tokenizer.json" in files(folder)
-    assert not any(request.endswith(".safetensors") for request in requests)
-
-
-def test_a_model_that_the_hub_does_not_have_is_refused_in_one_line(serve, in_fresh_process) -> None:
-    url, _ = serve({})
+    assert not any(request.endswith(".bin") for request in requests)
+    ((_, folder),) = in_fresh_process(LOCATE, url, {"model": "some/model", "revision": "v1"})
+    assert "pytorch_model.bin" in files(folder)
     (message,) = in_fresh_process(LOCATE, url, {"model": "some/other"})
     assert message.startswith("model 'some/other' must be a folder or a hub id; ")
     assert "\n" not in message
