@@ -29,11 +29,12 @@ class StorageError(Exception):
     """Results were computed but cannot be stored: a full disk, or a tracking server that does not answer.
 
     The message is one line, as that of `UsageError`: what is not stored, and why. Pipelines print it without a
-    traceback and exit with code 1.
+    traceback, with the command that continues, which is their own unless one is given, and exit with code 1.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, command: str = "") -> None:
         super().__init__(printable(without_credentials(message)))
+        self.command = command
 
 
 DRIVERS = {"psycopg": "fsd[postgres]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}

@@ -27,39 +27,29 @@ def this_process() -> str:
 
 def has_ended(process: str) -> bool:
     """Whether a process, given by its identity, has ended; False if it is of another host, where this is unknown."""
-    prefix, _, rest = process.removeprefix(host()).rpartition("-")
-    pid = prefix.removeprefix("-")
-    if not process.startswith(f"{host()}-") or not pid.isdecimal():
-        return False
-    return _started(int(pid)) != rest
+    name, _, rest = process.rpartition("-")
+    name, _, pid = name.rpartition("-")
+    return name == host() and pid.isdecimal() and _started(int(pid)) != rest
 
 
-def _started(pid: int) -> str | None:
-    """Start time of a running process in clock ticks since boot, "0" where unknown; None if there is none."""
-    if Path("/proc/self/stat").exists():
-        try:
-            # after the name of the command, which may contain anything
-            state, *numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return None
-        return None if state == "Z" else numbers[18]
+def _started(pid: int) -> str:
+    """Start time of a running process in clock ticks since boot, "0" where unknown; "" if there is none."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
+        if not Path("/proc/self/stat").exists():
+            os.kill(pid, 0)
+            return "0"
+        # after the name of the command, which may contain anything
+        state, *numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if state == "Z" else numbers[18]
     except PermissionError:  # it runs under another user
-        pass
-    return "0"
+        return "0"
+    except OSError:
+        return ""
 
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path | None = None, prefix: str = PREFIX) -> Iterator[Path]:
-    """A temporary folder that is named after this process; those that ended processes left are removed.
-
-    Args:
-        parent: folder to create it in; the system's folder for temporary files by default.
-        prefix: beginning of the name.
-    """
+    """A temporary folder that is named after this process; those that ended processes left in `parent` are removed."""
     parent = parent or Path(tempfile.gettempdir())
     for folder in parent.glob(f"{prefix}{host()}-*"):
         if has_ended(folder.name.removeprefix(prefix).rpartition("-")[0]):
@@ -71,11 +61,7 @@ def temporary_folder(parent: Path | None = None, prefix: str = PREFIX) -> Iterat
 
 @contextlib.contextmanager
 def own_temporary_files() -> Iterator[None]:
-    """Let this process and its libraries put their temporary files in a folder of its own, which is then removed.
-
-    Raises:
-        OSError: if there is no folder for temporary files that can be written.
-    """
+    """Let this process and its libraries put their temporary files in a folder of its own, which is then removed."""
     previous = tempfile.tempdir
     with temporary_folder() as folder:
         tempfile.tempdir = str(folder)

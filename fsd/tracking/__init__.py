@@ -6,7 +6,7 @@ first use.
 
 from fsd.tracking.artifacts import fetch_adapter, fetch_artifact, fetch_model_file, version_info
 from fsd.tracking.pages import address, newest_page, run_name, server
-from fsd.tracking.registry import Version, describe, register
+from fsd.tracking.registry import Version, register
 from fsd.tracking.runs import Run, RunRecord, find_runs, run
 from fsd.tracking.store import Store, check_store, open_store
 
@@ -17,7 +17,6 @@ __all__ = [
     "Version",
     "address",
     "check_store",
-    "describe",
     "fetch_adapter",
     "fetch_artifact",
     "fetch_model_file",

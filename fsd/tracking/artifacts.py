@@ -21,11 +21,7 @@ _RUN = re.compile(r"runs:/(?P<id>[^/]+)(/(?P<folder>.+?))?/?")
 
 
 def fetch_adapter(uri: str) -> Path:
-    """Folder with adapter_config.json and the weights; read-only if `uri` is a local folder.
-
-    Raises:
-        UsageError: if the URI does not exist or holds no adapter; the message lists what exists.
-    """
+    """Folder with adapter_config.json and the weights; read-only if `uri` is a local folder."""
     if uri.startswith("runs:"):
         run_id, subfolder = _parse_run(uri)
         folder = fetch_artifact(run_id, subfolder or "adapter")
@@ -39,12 +35,9 @@ def fetch_adapter(uri: str) -> Path:
 
 
 def fetch_model_file(uri: str, name: str) -> Path | None:
-    """File saved with an adapter, such as `calibration.json`; None if there is none.
+    """File saved with an adapter, such as `calibration.json`, if it is as it was saved; None if there is none.
 
     The file is next to the adapter in a registered model, at the root of a run, and in the local folder or its parent.
-
-    Raises:
-        UsageError: if there is no such model, version, run or folder, or if the file differs from its checksum.
     """
     if uri.startswith("runs:"):
         run_id, _ = _parse_run(uri)
@@ -73,11 +66,7 @@ def _checked(path: Path, sums: Path | None) -> Path:
 
 
 def fetch_artifact(run_id: str, path: str) -> Path:
-    """Copy of an artifact, a file or a folder, of a run.
-
-    Raises:
-        UsageError: if there is no such run or artifact.
-    """
+    """Copy of an artifact, a file or a folder, of a run."""
     names = _artifact_names(run_id, str(Path(path).parent) if "/" in path else None)
     if path not in names:
         raise UsageError(f"run {run_id} must hold {path!r}; it holds {', '.join(names) or 'nothing'}")
@@ -85,11 +74,7 @@ def fetch_artifact(run_id: str, path: str) -> Path:
 
 
 def version_info(uri: str) -> Version | None:
-    """Version of the registered model at `models:/...`; None for a URI of another kind.
-
-    Raises:
-        UsageError: if there is no such model, version or alias; the message lists those that exist.
-    """
+    """Version of the registered model at `models:/...`; None for a URI of another kind."""
     if not uri.startswith("models:"):
         return None
     parts = _MODEL.fullmatch(uri)
@@ -130,7 +115,6 @@ def _folder(uri: str) -> Path:
 
 
 def _parse_run(uri: str) -> tuple[str, str | None]:
-    """Run id and folder of `runs:/<id>/<folder>`."""
     parts = _RUN.fullmatch(uri)
     if not parts:
         raise UsageError(f"a run's address must be runs:/id or runs:/id/folder; got {uri!r}")

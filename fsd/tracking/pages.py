@@ -17,13 +17,11 @@ LOCAL = "http://127.0.0.1:5000"
 """Where `fsd ui` serves a store that is no server itself."""
 NOTE = "mlflow.note.content"
 """Tag with the description of a run or an experiment."""
-SEPARATOR = " · "
 OPENING = "Was this text in that model's training data?"
 """Start of the descriptions of experiments that are kept up to date; a user's own description is left as it is."""
 HEADLINES = ("fsd_auc", "gain", "placebo_lead", "blind_auc", "tpr_at_5fpr")
 """Names of the headline metrics, in the order of their columns."""
 _VIEW = "fsd"
-_VIEW_TAG = f"mlflow.sharedViewState.{_VIEW}"
 _STATE = {
     "orderByKey": "attributes.start_time",
     "orderByAsc": False,
@@ -38,7 +36,7 @@ _STATE = {
 
 def run_name(*parts: str) -> str:
     """Name of a run: model, data, method and, once it is known, the best score."""
-    return SEPARATOR.join(part for part in parts if part)
+    return " · ".join(part for part in parts if part)
 
 
 def address(server: str, experiment_id: str, run_id: str = "") -> str:
@@ -55,16 +53,7 @@ def server(store: "Store") -> str:
 
 
 def newest_page(store: "Store", base: str, experiment: str = "") -> str:
-    """Address of the table of an experiment's runs, by default the one with the newest run.
-
-    Args:
-        store: the store.
-        base: address of the server of its pages.
-        experiment: name of the experiment; "" for the one with the newest run.
-
-    Raises:
-        UsageError: if there is no such experiment; without any run the address is that of the server.
-    """
+    """Address on the server `base` of the table of an experiment's runs, by default the one with the newest run."""
     found = store.client.search_experiments()
     if experiment:
         ids = [one.experiment_id for one in found if one.name == experiment]
@@ -80,15 +69,7 @@ def newest_page(store: "Store", base: str, experiment: str = "") -> str:
 
 def set_view(store: "Store", experiment_id: str) -> None:
     """Keep with the experiment which columns the table of its runs shows."""
-    state = json.dumps(_STATE)
-    if store.client.get_experiment(experiment_id).tags.get(_VIEW_TAG) != state:
-        store.client.set_experiment_tag(experiment_id, _VIEW_TAG, state)
-
-
-def conclude(store: "Store", run_id: str, name: str, description: str) -> None:
-    """Give a finished run its name and description."""
-    store.client.update_run(run_id, name=name)
-    store.client.set_tag(run_id, NOTE, description)
+    store.client.set_experiment_tag(experiment_id, f"mlflow.sharedViewState.{_VIEW}", json.dumps(_STATE))
 
 
 def describe_experiment(store: "Store", run_id: str, description: str) -> None:

@@ -1,17 +1,23 @@
-"""Runs: settings, metrics and artifacts of one call of a pipeline."""
+"""Runs: settings, metrics and artifacts of one call of a pipeline.
+
+A run is written to a folder of its own, which is logged at its end in one go; only the points of curves are logged as
+they come. If the store fails, the folder is kept, and `python -m fsd.tracking FOLDER` logs it later.
+"""
 
 import hashlib
 import json
 import math
 import re
+import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsd.errors import StorageError, UsageError, without_credentials
 from fsd.leftovers import has_ended, host, this_process
@@ -20,7 +26,6 @@ from fsd.tracking.store import Store, load_mlflow, open_store, patience, quiet
 
 if TYPE_CHECKING:
     import pandas as pd
-    from mlflow.entities import RunInfo
 
 _NAME = re.compile(r"[A-Za-z0-9_. :-]+(/[A-Za-z0-9_. :-]+)*")
 _PARAM_LENGTH, _TAG_LENGTH, _SOURCE_LENGTH = 6000, 8000, 65000
@@ -28,161 +33,147 @@ _OUT_OF_REACH = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
 """Error codes of a request that got no reply, among others."""
 _PROCESS = "process"
 """Tag with the identity of the process that opened the run."""
+_TABLES = "mlflow.loggedArtifacts"
+"""Tag with the tables that the evaluation view of the user interface offers."""
+_RECORD = "run.json"
 
 
 @dataclass
-class Losses:
-    """What of a run, and of the runs within it, could not be stored.
+class Record:
+    """What a run logs beside its files; `run.json` of a kept folder."""
 
-    Attributes:
-        names: reason → what could not be stored for that reason.
-        unreachable: why the store cannot be reached any more; nothing further is then sent to it.
-    """
-
-    names: dict[str, list[str]] = field(default_factory=dict)
-    unreachable: str = ""
-
-    def add(self, name: str, reason: str) -> None:
-        """Note that something could not be stored."""
-        entries = self.names.setdefault(reason, [])
-        if name not in entries:
-            entries.append(name)
-
-    def __contains__(self, name: str) -> bool:
-        return any(name in names for names in self.names.values())
-
-    def __str__(self) -> str:
-        return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in self.names.items())
+    experiment: str
+    name: str
+    final: bool = False
+    params: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    metrics: list[tuple[str, float, int, int]] = field(default_factory=list)  # name, value, milliseconds, step
+    datasets: list[dict[str, str]] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    news: str = ""
+    version: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Run:
-    """An open run, returned by `run`.
-
-    Whatever cannot be stored does not end the computation: it is noted in `losses`, which the `with` block of the run
-    raises at its end. A store that cannot be reached is not tried again.
-
-    Attributes:
-        store: the store that holds the run.
-        id: MLflow's run id.
-        name: name that it was opened with.
-        final: whether the name is the user's, and stays as it is.
-        losses: what could not be stored.
-        when_stored: called at the end of the run if everything of it is stored.
-    """
+    """An open run, made by `run`. What cannot be stored is raised at its end, after the computation."""
 
     store: Store
-    id: str
-    name: str = ""
-    final: bool = False
-    losses: Losses = field(default_factory=Losses, compare=False, repr=False)
-    when_stored: list[Callable[[], None]] = field(default_factory=list, compare=False, repr=False)
+    folder: Path  # of its files
+    record: Record
+    id: str = ""  # empty for a run within another one whose store cannot be reached
+    experiment_id: str = ""
+    root: str = ""  # address of the artifacts
+    failure: str = ""  # why something could not be stored
+    gone: str = ""  # why the store cannot be reached any more; nothing further is then sent to it
+    when_stored: list[Callable[[], None]] = field(default_factory=list)  # called at the end if everything is stored
+    _sent: Counter[str] = field(default_factory=Counter)
 
-    def attempt(self, name: str, action: Callable[[], object], *, in_store: bool = True) -> bool:
-        """Call an action that stores `name`, and return whether it has; if not, the reason is noted.
-
-        Args:
-            name: name of what is stored, for messages.
-            action: stores it.
-            in_store: whether it goes to the store, which may be out of reach, and not to a file of the user's.
-
-        Raises:
-            UsageError: if the action does.
-        """
-        if in_store and self.losses.unreachable:
-            self.losses.add(name, self.losses.unreachable)
-            return False
+    @contextmanager
+    def storing(self) -> Iterator[None]:
+        """Note as `failure` what the block cannot store, so that results are shown before the run raises it."""
         try:
-            action()
+            yield
         except UsageError:
             raise
         except Exception as error:  # any: artifact stores in the cloud have error classes of their own
-            self.losses.add(name, self._reason(error))
-            return False
-        return True
+            self.failure = self.failure or self._reason(error)
 
     def _reason(self, error: Exception) -> str:
-        """Why something could not be stored, in a few words; notes whether the store can still be reached."""
         from mlflow.exceptions import MlflowException, RestException
 
         answered = isinstance(error, RestException) or getattr(error, "error_code", "") not in _OUT_OF_REACH
         if not isinstance(error, MlflowException) or answered or self.store.is_file:
-            return getattr(error, "strerror", None) or _first_line(error)
-        self.losses.unreachable = f"{self.store.address} does not answer"
-        print(f"tracking: {self.losses.unreachable}; the job goes on without it", file=sys.stderr)
-        return self.losses.unreachable
+            return getattr(error, "strerror", None) or (str(error).strip() or type(error).__name__).splitlines()[0]
+        self.gone = f"{self.store.address} does not answer"
+        print(f"tracking: {self.gone}; the job goes on without it", file=sys.stderr)
+        return self.gone
+
+    def check(self) -> None:
+        """Raise a StorageError if something could not be stored."""
+        if self.failure:
+            raise StorageError(f"the run could not be stored: {self.failure}")
+
+    def upload(self) -> bool:
+        """Log everything that is not logged yet, and return whether the store has it."""
+        self.failure = self.failure or self.gone
+        if self.gone or not self.id:
+            return False
+        with self.storing():
+            from mlflow.entities import Param, RunTag
+
+            client = self.store.client
+            self._send_metrics()
+            self._send("datasets", lambda entries: client.log_inputs(self.id, [_input(**one) for one in entries]))
+            self._send("files", self._send_files)
+            params = [Param(*entry) for entry in self.record.params.items()]
+            client.log_batch(self.id, params=params, tags=[RunTag(*entry) for entry in self.record.tags.items()])
+            client.update_run(self.id, name=self.record.name)
+            if self.record.news:
+                pages.describe_experiment(self.store, self.id, self.record.news)
+            return True
+        return False
+
+    def _send(self, kind: str, action: Callable[[list[Any]], object]) -> None:
+        entries = getattr(self.record, kind)[self._sent[kind] :]
+        if entries:
+            action(entries)
+        self._sent[kind] += len(entries)
+
+    def _send_metrics(self) -> None:
+        from mlflow.entities import Metric
+
+        client = self.store.client
+        self._send("metrics", lambda points: client.log_batch(self.id, metrics=[Metric(*point) for point in points]))
+
+    def _send_files(self, names: Sequence[str]) -> None:
+        for name in dict.fromkeys(names):
+            folder = str(PurePosixPath(name).parent)
+            self.store.client.log_artifact(self.id, str(self.folder / name), None if folder == "." else folder)
 
     def page(self) -> str:
         """Address of the run's page; of a store without a server, as `fsd ui` serves it."""
-        return pages.address(pages.server(self.store), str(self._info().experiment_id), self.id)
+        return pages.address(pages.server(self.store), self.experiment_id, self.id)
 
     def address_of(self, artifact: str) -> str:
         """Path of an artifact if it is on this machine, else its page or its address in the artifact store."""
-        root = str(self._info().artifact_uri).removeprefix("file://")
+        root = self.root.removeprefix("file://")
         if root.startswith("mlflow-artifacts:"):
             return f"{self.page().partition('?')[0]}/artifacts/{artifact}"
         return f"{without_credentials(root)}/{artifact}"
 
-    def _info(self) -> "RunInfo":
-        return self.store.client.get_run(self.id).info
-
-    def check(self) -> None:
-        """Raise what could not be stored.
-
-        Raises:
-            StorageError: if there is anything.
-        """
-        if self.losses.names:
-            raise StorageError(f"not everything could be stored: {self.losses}")
-
     def log_params(self, params: Mapping[str, object]) -> None:
-        """Log settings; those in nested mappings are named `outer.inner`.
-
-        Values are cut to MLflow's limit of 6,000 characters, with an ellipsis; credentials in URLs are replaced.
-        """
-        from mlflow.entities import Param
-
-        entries = [Param(_valid_name(k), _cut(_text(v), _PARAM_LENGTH)) for k, v in _flatten(params)]
-        self.attempt("settings", lambda: self.store.client.log_batch(self.id, params=entries))
+        """Log settings, without credentials in URLs; those in nested mappings are named `outer.inner`."""
+        self.record.params |= {_valid_name(k): _cut(_text(v), _PARAM_LENGTH) for k, v in _flatten(params)}
 
     def log_metrics(self, values: Mapping[str, float], step: int | None = None) -> None:
-        """Log numbers, as points of a curve if a step is given. Values that are not finite are left out.
-
-        Names have the form `group/name`: the user interface shows one section per group.
-        """
-        from mlflow.entities import Metric
-
+        """Log finite numbers, named `group/name`; with a step as points of a curve, which are sent at once."""
         now = time.time_ns() // 1_000_000
-        entries = [
-            Metric(_valid_name(name), float(value), now, step or 0)
-            for name, value in values.items()
-            if math.isfinite(value)
+        self.record.metrics += [
+            (_valid_name(name), float(value), now, step or 0) for name, value in values.items() if math.isfinite(value)
         ]
-        self.attempt("metrics", lambda: self.store.client.log_batch(self.id, metrics=entries))
+        if step is not None and self.id and not self.gone:
+            with self.storing():
+                self._send_metrics()
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
         """Set tags, by which `find_runs` filters; credentials in URLs are replaced."""
-        from mlflow.entities import RunTag
-
-        entries = [RunTag(_valid_name(k), _cut(_text(v), _TAG_LENGTH)) for k, v in tags.items()]
-        self.attempt("tags", lambda: self.store.client.log_batch(self.id, tags=entries))
+        self.record.tags |= {_valid_name(k): _cut(_text(v), _TAG_LENGTH) for k, v in tags.items()}
 
     def log_file(self, path: Path, folder: str | None = None) -> None:
-        """Copy a file into the run, at its root or in a folder. The user interface compares files at the root only."""
-        name = f"{folder}/{path.name}" if folder else path.name
-        self.attempt(name, lambda: self.store.client.log_artifact(self.id, str(path), folder))
+        """Copy a file into the run, at its root, where the user interface compares files, or in a folder."""
+        self._write(f"{folder}/{path.name}" if folder else path.name, lambda target: shutil.copyfile(path, target))
 
     def log_bytes(self, name: str, content: bytes) -> None:
         """Write a file of the run, such as `roc.png` or `plots/roc.png`."""
-        target = PurePosixPath(name)
+        self._write(name, lambda target: target.write_bytes(content))
 
-        def log() -> None:
-            with tempfile.TemporaryDirectory(prefix="fsd-") as folder:
-                path = Path(folder) / target.name
-                path.write_bytes(content)
-                self.log_file(path, None if len(target.parts) == 1 else str(target.parent))
-
-        self.attempt(name, log)
+    def _write(self, name: str, write: Callable[[Path], object]) -> None:
+        with self.storing():
+            target = self.folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write(target)
+            self.record.files.append(name)
 
     def log_text(self, name: str, content: str) -> None:
         """Write a UTF-8 text file of the run."""
@@ -193,41 +184,22 @@ class Run:
         self.log_text(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def log_table(self, name: str, table: "pd.DataFrame") -> None:
-        """Write a table of the run, without its index, in the format of the suffix: .parquet, .csv or .json.
-
-        The evaluation view of the user interface compares the .json tables of several runs.
-        """
+        """Write a table without its index as .parquet, .csv or .json, which the user interface compares."""
         suffix = PurePosixPath(name).suffix
         if suffix == ".parquet":
             self.log_bytes(name, table.to_parquet(index=False))
         elif suffix == ".csv":
             self.log_text(name, table.to_csv(index=False))
         elif suffix == ".json":
-            with quiet():
-                self.attempt(name, lambda: self.store.client.log_table(self.id, table, name))
+            self.log_text(name, table.to_json(orient="split", index=False, date_format="iso"))
+            tables = [*json.loads(self.record.tags.get(_TABLES, "[]")), {"path": name, "type": "table"}]
+            self.set_tags({_TABLES: json.dumps(tables)})
         else:
             raise UsageError(f"a table must be named *.parquet, *.csv or *.json; got {name!r}")
 
-    def conclude(self, score: str, description: str) -> None:
-        """Add the best score to the name of the run, unless it is the user's, and describe its result.
-
-        Args:
-            score: in a few characters, such as `loss .67`.
-            description: Markdown; lists of runs show its first line as plain text.
-        """
-        name = self.name if self.final else pages.run_name(self.name, score)
-        self.attempt("the description", lambda: pages.conclude(self.store, self.id, name, description))
-
-    def describe_experiment(self, description: str) -> None:
-        """Describe the experiment by the result of this run, unless the user has described it."""
-        self.attempt(
-            "the description", lambda: pages.describe_experiment(self.store, self.id, without_credentials(description))
-        )
-
-    def log_figure(self, name: str, figure: object) -> None:
+    def log_figure(self, name: str, figure: Any) -> None:
         """Write an interactive figure of Plotly as an HTML file that needs no network."""
-        options = {"include_plotlyjs": True, "default_height": "95vh"}
-        self.attempt(name, lambda: self.store.client.log_figure(self.id, figure, name, save_kwargs=options))
+        self.log_text(name, figure.to_html(include_plotlyjs=True, default_height="95vh"))
 
     def log_dataset(
         self,
@@ -238,36 +210,29 @@ class Run:
         context: str,
         labels: Sequence[bool | None] = (),
     ) -> str:
-        """Log the number and the digest of the texts that the run read, but not the texts.
-
-        Args:
-            name: name of the data set, such as `arxiv-test`.
-            texts: texts, in order.
-            source: where they came from: files, an id or a URL.
-            context: what they were used for: `unseen`, `validation` or `test`.
-            labels: label of each text, None without one; empty if no text has one.
-
-        Returns:
-            The digest: the first 32 hexadecimal digits of the SHA-256 over the SHA-256 of each text, followed by its
-            label, `1` or `0`, if it has one.
-        """
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-
+        """Log number and digest of texts, used as `context`, and return the digest: a hash of texts and labels."""
         state = hashlib.sha256()
         for text, label in zip(texts, labels or [None] * len(texts), strict=True):
             state.update(hashlib.sha256(text.encode()).digest() + (b"" if label is None else b"%d" % label))
-        digest = state.hexdigest()[:32]
-        dataset = Dataset(
-            name=name,
-            digest=digest,
-            source_type="local" if _is_file(source) else "code",
-            source=json.dumps({"uri": _cut(without_credentials(source), _SOURCE_LENGTH)}),
-            schema=None,
-            profile=json.dumps({"num_rows": len(texts)}),
-        )
-        tags = [InputTag("mlflow.data.context", context)]
-        self.attempt(f"data set {name}", lambda: self.store.client.log_inputs(self.id, [DatasetInput(dataset, tags)]))
-        return digest
+        entry = {
+            "name": name,
+            "digest": state.hexdigest()[:32],
+            "source_type": "local" if _is_file(source) else "code",
+            "source": json.dumps({"uri": _cut(without_credentials(source), _SOURCE_LENGTH)}),
+            "profile": json.dumps({"num_rows": len(texts)}),
+        }
+        self.record.datasets.append({**entry, "context": context})
+        return entry["digest"]
+
+    def conclude(self, score: str, description: str) -> None:
+        """Add the best score, such as `loss .67`, to a name not of the user's, and describe the result in Markdown."""
+        if not self.record.final:
+            self.record.name = pages.run_name(self.record.name, score)
+        self.set_tags({pages.NOTE: description})
+
+    def describe_experiment(self, description: str) -> None:
+        """Describe the experiment by the result of this run, unless the user has described it."""
+        self.record.news = without_credentials(description)
 
 
 @contextmanager
@@ -281,95 +246,113 @@ def run(
     parent: Run | None = None,
     final: bool = False,
 ) -> Iterator[Run]:
-    """Open a run for the duration of a `with` block.
+    """Open a run for the duration of a `with` block, at whose end it is logged.
 
     Its final status is FINISHED; KILLED if the user interrupts it; FAILED, with the tag `error`, if the block raises or
-    something could not be stored. Runs that a killed process on this host left open are closed first.
-
-    Args:
-        experiment: name of the experiment, `fsd-<domain>`; created if it does not exist.
-        name: name shown in lists of runs.
-        params: settings, see `Run.log_params`.
-        tags: see `Run.set_tags`.
-        description: Markdown text shown on the run's page.
-        parent: run that contains this one, such as that of a tuning study.
-        final: whether the name is the user's, which the best score is not added to.
-
-    Raises:
-        UsageError: as for `open_store`, or if the experiment was deleted.
-        StorageError: if something could not be stored, at the start or at the end of the block; a run within another
-            one leaves that to the outer one.
+    something could not be stored, which is then raised as a StorageError, for a run within `parent` by that one. A name
+    that is `final` is the user's, which the best score is not added to. Runs of killed processes are closed first.
     """
     store = parent.store if parent else open_store()
+    with tempfile.TemporaryDirectory(prefix="fsd-", ignore_cleanup_errors=True) as temporary:
+        made = Run(store, Path(temporary) / "run", Record(experiment, name, final))
+        made.log_params(params or {})
+        made.set_tags({**(tags or {}), **({pages.NOTE: description} if description else {})})
+        with _opened(made, parent):
+            yield made
+
+
+@contextmanager
+def kept_run(folder: Path) -> Iterator[Run]:
+    """Log a run whose folder was kept as a new run, after the block, and delete the folder."""
+    store = open_store()
+    try:
+        made = Run(store, folder, Record(**json.loads((folder / _RECORD).read_text(encoding="utf-8"))))
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"a run to be logged must be a folder with {_RECORD} of a command; got {folder}") from error
+    with _opened(made, None):
+        yield made
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def _opened(run: Run, parent: Run | None) -> Iterator[None]:
     if parent is None:
         with suppress(Exception):  # the store may be of another user
-            close_ended_runs(store)
-    unopened = Run(store, "", name, final, parent.losses if parent else Losses())
-    opened = _start(unopened, experiment, description, parent)
-    if not opened.id:
-        yield opened
-        return
-    status = "FAILED"
+            close_ended_runs(run.store)
+    _start(run, parent)
+    status, stored = "FAILED", False
     try:
-        opened.set_tags(tags or {})
-        opened.log_params(params or {})
-        if parent is None:
-            opened.check()
-        yield opened
-        if opened.losses.names:
-            opened.set_tags({"error": f"could not be stored: {opened.losses}"})
-        status = "FAILED" if opened.losses.names else "FINISHED"
+        try:
+            if parent is None:
+                run.check()
+            yield
+        except Exception as error:
+            run.set_tags({"error": f"{type(error).__name__}: {error}"})
+            raise
+        finally:
+            stored = run.upload()
+        if run.failure:
+            with run.storing():
+                run.store.client.set_tag(run.id, "error", f"could not be stored: {run.failure}")
+        else:
+            status = "FINISHED"
     except KeyboardInterrupt:
         status = "KILLED"
         raise
-    except Exception as error:
-        opened.set_tags({"error": f"{type(error).__name__}: {error}"})
-        raise
     finally:
-        _end(opened, status)
-    if not opened.losses.names:
-        for action in opened.when_stored:
+        _end(run, status)
+    if not run.failure:
+        for action in run.when_stored:
             action()
-    if parent is None:
-        opened.check()
+    elif parent:
+        parent.failure, parent.gone = parent.failure or run.failure, run.gone
+    else:
+        command = "" if stored and not run.record.version else _keep(run)
+        raise StorageError(f"the run could not be stored: {run.failure}", command)
 
 
-def _start(unopened: Run, experiment: str, description: str | None, parent: Run | None) -> Run:
-    """Start MLflow's run; one within another that cannot be stored has an empty id, and notes what it loses."""
-    started: list[str] = []
+def _start(run: Run, parent: Run | None) -> None:
+    """Start MLflow's run, with what is recorded so far."""
+    run.gone = parent.gone if parent else ""
+    if run.gone:
+        return
+    mlflow = load_mlflow()
+    from mlflow.tracking.context.registry import resolve_tags
 
-    def start() -> None:
-        mlflow = load_mlflow()
-        from mlflow.tracking.context.registry import resolve_tags
-
-        experiment_id = unopened.store.experiment_id(experiment)
+    with run.storing():
+        run.experiment_id = run.store.experiment_id(run.record.experiment)
         if parent is None:
-            pages.set_view(unopened.store, experiment_id)
+            pages.set_view(run.store, run.experiment_id)
         known = {name: without_credentials(value) for name, value in resolve_tags().items()}  # of the git remote
         with quiet():
             active = mlflow.start_run(
-                experiment_id=experiment_id,
-                run_name=unopened.name,
+                experiment_id=run.experiment_id,
+                run_name=run.record.name,
                 nested=parent is not None,
                 parent_run_id=parent.id if parent else None,
-                description=description,
                 tags={**known, _PROCESS: this_process()},
             )
-        started.append(active.info.run_id)
-
-    if not unopened.attempt(f"the run {unopened.name!r}", start) and parent is None:
-        unopened.check()
-    return replace(unopened, id=started[0]) if started else unopened
+        run.id, run.root = active.info.run_id, str(active.info.artifact_uri)
+        run.upload()
 
 
 def _end(run: Run, status: str) -> None:
     """End MLflow's active run, whose store may be full or out of reach."""
-    try:
-        with patience(retries=0, seconds=5) if run.losses.unreachable else nullcontext():
+    if run.id:
+        with run.storing(), patience(retries=0, seconds=5) if run.gone else nullcontext():
             load_mlflow().end_run(status)
-        run.store.relativise()
-    except Exception as error:
-        run.losses.add("the end of the run", run.losses.unreachable or _first_line(error))
+
+
+def _keep(run: Run) -> str:
+    """Move the folder of a run to the working folder; the command that logs it, or "" if it cannot be kept."""
+    kept = Path.cwd() / f"fsd-run-{run.id[:8]}"
+    try:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        (run.folder / _RECORD).write_text(json.dumps(asdict(run.record)), encoding="utf-8")
+        shutil.move(run.folder, kept)
+    except OSError:
+        return ""
+    return f"python -m fsd.tracking {kept}"
 
 
 def close_ended_runs(store: Store) -> None:
@@ -385,7 +368,7 @@ def close_ended_runs(store: Store) -> None:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A past run. `parent` is the id of the run that contains it, or None."""
+    """A past run; `parent` is the id of the run that contains it, or None."""
 
     id: str
     name: str
@@ -399,59 +382,48 @@ class RunRecord:
 def find_runs(
     experiment: str, tags: Mapping[str, object] | None = None, *, status: str = "FINISHED"
 ) -> list[RunRecord]:
-    """Past runs of an experiment, newest first; none if there is no such experiment.
-
-    Args:
-        experiment: name of the experiment.
-        tags: names and values, all of which the runs must carry.
-        status: FINISHED, FAILED, KILLED or RUNNING.
-    """
+    """Past runs of an experiment that carry all the tags, newest first; none if there is no such experiment."""
     entry = open_store().client.get_experiment_by_name(experiment)
     if entry is None:
         return []
-    conditions = [f"tags.`{name}` = {_quoted(without_credentials(str(value)))}" for name, value in (tags or {}).items()]
+    conditions = [f"attributes.status = '{status}'"]
+    for name, value in (tags or {}).items():
+        quote = '"' if "'" in str(value) else "'"  # of MLflow's filter language, which has no escapes
+        conditions.append(f"tags.`{name}` = {quote}{without_credentials(str(value))}{quote}")
     runs = load_mlflow().search_runs(
         [entry.experiment_id],
-        " and ".join([f"attributes.status = '{status}'", *conditions]),
+        " and ".join(conditions),
         order_by=["attributes.start_time DESC"],
         output_format="list",
     )
     return [
         RunRecord(
-            id=run.info.run_id,
-            name=run.info.run_name,
-            status=run.info.status,
-            parent=run.data.tags.get("mlflow.parentRunId"),
-            tags=run.data.tags,
-            params=run.data.params,
-            metrics=run.data.metrics,
+            run.info.run_id,
+            run.info.run_name,
+            run.info.status,
+            run.data.tags.get("mlflow.parentRunId"),
+            run.data.tags,
+            run.data.params,
+            run.data.metrics,
         )
         for run in runs
     ]
 
 
+def _input(*, context: str, **dataset: str) -> Any:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    return DatasetInput(Dataset(**dataset), [InputTag("mlflow.data.context", context)])
+
+
 def _is_file(source: str) -> bool:
-    """Whether a source is a file; the names of many files in one string may be too long for a path."""
     try:
         return Path(source).exists()
-    except OSError:
+    except OSError:  # the names of many files in one string may be too long for a path
         return False
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-
-
-def _quoted(value: str) -> str:
-    """A string literal of MLflow's filter language, which has two kinds of quotes and no escapes."""
-    for quote in "'\"":
-        if quote not in value:
-            return f"{quote}{value}{quote}"
-    raise UsageError(f"a tag to search for must not contain both kinds of quotes; got {value!r}")
-
-
 def _valid_name(name: str) -> str:
-    """The name, if MLflow accepts it."""
     if not _NAME.fullmatch(name) or {".", ".."} & set(name.split("/")) or len(name) > 250:
         raise UsageError(
             f"a name of a metric, setting or tag must be 1 to 250 letters, digits, _ - . : / or spaces; got {name!r}"

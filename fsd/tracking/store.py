@@ -20,34 +20,33 @@ from typing import Any
 
 from fsd.errors import StorageError, UsageError, import_failure
 from fsd.leftovers import temporary_folder
-from fsd.tracking import servers
 
 _URI = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
 _RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 _TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 _LOCK_SECONDS = 60.0
-_QUIET = {
+_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    _RETRIES: "2",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "2",
+    _TIMEOUT: "15",
 }
-_PATIENCE = {_RETRIES: "2", "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "2", _TIMEOUT: "15"}
 """A request to a server takes at most three attempts of 15 s with waits of 0 and 4 s between them, and up to 1 s more
 each; MLflow's own defaults are 8 attempts of 120 s and waits of 4 minutes in all."""
-_LOCATIONS = (
-    ("experiments", "artifact_location"),
-    ("runs", "artifact_uri"),
-    ("logged_models", "artifact_location"),
-    ("model_versions", "storage_location"),
-    ("model_versions", "source"),
-)
+_SERVER = re.compile(r"(postgresql|mysql|mssql)(\+\w+)?://")
+_CREATION = 0x465344
+"""Key of the lock in PostgreSQL under which the tables are created."""
+_OLDEST = 3
+"""Major version of MLflow from which its server has logged models, in which adapters are registered."""
 
 
 def load_mlflow() -> ModuleType:
     """Import MLflow, without telemetry, log messages, progress bars and long waits unless the user chose them."""
-    for name, value in (_QUIET | _PATIENCE).items():
+    for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     import mlflow
 
@@ -61,27 +60,13 @@ def load_mlflow() -> ModuleType:
 def quiet() -> Iterator[None]:
     """Suppress warnings that MLflow itself causes and that users cannot act on."""
     with warnings.catch_warnings():
-        # an option of SQLAlchemy that MLflow's queries use
-        warnings.filterwarnings("ignore", "The ``noload`` loader strategy is deprecated")
-        # type hints on `predict`: our models carry an explicit signature instead
-        warnings.filterwarnings("ignore", r".*Add type hints to the `predict` method")
-        # pandas, when MLflow writes a table
-        warnings.filterwarnings("ignore", "For backward compatibility, 'str' dtypes are included")
-        # pandas, when MLflow writes an input example
-        warnings.filterwarnings("ignore", "Operation with range is deprecated")
-        # MLflow's own classes, when it imports its models
-        warnings.filterwarnings("ignore", ".*Any type hint is inferred as AnyType")
+        warnings.simplefilter("ignore")
         yield
 
 
 @dataclass(frozen=True)
 class Store:
-    """An open store.
-
-    Attributes:
-        uri: MLflow tracking URI.
-        root: folder that contains `mlruns/` for the default store; None for a store of the user's.
-    """
+    """An open store; `root` is the folder with `mlruns/` of the default one, None for a store of the user's."""
 
     uri: str
     root: Path | None
@@ -103,11 +88,7 @@ class Store:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the default store against other processes; stores of the user's have their own locks.
-
-        Raises:
-            UsageError: if another process holds the lock for too long.
-        """
+        """Lock the default store against other processes; stores of the user's have their own locks."""
         if self.root is None:
             yield
             return
@@ -123,11 +104,7 @@ class Store:
             ) from error
 
     def experiment_id(self, name: str) -> str:
-        """Id of the experiment of that name, which is created if it does not exist.
-
-        Raises:
-            UsageError: if the experiment was deleted.
-        """
+        """Id of the experiment of that name, which is created if it does not exist, and must not be deleted."""
         from mlflow.exceptions import MlflowException
 
         experiment = self.client.get_experiment_by_name(name)
@@ -148,32 +125,26 @@ class Store:
         return str(experiment.experiment_id)
 
     def relativise(self) -> None:
-        """Rewrite artifact locations inside the working folder as relative paths, so that the folder can be moved.
+        """Rewrite locations of experiments inside the working folder as relative paths, so that it can be moved.
 
-        MLflow resolves relative locations against the working folder and derives the location of a run or a model from
-        that of its experiment, so everything created in a relative experiment is relative too.
+        MLflow resolves them against the working folder, and derives those of runs and models from them.
         """
         if self.root is None:
             return
-        prefixes = (f"{self.root}/", f"{self.root.as_uri()}/")
         database = self.root / "mlruns" / "mlflow.db"
         with closing(sqlite3.connect(database, timeout=_LOCK_SECONDS)) as connection, connection:
-            for table, column in _LOCATIONS:
-                for prefix in prefixes:
-                    connection.execute(
-                        f"update {table} set {column} = substr({column}, ?) where substr({column}, 1, ?) = ?",
-                        (len(prefix) + 1, len(prefix), prefix),
-                    )
+            for prefix in (f"{self.root}/", f"{self.root.as_uri()}/"):
+                connection.execute(
+                    "update experiments set artifact_location = substr(artifact_location, ?) "
+                    "where substr(artifact_location, 1, ?) = ?",
+                    (len(prefix) + 1, len(prefix), prefix),
+                )
 
 
 def open_store() -> Store:
     """Open the store named by MLFLOW_TRACKING_URI, else `mlruns/` in the working folder, and create it if necessary.
 
-    Cheap after the first call, and safe in concurrent processes.
-
-    Raises:
-        UsageError: if the store cannot be written, reached, or read as an MLflow store.
-        StorageError: if its disk is full.
+    Cheap after the first call, and safe in concurrent processes. A StorageError says that the disk is full.
     """
     root = Path.cwd()
     default = root / "mlruns" / "mlflow.db"
@@ -182,10 +153,12 @@ def open_store() -> Store:
     is_default = database is not None and database.resolve() == default.resolve()
     store = Store(f"{_SQLITE}{default}", root) if is_default else Store(uri, None)
     if is_default:
-        _check_writable(root / "mlruns")
-    if database:
+        _check_writable(default.parent)
+    if database and database.exists():
         _check_database(database)
     try:
+        if is_default:
+            default.parent.mkdir(exist_ok=True)
         with store.lock():
             if is_default and not default.exists():
                 _create(default)
@@ -197,38 +170,23 @@ def open_store() -> Store:
 
 
 def check_store() -> None:
-    """Refuse a store that a run could not be stored in, before the work whose results it is to hold.
-
-    The default store is not created where it does not exist yet, so that a job that is refused leaves nothing behind.
-
-    Raises:
-        UsageError: as for `open_store`.
-        StorageError: as for `open_store`.
-    """
+    """Refuse a store that a run could not be stored in; a default store that does not exist yet is not created."""
     folder = Path.cwd() / "mlruns"
     if os.environ.get(_URI) or folder.exists():
         open_store()
-    elif not os.access(folder.parent, os.W_OK):
-        raise _not_writable(folder, f"no write access to {folder.parent.name}")
+    else:
+        _check_writable(folder)
 
 
 def _check_writable(folder: Path) -> None:
-    reason = ""
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-    for path in (folder, folder / "mlflow.db"):
-        if not reason and path.exists() and not os.access(path, os.W_OK):
-            reason = f"no write access to {path.name}"
-    if reason:
-        raise _not_writable(folder, reason)
-
-
-def _not_writable(folder: Path, reason: str) -> UsageError:
-    return UsageError(
-        f"mlruns must be a folder that can be written; {folder} cannot ({reason}): run in another folder or set {_URI}"
-    )
+    paths = (folder, folder / "mlflow.db") if folder.exists() else (folder.parent,)
+    barred = [path.name for path in paths if path.exists() and not os.access(path, os.W_OK)]
+    if barred or not (folder.is_dir() or not folder.exists()):
+        reason = f"no write access to {barred[0]}" if barred else "file exists"
+        raise UsageError(
+            f"mlruns must be a folder that can be written; {folder} cannot ({reason}): "
+            f"run in another folder or set {_URI}"
+        )
 
 
 def _create(database: Path) -> None:
@@ -241,13 +199,10 @@ def _create(database: Path) -> None:
 
 
 def _check_database(path: Path) -> None:
-    """Check an existing database before MLflow opens it.
+    """Check an existing database before MLflow, which retries for minutes to open a file that is none.
 
-    MLflow retries for minutes to open a file that is not a database, and resolves relative artifact locations against
-    whichever folder it runs in.
+    MLflow would resolve relative artifact locations against whichever folder it runs in.
     """
-    if not path.exists():
-        return
     try:
         with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as connection:
             tables = connection.execute("select name from sqlite_master where name = 'experiments'").fetchall()
@@ -272,11 +227,11 @@ def _connect(store: Store) -> None:
     previous = os.environ.get(_URI)
     try:
         # more retries suit a busy server in mid-run, but not a wrong address
-        with quiet(), patience(retries=1), servers.opened(store.uri):
+        with quiet(), patience(retries=1), _database_server(store.uri):
             # this also sets MLFLOW_TRACKING_URI, which would take precedence over a later change of working folder
             mlflow.set_tracking_uri(store.uri)
             store.client.search_experiments(max_results=1)
-            servers.check_version(store.client, store.uri, store.address)
+            _check_version(store)
     except (MlflowException, SQLAlchemyError, ImportError) as error:  # ImportError: the database's driver
         message = import_failure(error) if isinstance(error, ImportError) else str(getattr(error, "orig", error))
         reason = message.strip().splitlines()[0]
@@ -284,7 +239,7 @@ def _connect(store: Store) -> None:
             f"the tracking store must be an MLflow database or server that answers; {store.address} is not ({reason})"
         ) from error
     finally:
-        _set_environment(_URI, previous)
+        _set_environment({_URI: previous})
 
 
 @contextmanager
@@ -296,12 +251,65 @@ def patience(*, retries: int, seconds: int | None = None) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in previous.items():
-            _set_environment(name, value)
+        _set_environment(previous)
 
 
-def _set_environment(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
+def _set_environment(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextmanager
+def _database_server(uri: str) -> Iterator[None]:
+    """Connect to a database server, check the rights in it, and let one process at a time create its tables.
+
+    MLflow would try for minutes to open one that refuses the connection, and find missing rights at the first run.
+    """
+    if not _SERVER.match(uri):
+        yield
+        return
+    import sqlalchemy
+
+    engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.pool.NullPool)
+    with engine.connect() as connection:
+        if engine.dialect.name == "postgresql":
+            _check_rights(connection, engine.url.render_as_string())
+            connection.execute(sqlalchemy.select(sqlalchemy.func.pg_advisory_lock(_CREATION)))
+        yield
+
+
+def _check_rights(connection: Any, address: str) -> None:
+    from sqlalchemy import func, inspect, select
+
+    if inspect(connection).has_table("runs"):
+        right, allowed = "insert into its tables", func.has_table_privilege("runs", "INSERT")
     else:
-        os.environ[name] = value
+        right, allowed = "create tables in it", func.has_schema_privilege(func.current_schema(), "CREATE")
+    if not connection.execute(select(allowed)).scalar():
+        user = connection.execute(select(func.current_user())).scalar()
+        raise UsageError(
+            f"the tracking store must be a database that its user may write; {address} is not "
+            f"({user} has no right to {right})"
+        )
+
+
+def _check_version(store: Store) -> None:
+    """Refuse a server of an MLflow that cannot register adapters; one that does not tell its version is accepted."""
+    if not store.uri.startswith("http"):
+        return
+    from mlflow.exceptions import MlflowException
+    from mlflow.utils.rest_utils import http_request
+
+    host = store.client._tracking_client.store.get_host_creds()
+    try:
+        version = http_request(host, "/version", "GET", timeout=5, max_retries=0).text.strip()
+    except MlflowException:
+        return
+    if re.match(r"\d+\.\d", version) and int(version.split(".")[0]) < _OLDEST:
+        raise UsageError(
+            f"the tracking server must be MLflow {_OLDEST} or later; "
+            f"{store.address} is MLflow {version[:20]}: upgrade it"
+        )

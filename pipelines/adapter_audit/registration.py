@@ -29,7 +29,7 @@ def register(run: Run, results: AuditResults, config: AuditConfig, identity: Bas
         identity: of the base.
 
     Returns:
-        The version; None if it could not be stored, which the run notes.
+        The version; None if it could not be stored, which the run raises at its end.
     """
     best = results.calibration.detector
     reached = by_key(results.table)[best, AUDITED, "auc"].estimate

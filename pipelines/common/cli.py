@@ -72,7 +72,7 @@ def command(
     except UsageError as error:
         _exit(f"error: {error}", 2)
     except StorageError as error:
-        _exit(f"error: {error}; to continue: {command_line()}", 1)
+        _exit(f"error: {error}; to continue: {error.command or command_line()}", 1)
     except KeyboardInterrupt as interruption:
         number = interruption.args[0] if interruption.args else signal.SIGINT
         _exit("interrupted" if number == signal.SIGINT else f"ended by {number.name}", 128 + number)

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -147,11 +147,9 @@ def _records(table: "pd.DataFrame") -> Any:
 
 def _places(outcome: Outcome, run: Run | None) -> dict[str, str] | None:
     """Id, page and report of a run; None if there is none, or its store cannot be reached."""
-    if run is None or not run.id or run.losses.unreachable:
+    if run is None or run.gone:
         return None
-    with suppress(Exception):  # whatever is wrong with the store, the end of the run reports it
-        return {"id": run.id, "page": run.page(), "report": run.address_of(outcome.report) if outcome.report else ""}
-    return None
+    return {"id": run.id, "page": run.page(), "report": run.address_of(outcome.report) if outcome.report else ""}
 
 
 def _closing(outcome: Outcome, places: Mapping[str, str] | None) -> None:

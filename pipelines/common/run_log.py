@@ -20,7 +20,7 @@ from fsd.models.adapters import save_adapter
 from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.reporting import figures, headline_figure, html
 from fsd.scoring.scorers import TABLE, frequency_file
-from fsd.tracking import Run, Version, describe, register
+from fsd.tracking import Run, Version, register
 from pipelines.common import adapter_files
 from pipelines.common.detection import BASE
 from pipelines.common.outcome import tracked_run
@@ -118,7 +118,7 @@ def track(
         study: that chose the settings, if any; processes that finish it together register one version.
 
     Returns:
-        The registered version; None if it could not be stored, which the run notes.
+        The registered version; None if it could not be stored, which the run raises at its end.
     """
     log_texts(run, results.parts, config.data, sources)
     run.log_table("scores.parquet", results.scores)
@@ -133,32 +133,22 @@ def track(
     page = report(results, config, model.identity, pictures, sources)
     publish(run, page, headline.score, headline.description)
     run.describe_experiment(headline.description)
-    versions: list[Version | None] = []
-
-    def register_adapter() -> None:
+    with run.storing(), tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
         files = model_files(results, config, detectors)
-        for name, file in files.items():
-            run.log_bytes(name, file.encode() if isinstance(file, str) else file.read_bytes())
-        with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
-            adapter = Path(scratch) / "adapter"
-            save_adapter(model, adapter)
-            version = register(
-                run,
-                f"fsd-{config.data.domain}",
-                adapter,
-                SERVING,
-                validation_score=results.validation_auc,
-                files=files,
-                tags=version_tags(results, config, model.identity) | _chosen_by(study, files),
-                barred=results.barred,
-                once=tuple(_chosen_by(study, files)),
-            )
-        if version:
-            describe(run, version, headline.description)
-        versions.append(version)
-
-    run.attempt("the registered adapter", register_adapter)
-    return versions[0] if versions else None
+        save_adapter(model, Path(scratch))
+        return register(
+            run,
+            f"fsd-{config.data.domain}",
+            Path(scratch),
+            SERVING,
+            validation_score=results.validation_auc,
+            files=files,
+            tags=version_tags(results, config, model.identity) | _chosen_by(study, files),
+            barred=results.barred,
+            once=tuple(_chosen_by(study, files)),
+            description=headline.description,
+        )
+    return None
 
 
 def _chosen_by(study: str, files: Mapping[str, str | Path]) -> dict[str, object]:

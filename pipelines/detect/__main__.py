@@ -96,7 +96,7 @@ def main(config: DetectConfig) -> None:
             notes[0],
             {"verdicts": result.frame()},
             notes,
-            {name: path for name, path in written.items() if path and path not in run.losses},
+            {name: path for name, path in written.items() if path and Path(path).exists()},
             report=outcome.REPORT,
         )
         outcome.show(found, run, lambda: report.show(result))

@@ -49,11 +49,13 @@ def deliver(
     """
     table = verdicts.frame()
     if out:
-        run.attempt(out, lambda: write_table(table, Path(out)), in_store=False)
+        with run.storing():
+            write_table(table, Path(out))
     picture = figure(verdicts)
     page = publish_report(run, verdicts, classifier, adapter, files, picture)
     if report:
-        run.attempt(report, lambda: write_text(page, Path(report)), in_store=False)
+        with run.storing():
+            write_text(page, Path(report))
     labels = [document.member for document in verdicts.documents]
     texts = [document.text for document in verdicts.documents]
     run.log_dataset("suspect", texts, labels=labels, source=", ".join(files), context="detect")

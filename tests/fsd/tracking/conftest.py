@@ -31,13 +31,13 @@ COMPARABLE = {"benchmark": "texts", "base_fingerprint": "base", "judging": "grou
 
 @pytest.fixture(scope="session")
 def register():
-    """`register(adapter, code, score, name, barred=, once=, **tags)` opens a run and registers an adapter."""
+    """`register(adapter, code, score, barred=, once=, **tags)` opens a run and registers an adapter."""
 
-    def register_version(adapter, code, score, name="fsd-arxiv", barred="", once=(), **tags):
-        with tracking.run(name, "lora") as run:
+    def register_version(adapter, code, score, barred="", once=(), **tags):
+        with tracking.run("fsd-arxiv", "lora") as run:
             return tracking.register(
                 run,
-                name,
+                "fsd-arxiv",
                 adapter,
                 code,
                 validation_score=score,
@@ -51,7 +51,7 @@ def register():
 
 
 @pytest.fixture(scope="session")
-def source_files(tmp_path_factory):
+def sources(tmp_path_factory):
     """Folder with an adapter, `trained`, and a model's code, `serving.py`."""
     folder = tmp_path_factory.mktemp("sources")
     (folder / "trained").mkdir()
@@ -63,38 +63,27 @@ def source_files(tmp_path_factory):
 
 
 @pytest.fixture
-def adapter(source_files, tmp_path):
-    return Path(shutil.copytree(source_files / "trained", tmp_path / "trained"))
+def adapter(sources, tmp_path):
+    return Path(shutil.copytree(sources / "trained", tmp_path / "trained"))
 
 
 @pytest.fixture
-def code(source_files, tmp_path):
-    return Path(shutil.copy(source_files / "serving.py", tmp_path))
+def code(sources, tmp_path):
+    return Path(shutil.copy(sources / "serving.py", tmp_path))
 
 
-def _store_in(folder, make):
+@pytest.fixture(scope="session")
+def full_store(tmp_path_factory, sources, register):
+    folder = tmp_path_factory.mktemp("full")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        make()
+        register(sources / "trained", sources / "serving.py", 0.7, method="lora")
     return folder / "mlruns"
 
 
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory):
-    return _store_in(tmp_path_factory.mktemp("empty"), tracking.open_store)
-
-
-@pytest.fixture(scope="session")
-def full_store(tmp_path_factory, empty_store, source_files, register):
-    folder = tmp_path_factory.mktemp("full")
-    shutil.copytree(empty_store, folder / "mlruns")
-    adapter, code = source_files / "trained", source_files / "serving.py"
-    return _store_in(folder, lambda: register(adapter, code, 0.7, method="lora"))
-
-
 @pytest.fixture
-def bare(tmp_path, monkeypatch):
+def here(tmp_path, monkeypatch):
     """The working folder, without a store and with a space in its name."""
     folder = tmp_path / "a checkout"
     folder.mkdir()
@@ -104,14 +93,7 @@ def bare(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def here(bare, empty_store):
-    """The working folder with an empty store."""
-    shutil.copytree(empty_store, bare / "mlruns")
-    return bare
-
-
-@pytest.fixture
-def full(bare, full_store):
+def full(here, full_store):
     """The working folder with a store that holds one registered model, fsd-arxiv, with one version."""
-    shutil.copytree(full_store, bare / "mlruns")
-    return bare
+    shutil.copytree(full_store, here / "mlruns")
+    return here

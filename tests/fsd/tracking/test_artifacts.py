@@ -9,30 +9,24 @@ from fsd.errors import UsageError
 from fsd.tracking import registry
 
 
-@pytest.mark.parametrize("form", ["models:/fsd-arxiv@champion", "models:/fsd-arxiv/1", "runs:/{}", "runs:/{}/adapter"])
-def test_an_adapter_is_fetched_as_a_copy(full, form):
+def test_an_adapter_is_fetched_as_a_copy_with_its_files(full, adapter, tmp_path):
     version = tracking.version_info("models:/fsd-arxiv/1")
-    folder = tracking.fetch_adapter(form.format(version.run_id))
-    assert {p.name for p in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
-    assert not folder.is_relative_to(full)
+    for form in ("models:/fsd-arxiv@champion", "models:/fsd-arxiv/1", "runs:/{}", "runs:/{}/adapter"):
+        uri = form.format(version.run_id)
+        folder = tracking.fetch_adapter(uri)
+        assert {p.name for p in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+        assert not folder.is_relative_to(full)
+        assert tracking.fetch_model_file(uri, "calibration.json").read_text() == "0.5"
+        assert tracking.fetch_model_file(uri, "reference.json") is None
+    (tmp_path / "calibration.json").write_text("beside")
+    for folder in (adapter, tmp_path):
+        assert tracking.fetch_model_file(str(folder), "calibration.json").read_text() == "beside"
 
 
 def test_a_version_of_an_earlier_release_is_fetched(here, register, adapter, code, monkeypatch):
     monkeypatch.setattr(registry, "MODEL_NAME", "detective")
     version = register(adapter, code, 0.7)
     assert (tracking.fetch_adapter(version.uri) / "adapter_model.safetensors").read_bytes() == b"weights"
-    assert tracking.fetch_model_file(version.uri, "calibration.json").read_text() == "0.5"
-
-
-def test_a_file_saved_with_the_adapter_is_fetched_or_none(full, adapter, tmp_path):
-    version = tracking.version_info("models:/fsd-arxiv/1")
-    uri = "models:/fsd-arxiv@champion"
-    assert tracking.fetch_model_file(uri, "calibration.json").read_text() == "0.5"
-    assert tracking.fetch_model_file(uri, "reference.json") is None
-    assert tracking.fetch_model_file(f"runs:/{version.run_id}/adapter", "calibration.json") is None
-    (tmp_path / "calibration.json").write_text("beside")
-    for folder in (adapter, tmp_path):
-        assert tracking.fetch_model_file(str(folder), "calibration.json").read_text() == "beside"
 
 
 def test_a_file_that_differs_from_its_checksum_is_refused(here, register, adapter, code, tmp_path):
@@ -49,34 +43,34 @@ def test_a_file_that_differs_from_its_checksum_is_refused(here, register, adapte
             tracking.fetch_model_file(str(uri), "calibration.json")
 
 
-def test_a_local_folder_needs_no_store(bare, adapter):
-    shutil.copytree(adapter, bare / "model" / "adapter")
+def test_a_local_folder_needs_no_store(here, adapter):
+    shutil.copytree(adapter, here / "model" / "adapter")
     assert tracking.fetch_adapter(str(adapter)) == adapter
     assert tracking.fetch_adapter("model") == Path("model/adapter")
     assert tracking.version_info("model") is None
-    assert not (bare / "mlruns").exists()
+    assert not (here / "mlruns").exists()
 
 
-@pytest.mark.parametrize(
-    ("uri", "message"),
-    [
-        ("models:/fsd-none@champion", "must name a registered model; there are fsd-arxiv$"),
-        ("models:/fsd-arxiv@best", r"there are versions 1 and aliases champion \(1\)$"),
-        ("models:/fsd-arxiv/7", r"there are versions 1 and aliases champion \(1\)$"),
-        ("models:/fsd-arxiv", "must be models:/name@alias or models:/name/version"),
-        ("runs:/0123", "'0123' is none"),
-        ("runs:", "must be runs:/id"),
-        ("runs:/{bare}", "must hold 'adapter'; it holds roc.png$"),
-        ("nowhere/at/all", "there is no such folder"),
-        (".", "must hold adapter_config.json; . holds mlruns$"),
-    ],
-)
-def test_a_wrong_address_lists_what_exists(full, uri, message):
+WRONG = [
+    ("models:/fsd-none@champion", "must name a registered model; there are fsd-arxiv$"),
+    ("models:/fsd-arxiv@best", r"there are versions 1 and aliases champion \(1\)$"),
+    ("models:/fsd-arxiv/7", r"there are versions 1 and aliases champion \(1\)$"),
+    ("models:/fsd-arxiv", "must be models:/name@alias or models:/name/version"),
+    ("runs:/0123", "'0123' is none"),
+    ("runs:", "must be runs:/id"),
+    ("runs:/{bare}", "must hold 'adapter'; it holds roc.png$"),
+    ("nowhere/at/all", "there is no such folder"),
+    (".", "must hold adapter_config.json; . holds mlruns$"),
+]
+
+
+def test_a_wrong_address_lists_what_exists(full):
     with tracking.run("fsd-x", "a") as run:
         run.log_bytes("roc.png", b"")
-    with pytest.raises(UsageError, match=message) as caught:
-        tracking.fetch_adapter(uri.format(bare=run.id))
-    assert "\n" not in str(caught.value)
+    for uri, message in WRONG:
+        with pytest.raises(UsageError, match=message) as caught:
+            tracking.fetch_adapter(uri.format(bare=run.id))
+        assert "\n" not in str(caught.value)
 
 
 def test_no_registered_models(here):

@@ -1,4 +1,3 @@
-import contextlib
 import errno
 import json
 import math
@@ -9,6 +8,7 @@ import sys
 import time
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from fsd import tracking
 from fsd.errors import StorageError, UsageError
 from fsd.tracking import runs
+from fsd.tracking.__main__ import main as log_later
 from fsd.tracking.runs import close_ended_runs
 from fsd.tracking.store import Store, load_mlflow
 
@@ -23,24 +24,23 @@ from fsd.tracking.store import Store, load_mlflow
 def test_params_metrics_and_tags_are_logged(here):
     params = {"adapter": {"rank": 16, "targets": ("a", "b")}, "seed": 42}
     with tracking.run("fsd-x", "lora", params=params, tags={"domain": "x"}) as run:
-        run.log_params({"detectors": {"min_k": {"k": 0.2}}, "long": "x" * 7000})
+        run.log_params({"detectors": {"min_k": {"k": 0.2}}, "long": "x" * 7000, **{f"p{i}": i for i in range(101)}})
         run.log_metrics({"auc/loss.base": 0.5, "auc/zlib.base": math.nan, "auc/surp.base": math.inf})
+        run.log_metrics({f"a/{i}": i for i in range(1001)})  # more than one request takes
         for step, loss in enumerate((3.0, 2.0)):
             run.log_metrics({"train/loss": loss}, step=step)
+        curve = run.store.client.get_metric_history(run.id, "train/loss")
+        assert [(point.step, point.value) for point in curve] == [(0, 3.0), (1, 2.0)]
     (record,) = tracking.find_runs("fsd-x")
     assert (record.id, record.name, record.status, record.parent) == (run.id, "lora", "FINISHED", None)
     long = record.params["long"]
     assert (len(long), long[-2:]) == (6000, "x…")
-    assert {k: v for k, v in record.params.items() if k != "long"} == {
-        "adapter.rank": "16",
-        "adapter.targets": "a, b",
-        "seed": "42",
-        "detectors.min_k.k": "0.2",
-    }
-    assert record.metrics == {"auc/loss.base": 0.5, "train/loss": 2.0}
+    known = {"adapter.rank": "16", "adapter.targets": "a, b", "seed": "42", "detectors.min_k.k": "0.2"}
+    assert known.items() <= record.params.items()
+    assert len(record.params) == 106
+    assert {"auc/loss.base": 0.5, "train/loss": 2.0}.items() <= record.metrics.items()
+    assert len(record.metrics) == 1003
     assert record.tags["domain"] == "x"
-    curve = run.store.client.get_metric_history(run.id, "train/loss")
-    assert [(point.step, point.value) for point in curve] == [(0, 3.0), (1, 2.0)]
 
 
 def test_no_credential_is_kept(here, monkeypatch):
@@ -51,13 +51,11 @@ def test_no_credential_is_kept(here, monkeypatch):
     git = {"mlflow.source.git.commit": "0" * 40, "mlflow.source.git.repoURL": url}
     monkeypatch.setattr(git_context.GitRunContext, "_git_info", git)
     storage = "postgresql://user:hunter2@localhost:1/x"
-    try:
-        with tracking.run("fsd-x", "a", params={"storage": storage}, tags={"t": url}) as run:
-            run.log_params({"urls": [url, storage]})
-            run.log_dataset("x", ["text"], source=url, context="test")
-            raise ValueError(f"got {storage}")
-    except ValueError:
-        pass
+    params = {"storage": storage}
+    with pytest.raises(ValueError, match="got"), tracking.run("fsd-x", "a", params=params, tags={"t": url}) as run:  # noqa: PT012
+        run.log_params({"urls": [url, storage]})
+        run.log_dataset("x", ["text"], source=url, context="test")
+        raise ValueError(f"got {storage}")
     data = run.store.client.get_run(run.id)
     assert "https://***@example.org/a.git" in data.data.tags["t"]
     assert data.data.tags["mlflow.source.git.repoURL"] == "https://***@example.org/a.git"
@@ -67,19 +65,11 @@ def test_no_credential_is_kept(here, monkeypatch):
     assert [record.id for record in tracking.find_runs("fsd-x", {"t": url}, status="FAILED")] == [run.id]
 
 
-def test_more_metrics_and_params_than_one_request_takes(here):
+def test_a_name_that_mlflow_refuses_is_an_error(here):
     with tracking.run("fsd-x", "a") as run:
-        run.log_metrics({f"a/{i}": i for i in range(1001)})
-        run.log_params({f"p{i}": i for i in range(101)})
-    (record,) = tracking.find_runs("fsd-x")
-    assert len(record.metrics) == 1001
-    assert len(record.params) == 101
-
-
-@pytest.mark.parametrize("name", ["tpr@5fpr", "min_k++", "auc%", "", "/auc", "a//b", "a/../b", "..", "a" * 251])
-def test_a_name_that_mlflow_refuses_is_an_error(here, name):
-    with tracking.run("fsd-x", "a") as run, pytest.raises(UsageError, match="must be 1 to 250 letters"):
-        run.log_metrics({name: 0.5})
+        for name in ("tpr@5fpr", "min_k++", "auc%", "", "/auc", "a//b", "a/../b", "..", "a" * 251):
+            with pytest.raises(UsageError, match="must be 1 to 250 letters"):
+                run.log_metrics({name: 0.5})
 
 
 def test_artifacts_are_written_under_their_names(here, tmp_path):
@@ -90,7 +80,7 @@ def test_artifacts_are_written_under_their_names(here, tmp_path):
         run.log_json("card.json", {"ä": 1})
         run.log_text("notes/one.txt", "ä")
         run.log_file(tmp_path / "own.txt")
-        for name in ("scores.parquet", "summary.csv"):
+        for name in ("scores.parquet", "summary.csv", "summary.json"):
             run.log_table(name, table)
         with pytest.raises(UsageError, match=r"must be named \*\.parquet, \*\.csv or \*\.json"):
             run.log_table("scores.xlsx", table)
@@ -101,6 +91,7 @@ def test_artifacts_are_written_under_their_names(here, tmp_path):
     assert get("own.txt").read_text() == "own"
     pd.testing.assert_frame_equal(pd.read_parquet(get("scores.parquet")), table)
     pd.testing.assert_frame_equal(pd.read_csv(get("summary.csv")), table)
+    pd.testing.assert_frame_equal(run.store.client.load_table("1", "summary.json"), table)
     with pytest.raises(UsageError, match=r"must hold 'roc\.svg'; it holds card\.json, notes, own\.txt"):
         get("roc.svg")
 
@@ -109,13 +100,22 @@ def test_a_dataset_is_logged_by_its_digest(here):
     with tracking.run("fsd-x", "a") as run:
         digest = run.log_dataset("arxiv", ["a", "b"], source="data.jsonl", context="unseen")
         other = run.log_dataset("arxiv", ["ab"], source="data.jsonl", context="test")
-    by_hand = sha256(sha256(b"a").digest() + sha256(b"b").digest()).hexdigest()[:32]
-    assert digest == by_hand != other
+    assert digest == sha256(sha256(b"a").digest() + sha256(b"b").digest()).hexdigest()[:32] != other
     inputs = run.store.client.get_run(run.id).inputs.dataset_inputs
     assert {(i.dataset.name, i.dataset.digest, i.tags[0].value) for i in inputs} == {
         ("arxiv", digest, "unseen"),
         ("arxiv", other, "test"),
     }
+
+
+def test_labels_and_many_files_are_part_of_a_data_set(here):
+    files = ", ".join(f"texts-of-the-year-{year}-{'x' * 30}.jsonl" for year in range(300))
+    with tracking.run("fsd-x", "a") as run:
+        digests = {
+            run.log_dataset("x", ["a", "b"], labels=labels, source=files, context="test")
+            for labels in ((), (True, False), (False, True), (None, None))
+        }
+    assert len(digests) == 3
 
 
 @pytest.mark.parametrize(
@@ -133,25 +133,38 @@ def test_the_status_of_an_interrupted_or_failed_run(here, error, status):
 
 def test_runs_are_found_by_tags_and_have_their_parent(here):
     with tracking.run("fsd-x", "study") as study:
-        for seed in range(3):
+        for seed in range(2):
             with tracking.run("fsd-x", f"trial {seed}", tags={"cell": f"it's {seed}"}, parent=study):
                 pass
     assert {r.parent for r in tracking.find_runs("fsd-x") if r.name != "study"} == {study.id}
     assert [r.name for r in tracking.find_runs("fsd-x", {"cell": "it's 1"})] == ["trial 1"]
     assert tracking.find_runs("fsd-x", {"cell": "it"}) == []
     assert tracking.find_runs("fsd-unknown") == []
-    with pytest.raises(UsageError, match="both kinds of quotes"):
-        tracking.find_runs("fsd-x", {"cell": "'\""})
 
 
-def test_labels_and_many_files_are_part_of_a_data_set(here):
-    files = ", ".join(f"texts-of-the-year-{year}-{'x' * 30}.jsonl" for year in range(300))
+def test_a_run_ends_with_its_score_in_the_name_and_its_result_as_description(here):
+    with tracking.run("fsd-x", tracking.run_name("tiny", "arxiv", "lora")) as run:
+        run.conclude("loss .67", "loss FSD AUC .67 [.61, .74]\n\nAdvice.")
+        run.describe_experiment("loss FSD AUC .67")
+    record = tracking.find_runs("fsd-x")[0]
+    assert record.name == "tiny · arxiv · lora · loss .67"
+    assert record.tags["mlflow.note.content"].startswith("loss FSD AUC .67 [.61, .74]")
+    experiment = run.store.client.get_experiment_by_name("fsd-x")
+    assert run.id in experiment.tags["mlflow.note.content"]
+    assert "workflowType=machine_learning" in experiment.tags["mlflow.note.content"]
+    address = tracking.address(tracking.server(run.store), experiment.experiment_id)
+    assert address.startswith(f"http://127.0.0.1:5000/#/experiments/{experiment.experiment_id}/runs?")
+    assert {"workflowType=machine_learning", "viewStateShareKey=fsd"} == set(address.partition("?")[2].split("&"))
+    columns = json.loads(experiment.tags["mlflow.sharedViewState.fsd"])["selectedColumns"]
+    assert columns[:2] == ["attributes.`Description`", "metrics.`headline/fsd_auc`"]
+
+
+def test_a_description_of_the_users_is_kept(here):
     with tracking.run("fsd-x", "a") as run:
-        digests = {
-            run.log_dataset("x", ["a", "b"], labels=labels, source=files, context="test")
-            for labels in ((), (True, False), (False, True), (None, None))
-        }
-    assert len(digests) == 3
+        client = run.store.client
+        client.set_experiment_tag(client.get_experiment_by_name("fsd-x").experiment_id, "mlflow.note.content", "Mine.")
+        run.describe_experiment("loss FSD AUC .67")
+    assert client.get_experiment_by_name("fsd-x").tags["mlflow.note.content"] == "Mine."
 
 
 PROCESS = """
@@ -169,7 +182,7 @@ def test_runs_of_a_killed_process_are_closed_by_the_next_and_no_others(here, roo
     subprocess.run([sys.executable, "-c", PROCESS], env=environment, check=False)
     assert {r.name for r in tracking.find_runs("fsd-x", status="RUNNING")} == {"killed", "within"}
     with tracking.run("fsd-elsewhere", "of another host") as other:
-        other.set_tags({"process": "elsewhere-1-1-1"})
+        other.store.client.set_tag(other.id, "process", "elsewhere-1-1-1")
         close_ended_runs(other.store)
         assert [r.id for r in tracking.find_runs("fsd-elsewhere", status="RUNNING")] == [other.id]
     killed = tracking.find_runs("fsd-x", status="KILLED")
@@ -184,56 +197,75 @@ def test_a_run_closes_those_of_killed_processes(here, monkeypatch):
         assert len(closed) == 1
 
 
-@contextlib.contextmanager
-def run_with_losses():
-    """An open run; yields what could not be stored as `raised.value` after its end."""
-    with pytest.raises(StorageError) as raised:  # noqa: SIM117 - the error is raised at the end of the run
-        with tracking.run("fsd-x", "a") as run:
-            yield run, raised
-
-
 def full_disk(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_does_not_end_the_computation(here, monkeypatch):
-    computed = []
-    with run_with_losses() as (run, raised):
-        monkeypatch.setattr(shutil, "copyfileobj", full_disk)
-        run.log_bytes("roc.png", b"1")
-        run.log_text("notes/report.html", "2")
-        run.log_metrics({"auc": 0.5})
-        computed.append(True)
-    assert computed
-    assert str(raised.value) == ("not everything could be stored: roc.png, notes/report.html (No space left on device)")
+def test_what_cannot_be_stored_is_raised_after_the_computation_and_logged_later(
+    here, adapter, code, monkeypatch, capsys
+):
+    computed, stored = [], []
+    with monkeypatch.context() as patch, pytest.raises(StorageError) as raised:  # noqa: PT012, SIM117
+        with tracking.run("fsd-x", "a", params={"seed": 1}) as run:
+            run.when_stored.append(lambda: stored.append(True))
+            run.log_text("notes/report.html", "2")
+            run.log_metrics({"auc": 0.5})
+            run.log_metrics({"train/loss": 1.0}, 1)
+            run.log_dataset("x", ["text"], source="x", context="test")
+            patch.setattr(shutil, "copyfileobj", full_disk)  # by which MLflow copies artifacts
+            files = {"calibration.json": "0.5"}
+            assert tracking.register(run, "fsd-x", adapter, code, validation_score=0.7, files=files) is None
+            computed.append(True)
+    assert (computed, stored) == ([True], [])
+    assert str(raised.value) == "the run could not be stored: No space left on device"
+    (record,) = tracking.find_runs("fsd-x", status="FAILED")
+    kept = here / f"fsd-run-{run.id[:8]}"
+    assert raised.value.command == f"python -m fsd.tracking {kept}"
+
+    log_later(kept)
+    (record,) = tracking.find_runs("fsd-x")
+    assert (record.name, record.params["seed"], record.metrics) == ("a", "1", {"auc": 0.5, "train/loss": 1.0})
+    assert tracking.fetch_artifact(record.id, "notes/report.html").read_text() == "2"
+    assert len(run.store.client.get_run(record.id).inputs.dataset_inputs) == 1
+    version = tracking.version_info("models:/fsd-x@champion")
+    assert (version.run_id, version.tags["validation_score"]) == (record.id, "0.7")
+    assert record.id in capsys.readouterr().out
+    assert not kept.exists()
+
+
+def test_a_folder_without_a_run_is_not_logged(here):
+    with pytest.raises(UsageError, match=r"must be a folder with run\.json of a command; got nowhere"):
+        log_later(Path("nowhere"))
+
+
+def test_a_full_folder_for_temporary_files_costs_only_what_goes_through_it(here, monkeypatch):
+    with pytest.raises(StorageError, match="No space left") as raised:  # noqa: PT012, SIM117
+        with tracking.run("fsd-x", "a") as run:
+            monkeypatch.setattr(Path, "write_bytes", full_disk)
+            run.log_text("report.html", "lost")
+            run.log_metrics({"auc": 0.5})
+    assert raised.value.command == ""
     (record,) = tracking.find_runs("fsd-x", status="FAILED")
     assert record.metrics == {"auc": 0.5}
-    assert "roc.png" in record.tags["error"]
-
-
-class DyingServer:
-    """A store behind an MLflow client that answers until `dead` is set."""
-
-    def __init__(self):
-        self.dead, self.calls = False, 0
+    assert "No space left" in record.tags["error"]
 
 
 @pytest.fixture
 def server(here, monkeypatch):
-    """The store of the folder, as if it were behind a server; requests fail as soon as `server.dead` is set."""
+    """A store as if it were behind a server; `server.append(True)` ends it, after which requests are counted."""
     from mlflow.exceptions import MlflowException
 
-    fake = DyingServer()
+    calls: list[bool] = []
     client = load_mlflow().MlflowClient
 
     def failing(name):
         original = getattr(client, name)
 
         def call(*arguments, **settings):
-            fake.calls += fake.dead
-            if fake.dead:
-                raise MlflowException("API request to http://user:secret@x failed with exception refused")
-            return original(*arguments, **settings)
+            if not calls:
+                return original(*arguments, **settings)
+            calls.append(True)
+            raise MlflowException("API request to http://user:secret@x failed with exception refused")
 
         monkeypatch.setattr(client, name, call)
 
@@ -241,27 +273,32 @@ def server(here, monkeypatch):
         failing(name)
     monkeypatch.setattr(Store, "is_file", False)
     monkeypatch.setattr(Store, "address", "http://x")
-    return fake
+    return calls
 
 
 def test_a_server_that_is_gone_is_asked_once_and_named_once(server, capsys):
-    with run_with_losses() as (run, raised):
-        server.dead = True
-        for step in range(3):
-            run.log_metrics({"train/loss": 1.0}, step)
-        run.log_text("report.html", "r")
-        with tracking.run("fsd-x", "within", parent=run) as within:
-            within.log_metrics({"auc": 1.0})
-        assert server.calls == 1
-    assert server.calls == 2  # the end of the run
+    with pytest.raises(StorageError) as raised:  # noqa: PT012, SIM117
+        with tracking.run("fsd-x", "a") as run:
+            server.append(True)
+            for step in range(3):
+                run.log_metrics({"train/loss": 1.0}, step)
+            run.log_text("report.html", "r")
+            with tracking.run("fsd-x", "within", parent=run) as within:
+                within.log_metrics({"auc": 1.0}, 1)
+            assert len(server) == 2
+    assert len(server) == 3  # the end of the run
     assert capsys.readouterr().err == "tracking: http://x does not answer; the job goes on without it\n"
-    assert str(raised.value).startswith("not everything could be stored: metrics, report.html")
-    assert "secret" not in str(raised.value)
+    assert str(raised.value) == "the run could not be stored: http://x does not answer"
     assert load_mlflow().active_run() is None
+
+    server.clear()
+    log_later(Path(raised.value.command.split(maxsplit=3)[-1]))
+    (record,) = tracking.find_runs("fsd-x")
+    assert len(run.store.client.get_metric_history(record.id, "train/loss")) == 3
 
 
 def test_a_run_without_a_store_does_not_begin(server):
-    server.dead = True
+    server.append(True)
     with pytest.raises(StorageError), tracking.run("fsd-x", "a"):
         pytest.fail("the block was entered")
 
@@ -271,5 +308,4 @@ def test_the_load_of_the_machine_is_recorded_on_request(here, monkeypatch):
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.1")
     with tracking.run("fsd-x", "a"):
         time.sleep(0.5)
-
     assert tracking.find_runs("fsd-x")[0].metrics["system/system_memory_usage_percentage"] > 0

@@ -3,6 +3,9 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +15,11 @@ from fsd import tracking
 from fsd.errors import UsageError
 from fsd.tracking import store
 from fsd.tracking.store import load_mlflow
+
+PROGRAM = """
+from fsd import tracking
+with tracking.run('fsd-x', 'a') as run: run.log_metrics({'auc/loss.base': .5}, step=1)
+"""
 
 
 def locations(folder):
@@ -29,127 +37,106 @@ def locations(folder):
         ]
 
 
+def refused(message):
+    """Opening the store is refused in one line that does not show the password."""
+    with pytest.raises(UsageError, match=message) as caught:
+        tracking.open_store()
+    assert "\n" not in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
 def test_importing_it_does_not_import_mlflow_or_pandas():
     program = "import sys, fsd.tracking; print([m for m in ('mlflow', 'pandas', 'filelock') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_the_default_store_is_in_the_working_folder_and_leaves_the_environment_unchanged(bare):
-    store = tracking.open_store()
-    assert store.uri == f"sqlite:///{bare}/mlruns/mlflow.db"
-    assert (bare / "mlruns" / "mlflow.db").is_file()
+def test_the_default_store_is_in_the_working_folder_and_leaves_the_environment_unchanged(here):
+    assert tracking.open_store().uri == f"sqlite:///{here}/mlruns/mlflow.db"
+    assert (here / "mlruns" / "mlflow.db").is_file()
     assert "MLFLOW_TRACKING_URI" not in os.environ
-    assert "mlruns/0" in locations(bare)
+    assert "mlruns/0" in locations(here)
 
 
 @pytest.mark.slow
-def test_first_use_prints_and_warns_nothing(bare):
-    program = "from fsd import tracking\nwith tracking.run('fsd-x', 'a') as r: r.log_metrics({'auc/loss.base': .5})"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-@pytest.mark.slow
-def test_several_processes_may_create_the_store_at_once(bare):
-    program = (
-        "from fsd import tracking\n"
-        "with tracking.run('fsd-x', 'a') as run: run.log_metrics({'auc/loss.base': .5}, step=1)"
-    )
-    running = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(3)]
-    errors = [process.communicate(timeout=100)[1] for process in running]
-    assert [process.returncode for process in running] == [0] * 3, errors
+def test_several_processes_may_create_the_store_at_once_and_say_nothing(here):
+    command = [sys.executable, "-W", "error", "-c", PROGRAM]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(3)]
+    assert [process.communicate(timeout=100)[0] for process in running] == [b""] * 3
+    assert [process.returncode for process in running] == [0] * 3
     assert len(tracking.find_runs("fsd-x")) == 3
 
 
-def test_an_interrupted_creation_leaves_nothing_behind(bare, monkeypatch):
+def test_an_interrupted_creation_leaves_nothing_behind(here, monkeypatch):
     class Interrupted:
         def __init__(self, tracking_uri):
             Path(tracking_uri.removeprefix("sqlite:///")).write_text("half a database")
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "_create", store._create.__wrapped__)
-        patch.setattr(load_mlflow(), "MlflowClient", Interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            tracking.open_store()
-    assert [p.name for p in (bare / "mlruns").iterdir()] == [".lock"]
+    monkeypatch.setattr(store, "_create", store._create.__wrapped__)
+    monkeypatch.setattr(load_mlflow(), "MlflowClient", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tracking.open_store()
+    assert [p.name for p in (here / "mlruns").iterdir()] == [".lock"]
 
 
-def test_a_store_of_the_users_is_used_unchanged(bare, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{bare}/theirs.db")
-    store = tracking.open_store()
-    assert store.root is None
-    assert os.environ["MLFLOW_TRACKING_URI"] == store.uri == f"sqlite:///{bare}/theirs.db"
+def test_a_store_of_the_users_is_used_unchanged(here, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{here}/theirs.db")
+    assert tracking.open_store().root is None
+    assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{here}/theirs.db"
     with tracking.run("fsd-x", "a") as run:
         run.log_text("a.txt", "theirs")
     assert tracking.fetch_artifact(run.id, "a.txt").read_text() == "theirs"
-    assert not (bare / "mlruns" / "mlflow.db").exists()
+    assert not (here / "mlruns" / "mlflow.db").exists()
 
 
-@pytest.mark.parametrize("uri", ["sqlite:///mlruns/mlflow.db", "sqlite:///{}/mlruns/../mlruns/mlflow.db"])
-def test_the_default_store_is_recognised_by_other_paths(here, monkeypatch, uri):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(here))
-    assert tracking.open_store() == tracking.Store(f"sqlite:///{here}/mlruns/mlflow.db", here)
-
-
-def test_the_default_store_of_another_folder_is_refused(here, monkeypatch, tmp_path):
+def test_the_default_store_is_recognised_by_other_paths_but_not_from_other_folders(here, monkeypatch, tmp_path):
+    expected = tracking.open_store()
+    for uri in ("sqlite:///mlruns/mlflow.db", f"sqlite:///{here}/mlruns/../mlruns/mlflow.db"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        assert tracking.open_store() == expected
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{here}/mlruns/mlflow.db")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=f"used from {tmp_path}: run in {here}$"):
-        tracking.open_store()
+    refused(f"used from {tmp_path}: run in {here}$")
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda f: (f / "mlruns").write_text("a file"), "mlruns must be a folder that can be written; .*file exists"),
-        (lambda f: (f / "mlruns/mlflow.db").mkdir(parents=True), "must be an MLflow database; .*unable to open"),
+        (lambda f: f.write_text("a file"), "mlruns must be a folder that can be written; .*file exists"),
+        (lambda f: (f / "mlflow.db").mkdir(parents=True), "must be an MLflow database; .*unable to open"),
+        (
+            lambda f: (f.mkdir(), (f / "mlflow.db").write_text("no database " * 100)),
+            r"must be an MLflow database.*mlflow\.db is not",
+        ),
     ],
 )
-def test_a_store_that_cannot_be_written_is_an_error(bare, spoil, message):
-    spoil(bare)
-    with pytest.raises(UsageError, match=message) as caught:
-        tracking.open_store()
-    assert "\n" not in str(caught.value)
+def test_a_store_that_cannot_be_written_is_an_error(here, spoil, message):
+    spoil(here / "mlruns")
+    refused(message)
 
 
-def test_no_write_access_is_an_error(bare, monkeypatch):
-    (bare / "mlruns").mkdir()
+def test_no_write_access_is_an_error(here, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(UsageError, match=r"no write access to mlruns\): run in another folder or set MLFLOW"):
-        tracking.open_store()
+    for folder in (here, here / "mlruns"):
+        folder.mkdir(exist_ok=True)
+        refused(rf"no write access to {folder.name}\): run in another folder or set MLFLOW")
 
 
-def test_a_file_that_is_no_database_is_an_error(bare):
-    (bare / "mlruns").mkdir()
-    (bare / "mlruns" / "mlflow.db").write_text("no database " * 100)
-    with pytest.raises(UsageError, match=r"must be an MLflow database.*mlflow\.db is not") as caught:
-        tracking.open_store()
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "./mlruns", "nonsense://x"])
-def test_a_wrong_address_fails_at_once(bare, monkeypatch, uri):
+@pytest.mark.parametrize(
+    "uri",
+    ["http://u:hunter2@127.0.0.1:9", "./mlruns", "nonsense://x", "postgresql://u:hunter2@127.0.0.1:9/x"],
+)
+def test_a_wrong_address_fails_at_once_and_shows_no_password(here, monkeypatch, capfd, uri):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    with pytest.raises(UsageError, match="must be an MLflow database or server that answers") as caught:
-        tracking.open_store()
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("uri", ["http://u:hunter2@127.0.0.1:9", "postgresql://u:hunter2@127.0.0.1:9/x"])
-def test_the_password_of_an_address_is_not_shown(bare, monkeypatch, capfd, uri):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    with pytest.raises(UsageError, match=r"must be an MLflow database or server that answers; .*127\.0") as caught:
-        tracking.open_store()
-    assert "hunter2" not in str(caught.value)
+    refused("must be an MLflow database or server that answers")
     assert "hunter2" not in "".join(capfd.readouterr())
 
 
 def test_a_deleted_experiment_is_an_error(here):
-    store = tracking.open_store()
-    number = store.experiment_id("fsd-x")
-    store.client.delete_experiment(number)
+    opened = tracking.open_store()
+    number = opened.experiment_id("fsd-x")
+    opened.client.delete_experiment(number)
     with pytest.raises(UsageError, match=f"restore --experiment-id {number}"), tracking.run("fsd-x", "a"):
         pass
 
@@ -161,15 +148,14 @@ def test_a_moved_store_finds_its_artifacts(here, adapter, code, monkeypatch, tmp
     assert not [value for value in locations(here) if str(here) in value]
     there = tmp_path / "moved"
     shutil.copytree(here, there)
-    for gone in (here, adapter, code.parent / "serving.py"):
-        shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    for gone in (here, adapter):
+        shutil.rmtree(gone)
     monkeypatch.chdir(there)
 
     assert tracking.fetch_artifact(run.id, "summary.csv").read_text() == "a,b"
     for uri in ("models:/fsd-arxiv@champion", "models:/fsd-arxiv/1", f"runs:/{run.id}"):
         assert (tracking.fetch_adapter(uri) / "adapter_model.safetensors").read_bytes() == b"weights"
-    mlflow = load_mlflow()
-    model = mlflow.pyfunc.load_model("models:/fsd-arxiv@champion")
+    model = load_mlflow().pyfunc.load_model("models:/fsd-arxiv@champion")
     assert list(model.predict(pd.DataFrame({"text": ["abc"]})).score) == [3.5]
     with tracking.run("fsd-arxiv", "second") as second:
         second.log_text("note.txt", "new")
@@ -178,9 +164,94 @@ def test_a_moved_store_finds_its_artifacts(here, adapter, code, monkeypatch, tmp
 
 
 def test_locations_of_another_folder_with_the_same_prefix_are_kept(here):
-    store = tracking.open_store()
+    opened = tracking.open_store()
     other = f"{here}-2/mlruns/7"
-    store.client.create_experiment("other", artifact_location=other)
-    store.relativise()
+    opened.client.create_experiment("other", artifact_location=other)
+    opened.relativise()
     assert other in locations(here)
-    assert "mlruns/0" in locations(here)
+
+
+def test_a_missing_driver_is_named_with_the_extra_that_holds_it(here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://u:hunter2@127.0.0.1:9/x")
+    refused(r"psycopg[^\n]*: pip install 'fsd\[postgres\]'\)$")
+
+
+@pytest.mark.parametrize("version", ["2.22.1", "3.1.0", "a proxy's page"])
+def test_a_server_of_an_older_mlflow_is_refused(here, monkeypatch, version):
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = (version if self.path == "/version" else "{}").encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self):
+            self.do_GET()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://u:hunter2@127.0.0.1:{server.server_port}")
+        try:
+            if version.startswith("2"):
+                refused(r"must be MLflow 3 or later; http://127.* is MLflow 2\.22\.1")
+            else:
+                tracking.open_store()
+        finally:
+            server.shutdown()
+
+
+def execute(url, *statements):
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_a_database_without_the_right_to_create_tables_is_refused(here, postgres, monkeypatch):
+    url = postgres("closed")
+    execute(url, "drop role if exists guest", "create role guest login", "revoke create on schema public from public")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", url.replace("user=fsd", "user=guest"))
+    refused(r"^the tracking store must be [^\n]*guest has no right to create tables in it")
+
+
+@pytest.mark.slow
+def test_two_commands_at_once_create_the_tables_which_serve_other_folders_but_not_other_users(
+    here, postgres, monkeypatch, tmp_path, register, adapter, code
+):
+    url = postgres("shared")
+    running = []
+    for name in ("one", "two"):  # each with its own temporary folder, as on two machines: MLflow's lock is a file there
+        (tmp_path / name).mkdir()
+        settings = {**os.environ, "MLFLOW_TRACKING_URI": url, "TMPDIR": str(tmp_path / name)}
+        arguments = [sys.executable, "-c", PROGRAM]
+        running.append(subprocess.Popen(arguments, env=settings, stderr=subprocess.PIPE, text=True))
+    errors = [process.communicate(timeout=200)[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0], errors
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+    assert len(tracking.find_runs("fsd-x")) == 2
+    register(adapter, code, 0.7, method="lora")
+    elsewhere = tmp_path / "another checkout"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    fetched = tracking.fetch_adapter("models:/fsd-arxiv@champion")
+    assert (fetched / "adapter_model.safetensors").read_bytes() == b"weights"
+    reader = ("create role reader login", "grant select on all tables in schema public to reader")
+    execute(url, "drop role if exists reader", *reader)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", url.replace("user=fsd", "user=reader"))
+    refused(r"^the tracking store must be [^\n]*reader has no right to insert into")
+
+
+def test_many_processes_open_a_new_tuning_database(postgres):
+    from fsd.tuning.optuna_storage import open_storage
+
+    url = postgres("trials")
+    with ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(lambda _: open_storage(url), range(4)))) == 4
