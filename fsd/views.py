@@ -210,10 +210,10 @@ def usable(
     computable: list[Detector] = []
     left_out: dict[str, str] = {}
     for detector in detectors:
-        absent = [name for name in detector.needs if name in lacks]
-        reasons = (_unavailable(view, scorers, inputs or ViewInputs(), has_case) for view in detector.views)
         if detector.name in excluded:
             continue
+        absent = [name for name in detector.needs if name in lacks]
+        reasons = (_unavailable(view, scorers, inputs or ViewInputs(), has_case) for view in detector.views)
         if "token" in absent:
             left_out[detector.name] = "it reads token ids, which --tokenizer MODEL gives"
         elif reason := next(filter(None, reasons), None):

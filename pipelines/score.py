@@ -40,7 +40,7 @@ def main(config: ScoreConfig) -> None:
     from fsd.scoring.api.scorer import API
     from fsd.scoring.cache import SQLiteStore
     from fsd.scoring.deviation import evaluate
-    from fsd.scoring.job import cut_remarks, without_whole_prefix
+    from fsd.scoring.job import cut_remarks
     from fsd.scoring.scorers import view_inputs
     from fsd.views import usable
     from pipelines.common import datasets, outcome
@@ -69,8 +69,8 @@ def main(config: ScoreConfig) -> None:
     table = frame(documents, evaluate(texts, detectors, scorers, inputs, shown=True))
     results, blind, doubts = judge(documents, table, seed=config.seed)
     remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
-    if model and any("primed" in detector.views for detector in detectors):
-        remarks += cut_remarks(without_whole_prefix(model, texts, inputs.prefix), len(texts))
+    if model:
+        remarks += cut_remarks(model, texts, detectors, inputs)
     write_table(table, out)
     if answers:
         answers.delete()

@@ -25,7 +25,7 @@ from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
 from fsd.models.pretraining import pretrain
 from fsd.scoring.deviation import evaluate
-from fsd.scoring.embeddings import embeddings
+from fsd.scoring.hidden_states import hidden_states
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.scorers import build_scorers
 from fsd.token_stats import Scorer, Scores
@@ -220,9 +220,9 @@ def ranked_sets(made: Target, seed: int, size: Size) -> dict[str, Any]:
 
     def statistics(texts: Sequence[str]) -> tuple[float, float]:
         codec = dataset_tests.codec(texts, scorer, shots=1, seed=seed)
-        before = embeddings(made.model, texts, tuned=False)
+        before = hidden_states(made.model, texts, depth=1, tuned=False)
         finetune(made.model, texts, training, seed=seed, shown=False)
-        after = embeddings(made.model, texts, tuned=True)
+        after = hidden_states(made.model, texts, depth=1, tuned=True)
         adapters.detach(made.model)
         return codec, dataset_tests.kernel_divergence(before, after)
 

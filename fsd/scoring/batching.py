@@ -8,6 +8,9 @@ import numpy as np
 
 from fsd.token_stats import FloatArray, Prompt, TokenStats
 
+PADDING = 0.03
+"""Largest share of padding in a batch."""
+
 
 class Window(NamedTuple):
     """Input ids[begin:end] of one prompt; positions from `first` on predict a token to be scored."""
@@ -26,14 +29,7 @@ class Window(NamedTuple):
 def windows(prompt: int, length: int, first: int, context: int) -> Iterator[Window]:
     """Windows that score each position from `first` to `length` once, with at least half a context before it.
 
-    Args:
-        prompt: index of the prompt.
-        length: number of input positions; position t predicts token t + 1.
-        first: first position whose prediction is scored.
-        context: largest number of positions of one forward pass.
-
-    Yields:
-        A single window if the prompt fits, else windows that overlap by at least half a context.
+    Position t of a prompt predicts token t + 1. A prompt that fits `context` positions is a single window.
     """
     step = max(1, context // 2)
     done, end = first, min(length, max(context, first + step))
@@ -42,15 +38,33 @@ def windows(prompt: int, length: int, first: int, context: int) -> Iterator[Wind
         done, end = end, min(length, end + step)
 
 
+def batched(order: Sequence[Window], max_tokens: int, alike: int | None = None) -> list[Sequence[Window]]:
+    """Windows, the longest first, in batches with rows × longest row ≤ `max_tokens` and little padding.
+
+    A window is part of a batch at any length; those longer than `alike` share one with windows of their length only.
+    """
+    batches: list[Sequence[Window]] = []
+    begin = 0
+    while begin < len(order):
+        longest, used, end = order[begin].size, 0, begin
+        while end < len(order):
+            used += order[end].size
+            padded = (end + 1 - begin) * longest
+            apart = alike is not None and longest > alike and order[end].size < longest
+            if end > begin and (apart or padded > max_tokens or used < (1 - PADDING) * padded):
+                break
+            end += 1
+        batches.append(order[begin:end])
+        begin = end
+    return batches
+
+
 @dataclass(frozen=True)
 class Plan:
-    """The forward passes that a list of prompts takes.
+    """The forward passes of N distinct prompts.
 
-    Attributes:
-        prompts: N distinct prompts.
-        ids: N lists of token ids, with start token and context.
-        firsts: N positions, each of which predicts the first token of a text.
-        batches: the windows of each forward pass, the longest first.
+    `ids` are those of start token, context and text; `firsts` are the positions that predict the first token of a text;
+    `batches` hold the windows of each forward pass, the longest first.
     """
 
     prompts: Sequence[Prompt]
@@ -66,8 +80,7 @@ class Plan:
     def finished(self, columns: Iterable[tuple[Window, FloatArray]]) -> Iterator[tuple[Prompt, TokenStats]]:
         """Each prompt with its statistics, as soon as its last window is computed.
 
-        Args:
-            columns: each window once, in any order, with (3, n) logp, mean and std (nats) of its scored positions.
+        `columns` holds each window once, in any order, with (3, n) logp, mean and std (nats) of its scored positions.
         """
         waiting: dict[int, tuple[FloatArray, int]] = {}
         for window, values in columns:

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import xxhash
 
 from fsd.errors import UsageError
+from fsd.progress import note
 from fsd.token_stats import Prompt, Scorer, TokenStats
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ TOUCH_SECONDS = 3600
 """Precision of the time of last use, so that most reading needs no writing."""
 QUERY_PROMPTS = 500
 """Prompts per SELECT."""
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+"""Errors of a file that is no whole database."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS statistics (
@@ -114,11 +116,7 @@ def encode(key: str, prompt: bytes, stats: TokenStats) -> bytes:
 
 
 def decode(key: str, prompt: bytes, text: str, data: bytes) -> TokenStats:
-    """The statistics of a text that `encode` wrote.
-
-    Raises:
-        ValueError: if the checksum is wrong.
-    """
+    """The statistics of a text that `encode` wrote; a wrong checksum is a ValueError."""
     checksum, body = data[:8], data[8:]
     if xxhash.xxh3_64_digest(key.encode() + prompt + body) != checksum:
         raise ValueError("wrong checksum")
@@ -144,46 +142,36 @@ class MemoryStore:
         self.known |= {(key, prompt): stats for prompt, stats in results}
 
 
-def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
 class SQLiteStore:
     """Token statistics in an SQLite file, shared by any number of processes and threads.
 
-    An error of the file costs speed and one line, never the run: a damaged file is renamed to FILE.damaged and made
-    anew, a damaged row is missing, a file that cannot be written is only read, and one that stays locked is not used.
-    Every call opens its own connection, so that none is shared between threads or inherited by a child process.
+    An error of the file costs speed and one line, never the run: a damaged file is deleted and made anew, a damaged row
+    is missing, and what cannot be written is read as far as possible. Every call opens its own connection, so that none
+    is shared between threads or inherited by a child process.
 
     Args:
         file: the database; None for `FILE` in `default_folder()`.
         limit: size in bytes beyond which the rows that were used longest ago are deleted; None for no limit.
-        required: whether a file that cannot be opened for writing is an error, found by the first `load`.
-        warn: receives one line about the file for the user; prints it to stderr by default.
+        required: whether a file that cannot be written is an error, found by the first `load`.
     """
 
-    def __init__(
-        self,
-        file: Path | None = None,
-        *,
-        limit: int | None = LIMIT,
-        required: bool = False,
-        warn: Callable[[str], None] = _to_stderr,
-    ) -> None:
+    def __init__(self, file: Path | None = None, *, limit: int | None = LIMIT, required: bool = False) -> None:
         if limit is not None and limit < 1:
             raise UsageError(f"the size of the cache must be at least 1 byte; got {limit}")
         self.file = file or default_folder() / FILE
         self.limit = limit
         self.required = required
-        self.warn = warn
         self.mode: Literal["write", "read", "off"] = "write"
 
     def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
         """The stored statistics of those of the prompts that have any.
 
         Raises:
-            UsageError: if the file is required and cannot be opened for writing.
+            UsageError: if the file is required and cannot be written.
         """
+        if self.required:
+            self._run(lambda db: db.execute("BEGIN IMMEDIATE"), writes=True)
+            self.required = False
         by_hash = {prompt_hash(prompt): prompt for prompt in prompts}
         rows = self._run(lambda db: _select(db, key, list(by_hash))) or []
         known: dict[Prompt, TokenStats] = {}
@@ -191,12 +179,11 @@ class SQLiteStore:
             with contextlib.suppress(ValueError, TypeError):
                 known[by_hash[prompt]] = decode(key, prompt, by_hash[prompt].text, data)
         if len(known) < len(rows):
-            self.warn(f"cache: {len(rows) - len(known)} damaged rows of {self.file} are computed again")
+            note(f"cache: {len(rows) - len(known)} damaged rows of {self.file} are computed again")
         now = int(time.time())
         old = [(now, key, prompt) for prompt, used, _ in rows if used < now - TOUCH_SECONDS]
         if old:
-            update = "UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?"
-            self._run(lambda db: _write(db, update, old), writes=True)
+            self._write("UPDATE statistics SET used = ? WHERE model = ? AND prompt = ?", old)
         return known
 
     def save(self, key: str, results: Sequence[tuple[Prompt, TokenStats]]) -> None:
@@ -205,78 +192,55 @@ class SQLiteStore:
         rows = [(key, h, now, encode(key, h, stats)) for h, (_, stats) in zip(hashes, results, strict=True)]
         size = sum(len(data) for *_, data in rows)
         if rows and (self.limit is None or size <= self.limit):
-            insert, room = "INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)", self.limit and self.limit - size
-            self._run(lambda db: _write(db, insert, rows, room), writes=True)
+            room = self.limit and self.limit - size
+            self._write("INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)", rows, room)
 
     def delete(self) -> None:
-        """Delete the file."""
-        for file in (self.file, *self._beside()):
-            file.unlink(missing_ok=True)
+        """Delete the file, and what SQLite keeps beside it."""
+        for ending in ("", "-journal", "-wal", "-shm"):
+            self.file.with_name(self.file.name + ending).unlink(missing_ok=True)
 
-    def _beside(self) -> list[Path]:
-        """The files that SQLite keeps beside an open database."""
-        return [self.file.with_name(self.file.name + ending) for ending in ("-wal", "-shm")]
+    def _write(self, query: str, rows: Sequence[tuple[Any, ...]], room: int | None = None) -> None:
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("BEGIN IMMEDIATE")
+            with db:
+                if room is not None:
+                    _shrink(db, room)
+                db.executemany(query, rows)
+
+        self._run(write, writes=True)
 
     def _run(self, action: Callable[[sqlite3.Connection], T], *, writes: bool = False) -> T | None:
-        """The result of an action on the database, repeated after a mended error; None if it is not possible."""
+        """The result of an action on the database; None if it is not possible."""
         while self.mode == "write" or (self.mode == "read" and not writes):
-            connect = self._connect if self.mode == "write" else self._connect_for_reading
             try:
-                with contextlib.closing(connect()) as db:
-                    result = action(db)
+                with contextlib.closing(self._connect()) as db:
+                    return action(db)
             except (sqlite3.Error, OSError) as error:
-                self._recover(error)
-            else:
-                self.required = False  # it could be opened
-                return result
+                why = getattr(error, "strerror", None) or str(error)
+                if self.required:
+                    raise UsageError(f"{self.file} must be a database that can be written; got: {why}") from error
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED and self.mode == "write":
+                    with contextlib.suppress(OSError):
+                        self.delete()
+                        note(f"cache: {self.file} was damaged ({why}); it is deleted, and a new one is made")
+                        continue
+                if self.mode == "write":
+                    note(f"cache: nothing more is stored, because {self.file} cannot be written: {why}")
+                self.mode = "read" if writes else "off"
         return None
 
     def _connect(self) -> sqlite3.Connection:
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + BUSY_SECONDS
         db = sqlite3.connect(self.file, timeout=BUSY_SECONDS, isolation_level=None)
-        while True:
-            try:
-                db.execute("PRAGMA page_size = 16384")  # for rows of some kilobytes
-                db.execute("PRAGMA journal_mode = WAL")  # readers and a writer do not wait for each other
-                db.execute("PRAGMA synchronous = NORMAL")
-                db.executescript(SCHEMA)
-            except sqlite3.Error as error:
-                # the change to WAL by two processes at once fails without a wait
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    db.close()
-                    raise
-                time.sleep(0.05)
-            else:
-                return db
-
-    def _connect_for_reading(self) -> sqlite3.Connection:
-        """A connection that writes nothing, not even the index of the log where the folder does not allow it."""
-        address, option = self.file.absolute().as_uri(), "mode=ro"
         try:
-            with contextlib.closing(sqlite3.connect(f"{address}?{option}", uri=True)) as db:
-                db.execute("SELECT 1 FROM statistics LIMIT 1")
+            db.execute("PRAGMA page_size = 16384")  # for rows of some kilobytes
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.executescript(SCHEMA)
         except sqlite3.Error:
-            option = "immutable=1"
-        return sqlite3.connect(f"{address}?{option}", uri=True, timeout=BUSY_SECONDS)
-
-    def _recover(self, error: sqlite3.Error | OSError) -> None:
-        """After an error, set a damaged file aside; else only read the file, or no longer use it."""
-        why = getattr(error, "strerror", None) or str(error)
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if self.required:
-            raise UsageError(f"{self.file} must be a database that can be written; got: {why}") from error
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) and self.mode == "write":
-            with contextlib.suppress(OSError):
-                for file in self._beside():
-                    file.unlink(missing_ok=True)
-                aside = self.file.replace(self.file.with_name(f"{self.file.name}.damaged"))
-                self.warn(f"cache: {self.file} is damaged ({why}); it is now {aside.name}, and a new one is made")
-                return
-        if self.mode == "write":
-            self.warn(f"cache: nothing more is stored, because {self.file} cannot be written: {why}")
-        locked = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-        self.mode = "read" if self.mode == "write" and not locked else "off"
+            db.close()
+            raise
+        return db
 
 
 def _select(db: sqlite3.Connection, key: str, prompts: Sequence[bytes]) -> list[tuple[bytes, int, bytes]]:
@@ -288,15 +252,6 @@ def _select(db: sqlite3.Connection, key: str, prompts: Sequence[bytes]) -> list[
         query = f"SELECT prompt, used, data FROM statistics WHERE model = ? AND prompt IN ({marks})"
         rows += db.execute(query, (key, *part))
     return rows
-
-
-def _write(db: sqlite3.Connection, query: str, rows: Sequence[tuple[Any, ...]], room: int | None = None) -> None:
-    """Write rows in one transaction, after deleting what exceeds `room` bytes."""
-    db.execute("BEGIN IMMEDIATE")
-    with db:
-        if room is not None:
-            _shrink(db, room)
-        db.executemany(query, rows)
 
 
 def _shrink(db: sqlite3.Connection, limit: int) -> None:
@@ -316,36 +271,23 @@ def _shrink(db: sqlite3.Connection, limit: int) -> None:
 class MemoizedScorer:
     """A scorer that computes the statistics of a prompt once and then takes them from a store.
 
-    The scorer below is any `fsd.token_stats.Scorer`: a callable that takes a list of prompts and yields their
-    statistics in the same order. It is called with distinct prompts that are not in the store. If it also has
-    `as_read`, which yields (prompt, statistics) pairs as they become ready, in any order, that is used instead.
+    The scorer below is called with distinct prompts that are not in the store. If it has `as_read`, which yields
+    (prompt, statistics) pairs as they become ready, in any order, that is used instead.
 
     Args:
         scorer: computes what is not stored.
         store: where statistics are stored; memory by default.
         key: identifies everything but the prompt that the statistics depend on; a function is called anew at every
             call, for a model whose adapter may change.
-        clock: time in seconds, to store what is ready from time to time.
     """
 
     def __init__(
-        self,
-        scorer: Scorer,
-        store: MemoryStore | SQLiteStore | None = None,
-        key: str | Callable[[], str] = "",
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, scorer: Scorer, store: MemoryStore | SQLiteStore | None = None, key: str | Callable[[], str] = ""
     ) -> None:
         self.scorer = scorer
         self.store = store or MemoryStore()
         self.key = key
-        self.clock = clock
-
-    @property
-    def lacks(self) -> frozenset[str]:
-        """Names of the statistics that the scorer does not provide."""
-        lacks: frozenset[str] = getattr(self.scorer, "lacks", frozenset())
-        return lacks
+        self.lacks: frozenset[str] = getattr(scorer, "lacks", frozenset())
 
     def unknown(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         """The distinct prompts that are not in the store."""
@@ -366,19 +308,16 @@ class MemoizedScorer:
 
     def _computed(self, key: str, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
         """The prompts as they become ready, stored from time to time, and at the end or at an interruption."""
+        as_read = getattr(self.scorer, "as_read", None)
         fresh: list[tuple[Prompt, TokenStats]] = []
-        begun = self.clock()
+        begun = time.monotonic()
         try:
-            for pair in self._results(prompts):
+            for pair in as_read(prompts) if as_read else zip(prompts, self.scorer(prompts), strict=True):
                 fresh.append(pair)
                 yield pair
-                if len(fresh) >= ROWS or self.clock() - begun >= SECONDS:
+                if len(fresh) >= ROWS or time.monotonic() - begun >= SECONDS:
                     ready, fresh = fresh, []
                     self.store.save(key, ready)
-                    begun = self.clock()
+                    begun = time.monotonic()
         finally:
             self.store.save(key, fresh)
-
-    def _results(self, prompts: Sequence[Prompt]) -> Iterable[tuple[Prompt, TokenStats]]:
-        as_read = getattr(self.scorer, "as_read", None)
-        return as_read(prompts) if as_read else zip(prompts, self.scorer(prompts), strict=True)

@@ -162,19 +162,19 @@ def evaluate(
     inputs = inputs or ViewInputs()
     usable(detectors, texts, scorers, inputs, strict=True)
     states = ("base", "tuned") if "tuned" in scorers else ("base",)
+    computed = [(detector, state) for detector in detectors for state in _states(detector, states)]
     parts: defaultdict[tuple[str, str], list[FloatArray]] = defaultdict(list)
     deviation = Deviation()
     with progress(len(texts), "all texts", "text", shown=shown and len(texts) > CHUNK) as bar:
         for chunk in (texts[i : i + CHUNK] for i in range(0, len(texts), CHUNK)):
             statistics = ViewStatistics.compute(chunk, detectors, scorers, inputs, states=states)
-            for detector in detectors:
-                for state in _states(detector, states):
-                    parts[detector.name, state].append(statistics.scores(detector, state))
-                    for fallback, count in statistics.fallbacks(detector, state).items():
-                        deviation.fallbacks[detector.name, state, fallback] += count
+            for detector, state in computed:
+                parts[state, detector.name].append(statistics.scores(detector, state))
+                for fallback, count in statistics.fallbacks(detector, state).items():
+                    deviation.fallbacks[detector.name, state, fallback] += count
             bar.update(len(chunk))
-    for (name, state), arrays in parts.items():
-        {"base": deviation.base, "tuned": deviation.tuned, "fsd": deviation.fsd}[state][name] = np.concatenate(arrays)
+    for (state, name), arrays in parts.items():
+        getattr(deviation, state)[name] = np.concatenate(arrays)
     differences = {name: deviation.base[name] - deviation.tuned[name] for name in deviation.tuned}
     deviation.fsd = differences | deviation.fsd
     return deviation

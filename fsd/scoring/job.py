@@ -23,7 +23,7 @@ class ScoringJob:
         left_out: the other requested detectors, each with the reason.
         scorers: model state or table → scorer.
         inputs: what the views need besides the texts.
-        cut: number of texts for which the prefix of `recall` does not fit into the context of the model.
+        remarks: a line for each detector that was left out, and on a prefix that is cut.
     """
 
     texts: list[str]
@@ -31,13 +31,7 @@ class ScoringJob:
     left_out: dict[str, str]
     scorers: Mapping[str, Scorer]
     inputs: ViewInputs
-    cut: int = 0
-
-    @property
-    def remarks(self) -> list[str]:
-        """A line for each detector that was left out, and on a prefix that is cut."""
-        left_out = [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
-        return [*left_out, *cut_remarks(self.cut, len(self.texts))]
+    remarks: list[str]
 
     def score(self) -> Deviation:
         """Base, tuned and FSD scores of the texts, in every process of the job."""
@@ -76,18 +70,20 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
         UsageError: if a detector cannot be computed and `strict`, if none can, or if the training is impossible.
     """
     scorers = dict(scorers or build_scorers(model, config))
-    if training is not None and not model.adapted:
-        plan(model, unseen, training)
-    if training is None and not model.adapted:
-        scorers.pop("tuned", None)
+    if not model.adapted:
+        if training is None:
+            scorers.pop("tuned", None)
+        else:
+            plan(model, unseen, training)
     inputs = view_inputs(config, unseen, shots=shots, seed=seed)
-    aligned = [d.name for d in detectors if {"reference", *d.views} <= scorers.keys() | d.views and "token" in d.needs]
-    other = aligned and not _same_tokens(model, reference_name(config), texts)
-    excluded = dict.fromkeys(aligned, "the reference model has another tokenizer") if other else {}
+    aligned = [d.name for d in detectors if "reference" in d.views and "token" in d.needs and "reference" in scorers]
+    excluded = {}
+    if aligned and not _same_tokens(model, reference_name(config), texts):
+        excluded = dict.fromkeys(aligned, "the reference model has another tokenizer")
     computable, left_out = usable(detectors, texts, scorers, inputs, excluded=excluded, strict=strict)
-    primed = any("primed" in detector.views for detector in computable)
-    cut = without_whole_prefix(model, texts, inputs.prefix) if primed else 0
-    return ScoringJob(list(texts), computable, left_out, scorers, inputs, cut)
+    remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
+    remarks += cut_remarks(model, texts, computable, inputs)
+    return ScoringJob(list(texts), computable, left_out, scorers, inputs, remarks)
 
 
 def _same_tokens(model: LanguageModel, reference: str | None, texts: Sequence[str]) -> bool:
@@ -98,17 +94,17 @@ def _same_tokens(model: LanguageModel, reference: str | None, texts: Sequence[st
     return token_ids(tokenizer, texts) == model.tokens(texts)
 
 
-def cut_remarks(cut: int, texts: int) -> list[str]:
-    """The line on texts for which the prefix of `recall` is cut; none without any."""
+def cut_remarks(
+    model: LanguageModel, texts: Sequence[str], detectors: Sequence[Detector], inputs: ViewInputs
+) -> list[str]:
+    """The line on texts that exceed the context together with the prefix of `recall`; none without any."""
+    if not any("primed" in detector.views for detector in detectors):
+        return []
+    size = len(model.tokens([inputs.prefix])[0])
+    cut = sum(size + len(ids) > model.context for ids in model.tokens(texts))
     if not cut:
         return []
     return [
-        f"recall: {cut:,} of {texts:,} texts exceed the model's context with the prefix, so that tokens are scored "
-        "without its beginning and the start token (fewer --shots make it shorter)"
+        f"recall: {cut:,} of {len(texts):,} texts exceed the model's context with the prefix, so that tokens are "
+        "scored without its beginning and the start token (fewer --shots make it shorter)"
     ]
-
-
-def without_whole_prefix(model: LanguageModel, texts: Sequence[str], prefix: str) -> int:
-    """Number of texts that exceed the context of the model together with the prefix, see `fsd.scoring.batching`."""
-    size = len(model.tokens([prefix])[0])
-    return sum(size + len(ids) > model.context for ids in model.tokens(texts))

@@ -9,7 +9,7 @@ import torch
 from fsd.errors import UsageError
 from fsd.models.language_model import LanguageModel, rope_switch
 from fsd.progress import progress
-from fsd.scoring.batching import Plan, Window, windows
+from fsd.scoring.batching import Plan, Window, batched, windows
 from fsd.scoring.logit_statistics import Reduction
 from fsd.token_stats import FloatArray, Prompt, TokenStats
 
@@ -19,38 +19,6 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Default padded tokens per forward pass; on a CPU, more gains nothing (see docs/performance.md)."""
 WHOLE_LOGITS_BYTES = 2**30
 """Largest float32 logits of a batch for models that compute them all at once."""
-PADDING = 0.03
-"""Largest share of padding in a batch."""
-
-
-def fitting(order: Sequence[Window], begin: int, max_tokens: int, alike: int | None = None) -> int:
-    """End of the longest batch order[begin:end] with rows × longest row ≤ `max_tokens` and little padding.
-
-    Args:
-        order: windows, the longest first.
-        begin: index of the first window, which is part of the batch at any length.
-        max_tokens: largest number of padded tokens.
-        alike: longest windows that may be padded: longer ones share a batch only with windows of their own length.
-    """
-    longest, used, end = order[begin].size, 0, begin
-    while end < len(order):
-        used += order[end].size
-        padded = (end + 1 - begin) * longest
-        apart = alike is not None and longest > alike and order[end].size < longest
-        if end > begin and (apart or padded > max_tokens or used < (1 - PADDING) * padded):
-            break
-        end += 1
-    return end
-
-
-def batched(order: Sequence[Window], max_tokens: int, alike: int | None = None) -> list[Sequence[Window]]:
-    """The windows in batches; see `fitting`."""
-    batches, begin = [], 0
-    while begin < len(order):
-        end = fitting(order, begin, max_tokens, alike)
-        batches.append(order[begin:end])
-        begin = end
-    return batches
 
 
 def one_ahead(items: Iterable[T]) -> Iterator[T]:
@@ -112,7 +80,7 @@ class ModelScorer:
         """Statistics of each prompt's text, in order; repeated prompts are computed once.
 
         Raises:
-            UsageError: for a text without tokens, a text that exceeds `max_batch_tokens` or the memory, or
+            UsageError: for a text without tokens, one that exceeds `max_batch_tokens` or the memory, or
                 log-probabilities that are not finite.
         """
         distinct = list(dict.fromkeys(prompts))
@@ -121,11 +89,7 @@ class ModelScorer:
             yield from (answers[prompt] for prompt in prompts)
 
     def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
-        """Each of N ≥ 1 distinct prompts with its statistics, in the order in which they are ready.
-
-        Raises:
-            UsageError: as above.
-        """
+        """Each of N ≥ 1 distinct prompts with its statistics, in the order in which they are ready."""
         plan = self.plan(prompts)
         step = self.batches_per_round
         rounds = (plan.batches[i : i + step] for i in range(0, len(plan.batches), step))
@@ -165,10 +129,8 @@ class ModelScorer:
 
         A batch that exceeds the memory is split in halves and repeated.
         """
-        begin = 0
-        while begin < len(order):
-            end = fitting(order, begin, self.max_batch_tokens, self.alike)
-            batch = order[begin:end]
+        done = 0
+        for batch in batched(order, self.max_batch_tokens, self.alike):
             try:
                 values = self._forward(network, reduction, batch, ids)
             except RuntimeError as error:
@@ -177,9 +139,10 @@ class ModelScorer:
                 values = None  # the error holds the tensors alive until this block is left
             if values is None:
                 self._back_off(batch)
-                continue
+                yield from self._started(network, reduction, order[done:], ids)
+                return
             yield batch, values
-            begin = end
+            done += len(batch)
 
     def _fetched(self, batch: Sequence[Window], statistics: torch.Tensor) -> list[tuple[Window, FloatArray]]:
         """Windows with their (3, n) statistics as float64 arrays."""

@@ -29,13 +29,12 @@ def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[
     Raises:
         UsageError: if the reference model cannot be located, or the frequencies are of another tokenizer.
     """
+    from fsd.scoring.cache import FILE, SQLiteStore
     from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
 
-    store = _disk_store(config)
-    scorers: dict[str, Scorer] = {
-        "base": _scorer("base", language_model, config, store),
-        "tuned": _scorer("tuned", language_model, config, store),
-    }
+    folder = cache_folder(config)
+    store = SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
+    scorers = {name: _scorer(name, language_model, config, store) for name in ("base", "tuned")}
     reference = reference_name(config)
     if reference:
         scorers["reference"] = reference_scorer(reference, config, store)
@@ -61,14 +60,6 @@ def reference_name(config: ModelConfig) -> str | None:
 
 def _embedded_target(config: ModelConfig) -> bool:
     return config.model in EMBEDDED and not config.model.endswith("twin")
-
-
-def _disk_store(config: ModelConfig) -> "SQLiteStore | None":
-    """The store of statistics on disk; none in other processes than the main one, or if it is switched off."""
-    from fsd.scoring.cache import FILE, SQLiteStore
-
-    folder = cache_folder(config)
-    return SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
 
 
 def cache_folder(config: ModelConfig) -> Path | None:
@@ -121,14 +112,10 @@ def frequency_file(config: ModelConfig) -> Path | None:
 def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: int) -> ViewInputs:
     """The prefix of unseen texts for `recall`, and the source of neighbours for `neighbour`.
 
-    Args:
-        config: which model makes neighbours, and how many.
-        texts: unseen texts; without any there is no prefix, and no neighbour by word swaps.
-        shots: texts in the prefix.
-        seed: random seed for the choice of texts and of swaps.
+    Without unseen texts there is no prefix, and no neighbour by word swaps.
 
     Raises:
-        UsageError: for fewer shots than one.
+        UsageError: for fewer shots than one, or fewer neighbours.
     """
     if shots < 1:
         raise UsageError(f"shots must be at least 1; got {shots}")

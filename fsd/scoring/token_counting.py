@@ -61,10 +61,14 @@ def count(
             raise UsageError(f"limit of {name} must be at least 1; got {limit}")
     identity = fingerprint(tokenizer)
     tally = Tally(tokenizer.backend_tokenizer, vocabulary)
-    opened = 0
-    for batch in _batches(_first(passages, documents)):
-        read, full = _add(tally, batch, tokens)
-        opened += sum(passage.opens for passage in batch[:read])
+    opened, full = 0, False
+    for batch in _batches(passages, documents):
+        before = tally.counts if tokens is None else tally.total().copy()
+        tally.add(passage.text for passage in batch)
+        if tokens is not None and tally.total().sum() >= tokens:
+            tally.counts[:] = before
+            batch, full = _up_to(tally, batch, tokens), True
+        opened += sum(passage.opens for passage in batch)
         advance()
         if full:
             break
@@ -74,37 +78,23 @@ def count(
     return FrequencyTable(counts, identity, model, corpus, opened)
 
 
-def _add(tally: "Tally", batch: Sequence[Passage], tokens: int | None) -> tuple[int, bool]:
-    """Count a batch; the number of passages counted, and whether the last of them reaches `tokens`."""
-    if tokens is None:
-        tally.add(passage.text for passage in batch)
-        return len(batch), False
-    before = tally.total().copy()
-    tally.add(passage.text for passage in batch)
-    if tally.total().sum() < tokens or len(batch) == 1:
-        return len(batch), bool(tally.counts.sum() >= tokens)
-    tally.counts[:] = before
-    half = len(batch) // 2
-    read, full = _add(tally, batch[:half], tokens)
-    if not full:
-        more, full = _add(tally, batch[half:], tokens)
-        read += more
-    return read, full
+def _up_to(tally: "Tally", batch: list[Passage], tokens: int) -> list[Passage]:
+    """Count a batch up to the passage with which the limit is reached; the passages up to it."""
+    for number, passage in enumerate(batch, 1):
+        tally.add([passage.text])
+        if tally.total().sum() >= tokens:
+            return batch[:number]
+    return batch
 
 
-def _first(passages: Iterable[Passage], documents: int | None) -> Iterator[Passage]:
-    opened = 0
+def _batches(passages: Iterable[Passage], documents: int | None) -> Iterator[list[Passage]]:
+    """The passages of the first documents, about `BATCH` characters at a time."""
+    batch: list[Passage] = []
+    opened = characters = 0
     for passage in passages:
         opened += passage.opens
         if documents is not None and opened > documents:
-            return
-        yield passage
-
-
-def _batches(passages: Iterable[Passage]) -> Iterator[list[Passage]]:
-    batch: list[Passage] = []
-    characters = 0
-    for passage in passages:
+            break
         batch.append(passage)
         characters += len(passage.text)
         if characters >= BATCH:
@@ -115,15 +105,10 @@ def _batches(passages: Iterable[Passage]) -> Iterator[list[Passage]]:
 
 
 class Tally:
-    """Token counts of texts.
+    """Token counts of texts by a Rust tokenizer, for a model with a vocabulary of size V.
 
-    Args:
-        backend: the Rust tokenizer.
-        vocabulary: V of the model.
-
-    Attributes:
-        counts: (V,) counts of the words tokenised so far; `total()` tokenises the pending ones.
-        cuts: where texts are cut into words; None for whole texts.
+    `counts` are the (V,) counts of the words tokenised so far; `total()` tokenises the pending ones. `cuts` say where
+    texts are cut into words; None for whole texts.
     """
 
     def __init__(self, backend: Any, vocabulary: int) -> None:
@@ -155,8 +140,6 @@ class Tally:
                 rare = pc.less_equal(number, pc.quantile(number, interpolation="lower")[0])
                 self._tokenise(self.cuts, self._words[0].filter(rare))
                 self._words = [self._words[0].filter(pc.invert(rare))]
-            if _size(self._words) > PENDING // 2:
-                self.total()
 
     def total(self) -> IntArray:
         """(V,) counts of all texts so far."""

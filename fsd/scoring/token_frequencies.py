@@ -3,9 +3,10 @@
 A table is counted once (see `fsd.scoring.token_counting`), is small, and belongs to one tokenizer.
 """
 
+import contextlib
 import hashlib
 import json
-import tempfile
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,11 +63,7 @@ class FrequencyTable:
         return smoothed
 
     def matching(self, tokenizer: Any, vocabulary: int, model: str) -> "FrequencyTable":
-        """This table for a model with the same tokenizer, whose vocabulary may be padded to another size.
-
-        Raises:
-            UsageError: if the tokenizer differs, or a counted token is outside the vocabulary.
-        """
+        """This table for a model with the same tokenizer, whose vocabulary may be padded to another size."""
         if fingerprint(tokenizer) != self.fingerprint:
             raise UsageError(
                 f"frequency table must be made with the tokenizer of {model!r}; "
@@ -80,33 +77,22 @@ class FrequencyTable:
         return replace(self, counts=counts, model=model)
 
     def save(self, file: Path) -> None:
-        """Write the table atomically: `.npz` without pickles, the same bytes for the same table.
-
-        Raises:
-            UsageError: if the file cannot be written.
-        """
+        """Write the table atomically: `.npz` without pickles, the same bytes for the same table."""
         fields = {name: getattr(self, name) for name in ("fingerprint", "model", "corpus", "documents", "tokens")}
-        temporary = None
+        temporary = file.with_name(f".{file.name}.{os.getpid()}")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as out:
-                temporary = Path(out.name)
+            with temporary.open("wb") as out:
                 np.savez_compressed(out, counts=self.counts, about=np.array(json.dumps({"format": FORMAT} | fields)))
-            temporary.chmod(0o644)
             temporary.replace(file)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
             raise UsageError(f"frequency table must be a file that can be written; {file}: {error.strerror}") from error
-        finally:
-            if temporary is not None:
-                temporary.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, file: Path) -> "FrequencyTable":
-        """Read a table.
-
-        Raises:
-            UsageError: if there is no such file, or it is not a whole table.
-        """
+        """Read a table; a file that is not a whole one is refused."""
         if not file.is_file():
             raise UsageError(f"frequency table must be a file; there is no file {file}")
         try:
@@ -122,11 +108,7 @@ class FrequencyTable:
 
 
 def fingerprint(tokenizer: Any) -> str:
-    """Hash of a fast tokenizer, without its truncation and padding, which each caller sets.
-
-    Raises:
-        UsageError: if the tokenizer is not a fast one.
-    """
+    """Hash of a fast tokenizer, without its truncation and padding, which each caller sets."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise UsageError(f"tokenizer must be a fast one (tokenizer.json); got {type(tokenizer).__name__}")
@@ -139,11 +121,8 @@ def fingerprint(tokenizer: Any) -> str:
 def unigram_scorer(table: FrequencyTable, tokenize: Callable[[Sequence[str]], list[list[int]]]) -> Scorer:
     """A scorer by token frequency alone, without context: logp_t = log f(x_t).
 
-    The distribution is the same at every position, so `mean` = Σ f log f and `std` are constants of the table.
-
-    Args:
-        table: frequencies of the tokenizer that `tokenize` uses, see `FrequencyTable.matching`.
-        tokenize: texts → ids without special tokens, at least one per text.
+    The table is of the tokenizer that `tokenize` uses, see `FrequencyTable.matching`. The distribution is the same at
+    every position, so `mean` = Σ f log f and `std` are constants of the table.
     """
     log_f = table.log_frequency()
     f = np.exp(log_f)

@@ -18,7 +18,7 @@ from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
 from fsd.scoring.deviation import evaluate
-from fsd.scoring.embeddings import embeddings
+from fsd.scoring.hidden_states import hidden_states
 from fsd.token_stats import Scorer
 from fsd.views import Detector, usable
 
@@ -137,9 +137,11 @@ def rank_tests(
     divergences = []
     with progress(len(groups), KERNEL, "set", shown=True) as bar:
         for group in groups:
-            before = embeddings(model, group, tuned=False)
+            before = hidden_states(model, group, depth=1, tuned=False)
             finetune(model, group, training, seed=seed, shown=False)
-            divergences.append(dataset_tests.kernel_divergence(before, embeddings(model, group, tuned=True)))
+            divergences.append(
+                dataset_tests.kernel_divergence(before, hidden_states(model, group, depth=1, tuned=True))
+            )
             adapters.detach(model)
             bar.update()
     p = dataset_tests.rank_among(divergences[0], divergences[1:])

@@ -11,8 +11,10 @@ import torch
 
 from fsd.errors import UsageError
 from fsd.models.language_model import LanguageModel, load
+from fsd.scoring import batching
 from fsd.scoring import model_scorer as scoring
-from fsd.scoring.model_scorer import ModelScorer, fitting, one_ahead, windows
+from fsd.scoring.batching import Window, batched, windows
+from fsd.scoring.model_scorer import ModelScorer, one_ahead
 from fsd.token_stats import Prompt, TokenStats
 
 TEXTS = [
@@ -80,7 +82,7 @@ def test_a_padded_row_equals_the_row_alone(
     make_model: Callable[..., Path], architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = load(str(make_model(architecture)), device="cpu")
-    monkeypatch.setattr(scoring, "PADDING", 1.0)
+    monkeypatch.setattr(batching, "PADDING", 1.0)
     together = score(model, TEXTS, max_batch_tokens=10_000)
     for stats in together:
         np.testing.assert_allclose(arrays(stats), arrays(score(model, [stats.text])[0]), atol=5e-6)
@@ -98,6 +100,7 @@ def test_a_model_that_caps_its_logits_is_scored_by_its_own_logits(make_model: Ca
     np.testing.assert_allclose(arrays(stats), slow_text(model, stats.text), atol=3e-6)
     model.split_head = True
     assert abs(score(model, TEXTS[1:2])[0].logp - stats.logp).max() > 0.01
+    assert not load(str(make_model("gemma2", final_logit_softcapping=50.0)), device="cpu").split_head  # a weak cap
 
 
 def test_a_model_that_computes_all_logits_at_once_gets_smaller_batches(
@@ -107,11 +110,6 @@ def test_a_model_that_computes_all_logits_at_once_gets_smaller_batches(
     monkeypatch.setattr(scoring, "WHOLE_LOGITS_BYTES", 50 * 4 * 300)
     budgets = [ModelScorer(load(str(make_model(a)), device="cpu")).max_batch_tokens for a in ("gemma2", "llama")]
     assert budgets == [50, 10_000]
-
-
-def test_weak_capping_of_small_logits_is_noticed_too(make_model: Callable[..., Path]) -> None:
-    weak = make_model("gemma2", final_logit_softcapping=50.0)
-    assert not load(str(weak), device="cpu").split_head
 
 
 def test_bfloat16_stays_near_float32_and_finite(tiny: Path, model: LanguageModel) -> None:
@@ -134,16 +132,13 @@ def test_logits_that_are_not_finite_are_refused(tiny: Path) -> None:
 # Long texts
 
 
-@pytest.mark.parametrize(
-    ("length", "first", "context"), [(5, 0, 8), (8, 0, 8), (9, 0, 8), (40, 0, 8), (41, 3, 8), (30, 20, 8), (7, 2, 1)]
-)
-def test_windows_score_every_position_once_with_half_a_context(length: int, first: int, context: int) -> None:
-    spans = list(windows(0, length, first, context))
-    scored = [position for span in spans for position in range(span.first, span.end)]
-    assert scored == list(range(first, length))
-    for span in spans:
-        assert 0 < span.size <= context
-        assert span.begin == 0 or span.first - span.begin >= context // 2
+def test_windows_score_every_position_once_with_half_a_context() -> None:
+    for length, first, context in ((5, 0, 8), (8, 0, 8), (9, 0, 8), (40, 0, 8), (41, 3, 8), (30, 20, 8), (7, 2, 1)):
+        spans = list(windows(0, length, first, context))
+        assert [at for span in spans for at in range(span.first, span.end)] == list(range(first, length))
+        for span in spans:
+            assert 0 < span.size <= context
+            assert span.begin == 0 or span.first - span.begin >= context // 2
 
 
 def test_a_long_text_equals_a_slow_loop_over_its_tokens(model: LanguageModel) -> None:
@@ -158,11 +153,11 @@ def test_a_long_text_equals_a_slow_loop_over_its_tokens(model: LanguageModel) ->
     np.testing.assert_allclose(arrays(score(model, [text])[0]), np.array(expected).T, atol=5e-6)
 
 
-@pytest.mark.parametrize("context", ["a member", "the score of an unseen text moves. "])
-def test_a_context_is_conditioned_on_and_not_scored(model: LanguageModel, context: str) -> None:
-    stats = score(model, ["unseen text"], context)[0]
-    assert stats.token.tolist() == model.tokens(["unseen text"])[0]
-    np.testing.assert_allclose(arrays(stats), slow_text(model, "unseen text", context), atol=5e-6)
+def test_a_context_is_conditioned_on_and_not_scored(model: LanguageModel) -> None:
+    for context in ("a member", "the score of an unseen text moves. "):
+        stats = score(model, ["unseen text"], context)[0]
+        assert stats.token.tolist() == model.tokens(["unseen text"])[0]
+        np.testing.assert_allclose(arrays(stats), slow_text(model, "unseen text", context), atol=5e-6)
 
 
 def test_a_context_longer_than_the_models_keeps_its_end(model: LanguageModel) -> None:
@@ -190,47 +185,29 @@ def test_an_empty_text_is_refused(model: LanguageModel) -> None:
         score(model, ["a member", ""])
 
 
-def test_no_prompts_have_no_statistics(model: LanguageModel) -> None:
-    assert score(model, []) == []
-
-
 # Batches
 
 
-@pytest.mark.parametrize("budget", [100, 1000, 5000])
-def test_batches_hold_their_budget_with_little_padding(budget: int) -> None:
+def test_batches_hold_their_budget_with_little_padding() -> None:
     rng = np.random.default_rng(0)
     sizes = sorted(rng.integers(5, 90, 400).tolist(), reverse=True)
-    order = [scoring.Window(i, 0, size, 0) for i, size in enumerate(sizes)]
-    begin = padded = 0
-    while begin < len(order):
-        end = fitting(order, begin, budget)
-        area = (end - begin) * order[begin].size
-        assert end > begin
-        assert area <= budget
-        padded += area
-        begin = end
-    assert 1 - sum(sizes) / padded < 0.03
-
-
-def count_passes(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    shapes: list[tuple[int, ...]] = []
-    decoder = model.base.get_decoder()
-    forward = decoder.forward
-
-    def counting(*args: Any, **kwargs: Any) -> Any:
-        shapes.append(tuple(kwargs["input_ids"].shape))
-        return forward(*args, **kwargs)
-
-    monkeypatch.setattr(decoder, "forward", counting)
-    return shapes
+    order = [Window(i, 0, size, 0) for i, size in enumerate(sizes)]
+    for budget in (100, 1000, 5000):
+        batches = batched(order, budget)
+        areas = [len(batch) * batch[0].size for batch in batches]
+        assert [window for batch in batches for window in batch] == order
+        assert max(areas) <= budget
+        assert 1 - sum(sizes) / sum(areas) < 0.03
 
 
 def test_identical_prompts_are_computed_once(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes = count_passes(model, monkeypatch)
+    decoder, passes = model.base.get_decoder(), []
+    forward = decoder.forward
+    monkeypatch.setattr(decoder, "forward", lambda **inputs: passes.append(1) or forward(**inputs))
     stats = score(model, ["a member", "x", "a member", "a member"])
-    assert len(shapes) == 2
+    assert len(passes) == 2
     assert [s.text for s in stats] == ["a member", "x", "a member", "a member"]
+    assert score(model, []) == []
 
 
 def test_a_batch_that_exceeds_memory_is_split_in_halves(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,32 +230,25 @@ def test_a_batch_that_exceeds_memory_is_split_in_halves(model: LanguageModel, mo
         np.testing.assert_allclose(arrays(one), arrays(other), atol=5e-6)
 
 
-def test_a_single_text_that_exceeds_memory_is_a_usage_error(
+def test_a_single_text_that_exceeds_memory_is_refused_and_other_errors_are_not_hidden(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
-
-    monkeypatch.setattr(model.base.get_decoder(), "forward", full)
-    with pytest.raises(UsageError, match=r"must fit the memory of cpu"):
-        score(model, ["a member"])
-
-
-def test_other_runtime_errors_are_not_hidden(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("index out of range")
+    def broken(**_: Any) -> Any:
+        raise RuntimeError(message)
 
     monkeypatch.setattr(model.base.get_decoder(), "forward", broken)
+    message = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+    with pytest.raises(UsageError, match=r"must fit the memory of cpu"):
+        score(model, ["a member"])
+    message = "index out of range"
     with pytest.raises(RuntimeError, match="index out of range"):
         score(model, ["a member"])
 
 
-@pytest.mark.parametrize(
-    ("budget", "message"), [(0, "at least 1; got 0"), (3, "the length of the longest text; got 3")]
-)
-def test_a_budget_below_one_text_is_refused(model: LanguageModel, budget: int, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        score(model, ["a member of the text"], max_batch_tokens=budget)
+def test_a_budget_below_one_text_is_refused(model: LanguageModel) -> None:
+    for budget, message in ((0, "at least 1; got 0"), (3, "the length of the longest text; got 3")):
+        with pytest.raises(UsageError, match=message):
+            score(model, ["a member of the text"], max_batch_tokens=budget)
 
 
 def test_results_are_fetched_one_behind() -> None:
