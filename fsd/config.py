@@ -136,6 +136,8 @@ class FSDConfig:
     """Control model trained on none of these texts, for the same procedure: auto (embedded), none, folder or hub id."""
     seed: int = 42
     """Random seed for the split, adapter initialisation and bootstrap."""
+    audit_repeats: Literal[1, 3, 10] = 3
+    """Divisions into folds over which the audit's blind classifier is averaged; 1 is fastest."""
 
 
 @dataclass(frozen=True)

@@ -58,9 +58,10 @@ def main(config: FSDConfig) -> None:
                 control,
                 detectors,
                 remarks=[*labelled.remarks, *remarks, *placebo_remarks, *job.remarks],
-                never_saw=experiment.never_saw(config, labelled.documents),
                 seed=config.seed,
+                repeats=config.audit_repeats,
             )
+            results = replace(results, never_saw=experiment.never_saw(config, labelled.documents))
             results = experiment.with_power(results, model, config)
         version = run_log.track(run, results, config, detectors, model, stages.seconds, labelled.sources)
         found = outcome.Outcome(

@@ -192,8 +192,8 @@ def judge(
     """
     from fsd.data.near_duplicates import families
     from fsd.evaluation.audit import blind
-    from fsd.evaluation.metrics import caveats
     from fsd.evaluation.results import evaluate
+    from fsd.evaluation.sentences import too_few
 
     labelled = [document for document in documents if document.member is not None]
     member = [bool(document.member) for document in labelled]
@@ -202,7 +202,7 @@ def judge(
         return table.iloc[:0, :0], None, []
     results = evaluate(table[table["label"].notna()], member, groups, seed=seed)
     nonmembers = len({group for group, is_member in zip(groups, member, strict=True) if not is_member})
-    return results, blind([d.text for d in labelled], member, groups, seed=seed).auc, caveats(nonmembers)
+    return results, blind([d.text for d in labelled], member, groups, seed=seed).auc, too_few(nonmembers)
 
 
 def blind_note(blind: "Estimate | None") -> list[str]:

@@ -18,7 +18,7 @@ from fsd.data.near_duplicates import Link, families, near_duplicates, words
 from fsd.data.splitting import Split, without_later
 from fsd.errors import UsageError
 from fsd.evaluation.distribution_shift import Overlap, overlaps
-from fsd.evaluation.intervals import BoolArray, Bootstrap, Estimate, checked, percentiles
+from fsd.evaluation.intervals import Bootstrap, Estimate, checked, percentiles
 from fsd.evaluation.metrics import METRICS, auc
 from fsd.evaluation.text_classifiers import Telling, cross_validated, most_telling
 from fsd.token_stats import FloatArray
@@ -27,12 +27,7 @@ from fsd.token_stats import FloatArray
 class Leak(NamedTuple):
     """Two related texts in different parts of the split; a row of leaks.json.
 
-    Attributes:
-        part: of the first text: unseen or validation.
-        other_part: of the second: validation or test.
-        reason: group (same article, paper or book), or the rule of `fsd.data.near_duplicates` that links them.
-        text: the text in `part`.
-        other_text: the text in `other_part`.
+    The reason is group (same article, paper or book), or the rule of `fsd.data.near_duplicates` that links them.
     """
 
     part: str
@@ -44,21 +39,18 @@ class Leak(NamedTuple):
 
 @dataclass(frozen=True)
 class Leaks:
-    """Related texts that a split separates.
-
-    Attributes:
-        pairs: pairs of related texts, enough to show every leak between two parts.
-        groups: number of families (same group or near-duplicates) in more than one part.
-        tested: number of test texts with a relative among the unseen texts, which are trained on.
-        calibrated: number of test texts with a relative in validation.
-        test: number of test texts.
-    """
+    """Related texts that a split separates."""
 
     pairs: tuple[Leak, ...]
+    """Enough to show every leak between two parts."""
     groups: int
+    """Number of families (same group or near-duplicates) in more than one part."""
     tested: int
+    """Number of test texts with a relative among the unseen texts, which are trained on."""
     calibrated: int
+    """Number of test texts with a relative in validation."""
     test: int
+    """Number of test texts."""
 
 
 @dataclass(frozen=True)
@@ -72,23 +64,16 @@ class Control:
 
 @dataclass(frozen=True)
 class Audit:
-    """The audit of one benchmark and its split.
-
-    Attributes:
-        leaks: between unseen, validation and test.
-        blind: AUC of the best classifier without the model, cross-validated by group.
-        date: AUC of the date alone, in the direction that makes it at least .5.
-        length: AUC of the number of words alone, in the same sense.
-        overlaps: of date, length and vocabulary between members and non-members, as far as they are known.
-        telling: the word, pair of words or sign that tells most; None if none occurs often enough.
-    """
+    """The audit of one benchmark and its split; the controls are explained at `controls`."""
 
     leaks: Leaks
     blind: Control
     date: Control
     length: Control
     overlaps: dict[str, Overlap]
+    """Of date, length and vocabulary between members and non-members, as far as they are known."""
     telling: Telling | None = None
+    """The word, pair of words or sign that tells most; None if none occurs often enough."""
 
     def metrics(self) -> dict[str, float]:
         """The numbers by their names in MLflow, without those that are unknown."""
@@ -104,11 +89,7 @@ def explains(blind: Estimate | None, auc: Estimate) -> bool:
 
     It does if it is better than chance (its interval is above .5) and not clearly worse than the detector: its interval
     reaches the detector's, or lies above it. A lead of the detector that its own and the classifier's error could make
-    is no lead; a classifier that could not be trained explains nothing, and rules nothing out.
-
-    Args:
-        blind: AUC of the blind classifier with its interval (see `Audit.blind`); None if there is none.
-        auc: AUC of the detector with its interval.
+    is no lead; a classifier that could not be trained (None) explains nothing, and rules nothing out.
     """
     return blind is not None and blind.low > 0.5 and blind.high >= auc.low
 
@@ -116,9 +97,7 @@ def explains(blind: Estimate | None, auc: Estimate) -> bool:
 def leaks(split: Split, links: Sequence[Link] | None = None) -> Leaks:
     """Families that span more than one part, and the pairs of texts that show it.
 
-    Args:
-        split: the three parts.
-        links: near-duplicates among the texts of all parts, in their order; found here if absent.
+    `links` are near-duplicates among the texts of all parts, in their order; they are found here if absent.
     """
     documents = [document for part in split for document in part]
     part = np.repeat(np.arange(3), [len(documents) for documents in split])
@@ -157,6 +136,7 @@ def blind(
     groups: Sequence[Hashable] | None = None,
     *,
     seed: int = 0,
+    repeats: int | None = None,
 ) -> Control:
     """AUC of the best classifier without a language model, cross-validated by whole groups.
 
@@ -171,6 +151,7 @@ def blind(
         labels: (N,) True for members, or for one of any two sets to compare.
         groups: (N,) or None.
         seed: of the folds and the bootstrap.
+        repeats: number of divisions into folds; None for three.
 
     Returns:
         The AUC with `scores` (N,), higher = more like a member; no AUC if there are too few groups.
@@ -179,17 +160,12 @@ def blind(
         member, group = checked(labels, groups)
     except UsageError as error:
         return Control(None, str(error))
-    scores = cross_validated(texts, member, group, seed=seed)
+    scores = cross_validated(texts, member, group, seed=seed, repeats=repeats)
     if scores is None:
         return Control(None, "members and non-members share too few groups to hold some out")
     bootstrap = Bootstrap.draw(member, groups, seed=seed)
     values = np.concatenate([bootstrap.values(column, [METRICS["auc"].of]) for column in scores])
     return Control(percentiles(values[:, 0].mean(), values[:, 1:]), scores=scores.mean(axis=0))
-
-
-def _estimated(member: BoolArray, scores: FloatArray, groups: Sequence[Hashable] | None, seed: int) -> Control:
-    (values,) = Bootstrap.draw(member, groups, seed=seed).values(scores, [METRICS["auc"].of])
-    return Control(percentiles(values[0], values[1:]), scores=scores)
 
 
 def alone(
@@ -214,23 +190,29 @@ def alone(
     except UsageError as error:
         return Control(None, str(error))
     turned = numbers if auc(member, numbers) >= 0.5 else -numbers
-    return _estimated(member, turned, names, seed)
+    (found,) = Bootstrap.draw(member, names, seed=seed).values(turned, [METRICS["auc"].of])
+    return Control(percentiles(found[0], found[1:]), scores=turned)
 
 
 def controls(
-    documents: Sequence[Document], labels: Sequence[bool], groups: Sequence[Hashable], *, seed: int = 0
+    documents: Sequence[Document],
+    labels: Sequence[bool],
+    groups: Sequence[Hashable],
+    *,
+    seed: int = 0,
+    repeats: int | None = None,
 ) -> dict[str, Control]:
     """What a classifier of the text (`blind`), the length and the date alone reach, without the language model."""
     texts = [document.text for document in documents]
     dates = [document.date.toordinal() if document.date else None for document in documents]
     return {
-        "blind": blind(texts, labels, groups, seed=seed),
+        "blind": blind(texts, labels, groups, seed=seed, repeats=repeats),
         "length": alone([len(words(text)) for text in texts], labels, groups, seed=seed),
         "date": alone(dates, labels, groups, seed=seed),
     }
 
 
-def audit(split: Split, *, seed: int = 0) -> Audit:
+def audit(split: Split, *, seed: int = 0, repeats: int | None = None) -> Audit:
     """Everything that can be said about a benchmark without a model.
 
     The controls compare the two sides that a detector is judged on: the labelled validation and test texts, without
@@ -244,5 +226,5 @@ def audit(split: Split, *, seed: int = 0) -> Audit:
     texts, labels = [document.text for document in documents], [bool(document.member) for document in documents]
     family = families(documents)
     telling = most_telling(texts, np.array(labels, dtype=bool), np.array(family, dtype=np.int64), seed=seed)
-    without_model = controls(documents, labels, family, seed=seed)
+    without_model = controls(documents, labels, family, seed=seed, repeats=repeats)
     return Audit(leaked, **without_model, overlaps=overlaps(documents, seed=seed), telling=telling)

@@ -33,27 +33,20 @@ TOLERANCE = 1e-9
 VERSION = 3
 """Version of the JSON format that `Calibration.to_json` writes."""
 
-_NUMBERS = ("scores", "members", "means")
-
 
 @dataclass(frozen=True)
 class Candidate:
-    """A detector that a new text can make the best one on validation.
-
-    Attributes:
-        detector: its name.
-        settings: its settings.
-        scores: (n,) scores of the calibration non-members.
-        members: (m,) scores of the validation members.
-        means: (G,) mean score of each family of non-members, by which detectors are compared: a hundred copies of one
-            text must not decide the choice.
-    """
+    """A detector that a new text can make the best one on validation."""
 
     detector: str
     settings: Mapping[str, Any]
     scores: tuple[float, ...]
+    """(n,) scores of the calibration non-members."""
     members: tuple[float, ...]
+    """(m,) scores of the validation members."""
     means: tuple[float, ...]
+    """(G,) mean score of each family of non-members, by which detectors are compared: a hundred copies of one text must
+    not decide the choice."""
 
     def wins(self, scores: FloatArray) -> FloatArray:
         """(N,) pairs of a member and a family that are in order, ties ½, with each text among the non-members.
@@ -110,11 +103,6 @@ class Calibration:
         return self.chosen.settings
 
     @property
-    def scores(self) -> tuple[float, ...]:
-        """(n,) scores of the calibration non-members by the detector that was chosen."""
-        return self.chosen.scores
-
-    @property
     def groups(self) -> int:
         """G, the number of independent groups of non-members in the calibration set."""
         return len(set(self.families))
@@ -150,9 +138,7 @@ class Calibration:
             return self._p_values(self.chosen, np.asarray(scores, dtype=np.float64))
         columns = [np.asarray(scores[candidate.detector], dtype=np.float64) for candidate in self.candidates]
         pairs = list(zip(self.candidates, columns, strict=True))
-        if len(pairs) == 1:
-            return self._p_values(*pairs[0])
-        best = np.argmax([candidate.wins(column) for candidate, column in pairs], axis=0)
+        best = np.argmax([candidate.wins(column) for candidate, column in pairs], axis=0) if len(pairs) > 1 else 0
         return np.asarray(np.choose(best, [self._p_values(candidate, column) for candidate, column in pairs]))
 
     def _p_values(self, candidate: Candidate, scores: FloatArray) -> FloatArray:
@@ -174,22 +160,17 @@ class Calibration:
                 f"fpr must be at least {self.finest:.4g} = 1/({self.groups}+1), with {self.groups} groups of "
                 f"held-out non-members, and below 1; got {fpr:g}"
             )
-        steps = np.append(np.unique(self.scores), np.inf)
+        steps = np.append(np.unique(self.chosen.scores), np.inf)
         just_above = np.nextafter(steps[:-1], np.inf)
-        allowed = self.p_values(just_above) <= fpr + TOLERANCE
-        if self.p_values(steps[:1])[0] <= fpr + TOLERANCE:
-            return -math.inf
-        return float(just_above[np.argmax(allowed)])
+        allowed = self.p_values(np.append(steps[0], just_above)) <= fpr + TOLERANCE
+        return -math.inf if allowed[0] else float(just_above[np.argmax(allowed[1:])])
 
     def rate(self, fpr: float, level: float = LEVEL) -> Estimate:
         """Mean and prediction interval of the false-positive rate of the threshold for `fpr`.
 
         The rate `fpr` holds on average over calibration sets. The rate of the one threshold that G groups give is
         distributed as Beta(r, G + 1 − r) with r = ⌊fpr · (G + 1)⌋, if there is one text per group and there are no
-        ties; otherwise it is lower (Vovk 2012, https://arxiv.org/abs/1209.2673).
-
-        Raises:
-            UsageError: as for `threshold_at`.
+        ties; otherwise it is lower (Vovk 2012, https://arxiv.org/abs/1209.2673). A UsageError as for `threshold_at`.
         """
         self.threshold_at(fpr)
         spread = stats.beta(*self._beta_parameters(fpr))
@@ -221,28 +202,19 @@ class Calibration:
         """
         try:
             values = json.loads(text)
-            if values["version"] != VERSION:
-                raise KeyError(f"version {values['version']}: register the adapter again with pipelines.fsd --adapter")
-            return cls(
-                detector=values["detector"],
-                state=values["state"],
-                candidates=tuple(
-                    Candidate(one["detector"], one["settings"], *(tuple(one[key]) for key in _NUMBERS))
-                    for one in values["candidates"]
-                ),
-                families=tuple(values["families"]),
-                collections=tuple(values["collections"]),
-                reference=Reference(
-                    tuple(values["reference"]["texts"]),
-                    tuple(values["reference"]["families"]),
-                    tuple(values["reference"]["collections"]),
-                    dict(values["reference"]["power"]),
-                ),
-            )
+            if (version := values.pop("version")) != VERSION:
+                raise KeyError(f"version {version}: register the adapter again with pipelines.fsd --adapter")
+            values["candidates"] = [Candidate(**_frozen(one)) for one in values["candidates"]]
+            values["reference"] = Reference(**_frozen(values["reference"]))
+            return cls(**_frozen(values))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UsageError(
                 f"calibration must be JSON of version {VERSION} written by this program; got {error}"
             ) from error
+
+
+def _frozen(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def calibrate(
@@ -277,21 +249,20 @@ def calibrate(
     best = max(aucs, key=lambda name: aucs[name])
     # one more family of non-members adds at most one win for each member
     slack = 1 / np.unique(index[~member]).size + TOLERANCE
-    names = [name for name in scores if aucs[name] >= aucs[best] - slack]
-    candidates = (
-        Candidate(
-            detector=name,
-            settings=dict((settings or {}).get(name, {})),
-            scores=tuple(scores[name][~member].tolist()),
-            members=tuple(scores[name][member].tolist()),
-            means=tuple(_family_means(scores[name][~member], index[~member]).tolist()),
-        )
-        for name in names
-    )
     return Calibration(
         detector=best,
         state=state,
-        candidates=tuple(candidates),
+        candidates=tuple(
+            Candidate(
+                detector=name,
+                settings=dict((settings or {}).get(name, {})),
+                scores=tuple(column[~member].tolist()),
+                members=tuple(column[member].tolist()),
+                means=tuple(_family_means(column[~member], index[~member]).tolist()),
+            )
+            for name, column in scores.items()
+            if aucs[name] >= aucs[best] - slack
+        ),
         families=tuple(index[~member].tolist()),
         collections=tuple(np.array(collections or [""] * member.size)[~member].tolist()),
         reference=reference,

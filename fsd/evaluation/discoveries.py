@@ -12,7 +12,6 @@ from fsd.token_stats import FloatArray
 
 SPLIT = 0.5
 """p-values above this estimate the share of non-members in Storey's correction."""
-
 _SLACK = 1e-9
 
 
@@ -30,16 +29,13 @@ def discoveries(
     Args:
         p_values: (N,) p-values.
         groups: (N,) family of each text; None if all are independent.
-        fdr: false discovery rate.
+        fdr: false discovery rate; a UsageError unless it is between 0 and 1.
         storey: whether to divide by Storey's estimate of the share of families without members,
             (1 + number of families with p > .5) / (F / 2), which finds more if there are many members (Storey, Taylor
             and Siegmund 2004, https://doi.org/10.1111/j.1467-9868.2004.00439.x).
 
     Returns:
         (N,) whether each text is selected.
-
-    Raises:
-        UsageError: if the rate is not between 0 and 1.
     """
     check_fdr(fdr)
     values = np.asarray(p_values, dtype=np.float64)
@@ -48,7 +44,7 @@ def discoveries(
         return selected
     group = group_index(groups, values.size)
     members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
-    family = np.array([_adjusted(values[own]).min() if own.size > 1 else values[own[0]] for own in members])
+    family = np.array([_adjusted(values[own]).min() for own in members])
     null = min(1.0, (1 + int((family > SPLIT).sum())) / (family.size * (1 - SPLIT))) if storey else 1.0
     called = _adjusted(family) * null <= fdr + _SLACK
     for own in np.flatnonzero(called):
@@ -57,11 +53,7 @@ def discoveries(
 
 
 def check_fdr(fdr: float) -> None:
-    """Check a false discovery rate.
-
-    Raises:
-        UsageError: if it is not between 0 and 1.
-    """
+    """A UsageError unless a false discovery rate is between 0 and 1."""
     if not 0 < fdr < 1:
         raise UsageError(f"fdr must be above 0 and below 1; got {fdr:g}")
 

@@ -1,7 +1,7 @@
 """Overlap of members and non-members in date, length and vocabulary, compared with chance."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,32 +14,19 @@ from fsd.token_stats import FloatArray
 
 SHUFFLES = 20
 BINS = 10
+Similarity = Callable[[BoolArray], float]
+"""(N,) labels → overlap of the two sides, from 0 (nothing in common) to 1."""
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Overlap of members and non-members in one respect, from 0 (nothing in common) to 1.
+    """Overlap of members and non-members in one respect, as measured, and the mean over shuffled labels.
 
-    Attributes:
-        value: as measured.
-        chance: mean over shuffled labels, as a matched benchmark of this size would show.
+    The latter is what a matched benchmark of this size would show.
     """
 
     value: float
     chance: float
-
-
-Similarity = Callable[[BoolArray], float]
-"""(N,) labels → overlap of the two sides."""
-
-
-def _overlap(
-    compare: Similarity, member: BoolArray, groups: Sequence[Hashable] | None, rng: np.random.Generator
-) -> Overlap:
-    group = group_index(groups, member.size)
-    first = np.unique(group, return_index=True)[1]
-    chance = [compare(rng.permutation(member[first])[group]) for _ in range(SHUFFLES)]
-    return Overlap(compare(member), float(np.mean(chance)))
 
 
 def _spread(numbers: FloatArray) -> Similarity:
@@ -76,8 +63,7 @@ def overlaps(documents: Sequence[Document], *, seed: int = 0) -> dict[str, Overl
     member = np.array([bool(document.member) for document in documents])
     if member.all() or not member.any():
         return {}
-    rng = np.random.default_rng(seed)
-    texts, groups = [document.text for document in documents], [document.group for document in documents]
+    rng, texts = np.random.default_rng(seed), [document.text for document in documents]
     respects = {
         "length": _spread(np.array([len(words(text)) for text in texts], dtype=np.float64)),
         "vocabulary": _vocabulary(texts),
@@ -85,4 +71,10 @@ def overlaps(documents: Sequence[Document], *, seed: int = 0) -> dict[str, Overl
     dates = [document.date.toordinal() for document in documents if document.date]
     if len(dates) == len(documents):
         respects["date"] = _spread(np.array(dates, dtype=np.float64))
-    return {name: _overlap(compare, member, groups, rng) for name, compare in respects.items()}
+    group = group_index([document.group for document in documents], member.size)
+    first = np.unique(group, return_index=True)[1]
+    found = {}
+    for name, compare in respects.items():
+        chance = [compare(rng.permutation(member[first])[group]) for _ in range(SHUFFLES)]
+        found[name] = Overlap(compare(member), float(np.mean(chance)))
+    return found

@@ -77,6 +77,10 @@ def script(text: str) -> str:
     return counts.most_common(1)[0][0] if counts else "no known"
 
 
+States = Callable[[Sequence[str]], FloatArray]
+"""N texts → their (N, D) hidden states."""
+
+
 @lru_cache(maxsize=4096)  # the domain check and the test of exchangeability count the same texts
 def _counted(text: str) -> tuple[sparse.csr_matrix, ...]:
     settings: tuple[dict[str, Any], ...] = ({"analyzer": words}, {"analyzer": "char_wb", "ngram_range": (2, 4)})
@@ -93,19 +97,16 @@ def text_features(texts: Sequence[str]) -> list[sparse.csr_matrix]:
 
 @dataclass(frozen=True)
 class Reference:
-    """The non-members of a benchmark, which say of what kind texts must be, and how well others are recognised.
-
-    Attributes:
-        texts: (n,) the texts; the model may have been fine-tuned on some of them.
-        families: (n,) number of the family of each.
-        collections: (n,) source of each, "" without.
-        power: kind of other texts → share of them that the domain check finds outside.
-    """
+    """The n non-members of a benchmark, which say of what kind texts must be, and how well others are recognised."""
 
     texts: tuple[str, ...]
+    """The model may have been fine-tuned on some of them."""
     families: tuple[int, ...]
+    """Number of the family of each."""
     collections: tuple[str, ...]
+    """Source of each, "" without."""
     power: Mapping[str, float]
+    """Kind of other texts → share of them that the domain check finds outside."""
 
     @property
     def powerful(self) -> bool:
@@ -113,14 +114,10 @@ class Reference:
         found = [share for kind, share in self.power.items() if kind != LATER]
         return bool(found) and sum(found) / len(found) >= POWER
 
-    def of(self, collection: str) -> tuple[list[str], list[int]]:
-        """Texts and families of one source."""
+    def check(self, collection: str, states: States | None = None) -> "DomainCheck":
+        """The domain check by the texts of one source."""
         at = [at for at, name in enumerate(self.collections) if name == collection]
-        return [self.texts[n] for n in at], [self.families[n] for n in at]
-
-    def check(self, collection: str, states: Callable[[Sequence[str]], FloatArray] | None = None) -> "DomainCheck":
-        """The domain check by the texts of one source; `states` gives the hidden states of texts, None without."""
-        texts, families = self.of(collection)
+        texts, families = [self.texts[n] for n in at], [self.families[n] for n in at]
         others = [text for found in other_kinds(self.texts).values() for text in found]
         return DomainCheck(texts, families, states(texts) if states else None, others)
 
@@ -133,12 +130,10 @@ def _embedded() -> dict[str, list[str]]:
 
 
 def other_kinds(texts: Sequence[str], *, held_out: bool = False) -> dict[str, list[str]]:
-    """Kind → texts that the package has of other kinds than a benchmark.
+    """Kind → texts that the package has of other kinds than the texts of a benchmark.
 
-    Args:
-        texts: of the benchmark.
-        held_out: texts by which a domain check is tried, Python's manual among them, in place of those that its
-            classifier is trained on.
+    With `held_out`, they are texts by which a domain check is tried, Python's manual among them, in place of those that
+    its classifier is trained on.
     """
     known = set(texts)
     part = slice(OTHERS, OTHERS + TRIED) if held_out else slice(OTHERS)
@@ -157,25 +152,22 @@ def _manual() -> list[str]:
 
 
 def power(
-    reference: Reference,
-    further: Mapping[str, Sequence[str]] | None = None,
-    states: Callable[[Sequence[str]], FloatArray] | None = None,
+    reference: Reference, further: Mapping[str, Sequence[str]] | None = None, states: States | None = None
 ) -> dict[str, float]:
-    """Measure how well the domain checks of a benchmark recognise other texts, one by one.
+    """Measure how well the domain checks of a benchmark recognise texts of other kinds, one by one.
 
-    Args:
-        reference: the non-members of the benchmark; those of its other sources are another kind for each.
-        further: kind → texts of other kinds, besides those that the package has.
-        states: gives the (N, D) hidden states of N texts; None to do without.
+    The other kinds are those that the package has, the `further` ones, and for each source of the benchmark the others.
 
     Returns:
         Kind → share of its texts that are outside, on average over the sources of the benchmark.
     """
-    sources = dict.fromkeys(reference.collections)
-    kinds: dict[str, Sequence[str]] = {f"source {name!r}": reference.of(name)[0] for name in sources if name}
-    kinds |= {**other_kinds(reference.texts, held_out=True), **(further or {})}
+    kinds: dict[str, list[str]] = {}
+    for text, name in zip(reference.texts, reference.collections, strict=True):
+        if name:
+            kinds.setdefault(f"source {name!r}", []).append(text)
+    kinds |= {**other_kinds(reference.texts, held_out=True), **{kind: [*of] for kind, of in (further or {}).items()}}
     found: dict[str, list[float]] = {kind: [] for kind, texts in kinds.items() if texts}
-    for name in sources:
+    for name in dict.fromkeys(reference.collections):
         check = reference.check(name, states)
         for kind, shares in found.items():
             if kind != f"source {name!r}":
@@ -185,10 +177,10 @@ def power(
 
 
 class DomainCheck:
-    """Conformal test of whether new texts are like the non-members of a benchmark.
+    """Conformal test of whether new texts are like the n ≥ 1 non-members of a benchmark.
 
     Args:
-        texts: (n,) non-members of the benchmark, n ≥ 1.
+        texts: (n,) non-members of the benchmark.
         groups: (n,) group of each; a text is not compared with its own group, and every group has one vote. None if all
             are independent.
         states: (n, D) hidden states of the texts, see `fsd.scoring.hidden_states`; None to do without.
@@ -204,21 +196,19 @@ class DomainCheck:
     ) -> None:
         self.texts = list(texts)
         self.group = group_index(groups, len(texts))
-        self.features = text_features(self.texts)
-        self._weighting = [TfidfTransformer(sublinear_tf=True).fit(counts) for counts in self.features]
-        self._rows = self._weighted(self.features)
+        counts = text_features(self.texts)
+        self._weighting = [TfidfTransformer(sublinear_tf=True).fit(count) for count in counts]
+        self._rows = self._weighted(counts)
         self._scripts = Counter(name for name, _ in {*zip(map(script, texts), self.group.tolist(), strict=True)})
         self._vote = 1 / np.bincount(self.group)[self.group]
         self.distance = None if states is None else Distance(states, self.group)
         self._classifier = _Classifier(self.texts, self.group, others) if others else None
         self._length = _log_lengths(texts)
-        self._shape: FloatArray = np.zeros(3)
         similar = self._similarity(self.texts)
         similar[self.group[:, None] == self.group[None, :]] = -np.inf
         near = _mean_of_nearest(similar)
-        if len(texts) > FOLDS:
-            shape = np.linalg.lstsq(self._powers(self._length), near, rcond=None)[0]
-            self._shape = np.asarray(shape, dtype=np.float64)
+        enough = len(texts) > FOLDS
+        self._shape = np.linalg.lstsq(self._powers(self._length), near, rcond=None)[0] if enough else np.zeros(3)
         self._novelty = self._measures(self.texts, near, known=1)
         if self.distance:
             self._novelty["states"] = self.distance.own
@@ -246,8 +236,6 @@ class DomainCheck:
         self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, states: FloatArray | None = None
     ) -> dict[str, FloatArray]:
         """Measure → (N,) conformal p-value of each new text, or of its group if that is smaller; see `outside`."""
-        if not texts:
-            return {name: np.empty(0) for name in self._novelty}
         group = group_index(groups, len(texts))
         novelty = self._measures(texts, _mean_of_nearest(self._similarity(texts)))
         if self.distance and states is not None:
@@ -260,7 +248,7 @@ class DomainCheck:
     def outside(
         self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, states: FloatArray | None = None
     ) -> list[str]:
-        """(N,) reason why each text is unlike those of the benchmark; empty for a text that is like them.
+        """(N,) reason why each of N ≥ 1 texts is unlike those of the benchmark; empty for a text that is like them.
 
         Args:
             texts: (N,) texts.
@@ -268,12 +256,12 @@ class DomainCheck:
             states: (N, D) their hidden states; None if the benchmark has none.
         """
         p_values = self.p_values(texts, groups, states)
-        reasons = []
-        for at, text in enumerate(texts):
-            name = min(p_values, key=lambda measure: float(p_values[measure][at]))
-            found = p_values[name][at] <= self.rank / (self.groups + 1) + 1e-9
-            reasons.append(self._reason(name, text) if found else "")
-        return reasons
+        names, table = list(p_values), np.stack(list(p_values.values()))
+        found = table.min(axis=0) <= self.rank / (self.groups + 1) + 1e-9
+        return [
+            self._reason(names[measure], text) if outside else ""
+            for text, measure, outside in zip(texts, table.argmin(axis=0), found, strict=True)
+        ]
 
     def _reason(self, measure: str, text: str) -> str:
         shortest, longest = np.exp([self._length.min(), self._length.max()]).round().astype(int)
@@ -301,12 +289,10 @@ class DomainCheck:
         return np.asarray(np.where(size > 1, joint, 1.0)[group], dtype=np.float64)
 
     def _measures(self, texts: Sequence[str], near: FloatArray, known: int = 0) -> dict[str, FloatArray]:
-        """Measure → (N,) novelty of each text, for those that only read texts.
+        """Measure → (N,) novelty of each text, for those that are made from texts.
 
-        Args:
-            texts: (N,) texts.
-            near: (N,) similarity with the nearest texts of the benchmark; less is expected of shorter texts.
-            known: how often the script of each text is counted for the text itself.
+        `near` is the (N,) similarity with the nearest texts of the benchmark, of which less is expected of shorter
+        texts; `known` is how often the script of each text is counted for the text itself.
         """
         length = _log_lengths(texts)
         return {
@@ -333,23 +319,17 @@ class DomainCheck:
 class _Classifier:
     """Ridge regression on words and character n-grams that distinguishes the benchmark from other kinds of texts.
 
-    Args:
-        texts: (n,) texts of the benchmark.
-        group: (n,) number of the group of each.
-        others: texts of other kinds.
-
-    Attributes:
-        own: (n,) how unlike the benchmark each of its texts is, by a classifier that was not trained on its group.
+    `own` is (n,): how unlike the benchmark each of its texts is, by a classifier that was not trained on its group.
     """
 
     def __init__(self, texts: Sequence[str], group: IntArray, others: Sequence[str]) -> None:
         together = [*texts, *others]
-        self._counts = text_features(together)
-        self._weighting = [TfidfTransformer(sublinear_tf=True).fit(counts) for counts in self._counts]
-        self._rows = [w.transform(c) for w, c in zip(self._weighting, self._counts, strict=True)]
+        counts = text_features(together)
+        self._weighting = [TfidfTransformer(sublinear_tf=True).fit(count) for count in counts]
+        self._rows = [w.transform(c) for w, c in zip(self._weighting, counts, strict=True)]
         block = group_index([*group.tolist(), *(f"other {at}" for at in range(len(others)))], len(together))
         label = (np.arange(len(together)) < len(texts)).astype(np.float64)[:, None]
-        self._ridge = Ridge(self._products(self._counts))
+        self._ridge = Ridge(self._products(counts))
         self._weights, self._share = self._ridge.weights(label), float(label.mean())
         self.own = -self._ridge.left_out(label, block)[: len(texts), 0]
 
@@ -365,11 +345,7 @@ class _Classifier:
 
 
 class Ridge:
-    """Kernel ridge regression with intercept, shrunk by the mean eigenvalue of the kernel.
-
-    Args:
-        products: (N, N) scalar products of the texts that it is trained on.
-    """
+    """Kernel ridge regression with intercept, shrunk by the mean eigenvalue of the kernel, (N, N) scalar products."""
 
     def __init__(self, products: FloatArray) -> None:
         self._mean, self._grand = products.mean(axis=0), products.mean()
@@ -408,13 +384,7 @@ class Distance:
     The covariance is shrunk towards a multiple of the identity (Ledoit and Wolf 2004,
     https://doi.org/10.1016/S0047-259X(03)00096-4). The benchmark's own texts are measured by that of the other folds.
 
-    Args:
-        states: (n, D) hidden states of the benchmark's texts.
-        group: (n,) number of the group of each; a group is in one fold.
-
-    Attributes:
-        states: the hidden states.
-        own: (n,) distance of each of these texts.
+    `states` are (n, D), and `own` is the (n,) distance of each of these texts, whose groups are in one fold each.
     """
 
     def __init__(self, states: FloatArray, group: IntArray) -> None:

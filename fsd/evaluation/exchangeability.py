@@ -36,21 +36,18 @@ MOST = 400
 
 @dataclass(frozen=True)
 class Exchangeability:
-    """Result of the test.
-
-    Attributes:
-        groups: number of independent groups of the texts.
-        p: p-value; the smaller one of the two tests, times two.
-        classifier_p: of the classifier; None with fewer than `FEWEST` groups on one side.
-        outside_p: of the number of groups with a text outside the domain.
-        auc: AUC of the classifier between the texts and those of the benchmark, .5 if they are alike.
-    """
+    """Result of the test."""
 
     groups: int
+    """Number of independent groups of the texts."""
     p: float
+    """The smaller p-value of the two tests, times two."""
     classifier_p: float | None
+    """None with fewer than `FEWEST` groups on one side."""
     outside_p: float
+    """Of the number of groups with a text outside the domain."""
     auc: float | None
+    """Of the classifier between the texts and those of the benchmark, .5 if they are alike."""
 
     @property
     def tested(self) -> bool:

@@ -45,14 +45,17 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         """Two decimals, without the leading zero: .92 [.90, .94]."""
-        value, low, high = map(shortened, self)
-        return f"{value} [{low}, {high}]"
+        return "{} [{}, {}]".format(*map(shortened, self))
 
     @property
     def signed(self) -> str:
         """The same for a difference: +.02 [-.01, +.05]."""
-        value, low, high = (shortened(number, "+.2f") for number in self)
-        return f"{value} [{low}, {high}]"
+        return "{} [{}, {}]".format(*(shortened(number, "+.2f") for number in self))
+
+    @property
+    def short(self) -> str:
+        """The number alone: .92."""
+        return shortened(self.value)
 
 
 def group_index(groups: Sequence[Hashable] | None, texts: int) -> IntArray:
@@ -67,11 +70,7 @@ def group_index(groups: Sequence[Hashable] | None, texts: int) -> IntArray:
 
 
 def checked(labels: ArrayLike, groups: Sequence[Hashable] | None) -> tuple[BoolArray, IntArray]:
-    """Labels as (N,) bool and groups as (N,) integers 0..G−1 (see `group_index`).
-
-    Raises:
-        UsageError: unless two groups have members and two have non-members; a single one has no spread.
-    """
+    """Labels as (N,) bool and groups as (N,) integers; a UsageError unless two groups are on either side."""
     member = np.asarray(labels, dtype=bool)
     index = group_index(groups, member.size)
     members, others = (np.unique(index[side]).size for side in (member, ~member))
@@ -83,12 +82,9 @@ def checked(labels: ArrayLike, groups: Sequence[Hashable] | None) -> tuple[BoolA
 
 
 def resampled(sides: Sequence[IntArray], *, resamples: int = 1000, seed: int = 0) -> NDArray[np.uint16]:
-    """(G, R) how often each of R resamples contains each of G groups; one that leaves a side empty is redrawn.
+    """(G, R) how often each of R resamples contains each of the groups 0..G−1, which are given for each side's texts.
 
-    Args:
-        sides: groups 0..G−1 of the texts of each side.
-        resamples: R.
-        seed: of the draws.
+    A resample that leaves a side empty is redrawn.
     """
     rng = np.random.default_rng(seed)
     size = max(int(groups.max()) for groups in sides) + 1
@@ -102,10 +98,8 @@ def resampled(sides: Sequence[IntArray], *, resamples: int = 1000, seed: int = 0
 class RocCurves(NamedTuple):
     """Weighted ROC curves of R resamples of the same scores, from the strictest threshold to the mildest.
 
-    Attributes:
-        hits: (K, R) weight of the members that score at least as high as each of the K distinct scores.
-        alarms: (K, R) the same for non-members.
-        called: how many of the K scores reach the decision threshold; None without a threshold.
+    `hits` and `alarms` are (K, R): weight of the members, and of the non-members, that score at least as high as each
+    of the K distinct scores. `called` of these scores reach the decision threshold; None without one.
     """
 
     hits: FloatArray
@@ -117,10 +111,7 @@ class RocCurves(NamedTuple):
 class Bootstrap:
     """R resamples of the groups, drawn once and used for every detector, so that differences are paired.
 
-    Attributes:
-        member: (N,) labels.
-        group: (N,) group of each text.
-        counts: (G, R) how often each resample contains a group.
+    `counts` is (G, R): how often each resample contains a group; `member` and `group` are (N,).
     """
 
     member: BoolArray
@@ -131,11 +122,7 @@ class Bootstrap:
     def draw(
         cls, labels: ArrayLike, groups: Sequence[Hashable] | None = None, *, resamples: int = 1000, seed: int = 0
     ) -> "Bootstrap":
-        """Draw G groups with replacement, R times; a resample without members or non-members is redrawn.
-
-        Raises:
-            UsageError: with fewer than two groups of either class.
-        """
+        """Draw G groups with replacement, R times; a UsageError with fewer than two groups of either class."""
         member, group = checked(labels, groups)
         return cls(member, group, resampled([group[member], group[~member]], resamples=resamples, seed=seed))
 
@@ -174,12 +161,8 @@ def percentiles(value: float, resampled: FloatArray) -> Estimate:
 def separated(members: int, others: int) -> float:
     """Lower bound for an AUC of exactly 1, where no resample can show any spread.
 
-    The θ that the normal approximation around Hanley and McNeil's variance still allows (Newcombe 2006,
-    method 5).
-
-    Args:
-        members: number of groups with members, at least 1.
-        others: number of groups with non-members, at least 1.
+    The θ that the normal approximation around Hanley and McNeil's variance still allows (Newcombe 2006, method 5), for
+    a number of groups with members and one of groups with others, each at least 1.
     """
     z = float(stats.norm.ppf((1 + LEVEL) / 2))
     half = (members + others) / 2 - 1
@@ -191,93 +174,54 @@ def separated(members: int, others: int) -> float:
     return float(optimize.brentq(excess, 1e-12, 1 - 1e-12))
 
 
-def delong(
-    labels: ArrayLike, scores: FloatArray, groups: Sequence[Hashable] | None = None
-) -> tuple[FloatArray, FloatArray]:
-    """AUCs of K detectors on the same texts, and the covariance of those AUCs.
+class DeLong(NamedTuple):
+    """Test of the difference of two AUCs on the same texts: second − first, its standard error, and the p-value.
 
-    DeLong, DeLong and Clarke-Pearson (1988) without groups; Obuchowski (1997) with groups that may hold
-    several members, several non-members or both. Equal when each group holds one text.
-
-    Args:
-        labels: (N,).
-        scores: (K, N).
-        groups: (N,) or None.
-
-    Returns:
-        (K,) AUCs and their (K, K) covariance.
+    The error follows Student's t with `degrees` of freedom. `p` is 1 for equal rankings, and NaN for a difference
+    without any variance.
     """
-    aucs, hits, alarms, counts = _placements(labels, scores, groups)
-    cross = hits.T @ alarms
-    covariance = (
-        _bessel(counts[0]) * (hits.T @ hits)
-        + _bessel(counts[1]) * (alarms.T @ alarms)
-        + _bessel(hits.shape[0]) * (cross + cross.T)
-    )
-    return aucs, covariance
+
+    difference: float
+    error: float
+    degrees: float
+    p: float
 
 
-def _placements(
-    labels: ArrayLike, scores: FloatArray, groups: Sequence[Hashable] | None
-) -> tuple[FloatArray, FloatArray, FloatArray, tuple[int, int]]:
-    """(K,) AUCs, (G, K) parts of their errors due to each group's members and non-members, and groups of each class."""
+def delong_test(
+    labels: ArrayLike, first: FloatArray, second: FloatArray, groups: Sequence[Hashable] | None = None
+) -> DeLong:
+    """Test whether the AUCs of two detectors on the same N texts differ.
+
+    The error is that of DeLong, DeLong and Clarke-Pearson (1988) without groups, and of Obuchowski (1997) with groups
+    that may hold several members, several non-members or both. It rests on as few groups as there are of either class,
+    so that the difference in such errors follows Student's t with Satterthwaite's degrees of freedom, as in the test of
+    Brunner and Munzel (2000, https://doi.org/10.1002/(SICI)1521-4036(200001)42:1%3C17::AID-BIMJ17%3E3.0.CO;2-U).
+    """
     member, group = checked(labels, groups)
+    scores, size = np.stack([first, second]), int(group.max()) + 1
     m, n = int(member.sum()), int((~member).sum())
     ranks = stats.rankdata(scores, axis=1)
     above = (ranks[:, member] - stats.rankdata(scores[:, member], axis=1)) / n
     below = 1 - (ranks[:, ~member] - stats.rankdata(scores[:, ~member], axis=1)) / m
     aucs = above.mean(axis=1)
-    size = int(group.max()) + 1
-    hits = _group_sums(above - aucs[:, None], group[member], size) / m
-    alarms = _group_sums(below - aucs[:, None], group[~member], size) / n
-    return aucs, hits, alarms, (np.unique(group[member]).size, np.unique(group[~member]).size)
 
+    def error_of_groups(placements: FloatArray, side: BoolArray) -> FloatArray:
+        """(G,) part of the difference's error that is due to each group."""
+        sums = [
+            np.bincount(group[side], row - auc, size) / side.sum() for row, auc in zip(placements, aucs, strict=True)
+        ]
+        return np.asarray(sums[1] - sums[0])
 
-def _bessel(count: int) -> float:
-    return count / (count - 1)
-
-
-def _group_sums(values: FloatArray, group: IntArray, size: int) -> FloatArray:
-    """(K, n) values of texts → (G, K) sums over groups."""
-    return np.stack([np.bincount(group, weights=row, minlength=size) for row in values], axis=1)
-
-
-def delong_difference(
-    labels: ArrayLike, first: FloatArray, second: FloatArray, groups: Sequence[Hashable] | None = None
-) -> tuple[float, float, float]:
-    """The difference of two AUCs on the same texts, its standard error, and the degrees of freedom of that error.
-
-    The error is DeLong's by group (see `delong`). It rests on as few groups as there are of either class, so that the
-    difference in such errors follows Student's t with Satterthwaite's degrees of freedom, as in the test of Brunner and
-    Munzel (2000, https://doi.org/10.1002/(SICI)1521-4036(200001)42:1%3C17::AID-BIMJ17%3E3.0.CO;2-U).
-
-    Returns:
-        second − first; the standard error, 0 if there is no variance; and the degrees of freedom.
-    """
-    aucs, hits, alarms, counts = _placements(labels, np.stack([first, second]), groups)
-    hit, alarm = hits[:, 1] - hits[:, 0], alarms[:, 1] - alarms[:, 0]
-    parts = [_bessel(count) * float(part @ part) for count, part in zip(counts, (hit, alarm), strict=True)]
-    variance = sum(parts) + 2 * _bessel(hits.shape[0]) * float(hit @ alarm)
-    gain = float(aucs[1] - aucs[0])
+    sides = (error_of_groups(above, member), error_of_groups(below, ~member))
+    counts = [np.unique(group[side]).size for side in (member, ~member)]
+    parts = [count / (count - 1) * float(part @ part) for count, part in zip(counts, sides, strict=True)]
+    variance = sum(parts) + 2 * size / (size - 1) * float(sides[0] @ sides[1])
+    difference = float(aucs[1] - aucs[0])
     if variance < 1e-24:
-        return gain, 0.0, math.inf
+        return DeLong(difference, 0.0, math.inf, 1.0 if abs(difference) < 1e-12 else math.nan)
     degrees = sum(parts) ** 2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True))
-    return gain, math.sqrt(variance), degrees
-
-
-def delong_test(
-    labels: ArrayLike, first: FloatArray, second: FloatArray, groups: Sequence[Hashable] | None = None
-) -> tuple[float, float, float]:
-    """Test whether the AUCs of two detectors on the same texts differ (see `delong_difference`).
-
-    Returns:
-        The difference second − first, its standard error, and the two-sided p-value: 1 for equal rankings, NaN for a
-        difference without any variance.
-    """
-    gain, error, degrees = delong_difference(labels, first, second, groups)
-    if not error:
-        return gain, 0.0, 1.0 if abs(gain) < 1e-12 else math.nan
-    return gain, error, float(2 * stats.t.sf(abs(gain) / error, degrees))
+    error = math.sqrt(variance)
+    return DeLong(difference, error, degrees, float(2 * stats.t.sf(abs(difference) / error, degrees)))
 
 
 def bootstrap_p(differences: FloatArray) -> float:

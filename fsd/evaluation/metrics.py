@@ -5,7 +5,7 @@ entry of `METRICS`: from there it reaches the table of results, MLflow, summary.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,6 @@ from fsd.evaluation.intervals import (
     Estimate,
     RocCurves,
     bootstrap_p,
-    delong_difference,
     delong_test,
     holm,
     percentiles,
@@ -34,21 +33,16 @@ from fsd.token_stats import FloatArray, Scores
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that measures one detector on one set of texts.
-
-    Attributes:
-        label: heading in tables.
-        of: (K, R) ROC curves → (R,) values.
-        needs_threshold: whether it judges texts at a decision threshold from other texts.
-        in_terminal: whether the table in the terminal has a column for it.
-        needs: number of families of non-members from which on its interval has the promised coverage.
-    """
+    """A number that measures one detector on one set of texts: its heading, and (K, R) ROC curves → (R,) values."""
 
     label: str
     of: Callable[[RocCurves], FloatArray]
     needs_threshold: bool = False
+    """Whether it judges texts at a decision threshold from other texts."""
     in_terminal: bool = True
+    """Whether the table in the terminal has a column for it."""
     needs: int = 0
+    """Number of families of non-members from which on its interval has the promised coverage."""
 
 
 def _area(curves: RocCurves) -> FloatArray:
@@ -74,10 +68,8 @@ def _tpr_at(fpr: float) -> Callable[[RocCurves], FloatArray]:
 def _accuracy(curves: RocCurves) -> FloatArray:
     """Share of texts on the right side of the threshold."""
     hits, alarms, called = curves
-    total = hits[-1] + alarms[-1]
-    if not called:
-        return np.asarray(alarms[-1] / total, dtype=np.float64)
-    return np.asarray((hits[called - 1] + alarms[-1] - alarms[called - 1]) / total, dtype=np.float64)
+    right = hits[called - 1] + alarms[-1] - alarms[called - 1] if called else alarms[-1]
+    return np.asarray(right / (hits[-1] + alarms[-1]), dtype=np.float64)
 
 
 METRICS = {
@@ -91,31 +83,17 @@ METRICS = {
 
 On simulated data the intervals of the AUC and of the TPR at 5 and 10 % contain the true value in 92 to 97 of 100 cases.
 That of the TPR at 1 % does so from about 250 families of non-members on, 2.5 / FPR; with 40 to 105 it is too narrow
-(77 to 91), because it depends on the one or two highest non-members. `caveats` names the metrics concerned.
+(77 to 91), because it depends on the one or two highest non-members; `sentences.too_few` names the metrics concerned.
 """
-
-
-def caveats(nonmembers: int) -> list[str]:
-    """One line for the metrics whose intervals are too narrow with this number of families of non-members."""
-    narrow = [metric for metric in METRICS.values() if nonmembers < metric.needs]
-    if not narrow:
-        return []
-    names = ", ".join(f"{metric.label} (reliable from about {metric.needs} on)" for metric in narrow)
-    return [
-        f"too few independent non-members, {nonmembers}, for the {'interval' if len(narrow) == 1 else 'intervals'} of "
-        f"{names}: it depends on the few highest of them and is too narrow"
-    ]
 
 
 class Comparison(NamedTuple):
     """A second detector against a first one on the same texts.
 
-    Attributes:
-        gain: metric of the second minus that of the first, with its 95 % interval: of the AUC, from
-            DeLong's paired error by group (see `intervals.delong_difference`), so that it excludes 0 exactly if
-            p < .05; of any other metric, and of an AUC without variance, the paired bootstrap's.
-        p: two-sided p-value: DeLong's by group for the AUC where it has any variance, otherwise the bootstrap's.
-        p_holm: the same, corrected for the number of comparisons made together.
+    `gain` is the metric of the second minus that of the first with its 95 % interval, `p` the two-sided p-value, and
+    `p_holm` the same, corrected for the number of comparisons made together. For the AUC both are DeLong's by group
+    (see `intervals.delong_test`), so that the interval excludes 0 exactly if p < .05; for any other metric, and an AUC
+    without variance, they are the paired bootstrap's.
     """
 
     gain: Estimate
@@ -124,17 +102,10 @@ class Comparison(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One number of the table of results.
+    """One number of the table of results, with its 95 % interval and p-values; NaN for those that it has not.
 
-    Attributes:
-        detector: its name.
-        state: base, tuned or fsd; empty for a comparison of states.
-        metric: a name out of `METRICS`, or auc_gain, placebo_auc, placebo_lead or validation_auc.
-        value: the number.
-        low: lower end of the 95 % interval; NaN without one.
-        high: upper end.
-        p: two-sided p-value; NaN where nothing is tested.
-        p_holm: the same, corrected for the number of detectors; NaN where it is not.
+    The state is base, tuned or fsd, and empty for a comparison of states. The metric is a name out of `METRICS`, or
+    auc_gain, placebo_auc, placebo_lead or validation_auc; those of a contrast end in its name.
     """
 
     detector: str
@@ -150,6 +121,16 @@ class Row(NamedTuple):
     def estimate(self) -> Estimate:
         """The number with its interval."""
         return Estimate(self.value, self.low, self.high)
+
+
+def by_state(scores: pd.DataFrame, states: Sequence[str] = ("base", "fsd")) -> dict[str, Scores]:
+    """State → detector → (N,) scores, from columns named as in scores.parquet: `loss.base`, `loss.fsd`."""
+    found: dict[str, Scores] = {state: {} for state in states}
+    for name in map(str, scores.columns):
+        detector, _, state = name.rpartition(".")
+        if detector and state in found:
+            found[state][detector] = scores[name].to_numpy(np.float64)
+    return found
 
 
 def by_key(table: pd.DataFrame) -> dict[tuple[str, str, str], Row]:
@@ -226,12 +207,9 @@ def best_thresholds(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
 
 
 def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None = None) -> dict[str, Estimate]:
-    """Every metric of one detector with its 95 % bootstrap interval by group.
+    """Every metric of one detector's (N,) scores with its 95 % bootstrap interval by group.
 
-    Args:
-        bootstrap: resamples of the N texts.
-        scores: (N,).
-        threshold: from other texts; without it, metrics that need one are left out.
+    Without a threshold, which comes from other texts, metrics that need one are left out.
     """
     _, scores = _checked(bootstrap.member, scores)
     metrics = {name: metric for name, metric in METRICS.items() if threshold is not None or not metric.needs_threshold}
@@ -255,31 +233,24 @@ def roc_band(bootstrap: Bootstrap, scores: FloatArray, rates: FloatArray) -> tup
 
 
 def compare(bootstrap: Bootstrap, first: Scores, second: Scores, *, metric: str = "auc") -> dict[str, Comparison]:
-    """Second against first for every name in both: FSD against base, or any two sets of detectors.
+    """Second against first, (N,) scores each, for every name in both: FSD against base, or any two sets of detectors.
 
     The interval of a difference of AUCs is DeLong's, not the bootstrap's percentiles: those contain the true difference
     in 92 to 95 of 100 simulated cases, DeLong's in 94 to 96, with 10 groups a side as with 105.
-
-    Args:
-        bootstrap: resamples of the N texts.
-        first: detector → (N,) scores.
-        second: detector → (N,) scores.
-        metric: a name out of `METRICS` without a threshold.
     """
     gains, raw = {}, {}
     for name in (name for name in second if name in first):
         before, after = (_checked(bootstrap.member, scores[name])[1] for scores in (first, second))
-        (low,), (high,) = (bootstrap.values(scores, [METRICS[metric].of]) for scores in (before, after))
-        differences = high[1:] - low[1:]
-        gains[name] = percentiles(float(high[0] - low[0]), differences)
-        raw[name] = math.nan
-        if metric == "auc":
-            gain, error, raw[name] = delong_test(bootstrap.member, before, after, bootstrap.group.tolist())
-            if not math.isnan(raw[name]):
-                *_, degrees = delong_difference(bootstrap.member, before, after, bootstrap.group.tolist())
-                half = float(stats.t.ppf((1 + LEVEL) / 2, degrees)) * error
-                gains[name] = Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half))
-        if math.isnan(raw[name]):
-            raw[name] = bootstrap_p(differences)
+        test = delong_test(bootstrap.member, before, after, bootstrap.group.tolist()) if metric == "auc" else None
+        if test and not math.isnan(test.p):
+            half = float(stats.t.ppf((1 + LEVEL) / 2, test.degrees)) * test.error
+            gain = test.difference
+            gains[name], raw[name] = Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half)), test.p
+        else:
+            (low,), (high,) = (bootstrap.values(scores, [METRICS[metric].of]) for scores in (before, after))
+            gains[name], raw[name] = (
+                percentiles(float(high[0] - low[0]), high[1:] - low[1:]),
+                bootstrap_p(high[1:] - low[1:]),
+            )
     corrected = holm(raw)
     return {name: Comparison(gain, raw[name], corrected[name]) for name, gain in gains.items()}

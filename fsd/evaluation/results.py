@@ -19,15 +19,14 @@ from fsd.data import periods
 from fsd.data.documents import content_hash
 from fsd.data.near_duplicates import families
 from fsd.data.splitting import Split, without_later
-from fsd.evaluation.advice import advise
+from fsd.evaluation import sentences
 from fsd.evaluation.audit import Audit, audit
-from fsd.evaluation.audit_summary import AuditSummary
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
-from fsd.evaluation.conclusions import conclusions
-from fsd.evaluation.contrasts import CONTRASTS, kinds_in, measure_all
+from fsd.evaluation.contrasts import CONTRASTS, MEASURES, kinds_in
 from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.intervals import Bootstrap
-from fsd.evaluation.metrics import METRICS, Row, auc, best_threshold, by_key, caveats, compare, estimates
+from fsd.evaluation.metrics import METRICS, Row, auc, best_threshold, by_key, by_state, compare, estimates
+from fsd.evaluation.sentences import AuditSummary, Headline
 from fsd.scoring.deviation import Deviation
 from fsd.token_stats import Scores
 from fsd.views import Detector
@@ -35,10 +34,10 @@ from fsd.views import Detector
 STATES = ("base", "tuned", "fsd")
 WITH_ENDS = ("auc", *(f"auc_{contrast.name}" for contrast in CONTRASTS))
 """Metrics whose intervals are tracked as well."""
-LARGE_FAMILY = 0.2
-"""Share of a kind's test texts above which one family is remarked on."""
 UNCERTAINTY = re.compile(r".*_(low|high|p_holm)|(?!auc_gain_p$).*_p")
 """Groups of metrics about uncertainty, but for the p-values of the gains; see `points`."""
+COMPARISONS = {"auc_gain": "gain", "placebo_auc": "placebo_fsd_auc", "placebo_lead": "placebo_lead"}
+"""Metric that compares → its column in summary.csv."""
 
 
 def evaluate(
@@ -76,20 +75,21 @@ def evaluate(
         UsageError: unless two groups have members and two have non-members.
     """
     bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
-    columns: dict[str, Scores] = {state: {} for state in STATES}
-    rows = []
-    for name in map(str, scores.columns):
-        detector, _, state = name.rpartition(".")
-        if detector and state in states:
-            column = columns[state][detector] = scores[name].to_numpy(np.float64)
-            measured = estimates(bootstrap, column, (thresholds or {}).get(name))
-            rows += [Row(detector, state, metric, *estimate) for metric, estimate in measured.items()]
-    base, fsd = columns["base"], columns["fsd"]
-    for detector, (gain, p, p_holm) in compare(bootstrap, base, fsd).items():
+    columns = by_state(scores, states)
+    rows = [
+        Row(detector, state, metric, *estimate)
+        for detector in dict.fromkeys(str(name).rpartition(".")[0] for name in scores)
+        for state, of_state in columns.items()
+        if detector in of_state
+        for metric, estimate in estimates(
+            bootstrap, of_state[detector], (thresholds or {}).get(f"{detector}.{state}")
+        ).items()
+    ]
+    fsd = columns.get("fsd", {})
+    for detector, (gain, p, p_holm) in compare(bootstrap, columns.get("base", {}), fsd).items():
         rows.append(Row(detector, "", "auc_gain", *gain, p, p_holm))
-    control = {detector: column for detector, column in (placebo or {}).items() if detector in fsd}
-    for detector, (lead, p, p_holm) in compare(bootstrap, control, fsd).items():
-        rows.append(Row(detector, "fsd", "placebo_auc", *estimates(bootstrap, control[detector])["auc"]))
+    for detector, (lead, p, p_holm) in compare(bootstrap, placebo or {}, fsd).items():
+        rows.append(Row(detector, "fsd", "placebo_auc", *estimates(bootstrap, (placebo or {})[detector])["auc"]))
         rows.append(Row(detector, "fsd", "placebo_lead", *lead, p, p_holm))
     return _table(rows)
 
@@ -99,6 +99,40 @@ def _table(rows: Sequence[Row]) -> pd.DataFrame:
     place = {detector: at for at, detector in enumerate(dict.fromkeys(row.detector for row in rows))}
     ordered: list[Row] = sorted(rows, key=lambda row: place[row.detector])
     return pd.DataFrame(ordered, columns=list(Row._fields))
+
+
+def contrast_rows(
+    scores: pd.DataFrame,
+    kind: NDArray[np.str_],
+    groups: Sequence[Hashable] | None,
+    judged: pd.DataFrame,
+    *,
+    placebo: Scores | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> list[Row]:
+    """AUC, gain and what the placebo reaches, in every contrast whose two kinds of text are there.
+
+    Arguments are those of `evaluate`, with the (N,) `kind` of each text (see `fsd.data.periods.kinds`) in place of its
+    label. `judged` is the table of the texts that membership is judged on (see `fsd.data.periods.compared`), which are
+    those of one contrast and need not be measured again.
+    """
+    rows = []
+    for contrast in (one for one in CONTRASTS if one.possible(kind)):
+        among, table = contrast.among(kind), judged
+        if not np.array_equal(among, periods.compared(kind)):
+            table = evaluate(
+                scores[among],
+                kind[among] == contrast.first,
+                None if groups is None else list(compress(groups, among)),
+                states=("base", "fsd"),
+                placebo={name: column[among] for name, column in (placebo or {}).items()},
+                resamples=resamples,
+                seed=seed,
+            )
+        measured = (row for row in by_key(table).values() if row.metric in MEASURES)
+        rows += [row._replace(metric=f"{row.metric}_{contrast.name}") for row in measured]
+    return rows
 
 
 def tracked(table: pd.DataFrame) -> dict[str, float]:
@@ -123,20 +157,17 @@ def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
     lines: dict[str, dict[str, Any]] = {}
     for row in by_key(table).values():
         line = lines.setdefault(row.detector, {"detector": row.detector, **dict.fromkeys(columns)})
-        if row.metric == "auc_gain":
-            name, p_values = "gain", {"p": row.p, "p_holm": row.p_holm}
-        elif row.metric in ("placebo_auc", "placebo_lead"):
-            name = row.metric.replace("placebo_auc", "placebo_fsd_auc")
-            tested = {"placebo_lead_p": row.p, "placebo_lead_p_holm": row.p_holm}
-            p_values = tested if row.metric == "placebo_lead" else {}
-        elif row.metric in METRICS:
-            name, p_values = f"{row.state}_{row.metric}", {}
-        elif row.metric.endswith(tuple(contrast.name for contrast in CONTRASTS)):
+        of_contrast = row.metric.endswith(tuple(contrast.name for contrast in CONTRASTS))
+        if row.metric in COMPARISONS:
+            name = COMPARISONS[row.metric]
+        elif row.metric in METRICS or of_contrast:
             name = f"{row.state}_{row.metric}".strip("_")
-            p_values = {} if math.isnan(row.p) else {f"{name}_p": row.p, f"{name}_p_holm": row.p_holm}
         else:
             continue
-        line |= {name: row.value, f"{name}_low": row.low, f"{name}_high": row.high, **p_values}
+        line |= {name: row.value, f"{name}_low": row.low, f"{name}_high": row.high}
+        if not math.isnan(row.p):
+            start = "" if name == "gain" else f"{name}_"
+            line |= {f"{start}p": row.p, f"{start}p_holm": row.p_holm}
     frame = pd.DataFrame(list(lines.values()))
     return frame.assign(caveat=caveat) if caveat else frame
 
@@ -151,7 +182,6 @@ class Results:
         table: one row per number (see `evaluate`), on the test texts that membership is judged on, and those of the
             contrasts that the periods of the texts allow (see `fsd.evaluation.contrasts`).
         audit: leaks, blind baseline, distribution shift between members and non-members.
-        conclusions: what the numbers support, in plain words.
         remarks: detectors that were left out and why, and other remarks.
         placebo: name of the control model; None without a placebo.
         best: the detector with the highest FSD AUC on validation, otherwise on test.
@@ -163,7 +193,6 @@ class Results:
     scores: pd.DataFrame
     table: pd.DataFrame
     audit: Audit
-    conclusions: list[str]
     remarks: Sequence[str]
     placebo: str | None
     best: str
@@ -184,6 +213,13 @@ class Results:
         return AuditSummary(self.best, auc, self.audit.blind.auc, self.audit.blind.reason, contemporaries)
 
     @property
+    def headline(self) -> Headline:
+        """The result in short."""
+        sides = self.judged.groupby("label")["group"].nunique()
+        rows, validated = by_key(self.table), bool(self.parts.validation)
+        return Headline(self.audit_summary, rows, self.never_saw, (int(sides[1]), int(sides[0])), validated)
+
+    @property
     def kind(self) -> NDArray[np.str_]:
         """(N,) kind of each scored text, see `fsd.data.periods.kinds`."""
         return kinds_in(self.scores)
@@ -194,53 +230,40 @@ class Results:
         return periods.has_both(self.kind)
 
     @property
-    def judged(self) -> pd.DataFrame:
-        """The scored test texts that membership is judged on: without later texts, if there are contemporaries."""
-        return self.scores[(self.scores["split"] == "test").to_numpy() & periods.compared(self.kind)]
+    def compared(self) -> pd.DataFrame:
+        """The scored texts that membership is judged on: without later texts, if there are contemporaries."""
+        return self.scores[periods.compared(self.kind)]
 
     @property
-    def barred(self) -> str:
-        """Why a registered version of this run must not become champion; empty if it may.
-
-        Its result must neither be explained by a blind classifier nor be one that the control model may have as well.
-        Without a control model nothing is known of the latter.
-        """
-        if self.audit_summary.explains:
-            return self.audit_summary.sentence
-        lead = by_key(self.table).get((self.best, "fsd", "placebo_lead"))
-        if lead and not lead.low > 0:
-            return f"the lead of {self.best} over the control model, {lead.estimate}, may be zero"
-        return ""
+    def judged(self) -> pd.DataFrame:
+        """The test texts among those `compared`."""
+        return self.compared[self.compared["split"] == "test"]
 
     def metrics(self) -> dict[str, float]:
         """The numbers under the names that all runs share; intervals and corrected p-values are in the tables."""
         return self.audit.metrics() | points(self.table)
 
     @property
-    def compared(self) -> pd.DataFrame:
-        """The scored texts, validation and test, that membership is judged on (see `judged`)."""
-        return self.scores[periods.compared(self.kind)]
+    def conclusions(self) -> list[str]:
+        """What the numbers support, in plain words."""
+        validated = bool(self.parts.validation)
+        return sentences.conclusions(
+            self.audit, self.table, self.best, on_validation=validated, never_saw=self.never_saw
+        )
 
     def caveats(self) -> list[str]:
-        """What too few families in the test (`fsd.evaluation.metrics.caveats`), or one large one, do not support."""
-        lines = caveats(self.judged.loc[self.judged["label"] == 0, "group"].nunique())
+        """What too few families in the test, or one large one, do not support."""
+        nonmembers = self.judged.loc[self.judged["label"] == 0, "group"].nunique()
         tested = (self.scores["split"] == "test").to_numpy()
-        for kind, family in self.scores["group"][tested].groupby(self.kind[tested]):
-            largest = int(family.value_counts().iloc[0])
-            if largest > max(1, LARGE_FAMILY * len(family)):
-                lines.append(
-                    f"{largest} of the {len(family)} {kind} test texts are one family of related texts, of "
-                    f"{family.nunique()} families in all: numbers on these texts rest largely on it"
-                )
-        return lines
+        large = sentences.large_families(self.scores["group"][tested], self.kind[tested])
+        return [*sentences.too_few(nonmembers), *large]
 
     def notes(self) -> list[str]:
         """The conclusions, and whatever was left out or replaced along the way, one line each."""
-        lines = list(self.conclusions)
+        lines = self.conclusions
         if not self.parts.validation:
             lines.append("no validation texts: the accuracy is at the best threshold on the test texts themselves")
-        advice = advise([str(name) for name in self.scores.columns])
-        return [*lines, *([str(advice)] if advice else []), *self.caveats(), *self.remarks]
+        return [*lines, *sentences.advice(list(map(str, self.scores.columns))), *self.caveats(), *self.remarks]
 
 
 def judge(
@@ -251,8 +274,8 @@ def judge(
     *,
     seed: int,
     remarks: Sequence[str] = (),
-    never_saw: bool = False,
     cross_validated: Mapping[str, float] | None = None,
+    repeats: int | None = None,
 ) -> Results:
     """Metrics with intervals on the test texts, thresholds from validation, and every control beside them.
 
@@ -267,83 +290,67 @@ def judge(
         detectors: those that were scored; the settings of the best are kept with the calibration.
         seed: of the bootstrap and the folds of the audit.
         remarks: detectors that were left out and why, and other remarks.
-        never_saw: whether the model is known to have been trained on none of these texts.
         cross_validated: detector → validation AUC to report in place of the one that its settings were chosen by.
+        repeats: divisions into folds of the audit's blind classifier; None for three.
     """
-    family = families([*parts.validation, *parts.test])
+    documents = [*parts.validation, *parts.test]
+    family = families(documents)
     scores = score_table(parts, deviation, family)
-    member, held = scores["label"].to_numpy(bool), len(parts.validation)
-    kind, is_test = kinds_in(scores), scores["split"].to_numpy() == "test"
+    member, is_test = scores["label"].to_numpy(bool), scores["split"].to_numpy() == "test"
+    kind, control = kinds_in(scores), placebo[1].fsd if placebo else {}
     compared = periods.compared(kind)
-    tested, chosen_on = compared & is_test, compared & ~is_test if held else compared
-    family_of = np.asarray(family)
-    control = placebo[1].fsd if placebo else {}
-    measured = [column for column in map(str, scores) if column.endswith((".base", ".fsd"))]
+    tested = compared & is_test
+    chosen_on = compared & ~is_test if parts.validation else compared
+    chosen_by = {name: column[chosen_on] for name, column in deviation.fsd.items()}
+    of_chosen = list(compress(family, chosen_on))
     table = evaluate(
         scores[tested],
         member[tested],
-        family_of[tested].tolist(),
+        list(compress(family, tested)),
         states=("base", "fsd"),
-        thresholds={name: best_threshold(member[chosen_on], scores[name][chosen_on]) for name in measured},
+        thresholds={
+            f"{name}.{state}": best_threshold(member[chosen_on], column[chosen_on])
+            for state, columns in by_state(scores).items()
+            for name, column in columns.items()
+        },
         placebo={name: column[tested] for name, column in control.items()},
         seed=seed,
     )
-    contrasted = measure_all(
-        scores[is_test],
-        kind[is_test],
-        family_of[is_test].tolist(),
-        list(by_key(table).values()),
-        placebo={name: column[is_test] for name, column in control.items()},
-        seed=seed,
+    of_test = {name: column[is_test] for name, column in control.items()}
+    rows = [*by_key(table).values()]
+    rows += contrast_rows(
+        scores[is_test], kind[is_test], list(compress(family, is_test)), table, placebo=of_test, seed=seed
     )
-    chosen_by = {name: auc(member[chosen_on], column[chosen_on]) for name, column in deviation.fsd.items()}
-    by_family = family_aucs(
-        member[chosen_on],
-        {name: column[chosen_on] for name, column in deviation.fsd.items()},
-        family_of[chosen_on].tolist(),
-    )
-    best = max(by_family, key=lambda name: by_family[name])
-    if held:
-        reported = chosen_by | dict(cross_validated or {})
-        contrasted += [Row(name, "fsd", "validation_auc", value) for name, value in reported.items()]
-    table = _table([*by_key(table).values(), *contrasted])
-    audited = audit(parts, seed=seed)
+    aucs = family_aucs(member[chosen_on], chosen_by, of_chosen)
     calibration = None
-    if held:
+    if parts.validation:
+        reported = {name: auc(member[chosen_on], column) for name, column in chosen_by.items()}
+        reported |= cross_validated or {}
+        rows += [Row(name, "fsd", "validation_auc", value) for name, value in reported.items()]
         calibration = calibrate(
             member[chosen_on].tolist(),
-            {name: column[chosen_on] for name, column in deviation.fsd.items()},
-            family_of[chosen_on].tolist(),
+            chosen_by,
+            of_chosen,
             reference=reference_of(parts),
-            collections=[d.collection for d in compress((*parts.validation, *parts.test), chosen_on)],
+            collections=[document.collection for document in compress(documents, chosen_on)],
             settings={detector.name: detector.settings for detector in detectors},
         )
     return Results(
         parts=parts,
         scores=scores,
-        table=table,
-        audit=audited,
-        conclusions=conclusions(audited, table, best, on_validation=bool(held), never_saw=never_saw),
-        remarks=[
-            *remarks,
-            *(
-                f"{name} fell back to {fallback} on {count} of {len(scores)} texts ({state} model)"
-                for (name, state, fallback), count in sorted(deviation.fallbacks.items())
-            ),
-        ],
+        table=_table(rows),
+        audit=audit(parts, seed=seed, repeats=repeats),
+        remarks=[*remarks, *sentences.fallbacks(deviation.fallbacks, len(scores))],
         placebo=placebo[0] if placebo else None,
-        best=best,
+        best=max(aucs, key=lambda name: aucs[name]),
         calibration=calibration,
-        never_saw=never_saw,
     )
 
 
 def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
     """The non-members that membership is judged against, for the domain check.
 
-    Args:
-        parts: the split.
-        unseen: whether its unseen texts are of the benchmark; they count unless they are later texts.
+    With `unseen`, the unseen texts of the split are of the benchmark; they count unless they are later texts.
     """
     judged = without_later(parts)
     later = periods.has_both(periods.kinds_of([*parts.validation, *parts.test]))
@@ -360,12 +367,8 @@ def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
 def score_table(parts: Split, deviation: Deviation, family: Sequence[int]) -> pd.DataFrame:
     """One row per scored text: id, text, label, group, split, and every detector's base, tuned and FSD score.
 
+    Validation texts come first, then test texts, in `deviation` and `family` (the number of each one's family) too.
     Columns `period` and `source` follow the split if those of the texts are known.
-
-    Args:
-        parts: the split; its validation texts come first, then its test texts.
-        deviation: their scores, in the same order.
-        family: (N,) number of the family of each text.
     """
     documents = [*parts.validation, *parts.test]
     columns = {
@@ -374,9 +377,9 @@ def score_table(parts: Split, deviation: Deviation, family: Sequence[int]) -> pd
         "label": [int(bool(document.member)) for document in documents],
         "group": [str(number) for number in family],
         "split": ["validation"] * len(parts.validation) + ["test"] * len(parts.test),
+        "period": [document.period for document in documents],
+        "source": [document.collection for document in documents],
     }
-    if any(document.period for document in documents):
-        columns["period"] = [document.period for document in documents]
-    if any(document.collection for document in documents):
-        columns["source"] = [document.collection for document in documents]
-    return pd.concat([pd.DataFrame(columns), deviation.frame()], axis=1)
+    table = pd.DataFrame(columns)
+    unknown = [name for name in ("period", "source") if not table[name].any()]
+    return pd.concat([table.drop(columns=unknown), deviation.frame()], axis=1)

@@ -10,7 +10,7 @@ not flatter the result. All folds keep families of related texts whole.
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
@@ -63,21 +63,17 @@ Views = dict[str, Any]
 
 
 class Telling(NamedTuple):
-    """The word, pair of words or sign whose presence tells two sets of texts apart best.
-
-    Attributes:
-        phrase: one word or two, in lower case and quotation marks; or a noun for the sign, such as “!” at the end.
-        members: share of the families of members with a text that contains it.
-        nonmembers: the same for non-members.
-        p: of Fisher's exact test by family, two-sided, corrected for everything looked at (Bonferroni).
-        looked_at: number of words, pairs and signs that were tested.
-    """
+    """The word, pair of words or sign whose presence tells two sets of texts apart best."""
 
     phrase: str
+    """One word or two, in lower case and quotation marks; or a noun for the sign, such as “!” at the end."""
     members: float
+    """Share of the families of members with a text that contains it."""
     nonmembers: float
     p: float
+    """Of Fisher's exact test by family, two-sided, corrected for everything looked at (Bonferroni)."""
     looked_at: int
+    """Number of words, pairs and signs that were tested."""
 
 
 def _words_and_pairs(text: str) -> list[str]:
@@ -145,35 +141,30 @@ def _numbers(text: str) -> list[float]:
 
 
 class _Features:
-    """Feature extraction fitted to some texts; no label is read.
-
-    Attributes:
-        views: features of those texts.
-    """
+    """Feature extraction fitted to some texts; no label is used."""
 
     def __init__(self, texts: Sequence[str]):
         fewest = 2 if len(texts) > 20 else 1
-        self._counts = CountVectorizer(analyzer=_words_and_pairs, min_df=fewest, dtype=np.float64)
-        self._signs = CountVectorizer(analyzer=_signs, min_df=fewest, dtype=np.float64)
-        self._weights = TfidfTransformer(sublinear_tf=True)
-        self._characters = TfidfVectorizer(
+        counts = CountVectorizer(analyzer=_words_and_pairs, min_df=fewest, dtype=np.float64)
+        signs = CountVectorizer(analyzer=_signs, min_df=fewest, dtype=np.float64)
+        characters = TfidfVectorizer(
             analyzer="char", ngram_range=(1, 3), lowercase=False, sublinear_tf=True, min_df=fewest
         )
-        counts = self._counts.fit_transform(texts)
-        weights, characters = self._weights.fit_transform(counts), self._characters.fit_transform(map(_marked, texts))
-        self.views = self._together(texts, counts, self._signs.fit_transform(texts), weights, characters)
+        self._counts, self._signs, self._characters = (
+            counts.fit(texts),
+            signs.fit(texts),
+            characters.fit(map(_marked, texts)),
+        )
+        self._weights = TfidfTransformer(sublinear_tf=True).fit(counts.transform(texts))
 
     def of(self, texts: Sequence[str]) -> Views:
-        """Features of other texts."""
-        counts = self._counts.transform(texts)
-        weights, characters = self._weights.transform(counts), self._characters.transform(map(_marked, texts))
-        return self._together(texts, counts, self._signs.transform(texts), weights, characters)
-
-    def _together(self, texts: Sequence[str], counts: Any, signs: Any, weights: Any, characters: Any) -> Views:
-        numbers = np.array([_numbers(text) for text in texts])
-        presence = sparse.hstack([counts, signs], format="csr").sign()
+        """Features of any texts."""
+        counts, characters = self._counts.transform(texts), self._characters.transform(map(_marked, texts))
+        presence = sparse.hstack([counts, self._signs.transform(texts)], format="csr").sign()
+        weights = self._weights.transform(counts)
         for matrix in (presence, weights, characters):
             matrix.sort_indices()  # once, and not in every fit
+        numbers = np.array([_numbers(text) for text in texts])
         return {"presence": presence, "words": weights, "characters": characters, "numbers": numbers}
 
 
@@ -261,7 +252,9 @@ def _few(member: BoolArray, group: IntArray, seed: int) -> IntArray:
     return np.sort(np.concatenate([side[np.argsort(rank[side], kind="stable")][: TRAINED_ON // 2] for side in sides]))
 
 
-def cross_validated(texts: Sequence[str], member: BoolArray, group: IntArray, *, seed: int) -> FloatArray | None:
+def cross_validated(
+    texts: Sequence[str], member: BoolArray, group: IntArray, *, seed: int, repeats: int | None = None
+) -> FloatArray | None:
     """Out-of-fold scores of the chosen classifiers, once for each of several divisions into folds.
 
     Args:
@@ -269,21 +262,23 @@ def cross_validated(texts: Sequence[str], member: BoolArray, group: IntArray, *,
         member: (N,) which of two sets a text is from.
         group: (N,) family 0..G−1.
         seed: of the folds and classifiers.
+        repeats: number of divisions; None for `REPEATS`.
 
     Returns:
-        (`REPEATS`, N) ranks within the fold, in (0, 1), since scores of different classifiers have no common scale;
+        (`repeats`, N) ranks within the fold, in (0, 1), since scores of different classifiers have no common scale;
         None if too few groups can be held out.
     """
-    few = _few(member, group, seed)
-    folds = [_folds(member, group, seed + repeat) for repeat in range(REPEATS)]
-    features = _Features([texts[at] for at in few])
+    few, repeats = _few(member, group, seed), repeats or REPEATS
+    folds = [_folds(member, group, seed + repeat) for repeat in range(repeats)]
+    trained_on = [texts[at] for at in few]
+    features = _Features(trained_on)
+    known = features.of(trained_on)
+    scores = np.empty((repeats, len(texts)))
     with threadpool_limits(1, user_api="openmp"):  # on so few rows, boosting is slower with threads
-        divided = [
-            _classifiers(features.views, member[few], fold[few], seed + repeat) for repeat, fold in enumerate(folds)
-        ]
-        scores = np.empty((REPEATS, len(texts)))
-        for block in _blocks(len(texts)):
-            views = features.views if len(few) == len(texts) else features.of([texts[at] for at in block])
+        divided = [_classifiers(known, member[few], fold[few], seed + at) for at, fold in enumerate(folds)]
+        for start in range(0, len(texts), TRAINED_ON):
+            block = np.arange(start, min(len(texts), start + TRAINED_ON))
+            views = known if len(few) == len(texts) else features.of([texts[at] for at in block.tolist()])
             for row, fold, classifiers in zip(scores, folds, divided, strict=True):
                 if classifiers is None:
                     return None
@@ -297,22 +292,11 @@ def cross_validated(texts: Sequence[str], member: BoolArray, group: IntArray, *,
     return scores
 
 
-def _blocks(count: int) -> Iterator[IntArray]:
-    for start in range(0, count, TRAINED_ON):
-        yield np.arange(start, min(count, start + TRAINED_ON))
-
-
 def most_telling(texts: Sequence[str], member: BoolArray, group: IntArray, *, seed: int) -> Telling | None:
     """The word, pair of words or sign with the smallest p-value of Fisher's test on families with and without it.
 
-    Args:
-        texts: (N,).
-        member: (N,) which of two sets a text is from.
-        group: (N,) family 0..G−1; the members and the non-members of a family are two units of the test.
-        seed: of the texts that are read, if there are more than `TRAINED_ON`.
-
-    Returns:
-        None if nothing occurs in `RAREST` families or more, or all that does occurs in every family.
+    The members and the non-members of a family are two units of the test. Of more than `TRAINED_ON` texts, some are
+    drawn by the seed. None if nothing occurs in `RAREST` families or more, or all that does occurs in every family.
     """
     if member.all() or not member.any():
         return None

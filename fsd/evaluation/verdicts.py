@@ -24,44 +24,32 @@ FDR = 0.1
 
 
 class Rules(NamedTuple):
-    """Rates of the verdicts, and what is asserted.
-
-    Attributes:
-        fpr: false-positive rate: share of non-members that may be called members.
-        fdr: false discovery rate of the column `selected`.
-        storey: whether `selected` rests on Storey's estimate of the share of non-members.
-        same_source: whether the user asserts that the texts are of the kind of the calibration non-members.
-    """
+    """Rates of the verdicts, and what is asserted."""
 
     fpr: float = 0.05
+    """False-positive rate: share of non-members that may be called members."""
     fdr: float = FDR
+    """False discovery rate of the column `selected`."""
     storey: bool = False
+    """Whether `selected` rests on Storey's estimate of the share of non-members."""
     same_source: bool = False
+    """Whether the user asserts that the texts are of the kind of the calibration non-members."""
 
 
 class Basis(NamedTuple):
-    """What the verdicts on the texts of one source rest on.
-
-    Attributes:
-        collection: the source, "" without.
-        verdict: `TESTED` or `ASSERTED`, "" without a verdict.
-        reason: why the texts get no verdict; "" if they do.
-        test: of the texts together; None for a source that the calibration does not know.
-    """
+    """What the verdicts on the texts of one source rest on."""
 
     collection: str
+    """The source, "" without."""
     verdict: str
+    """`TESTED` or `ASSERTED`, "" without a verdict, of which `reason` says why."""
     reason: str
     test: Exchangeability | None
+    """Of the texts together; None for a source that the calibration does not know."""
 
 
 class Classified(NamedTuple):
-    """Verdicts on N texts.
-
-    Attributes:
-        table: N rows with score, rank, p_value, verdict, basis, warning and selected.
-        bases: what the verdicts on each source rest on.
-    """
+    """Verdicts on N texts: a table with score, rank, p_value, verdict, basis, warning and selected, and their bases."""
 
     table: pd.DataFrame
     bases: list[Basis]
@@ -74,9 +62,7 @@ def _at(values: Sequence[T], positions: Sequence[int]) -> list[T]:
 class Judge:
     """Verdicts by a calibration, with the domain checks on which they rest.
 
-    Args:
-        calibration: of the detector, with the non-members of its benchmark.
-        states: gives the (N, D) hidden states of N texts; None to do without.
+    `states` gives the (N, D) hidden states of N texts; None to do without.
     """
 
     def __init__(self, calibration: Calibration, states: Callable[[Sequence[str]], FloatArray] | None = None) -> None:
@@ -90,17 +76,14 @@ class Judge:
         unnamed = set(self.calibration.collections) == {""}
         return [""] * texts if unnamed or collections is None else list(collections)
 
-    def outside(
-        self, texts: Sequence[str], families: Sequence[int] | None = None, collections: Sequence[str] | None = None
-    ) -> list[str]:
+    def outside(self, texts: Sequence[str], families: Sequence[int], collections: Sequence[str] | None) -> list[str]:
         """(N,) reason why each text is not of the kind of its source's non-members; "" if it is, or none is known."""
-        sources = np.array(self.sources(collections, len(texts)))
-        reasons = np.full(len(texts), "", dtype=object)
+        sources, reasons = np.array(self.sources(collections, len(texts))), np.full(len(texts), "", dtype=object)
         for name in dict.fromkeys(sources.tolist()):
-            at = np.flatnonzero(sources == name).tolist()
             if not self.unknown(name):
-                own, family = _at(texts, at), None if families is None else _at(families, at)
-                reasons[at] = self._check(name).outside(own, family, self._states(own))
+                at = np.flatnonzero(sources == name).tolist()
+                own = _at(texts, at)
+                reasons[at] = self._check(name).outside(own, _at(families, at), self._states(own))
         return list(reasons)
 
     def classify(
@@ -169,12 +152,8 @@ class Judge:
                 table.loc[inside, "basis"] = basis.verdict
         table["rank"] = table["score"].rank(ascending=False, method="min").astype("Int64")
         judged = np.flatnonzero(table["p_value"].notna()).tolist()
-        table.loc[judged, "selected"] = discoveries(
-            table["p_value"].to_numpy()[judged],
-            [families[n] for n in judged],
-            fdr=rules.fdr,
-            storey=rules.storey,
-        )
+        p_values, judged_families = table["p_value"].to_numpy()[judged], _at(families, judged)
+        table.loc[judged, "selected"] = discoveries(p_values, judged_families, fdr=rules.fdr, storey=rules.storey)
         return Classified(table, bases)
 
     def unknown(self, collection: str) -> str:
@@ -198,7 +177,6 @@ class Judge:
         return self._last[1] if self._hidden else None
 
     def _check(self, collection: str) -> DomainCheck:
-        """The comparison with the benchmark's non-members of one source."""
         if collection not in self._checks:
             self._checks[collection] = self.calibration.reference.check(collection, self._hidden)
         return self._checks[collection]

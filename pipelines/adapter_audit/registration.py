@@ -5,8 +5,8 @@ from pathlib import Path
 
 from fsd import tracking
 from fsd.data.documents import digest
-from fsd.evaluation.audit_summary import AuditSummary
 from fsd.evaluation.metrics import auc, by_key
+from fsd.evaluation.sentences import AuditSummary
 from fsd.models.language_model import BaseIdentity
 from fsd.scoring.scorers import TABLE, frequency_file
 from fsd.tracking import Run, Version

@@ -13,7 +13,6 @@ from fsd import distributed
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
 from fsd.data.documents import Document, content_hash, digest
 from fsd.data.splitting import Split, without_later
-from fsd.evaluation.headline import Headline
 from fsd.evaluation.metrics import by_key
 from fsd.evaluation.results import Results, summary
 from fsd.models.adapters import save_adapter
@@ -128,7 +127,7 @@ def track(
     for name, content in pictures.items():
         run.log_bytes(name, content)
     run.log_figure("headline.html", headline_figure.interactive(results.compared, results.best, results.table))
-    headline = Headline.of(results)
+    headline = results.headline
     run.log_metrics({**headline.metrics(), **results.metrics(), **seconds})
     page = report(results, config, model.identity, pictures, sources)
     publish(run, page, headline.score, headline.description)
@@ -144,7 +143,7 @@ def track(
             validation_score=results.validation_auc,
             files=files,
             tags=version_tags(results, config, model.identity) | _chosen_by(study, files),
-            barred=results.barred,
+            barred=headline.barred,
             once=tuple(_chosen_by(study, files)),
             description=headline.description,
         )
@@ -243,7 +242,7 @@ def report(
     sources: Mapping[str, str],
 ) -> html.Page:
     """The report: the answer, how sure it is, the method, the results, and what they do not prove."""
-    headline = Headline.of(results)
+    headline = results.headline
     tables = html.contrast_tables(results.table) if results.contrasts else []
     tables.append(html.results_table(results.table, results.best))
     if results.placebo is not None:
@@ -270,7 +269,7 @@ def report(
         question=f"Can texts that {identity.id} was pretrained on be distinguished from texts that it never saw?",
         answer=headline.answer(),
         findings=results.notes(),
-        changes=headline.changes(results),
+        changes=headline.changes(),
         sections=[
             html.Section("The result in a figure", pictures=[shown.pop("headline.png")]),
             html.Section("What was done", paragraphs=[method(results, config, identity)]),

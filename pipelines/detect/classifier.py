@@ -17,8 +17,8 @@ from fsd.data.near_duplicates import NGRAM, words
 from fsd.data.near_duplicates import families as near_duplicate_families
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
-from fsd.evaluation.audit_summary import AuditSummary
 from fsd.evaluation.calibration import Calibration
+from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import Classified, Judge, Rules
 from fsd.models import adapters, language_model
 from fsd.scoring.deviation import Deviation, evaluate

@@ -280,7 +280,7 @@ def figure(verdicts: Verdicts) -> bytes:
     independent = len(set(families([verdicts.documents[at] for at in table.index])))
     return figures.png(
         figures.verdicts(
-            verdicts.calibration.scores,
+            verdicts.calibration.chosen.scores,
             table["score"].to_numpy(),
             table["p_value"].to_numpy(),
             threshold=verdicts.calibration.threshold_at(verdicts.fpr),
@@ -361,7 +361,7 @@ def _method(verdicts: Verdicts, classifier: MembershipClassifier) -> list[str]:
     paragraphs = [
         f"{how} A higher score is evidence of membership in the training data.",
         "Scores have no meaning by themselves, so each was compared with those of "
-        f"{len(calibration.scores)} texts that are known not to be in the training data and that nothing was trained "
+        f"{len(calibration.families)} texts that are known not to be in the training data and that nothing was trained "
         "on. The p-value of a text is the share of those texts that score at least as high. A text is called a member "
         f"if its p-value is at most {verdicts.fpr:g}; otherwise its membership is “not shown”, which does not mean "
         "that it was not in the training data.",
@@ -422,7 +422,7 @@ def _facts(
         ("Model", identity_text(identity)),
         ("Adapter", adapter),
         ("Detector", calibration.detector + (f" ({settings})" if settings else "")),
-        ("Calibration", f"{len(calibration.scores)} non-members in {calibration.groups} groups"),
+        ("Calibration", f"{len(calibration.chosen.scores)} non-members in {calibration.groups} groups"),
         ("False-positive rate", f"{verdicts.fpr:g}; the smallest possible here is {calibration.finest:.4g}"),
         *((f"File {Path(file).name}", f"SHA-256 {_sha256(Path(file))}") for file in files),
         ("Program", f"fsd {version('fsd')}, python -m pipelines.detect"),

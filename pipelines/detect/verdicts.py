@@ -13,11 +13,11 @@ from fsd.data.documents import Document
 from fsd.data.near_duplicates import families, refuse_members, refuse_related
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, controls
-from fsd.evaluation.audit_summary import AuditSummary
 from fsd.evaluation.calibration import TOLERANCE, Calibration, observed_rate
 from fsd.evaluation.contrasts import kinds_in
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.evaluation.intervals import BoolArray, Estimate
+from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Basis, Rules
 from fsd.token_stats import FloatArray, Scores
 from pipelines.detect.classifier import MembershipClassifier

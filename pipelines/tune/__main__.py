@@ -81,15 +81,15 @@ def main(config: TuneConfig) -> None:
             placebo.deviation(split, run) if placebo else None,
             chosen,
             remarks=[*labelled.remarks, *remarks, *tuned.remarks, *placebo_remarks],
-            never_saw=experiment.never_saw(job, split.test),
             seed=job.seed,
+            repeats=job.audit_repeats,
             cross_validated={  # by which versions are compared, without selection optimism
                 winner.label.removesuffix(".fsd"): winner.cross_validated
                 for winner in tuned.winners
                 if config.tune == "detectors" and config.objective == "auc" and winner.label.endswith(".fsd")
             },
         )
-        results = experiment.with_power(results, model, job)
+        results = replace(experiment.with_power(results, model, job), never_saw=experiment.never_saw(job, split.test))
         version = run_log.track(run, results, job, chosen, model, {}, labelled.sources, study=data.study)
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"
         notes = [

@@ -87,7 +87,7 @@ def run_command() -> Callable[[str], str]:
 
 FINISHED = (
     "run --data data.jsonl --model {tiny} --reference-model {tiny} --neighbour-model words --device cpu --cache cache "
-    "--validation .4 --batch-size 4 --epochs 1 --settings min_k.k=0.3 surp.k=30 --placebo none --json"
+    "--validation .4 --batch-size 4 --epochs 1 --settings min_k.k=0.3 surp.k=30 --placebo none --audit-repeats 1 --json"
 )
 
 

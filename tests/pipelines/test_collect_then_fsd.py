@@ -56,6 +56,7 @@ def run_fsd(tiny):
     def run(domain, data, unseen=0.3):
         fsd.main(
             FSDConfig(
+                audit_repeats=1,
                 data=DataConfig(domain=domain, data=(data,), unseen=unseen),
                 model=ModelConfig(model=str(tiny), device="cpu"),
                 training=AdapterConfig(epochs=1),

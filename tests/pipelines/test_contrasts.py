@@ -52,6 +52,7 @@ def finished(
     rows = make_rows(120, seed=4)
     write_periods(folder / "data.jsonl", rows)
     config = FSDConfig(
+        audit_repeats=1,
         data=DataConfig(data=("data.jsonl",)),
         model=ModelConfig(model=str(tiny), device="cpu"),
         training=AdapterConfig(batch_size=4, epochs=1),

@@ -29,6 +29,7 @@ def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.Mon
     monkeypatch.setattr(checkpoints, "SECONDS", 0)
     Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in make_rows(40, seed=3)))
     return FSDConfig(
+        audit_repeats=1,
         data=DataConfig(data=("data.jsonl",)),
         model=ModelConfig(model=str(tiny), device="cpu", cache="cache"),
         training=AdapterConfig(batch_size=4, epochs=2),

@@ -24,7 +24,7 @@ LINES = {
     "score": "score --data data.jsonl {model} --out scores.csv",
     "detect": "detect new.jsonl --adapter models:/fsd-arxiv@champion --fpr .1 --device cpu --out verdicts.csv",
     "tune": "tune --data data.jsonl {model} --detectors min_k --sampler random --trials 4 --folds 2 "
-    "--repeats 1 --validation .4 --epochs 1 --placebo none --storage journal:trials.log",
+    "--repeats 1 --validation .4 --epochs 1 --placebo none --audit-repeats 1 --storage journal:trials.log",
     "collect": "collect --domain local --options path=dated.jsonl --limit 5 --after 2024-03-02 --min-words 5",
     "pretrain": "pretrain --members new.jsonl --background data.jsonl --out model --layers 1 --hidden-size 16 "
     "--heads 2 --vocabulary 300 --context 48 --passes 1 --exposures 1 --device cpu",

@@ -13,16 +13,9 @@ import pytest
 
 FLAGS = (
     "--domain arxiv --data data.jsonl --device cpu --dropout 0 --batch-size 6 --epochs 1 --placebo none --cache cache "
-    "--detectors loss,min_k_pp,min_k_deviation,lowercase,neighbour --neighbour-model words --unseen 0.4"
+    "--detectors loss,min_k_pp,min_k_deviation,lowercase,neighbour --neighbour-model words --unseen 0.4 "
+    "--audit-repeats 1"
 )
-
-
-JOB = """
-from runpy import run_module
-from fsd.evaluation import text_classifiers
-text_classifiers.REPEATS = 1  # the blind classifier would take most of the time
-run_module("pipelines.fsd", run_name="__main__")
-"""
 
 
 def single(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -42,8 +35,7 @@ def test_two_processes_give_the_scores_of_one(
         folder.mkdir()
         short = [{**row, "text": " ".join(row["text"].split()[-6:])} for row in rows]  # one piece of 48 tokens each
         (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in short))
-        (folder / "job.py").write_text(JOB)
-        done = launch("job.py", "--model", str(tiny), *FLAGS.split(), cwd=folder)
+        done = launch("-m", "pipelines.fsd", "--model", str(tiny), *FLAGS.split(), cwd=folder)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("FSD AUC") == 1
         unseen = next(folder.glob("mlruns/**/unseen.jsonl")).read_text().splitlines()

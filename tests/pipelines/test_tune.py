@@ -26,6 +26,7 @@ def job(tiny, tmp_path, monkeypatch, make_rows):
     monkeypatch.chdir(tmp_path)
     Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in make_rows(120, 1)))
     return FSDConfig(
+        audit_repeats=1,
         data=DataConfig(data=("data.jsonl",), validation=0.3),
         model=ModelConfig(model=str(tiny), device="cpu"),
         training=AdapterConfig(batch_size=8, epochs=1),

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fsd.evaluation.advice import advise
 from fsd.evaluation.contrasts import CONTRASTS, FAMILIARITY, MEMBERSHIP
 from fsd.evaluation.intervals import holm
+from fsd.evaluation.sentences import advised
 from pipelines.study.lab.seeds import interval, standard_error
 
 COMBINED = "combined.fsd"
@@ -47,11 +47,11 @@ def regrets(results: pd.DataFrame) -> pd.DataFrame:
     for key, cell in named.groupby(keys, sort=False):
         for setting, among in (("reference", cell), ("no reference", cell[~cell["detector"].isin(WITH_REFERENCE)])):
             auc = among.set_index("score")["auc"]
-            advice = advise(list(auc.index))
-            if advice is None:
+            score = advised(list(auc.index))
+            if score is None:
                 continue
             best = str(auc.idxmax())
-            lost = {"advised": advice.score, "best": best, "regret": auc[best] - auc[advice.score]}
+            lost = {"advised": score, "best": best, "regret": auc[best] - auc[score]}
             rows.append({**dict(zip(keys, key, strict=True)), "setting": setting, **lost})
     return pd.DataFrame(rows)
 

@@ -103,7 +103,7 @@ def test_a_rate_finer_than_the_set_supports_is_refused_with_the_finest():
 
 
 def test_members_are_left_out_and_non_members_required():
-    assert _calibrated([0.0, 1.0, 2.0, 3.0], labels=[False, False, True, True]).scores == (0.0, 1.0)
+    assert _calibrated([0.0, 1.0, 2.0, 3.0], labels=[False, False, True, True]).chosen.scores == (0.0, 1.0)
     with pytest.raises(UsageError, match="2 texts, all members"):
         _calibrated([0.0, 1.0], labels=[True, True])
 

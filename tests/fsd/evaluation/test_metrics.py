@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
@@ -29,18 +30,12 @@ def test_auc_equals_the_loop_over_pairs_and_sklearn():
     assert metrics.auc(labels, -scores) == pytest.approx(1 - metrics.auc(labels, scores), abs=1e-12)
 
 
-def test_tpr_at_fpr_by_hand_with_a_tie():
+def test_tpr_at_fpr_by_hand():
     # thresholds 3: (0, 1/3); 2: (1/3, 2/3); 1: (1/3, 1); 0: (2/3, 1)
     assert metrics.tpr_at_fpr(LABELS, SCORES, 0.0) == pytest.approx(1 / 3)
     assert metrics.tpr_at_fpr(LABELS, SCORES, 0.33) == pytest.approx(1 / 3)
     assert metrics.tpr_at_fpr(LABELS, SCORES, 1 / 3) == 1.0
-
-
-def test_tpr_is_zero_when_a_nonmember_shares_the_top_score():
-    assert metrics.tpr_at_fpr([1, 1, 0, 0], [5, 1, 5, 0], 0.1) == 0.0
-
-
-def test_tpr_bound_survives_rounding():
+    assert metrics.tpr_at_fpr([1, 1, 0, 0], [5, 1, 5, 0], 0.1) == 0.0  # a non-member shares the top score
     labels = np.append(np.ones(10, bool), np.zeros(100, bool))
     scores = np.append(np.full(10, 71.5), np.arange(100.0))
     assert metrics.tpr_at_fpr(labels, scores, 0.28) == 1.0
@@ -56,23 +51,19 @@ def test_roc_runs_from_corner_to_corner():
 
 
 def test_best_threshold_by_hand():
-    assert metrics.best_threshold(LABELS, SCORES) == 0.5
-    assert _accuracy(LABELS, SCORES, 0.5) == pytest.approx(5 / 6)
-
-
-def test_best_threshold_takes_the_higher_of_equals():
-    # 3.5 calls one member right, .5 calls both but one non-member too: 3 of 4 either way
-    assert metrics.best_threshold([1, 0, 1, 0], [4, 3, 1, 0]) == 3.5
-
-
-def test_best_threshold_at_the_ends():
-    nothing = metrics.best_threshold([0, 0, 1], [3.0, 2.0, 1.0])
-    assert nothing > 3
-    assert _accuracy([0, 0, 1], [3, 2, 1], nothing) == pytest.approx(2 / 3)
-    everything = metrics.best_threshold([0, 1, 1], [3.0, 2.0, 1.0])
-    assert everything == 1.0
-    close = [np.nextafter(1.0, 2.0), 1.0]
-    assert _accuracy([1, 0], close, metrics.best_threshold([1, 0], close)) == 1.0
+    everything_above = np.nextafter(3.0, 4.0)
+    for labels, scores, thresholds, accuracy in (
+        (LABELS, SCORES, [0.5], 5 / 6),
+        ([1, 0, 1, 0], [4.0, 3.0, 1.0, 0.0], [3.5, 0.5], 3 / 4),  # the highest of equals comes first
+        ([1, 0, 1, 0, 0], [5.0, 4.0, 3.0, 2.0, 1.0], [4.5, 2.5], 4 / 5),
+        ([0, 0, 1], [3.0, 2.0, 1.0], [everything_above], 2 / 3),
+        ([0, 1, 1], [3.0, 2.0, 1.0], [1.0], 2 / 3),
+        ([0, 1], [2.0, 1.0], [np.nextafter(2.0, 3.0), 1.0], 1 / 2),
+        ([1, 0], [np.nextafter(1.0, 2.0), 1.0], [np.nextafter(1.0, 2.0)], 1.0),
+    ):
+        assert metrics.best_thresholds(labels, scores).tolist() == thresholds
+        assert metrics.best_threshold(labels, scores) == thresholds[0]
+        assert _accuracy(labels, scores, thresholds[0]) == pytest.approx(accuracy)
 
 
 def test_best_threshold_is_as_accurate_as_any():
@@ -130,6 +121,15 @@ def test_perfect_scores_do_not_claim_certainty():
     assert down == pytest.approx((0.0, 0.0, 1 - up.low))
 
 
+def test_columns_are_parted_by_detector_and_state():
+    columns = ("text", "loss.base", "loss.tuned", "min_k.fsd", "min_k.calibrated")
+    frame = pd.DataFrame({name: [0.0, 1.0] for name in columns})
+    found = metrics.by_state(frame)
+    assert {state: list(scores) for state, scores in found.items()} == {"base": ["loss"], "fsd": ["min_k"]}
+    assert list(metrics.by_state(frame, ("calibrated",))["calibrated"]) == ["min_k"]
+    assert found["base"]["loss"].tolist() == [0.0, 1.0]
+
+
 def test_opposite_perfect_detectors_are_told_apart():
     labels = np.arange(20) < 10
     found = metrics.compare(Bootstrap.draw(labels), {"a": -labels.astype(float)}, {"a": labels.astype(float)})["a"]
@@ -169,11 +169,3 @@ def test_intervals_of_differences_cover_the_truth_and_agree_with_their_p_values(
 
     assert 0.93 <= np.mean([each.gain.low <= truth <= each.gain.high for each in found]) <= 0.97
     assert all((each.p < 0.05) == (not each.gain.low <= 0 <= each.gain.high) for each in found)
-
-
-def test_all_equally_accurate_thresholds_are_listed_from_the_highest_on():
-    labels, scores = [1, 0, 1, 0, 0], [5.0, 4.0, 3.0, 2.0, 1.0]
-    thresholds = metrics.best_thresholds(labels, scores)
-    assert thresholds.tolist() == [4.5, 2.5]  # four of five texts are on the right side of both
-    assert metrics.best_threshold(labels, scores) == 4.5
-    assert metrics.best_thresholds([0, 1], [2.0, 1.0]).tolist() == [np.nextafter(2.0, 3.0), 1.0]

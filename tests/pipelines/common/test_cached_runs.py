@@ -34,6 +34,7 @@ def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.Mon
     rows = make_rows(40, seed=3)
     Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return FSDConfig(
+        audit_repeats=1,
         data=DataConfig(data=("data.jsonl",)),
         model=ModelConfig(model=str(tiny), device="cpu", cache="kept"),
         training=AdapterConfig(batch_size=4, epochs=1),

@@ -30,6 +30,7 @@ def shifted_run(benchmark_data, tmp_path_factory):
         patch.chdir(folder)
         main(
             FSDConfig(
+                audit_repeats=1,
                 data=DataConfig(data=("shifted.jsonl",)),
                 model=ModelConfig(model="embedded", device="cpu"),
                 training=AdapterConfig(epochs=1),

@@ -1,0 +1,335 @@
+"""Every sentence about a result, by the numbers that it rests on."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fsd.errors import UsageError
+from fsd.evaluation.audit import Audit, Control, Leaks, explains
+from fsd.evaluation.distribution_shift import Overlap
+from fsd.evaluation.intervals import Estimate
+from fsd.evaluation.metrics import Row, by_key
+from fsd.evaluation.sentences import AuditSummary, Headline, advice, advised, conclusions, large_families, too_few
+from fsd.evaluation.text_classifiers import Telling
+
+NO_LEAKS = Leaks((), 0, 0, 0, 100)
+ALIKE = Control(Estimate(0.5, 0.45, 0.55))
+HIGH, MIDDLE, CHANCE = (0.99, 0.98, 1.0), (0.70, 0.65, 0.75), (0.52, 0.47, 0.57)
+GOOD, POOR = (0.92, 0.90, 0.94), (0.53, 0.48, 0.58)
+
+
+def _audit(blind=ALIKE, leaks=NO_LEAKS, date=ALIKE, overlaps=None):
+    return Audit(leaks, blind, date, ALIKE, overlaps or {})
+
+
+def _auc(*numbers, detector="loss", state="fsd", metric="auc", p=float("nan")):
+    return Row(detector, state, metric, *numbers, p, p)
+
+
+def _table(rows):
+    return pd.DataFrame(list(rows), columns=list(Row._fields))
+
+
+def _said(rows, audit=None, best="loss", **more):
+    return conclusions(audit or _audit(), _table(rows), best, **{"on_validation": True, **more})
+
+
+def _line(rows, start, **more):
+    (line,) = [line for line in _said([_auc(*GOOD), *rows], **more) if line.startswith(start)]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("blind", "auc", "explained", "said"),
+    [
+        (HIGH, GOOD, True, "reaches .99 [.98, 1.00] here: this benchmark cannot show membership"),
+        ((0.91, 0.87, 0.95), GOOD, True, "cannot show membership"),
+        ((0.89, 0.86, 0.92), GOOD, True, "cannot show membership"),
+        ((0.98, 0.96, 1.0), (1.0, 0.99, 1.0), True, "cannot show membership"),
+        (CHANCE, GOOD, False, "no better than chance: without the model, members and non-members were not"),
+        (MIDDLE, GOOD, False, "part of the result may be the difference between members and non-members"),
+        (CHANCE, POOR, False, "not distinguishable from chance, this shows nothing about membership; a blind"),
+        (CHANCE, POOR, False, "reaches .52 [.47, .57] here, no better than chance"),
+        (HIGH, POOR, True, "not distinguishable from chance, this shows nothing about membership; a blind"),
+        (HIGH, POOR, True, "reaches .99 [.98, 1.00] here: this benchmark cannot show membership"),
+        (None, GOOD, False, "no blind classifier could be trained (too few): the cause of the result is open"),
+    ],
+)
+def test_the_first_sentence_fits_the_case(blind, auc, explained, said):
+    found = Estimate(*blind) if blind else None
+    first = _said([_auc(*auc)], _audit(Control(found, "" if blind else "too few")))[0]
+    assert first.startswith(("loss FSD .", "loss FSD 1"))
+    assert said in first
+    assert explains(found, Estimate(*auc)) is explained
+
+
+def test_the_choice_of_the_detector_is_stated():
+    rows = [_auc(0.95, 0.9, 0.99, detector="zlib"), _auc(0.9, 0.8, 0.95)]
+    assert _said(rows)[0].startswith("loss FSD .90 [.80, .95], the best of 2 detectors on the validation texts; ")
+    on_test = _said(rows, best="zlib", on_validation=False)[0]
+    assert "zlib FSD .95 [.90, .99], the best of 2 detectors on the test texts themselves" in on_test
+
+
+def _placebo(auc, lead, detector="loss", of=""):
+    control = _auc(*auc, detector=detector, metric=f"placebo_auc{of}")
+    return [control, _auc(*lead, detector=detector, metric=f"placebo_lead{of}", p=0.01)]
+
+
+@pytest.mark.parametrize(
+    ("placebo", "said"),
+    [
+        ([], "no placebo"),
+        (_placebo((0.9, 0.8, 1.0), (0.0, -0.1, 0.1), "zlib"), "no placebo for loss"),
+        (
+            _placebo((0.85, 0.78, 0.92), (0.05, -0.02, 0.12)),
+            "reaches .85 [.78, .92] on a control model trained on none of these texts; the lead over it, "
+            "+.05 [-.02, +.12], may be zero: this result is not evidence of membership",
+        ),
+        (_placebo((0.6, 0.52, 0.68), (0.3, 0.2, 0.4)), "+.30 [+.20, +.40], is the most that can be due to membership"),
+        (_placebo((0.51, 0.44, 0.58), (0.39, 0.3, 0.5)), "[+.30, +.50], does not come from the texts alone"),
+        (_placebo((0.95, 0.9, 1.0), (-0.05, -0.1, -0.01)), "[-.10, -.01], may be zero"),
+    ],
+)
+def test_the_placebo_is_described(placebo, said):
+    assert said in _said([_auc(*GOOD), *placebo])[1]
+
+
+def test_the_most_telling_word_is_named():
+    planted = replace(_audit(), telling=Telling("“marker”", 0.25, 0.0, 1.2e-6, 1900))
+    assert _said([_auc(*GOOD)], planted)[0].endswith("no better than chance")
+    assert _said([], planted)[1] == (
+        "the most telling word, pair or sign, “marker”, is in 25% of the members and 0% of the non-members "
+        "(p = 1.2e-06, corrected for 1,900 words, pairs and signs)"
+    )
+    nothing = replace(_audit(), telling=Telling("“to within”", 0.05, 0.0, 0.43, 1900))
+    assert (
+        "no single word, pair of words or sign separates members from non-members; the most telling is “to within” "
+        "(p = .43, corrected for 1,900 words, pairs and signs)"
+    ) in _said([_auc(*GOOD)], nothing)
+
+
+def test_leaks_and_shifts_are_reported():
+    assert _said([], _audit(leaks=Leaks((), 1, 1, 1, 40)))[1:4] == [
+        "LEAK: 1 group of texts spans more than one part of the split",
+        "LEAK: 1 of 40 test texts belongs (2%) to a group that was used for fine-tuning; its score measures the "
+        "fine-tuning",
+        "LEAK: 1 of 40 test texts belongs to a group that was used to choose thresholds",
+    ]
+    many = _said([], _audit(leaks=Leaks((), 5, 36, 2, 100)))
+    assert "LEAK: 5 groups" in many[1]
+    assert "36 of 100 test texts belong (36%)" in many[2]
+    assert "no set of near-duplicates spans two parts" in _said([])[1]
+    audit = _audit(date=Control(Estimate(1.0, 1.0, 1.0)), overlaps={"date": Overlap(0.1, 0.9)})
+    text = " ".join(_said([], audit))
+    assert "the date alone separates members from non-members with AUC 1.00" in text
+    assert "overlap little in date 10% (matched texts would show 90%)" in text
+    assert "length" not in text
+
+
+def test_where_fine_tuning_helped_and_where_it_did_harm():
+    gains = (("loss", 0.1, 0.01), ("zlib", -0.1, 0.01), ("surp", 0.1, 0.2))
+    rows = [
+        _auc(gain, gain - 0.1, gain + 0.1, detector=name, state="", metric="auc_gain", p=p) for name, gain, p in gains
+    ]
+    verdict = "better for loss; worse for zlib; no significant difference for the other 1"
+    assert f"FSD against the base score (p < .05 after Holm's correction): {verdict}" in _said([_auc(*GOOD), *rows])
+
+
+def _contrast(name, base, fsd, placebo=None, detector="loss"):
+    rows = [_auc(*base, detector=detector, state="base", metric=f"auc_{name}")]
+    rows.append(_auc(*fsd, detector=detector, metric=f"auc_{name}"))
+    return [*rows, *(_placebo(*placebo, detector, f"_{name}") if placebo else [])]
+
+
+PERIOD = ((0.52, 0.44, 0.6), (0.65, 0.57, 0.72))
+AT_CHANCE = (0.49, 0.41, 0.57)
+FAMILIAR = "contemporaries_vs_later"
+MEASURED = _contrast("members_vs_later", (0.68, 0.6, 0.76), (0.82, 0.75, 0.88))
+WITHIN = _contrast("members_vs_contemporaries", (0.64, 0.56, 0.72), (0.67, 0.6, 0.74))
+WITHIN_NOTHING = _contrast("members_vs_contemporaries", AT_CHANCE, AT_CHANCE)
+
+
+def test_without_contemporaries_no_lead_is_called_membership():
+    for control in ((0.6, 0.52, 0.68), (0.51, 0.44, 0.58)):
+        placebo = _placebo(control, (0.3, 0.2, 0.4))
+        assert _line(placebo, "placebo").endswith(
+            "; a placebo cannot exclude that it is familiarity with the members' period"
+        )
+        assert "familiarity" not in _line([*placebo, *WITHIN], "placebo")
+    assert _line([], "without contemporaries").endswith(
+        "excludes this; a column period, or --cutoff DAY, shows which texts are contemporaries"
+    )
+    assert _line(MEASURED, "without contemporaries").endswith(
+        "; contemporaries against later texts and members against contemporaries cannot be compared: all non-members "
+        "are later texts"
+    )
+    line = _line(WITHIN, "all non-members are contemporaries")
+    assert "familiarity with the period cannot explain the result" in line
+    assert line.endswith(
+        "members against later texts and contemporaries against later texts cannot be compared: there are no later "
+        "texts"
+    )
+    assert not [line for line in _said([_auc(*AT_CHANCE)]) if "contemporaries" in line]
+
+
+@pytest.mark.parametrize(
+    ("period", "within", "said"),
+    [
+        (
+            PERIOD,
+            WITHIN,
+            "by familiarity with the period, or by a difference of the texts that a placebo would show; what can be "
+            "due to membership is the separation within the period",
+        ),
+        (
+            (*PERIOD, (AT_CHANCE, (0.16, 0.1, 0.22))),
+            WITHIN,
+            "from later texts by familiarity with the period; what can",
+        ),
+        ((*PERIOD, ((0.64, 0.56, 0.7), (0.01, -0.1, 0.1))), WITHIN, "which the control model shows as well; what can"),
+        ((AT_CHANCE, AT_CHANCE), WITHIN, "; no familiarity with the period was shown by loss; what can"),
+        (
+            (AT_CHANCE, AT_CHANCE),
+            WITHIN_NOTHING,
+            "; within the period nothing was shown, so this is not evidence of membership",
+        ),
+    ],
+)
+def test_three_contrasts_state_what_is_familiarity_and_what_membership(period, within, said):
+    rows = [*MEASURED, *_contrast(FAMILIAR, *period), *within]
+    line = _line(rows, "loss base → FSD: members against later texts .68 → .82 [.75, .88], contemporaries against")
+    assert said in line
+    assert (" (placebo ." in line) == (len(period) == 3)
+    assert not [line for line in _said([_auc(*GOOD), *rows]) if "without contemporaries" in line]
+
+
+def test_familiarity_that_another_detector_shows_is_named():
+    none = [*MEASURED, *_contrast(FAMILIAR, AT_CHANCE, AT_CHANCE), *WITHIN]
+    low, high = (0.6, 0.52, 0.68), (0.79, 0.67, 0.87)
+    others = [*_contrast(FAMILIAR, low, low, detector="surp"), *_contrast(FAMILIAR, low, high, detector="zlib")]
+    assert (
+        "; no familiarity with the period was shown by loss; by the FSD of zlib, the highest of 3, it is "
+        ".79 [.67, .87]: contemporaries, which the model never read, are separated from later texts by familiarity "
+        "with the period, or by a difference of the texts that a placebo would show; what can"
+    ) in _line([*none, *others], "loss base")
+    texts = _contrast(FAMILIAR, low, high, ((0.7, 0.6, 0.8), (0.09, -0.02, 0.2)), detector="zlib")
+    assert "shown by loss; what can" in _line([*none, *texts], "loss base")
+
+
+def test_a_model_trained_on_none_of_the_texts_is_a_control_itself():
+    rows = [_auc(*GOOD), *MEASURED, *_contrast(FAMILIAR, *PERIOD), *WITHIN]
+    lines = _said(rows, never_saw=True)
+    assert lines[0].startswith("this model was trained on none of these texts: the whole run is a control")
+    assert lines[2].endswith("members against contemporaries .64 → .67 [.60, .74]")
+    lines = _said(rows[:1], never_saw=True)
+    assert not [line for line in lines if line.startswith("no placebo") or "contemporaries" in line]
+
+
+def test_the_best_score_that_was_computed_is_advised():
+    scores = ["loss.base", "min_k.base", "min_k_pp.base", "min_k_reference.base", "loss.fsd", "combined.fsd"]
+    order = ["combined.fsd", "min_k_reference.base", "min_k_pp.base", "min_k.base", "loss.base"]
+    for best in order:
+        assert advised(scores) == best
+        scores.remove(best)
+    assert advised(scores) is None
+    assert advice(["zlib.base"]) == []
+    assert advice(["combined.fsd"]) == [
+        "advice without labels, within one period: trust combined FSD: it was best on small targets of our own only; "
+        "if the reference is an earlier checkpoint or a near relative of the model, trust reference, base score; "
+        "against later texts no score is advised"
+    ]
+    assert advice(["loss.base"]) == [
+        "advice without labels, within one period: trust loss, base score: nothing better can be computed; against "
+        "later texts no score is advised"
+    ]
+
+
+def test_too_few_non_members_and_one_large_family_are_remarked_on():
+    assert too_few(250) == []
+    assert too_few(105) == [
+        "too few independent non-members, 105, for the interval of TPR@1%FPR (reliable from about 250 on): it depends "
+        "on the few highest of them and is too narrow"
+    ]
+    assert "intervals of TPR@1%FPR (reliable from about 250 on), TPR@5%FPR (reliable" in too_few(20)[0]
+    kind = np.array(["member"] * 20 + ["non-member"] * 20)
+    for size, remarks in (
+        (4, []),
+        (
+            5,
+            [
+                "5 of the 20 non-member test texts are one family of related texts, of 16 families in all: numbers on "
+                "these texts rest largely on it"
+            ],
+        ),
+    ):
+        names = pd.Series([*map(str, range(20)), *["one"] * size, *map(str, range(20 + size, 40))])
+        assert large_families(names, kind) == remarks
+
+
+@pytest.mark.parametrize(
+    ("blind", "explained", "said"),
+    [
+        (Estimate(*HIGH), True, "reaches .99 [.98, 1.00] on the adapter's benchmark, loss FSD .92 [.90, .94]"),
+        (Estimate(*MIDDLE), False, "part of the result may be the difference"),
+        (Estimate(*CHANCE), False, "reaches .52 [.47, .57] on the adapter's benchmark"),
+        (None, False, "no blind classifier could be trained on the adapter's benchmark (too few groups)"),
+    ],
+)
+def test_the_summary_of_an_audit_survives_its_file(blind, explained, said):
+    summary = AuditSummary("loss", Estimate(*GOOD), blind, "" if blind else "too few groups")
+    text = summary.to_json()
+    assert AuditSummary.from_json(text) == summary
+    assert said in summary.sentence
+    assert (json.loads(text)["explains"], json.loads(text)["sentence"]) == (explained, summary.sentence)
+    assert ("cannot show membership" in summary.sentence) == explained
+    assert ("has no contemporaries" in summary.sentence) == (not explained)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"detector": "loss", "auc": 1, "blind": null, "reason": ""}'])
+def test_another_file_than_a_summary_is_refused_in_one_line(text):
+    with pytest.raises(UsageError, match="audit must be JSON written by this program; got") as caught:
+        AuditSummary.from_json(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("auc", "blind", "lead", "contemporaries", "kind", "barred"),
+    [
+        (POOR, CHANCE, None, False, "chance", ""),
+        (GOOD, HIGH, None, False, "texts", "a blind classifier, which never sees the model, reaches .99"),
+        (GOOD, CHANCE, None, False, "unexplained", ""),
+        (
+            GOOD,
+            CHANCE,
+            (0.05, -0.02, 0.1),
+            False,
+            "placebo",
+            "the lead of loss over the control model, .05 [-.02, .10]",
+        ),
+        (GOOD, CHANCE, (0.2, 0.1, 0.3), False, "period", ""),
+        (GOOD, None, (0.2, 0.1, 0.3), True, "lead", ""),
+    ],
+)
+def test_the_headline_judges_and_bars(auc, blind, lead, contemporaries, kind, barred):
+    summary = AuditSummary("loss", Estimate(*auc), Estimate(*blind) if blind else None, "few", contemporaries)
+    rows = [_auc(*auc), _auc(0.4, 0.3, 0.5, metric="tpr_at_5fpr"), *(_placebo(MIDDLE, lead) if lead else [])]
+    headline = Headline(summary, by_key(_table(rows)), False, (30, 40), False)
+
+    assert headline.kind == kind
+    assert replace(headline, never_saw=True).kind == "control"
+    assert headline.barred.startswith(barred)
+    assert bool(headline.barred) == bool(barred)
+    assert headline.score == f"loss {summary.auc.short}"
+    shown = summary.blind or "none"
+    signed = Estimate(*lead).signed if lead else "none"
+    assert headline.line == f"loss FSD AUC {summary.auc} · placebo lead {signed} · blind AUC {shown}"
+    assert headline.metrics()["headline/fsd_auc"] == auc[0]
+    assert ("headline/placebo_lead" in headline.metrics()) == bool(lead)
+    assert "40 of 100 training texts are found (30 to 50)" in headline.answer()[2]
+    changes = headline.changes()
+    assert "rests on 30 independent texts from the training data and 40 from outside it" in changes[1]
+    assert changes[2].startswith("The detector was chosen on these very texts")
+    assert len(replace(headline, on_validation=True).changes()) == 2
