@@ -5,7 +5,7 @@ texts of other domains (FSD, arXiv 2410.10880, Tables 4, 5 and 15, Figures 4 and
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -22,6 +22,18 @@ Stamps = Literal["keep", "delete", "replace"]
 _PIECE = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
+def truncate(documents: Sequence[Document], size: int) -> tuple[Document, ...]:
+    """The first `size` words of each text; shorter texts are omitted, so that all texts have one length.
+
+    Words are separated by white space, which is preserved. In scripts without spaces, each character counts as half a
+    word, like in `fsd.data.near_duplicates`. The papers use 32 to 512 words.
+    """
+    if size < 1:
+        raise UsageError(f"size must be at least 1 word; got {size}")
+    ends = ((d, _end(d.text, size)) for d in documents)
+    return tuple(replace(d, text=d.text[:end].lstrip()) for d, end in ends if end is not None)
+
+
 def _end(text: str, size: int) -> int | None:
     """Position after the first `size` words of a text; None if it is shorter."""
     total = 0.0
@@ -36,39 +48,16 @@ def _end(text: str, size: int) -> int | None:
     return None
 
 
-def truncate(documents: Sequence[Document], size: int) -> tuple[Document, ...]:
-    """The first `size` words of each text; shorter texts are omitted, so that all texts have one length.
-
-    Words are separated by white space, which is preserved. In scripts without spaces, each character counts as half a
-    word, like in `fsd.data.near_duplicates`.
-
-    Args:
-        documents: texts.
-        size: number of words, at least 1; the papers use 32 to 512.
-
-    Raises:
-        UsageError: for a size below 1.
-    """
-    if size < 1:
-        raise UsageError(f"size must be at least 1 word; got {size}")
-    ends = ((d, _end(d.text, size)) for d in documents)
-    return tuple(replace(d, text=d.text[:end].lstrip()) for d, end in ends if end is not None)
-
-
 def retime(documents: Sequence[Document], stamps: Stamps) -> tuple[Document, ...]:
     """Texts with their dates kept, deleted, or with all years replaced by 2023 (see `fsd.data.date_masking`).
 
     Without dates, a detector cannot separate old from new texts by the dates that they mention. Texts that consist
     only of dates are omitted when dates are deleted. `Document.date` does not change.
-
-    Raises:
-        UsageError: for another value of `stamps`.
     """
-    if stamps not in ("keep", "delete", "replace"):
+    changes = {"keep": str, "delete": date_masking.delete, "replace": date_masking.replace}
+    if stamps not in changes:
         raise UsageError(f"timestamps must be keep, delete or replace; got {stamps!r}")
-    changes: dict[str, Callable[[str], str]] = {"delete": date_masking.delete, "replace": date_masking.replace}
-    change = changes.get(stamps, str)
-    changed = (replace(d, text=change(d.text)) for d in documents)
+    changed = (replace(d, text=changes[stamps](d.text)) for d in documents)
     return tuple(d for d in changed if d.text.strip())
 
 
@@ -81,42 +70,29 @@ def fine_tuning_set(
     scheme: Scheme = "grouped",
     seed: int = 42,
 ) -> Split:
-    """A split for training on the non-members, the members or all texts of a reserved share of a benchmark.
+    """A split for training on the non-members, the members or all texts of a reserved share of a benchmark (Table 4).
 
     The share is drawn from both classes and is the same for every kind, and validation and test contain none of it, so
     that the three kinds are compared on the same texts. Under "paper", "non" is the paper's own split;
     `splitting.split` drops the members of its share, which "mem" and "all" use for training.
 
-    Args:
-        documents: labelled texts of both classes.
-        kind: non, mem or all, as in Table 4 of the FSD paper.
-        share: reserved share of both classes, in (0, 1).
-        validation: as in `fsd.data.splitting.split`.
-        scheme: "grouped" reserves whole families, "paper" single rows.
-        seed: random seed.
-
     Raises:
         UsageError: for another kind, and as `fsd.data.splitting.split`.
     """
-    if kind not in ("non", "mem", "all"):
+    wanted = {"non": (False,), "mem": (True,), "all": (False, True)}
+    if kind not in wanted:
         raise UsageError(f"fine-tuning set must be non, mem or all; got {kind!r}")
     parts = split(documents, unseen=share, validation=validation, scheme=scheme, seed=seed, members_too=True)
-    wanted = {"non": (False,), "mem": (True,), "all": (False, True)}[kind]
-    chosen = tuple(d for d in parts.unseen if d.member in wanted)
+    chosen = tuple(d for d in parts.unseen if d.member in wanted[kind])
     if not chosen:
         raise UsageError(f"share must leave texts to train on; {share} of {len(documents)} texts holds no {kind} text")
     return parts._replace(unseen=chosen)
 
 
 def add_unseen(parts: Split, foreign: Sequence[Document], *, own: bool) -> Split:
-    """A split whose unseen texts are those of another domain, in addition to its own or in their place.
+    """A split whose unseen texts are those of another domain, in addition to its `own` or in their place.
 
     Foreign texts in one family with a validation or test text are not used.
-
-    Args:
-        parts: the split.
-        foreign: unseen texts of another domain.
-        own: whether the unseen texts of the split are kept.
 
     Raises:
         UsageError: for a member among the foreign texts, or if none of them can be used.
@@ -124,33 +100,21 @@ def add_unseen(parts: Split, foreign: Sequence[Document], *, own: bool) -> Split
     members = sum(d.member is True for d in foreign)
     if members:
         raise UsageError(f"foreign texts must be non-members; {members} of {len(foreign)} are members")
-    free = _apart(foreign, (*parts.validation, *parts.test))
+    held = (*parts.validation, *parts.test)
+    family = families([*held, *foreign])
+    taken = set(family[: len(held)])
+    pairs = zip(foreign, family[len(held) :], strict=True)
+    free = [replace(d, member=False) for d, number in pairs if number not in taken]
     if not free:
         raise UsageError(
             f"foreign texts must share nothing with validation and test texts; none of {len(foreign)} is left"
         )
-    return parts._replace(unseen=(*(parts.unseen if own else ()), *(replace(d, member=False) for d in free)))
+    return parts._replace(unseen=(*(parts.unseen if own else ()), *free))
 
 
 def take_unseen(parts: Split, count: int, *, seed: int = 42) -> Split:
-    """A split with `count` of its unseen texts; for one seed, smaller selections are subsets of larger ones.
-
-    Raises:
-        UsageError: for a count below 0 or above the number of unseen texts.
-    """
+    """A split with `count` of its unseen texts; for one seed, smaller selections are subsets of larger ones."""
     if not 0 <= count <= len(parts.unseen):
         raise UsageError(f"count of unseen texts must be from 0 to {len(parts.unseen)}; got {count}")
-    return parts._replace(unseen=_draw(parts.unseen, count, np.random.default_rng(seed)))
-
-
-def _draw(documents: Sequence[Document], count: int, rng: np.random.Generator) -> tuple[Document, ...]:
-    """A random selection of texts, in their order."""
-    return tuple(documents[i] for i in sorted(rng.permutation(len(documents))[:count]))
-
-
-def _apart(documents: Sequence[Document], others: Sequence[Document]) -> list[Document]:
-    """The texts that are in no family with one of the others."""
-    both = [*others, *documents]
-    family = families(both)
-    taken = set(family[: len(others)])
-    return [d for d, number in zip(documents, family[len(others) :], strict=True) if number not in taken]
+    drawn = np.random.default_rng(seed).permutation(len(parts.unseen))[:count]
+    return parts._replace(unseen=tuple(parts.unseen[i] for i in sorted(drawn)))

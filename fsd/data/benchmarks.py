@@ -18,7 +18,7 @@ from fsd.data import hub_dataset
 from fsd.data.documents import Benchmark, Document
 from fsd.data.near_duplicates import drop_contradictions
 from fsd.data.periods import AFTER, UP_TO
-from fsd.data.readers import Row, parse_rows, read_files
+from fsd.data.readers import parse_rows, read_files
 from fsd.data.segments import PLACES, segments
 from fsd.errors import UsageError
 
@@ -71,12 +71,10 @@ def sources() -> Mapping[str, Source]:
     import yaml
 
     blocks = yaml.safe_load(DECLARATIONS.read_text(encoding="utf-8"))
-    return {name: _source(block) for name, block in blocks.items()}
-
-
-def _source(block: Mapping[str, Any]) -> Source:
-    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in block.items()}
-    return Source(**fields)
+    return {
+        name: Source(**{key: tuple(value) if isinstance(value, list) else value for key, value in block.items()})
+        for name, block in blocks.items()
+    }
 
 
 def is_name(entry: str) -> bool:
@@ -106,14 +104,10 @@ def load(entry: str) -> Benchmark:
     if not documents:
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "no rows"
         raise UsageError(f"benchmark {entry} must have texts labelled 0 or 1; it has none: {reasons}")
-    return loaded._replace(documents=_with_periods(documents, source, part), left_out=left_out)
-
-
-def _with_periods(documents: list[Document], source: Source, part: str) -> list[Document]:
-    if source.later is None:
-        return documents
-    later = part in source.later if isinstance(source.later, tuple) else source.later
-    return [replace(d, period=AFTER if later and not d.member else UP_TO) for d in documents]
+    if source.later is not None:
+        later = part in source.later if isinstance(source.later, tuple) else source.later
+        documents = [replace(d, period=AFTER if later and not d.member else UP_TO) for d in documents]
+    return loaded._replace(documents=documents, left_out=left_out)
 
 
 def _check_part(name: str, source: Source, part: str, *, other: bool = False) -> None:
@@ -146,26 +140,24 @@ def _from_mimir(name: str, source: Source, part: str) -> Benchmark:
     _check_part(name, source, part)
     folder = f"cache_100_200_{10000 if part == 'full_pile' else 1000}_512"
     paths = [f"{folder}/{side}/{part.replace('/', '_')}.jsonl" for side in ("train", "test")]
-    (members, others), revision = hub_dataset.files(source.dataset, paths, revision=source.revision)
-    rows = (
-        *_mimir_rows(members, f"{source.dataset}/{paths[0]}", True),
-        *_mimir_rows(others, f"{source.dataset}/{paths[1]}", False),
-    )
+    files, revision = hub_dataset.files(source.dataset, paths, revision=source.revision)
+    rows = [
+        ({**(value if isinstance(value, dict) else {"text": value}), "label": member}, where)
+        for member, file, path in zip((True, False), files, paths, strict=True)
+        for where, value in _json_lines(file, f"{source.dataset}/{path}")
+    ]
     left_out = Counter[str]()
     documents = list(parse_rows(rows, source.columns, labelled=True, skipped=left_out))
     return Benchmark(documents, f"{source.dataset}/{part}", revision, left_out)
 
 
-def _mimir_rows(file: Path, path: str, member: bool) -> Iterator[tuple[Row, str]]:
+def _json_lines(file: Path, path: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
         try:
-            value = json.loads(line)
+            if line.strip():
+                yield f"{path}:{number}", json.loads(line)
         except ValueError as error:
-            raise UsageError(f"{where}: must be a JSON string; {error}") from error
-        yield {**(value if isinstance(value, dict) else {"text": value}), "label": member}, where
+            raise UsageError(f"{path}:{number}: must be a JSON string; {error}") from error
 
 
 def _from_file(name: str, source: Source, part: str) -> Benchmark:
@@ -177,10 +169,7 @@ def _from_file(name: str, source: Source, part: str) -> Benchmark:
 
 
 def _from_books(name: str, source: Source, part: str) -> Benchmark:
-    """Segments at the head, in the middle and at the tail of the texts of two files, or only one of these places.
-
-    A text of exactly the length is one segment. After the files, `part` may name a place and a length in words.
-    """
+    """Segments of the texts of two files; after the files, `part` may name one place and a length in words."""
     pieces = [piece.strip() for piece in part.split(",")]
     sizes = [int(piece) for piece in pieces[2:] if piece.isdecimal() and int(piece)]
     places = tuple(place for place in PLACES if place in pieces[2:])
@@ -192,8 +181,8 @@ def _from_books(name: str, source: Source, part: str) -> Benchmark:
     files = _files(name, source, ",".join(pieces[:2]))
     words = sizes[0] if sizes else WORDS
     left_out = Counter[str]()
-    members = _side(read_files(files[:1], source.columns, skipped=left_out), "dolma:", True)
-    others = _side(read_files(files[1:], skipped=left_out), "new:", False)
+    members = _as_side(read_files(files[:1], source.columns, skipped=left_out), "dolma:", True)
+    others = _as_side(read_files(files[1:], skipped=left_out), "new:", False)
     book, rows = Counter(d.group for d in others).most_common(1)[0]
     if places and rows > 1:  # rows do not record their place in the book
         raise UsageError(
@@ -204,7 +193,7 @@ def _from_books(name: str, source: Source, part: str) -> Benchmark:
     return Benchmark(documents, ", ".join(map(str, files)), _digest(files), left_out)
 
 
-def _side(documents: list[Document], prefix: str, member: bool) -> list[Document]:
+def _as_side(documents: list[Document], prefix: str, member: bool) -> list[Document]:
     """One class, with groups that are distinct from those of the other class."""
     return [replace(d, member=member, group=prefix + (d.group or d.source)) for d in documents]
 

@@ -15,11 +15,7 @@ _CODE = re.compile(r">>>|::|\.\. |---|===|[{}\[\]|<>]|``[^`]{30,}")
 
 
 def docstring_paragraphs(packages: Sequence[str] = PACKAGES, *, limit: int, seed: int) -> list[str]:
-    """A random sample of `limit` distinct paragraphs of prose from the docstrings of `packages`.
-
-    Raises:
-        UsageError: for a package that is not installed, or if there are fewer paragraphs.
-    """
+    """A random sample of `limit` distinct paragraphs of prose from the docstrings of installed packages."""
     paragraphs: dict[str, None] = {}
     for package in packages:
         for file in _files(package):

@@ -60,11 +60,7 @@ Pairs = NDArray[np.int64]
 
 
 class Link(NamedTuple):
-    """Near-duplicate texts `i` < `j`.
-
-    `reason` is the first rule that applies of copy, opening, overlap and run; `overlap` is the share of the 7-grams of
-    the text with fewer that occur in the other one.
-    """
+    """Near-duplicate texts `i` < `j`, the first rule that applies, and the share of 7-grams of the one with fewer."""
 
     i: int
     j: int
@@ -125,16 +121,8 @@ def _same_key(keys: Iterable[Hashable]) -> list[list[int]]:
     return [group for group in positions.values() if len(group) > 1]
 
 
-def _copies(texts: Sequence[_Text]) -> Iterator[tuple[int, int]]:
-    for group in _same_key(text.words.tobytes() for text in texts):
-        yield from pairwise(group)
-
-
 def _openings(texts: Sequence[_Text]) -> Iterator[tuple[int, int]]:
-    """Pairs of texts with the same opening, each text with the first one that has it.
-
-    Short texts are compared by all their words, in one pass for each length below `OPENING`.
-    """
+    """Pairs of texts with the same opening, each text with the first one; shorter texts by all their words."""
     lengths = {(text.unit, min(len(text.words), OPENING * text.unit)) for text in texts}
     for unit, length in sorted(lengths):
         if length < SHORTEST_OPENING * unit:
@@ -153,9 +141,8 @@ def _openings(texts: Sequence[_Text]) -> Iterator[tuple[int, int]]:
 def _pairs_sharing(hashes: Sequence[Hashes]) -> tuple[Pairs, Pairs]:
     """Pairs of texts that share a hash, encoded as i · N + j with i < j.
 
-    Returns:
-        An entry for every pair of texts and every shared hash that occurs in at most `COMMON` texts; and the
-        distinct pairs of consecutive texts among those that share a more common hash.
+    First, one for every shared hash in at most `COMMON` texts; second, distinct ones of consecutive texts that share
+    a more common hash.
     """
     n = len(hashes)
     owner = np.repeat(np.arange(n), [len(h) for h in hashes])
@@ -214,8 +201,14 @@ def _near_duplicates(texts: tuple[str, ...]) -> tuple[Link, ...]:
     for i, j, reason in _by_grams(read):
         if reason == "copy" or (i, j) not in links or links[i, j] == "run":
             links[i, j] = reason
-    links |= dict.fromkeys(_copies(read), "copy")
+    for group in _same_key(text.words.tobytes() for text in read):
+        links |= dict.fromkeys(pairwise(group), "copy")
     return tuple(Link(i, j, links[i, j], _share(read[i], read[j])) for i, j in sorted(links))
+
+
+def _labelled_links(documents: Sequence[Document]) -> list[Link]:
+    at = [i for i, document in enumerate(documents) if document.member is not None]
+    return [link._replace(i=at[link.i], j=at[link.j]) for link in near_duplicates([documents[i].text for i in at])]
 
 
 def contradictions(documents: Sequence[Document]) -> list[tuple[int, int]]:
@@ -225,14 +218,11 @@ def contradictions(documents: Sequence[Document]) -> list[tuple[int, int]]:
     words of the shorter text occur in the other one in the same order. Unlabelled texts are ignored. As in
     `near_duplicates`, not every pair among many copies is listed.
     """
-    at = [i for i, document in enumerate(documents) if document.member is not None]
-    texts = [documents[i].text for i in at]
-    crossing = ((link, at[link.i], at[link.j]) for link in near_duplicates(texts))
     return sorted(
         (i, j) if documents[i].member else (j, i)
-        for link, i, j in crossing
+        for i, j, reason, _ in _labelled_links(documents)
         if documents[i].member != documents[j].member
-        and (link.reason == "copy" or _aligned(documents[i].text, documents[j].text) >= ALIGNED)
+        and (reason == "copy" or _aligned(documents[i].text, documents[j].text) >= ALIGNED)
     )
 
 
@@ -244,11 +234,7 @@ def _aligned(first: str, second: str) -> float:
 
 
 def refuse_contradictions(documents: Sequence[Document], remedy: str = "") -> None:
-    """Refuse texts of which a member is a copy or near-copy of a non-member.
-
-    Args:
-        documents: with or without labels.
-        remedy: how to leave them out, appended to the error.
+    """Refuse texts of which a member is a copy or near-copy of a non-member; the remedy is appended to the error.
 
     Raises:
         UsageError: with the number of such pairs and the origins of the first `LISTED`.
@@ -264,22 +250,14 @@ def refuse_contradictions(documents: Sequence[Document], remedy: str = "") -> No
 
 
 def refuse_members(known: Sequence[Document]) -> None:
-    """Check that no known text is labelled a member.
-
-    Raises:
-        UsageError: if one is.
-    """
+    """UsageError if a known text is labelled a member."""
     member = next((document for document in known if document.member), None)
     if member:
         raise UsageError(f"known must hold texts that are non-members; {member.source} is labelled a member")
 
 
 def refuse_related(suspect: Sequence[Document], known: Sequence[Document]) -> None:
-    """Check that known texts share no group and no near-duplicate with the suspect texts.
-
-    Raises:
-        UsageError: if they do, with the first such text.
-    """
+    """UsageError if known texts share a group or a near-duplicate with the suspect texts, with the first such text."""
     shared = ({document.group for document in suspect} & {document.group for document in known}) - {""}
     if shared:
         raise UsageError(f"known must hold other groups than the texts to be judged; both have {min(shared)!r}")
@@ -299,26 +277,18 @@ def drop_contradictions(documents: Sequence[Document]) -> tuple[list[Document], 
     pairs = contradictions(documents)
     if not pairs:
         return list(documents), 0
-    at = [i for i, document in enumerate(documents) if document.member is not None]
-    texts = [Document(documents[i].text) for i in at]
-    links = [link for link in near_duplicates([text.text for text in texts]) if link.reason == "copy"]
-    place = {i: number for number, i in enumerate(at)}
-    links += [Link(place[i], place[j], "copy", 0.0) for i, j in pairs]
-    family = families(texts, links)
-    contradicted = {family[place[i]] for i, _ in pairs}
-    left_out = {i for i, number in zip(at, family, strict=True) if number in contradicted}
-    return [document for i, document in enumerate(documents) if i not in left_out], len(left_out)
+    links = [link for link in _labelled_links(documents) if link.reason == "copy"]
+    links += [Link(i, j, "copy", 0.0) for i, j in pairs]
+    family = families([Document(document.text) for document in documents], links)
+    contradicted = {family[i] for i, _ in pairs}
+    kept = [document for document, number in zip(documents, family, strict=True) if number not in contradicted]
+    return kept, len(documents) - len(kept)
 
 
 def families(documents: Sequence[Document], links: Iterable[Link] | None = None) -> list[int]:
     """The family of each text: texts of one group or linked as near-duplicates, directly or through other texts.
 
-    Args:
-        documents: N documents.
-        links: the near-duplicates among their texts, if they are known already.
-
-    Returns:
-        A number for each text; families are numbered from 0 in the order of their first texts.
+    Families are numbered from 0 in the order of their first texts; `links` are the near-duplicates, if known already.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

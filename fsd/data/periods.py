@@ -1,8 +1,8 @@
 """Members, contemporaries and later texts: the kinds of text that the three contrasts compare.
 
 Contemporaries are non-members of a period that members have, all other non-members are later. A model may be familiar
-with a period whose texts it read without having read each of them, so members and later texts differ in two respects,
-and only contemporaries tell them apart (see `fsd.evaluation.contrasts`).
+with a period whose texts it was trained on without each of them, so members and later texts differ in two respects,
+and only contemporaries distinguish them (see `fsd.evaluation.contrasts`).
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import families
 from fsd.errors import UsageError
 
 UP_TO, AFTER = "up to the cutoff", "after the cutoff"
@@ -24,15 +23,7 @@ BoolArray = NDArray[np.bool_]
 
 
 def kinds(members: ArrayLike, periods: Sequence[str]) -> NDArray[np.str_]:
-    """Kind of each text: member, contemporary or later; non-member instead of the last two if a period is missing.
-
-    Args:
-        members: (N,) true for members.
-        periods: (N,) period of each text; "" if it is not known.
-
-    Returns:
-        (N,) kinds.
-    """
+    """(N,) member, contemporary or later; non-member instead of the last two if the period of a text is ""."""
     member = np.asarray(members, dtype=bool)
     if not all(periods):
         return np.where(member, MEMBER, NONMEMBER)
@@ -56,11 +47,7 @@ def compared(kind: NDArray[np.str_]) -> BoolArray:
 
 
 def parse_cutoff(text: str | None) -> Date | None:
-    """The day of `--cutoff`; None without one.
-
-    Raises:
-        UsageError: if it is no day.
-    """
+    """The day of `--cutoff`, None without one; UsageError if it is no day."""
     try:
         return Date.fromisoformat(text) if text is not None else None
     except ValueError as error:
@@ -70,8 +57,8 @@ def parse_cutoff(text: str | None) -> Date | None:
 def with_periods(documents: Sequence[Document], cutoff: Date | None) -> list[Document]:
     """Labelled texts, each of which has a period, or none of which has one.
 
-    With a cutoff, texts without a period get one by their dates: members, which the model read, and non-members dated
-    up to the cutoff have one period, later non-members another.
+    With a cutoff, texts without a period get one by their dates: members, and non-members dated up to the cutoff have
+    one period, later non-members another.
 
     Raises:
         UsageError: without a cutoff, if some texts have a period and others none; with one, if a non-member has neither
@@ -91,7 +78,11 @@ def with_periods(documents: Sequence[Document], cutoff: Date | None) -> list[Doc
             "every non-member must have a date or a period where a cutoff parts them; "
             f"{len(undated)} of {len(documents)} texts have neither, the first {undated[0].origin}"
         )
-    complete = [d if d.period else replace(d, period=_by_date(d, cutoff)) for d in documents]
+    early = [bool(d.member or (d.date and d.date <= cutoff)) for d in documents]
+    complete = [
+        d if d.period else replace(d, period=UP_TO if up_to else AFTER)
+        for d, up_to in zip(documents, early, strict=True)
+    ]
     kind = kinds_of(complete)
     for name, whose in _WHOSE.items():
         dates = [(d.date, d) for d, one in zip(complete, kind, strict=True) if one == name and d.date]
@@ -110,32 +101,3 @@ _WHOSE = {
     CONTEMPORARY: "contemporaries (non-members of a period that members have)",
     LATER: "non-members of a period that no member has",
 }
-
-
-def _by_date(document: Document, cutoff: Date) -> str:
-    return UP_TO if document.member or (document.date and document.date <= cutoff) else AFTER
-
-
-def check_parts(validation: Sequence[Document] | None, test: Sequence[Document]) -> None:
-    """Check that both parts of a split of contemporaries and later texts have both.
-
-    Args:
-        validation: None if there is none on purpose.
-        test: must have two families of each, without which an AUC has no interval.
-
-    Raises:
-        UsageError: if a part has too few.
-    """
-    kind = kinds_of([*(validation or ()), *test])
-    parts = [("test", 2, test, kind[len(kind) - len(test) :])]
-    parts += [("validation", 1, validation, kind[: len(validation)])] if validation is not None else []
-    for name, least, documents, of_part in parts:
-        wanted = f"{least} {'families' if least > 1 else 'family'}"
-        family = np.array(families(documents), dtype=np.int64)
-        early, late = (np.unique(family[of_part == one]).size for one in (CONTEMPORARY, LATER))
-        if min(early, late) < least:
-            raise UsageError(
-                f"contemporaries and later texts must each have at least {wanted} in the {name} part (texts of "
-                f"one group, and near-duplicates, are one family); got {early} and {late}: give more texts or other "
-                "shares, or leave out one of the two"
-            )

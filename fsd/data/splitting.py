@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 from fsd.data import periods
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
+from fsd.data.periods import BoolArray
 from fsd.errors import UsageError
 from fsd.token_stats import FloatArray, IntArray
 
 Scheme = Literal["grouped", "paper"]
-BoolArray = NDArray[np.bool_]
 VALIDATION = 0.2
 """Default share of the benchmark that the grouped split uses for validation."""
 MEMBER, CONTEMPORARY, OTHER = range(3)
 """Sides of a benchmark; without both contemporaries and later texts, all non-members are `OTHER`."""
+FAMILIES = "families (texts of one group, and near-duplicates)"
 
 
 class Split(NamedTuple):
@@ -74,10 +75,18 @@ def split(
     Raises:
         UsageError: for shares out of range, missing labels, a single class, or too few texts or families.
     """
+    if scheme not in ("grouped", "paper"):
+        raise UsageError(f"split must be grouped or paper; got {scheme!r}")
+    if not 0 < unseen < 1:
+        raise UsageError(f"unseen must be a share above 0 and below 1; got {unseen}")
     if validation is None:
         validation = VALIDATION if scheme == "grouped" else 0.0
-    _check_shares(unseen, validation, scheme)
-    _check_labels(documents)
+    _check(documents, validation)
+    if unseen + validation >= 1 - 1e-9:
+        raise UsageError(
+            f"unseen and validation must sum to less than 1, so that texts are left to test on; "
+            f"got {unseen} + {validation}"
+        )
     rng = np.random.default_rng(seed)
     side = _sides(documents)
     if scheme == "paper":
@@ -88,8 +97,7 @@ def split(
         assign = _reserved if members_too else _grouped
         part = assign(side, np.array(families(documents)), unseen, validation, rng)
     parts = Split(*(_where(documents, part == name) for name in Split._fields))
-    _check_parts(parts, documents, validation, scheme)
-    return parts
+    return _checked(parts, documents, validation, FAMILIES if scheme == "grouped" else "texts")
 
 
 def split_with(
@@ -100,14 +108,8 @@ def split_with(
     Texts of the benchmark in one family with an unseen text are left out, because the model would be tested on its
     training data. The other families are kept whole, with the same class balance in both parts.
 
-    Args:
-        unseen: texts that the model cannot have seen; they become non-members.
-        documents: labelled texts of both classes.
-        validation: share of the benchmark in [0, 1); None is 0.2.
-        seed: random seed.
-
     Returns:
-        The parts, each in the given order, and the texts left out.
+        The parts, each in the given order, with the unseen texts as non-members, and the texts left out.
 
     Raises:
         UsageError: for no unseen text or a member among them, a share out of range, missing labels, a single class,
@@ -119,57 +121,31 @@ def split_with(
     members = [d.origin for d in unseen if d.member]
     if members:
         raise UsageError(f"unseen texts must be non-members; {len(members)} are members, the first {members[0]}")
-    _check_validation(validation)
-    _check_labels(documents)
+    _check(documents, validation)
     family = np.array(families([*unseen, *documents]))
     trained, family = family[: len(unseen)], family[len(unseen) :]
     related = np.isin(family, trained)
     remaining = _where(documents, ~related)
-    rng = np.random.default_rng(seed)
-    held = _hold_out(_sides(remaining), family[~related], validation, rng)
+    held = _hold_out(_sides(remaining), family[~related], validation, np.random.default_rng(seed))
     parts = Split(tuple(replace(d, member=False) for d in unseen), _where(remaining, held), _where(remaining, ~held))
-    _check_parts(parts, remaining, validation, "grouped")
-    return parts, _where(documents, related)
+    return _checked(parts, remaining, validation, FAMILIES), _where(documents, related)
 
 
 def split_labelled(documents: Sequence[Document], *, validation: float, seed: int = 42) -> Split:
     """Split labelled texts into validation and test texts, by family; nothing is trained on.
 
-    Args:
-        documents: labelled texts of both classes.
-        validation: share of them, in (0, 1).
-        seed: random seed.
-
     Raises:
         UsageError: for a share out of range, missing labels, a single class, or too few families.
     """
-    _check_validation(validation)
-    _check_labels(documents)
-    family = np.array(families(documents))
-    held = _hold_out(_sides(documents), family, validation, np.random.default_rng(seed))
+    _check(documents, validation)
+    held = _hold_out(_sides(documents), np.array(families(documents)), validation, np.random.default_rng(seed))
     parts = Split((), _where(documents, held), _where(documents, ~held))
-    _check_classes(parts, documents, validation, "families (texts of one group, and near-duplicates)")
+    _check_classes(parts, documents, validation, FAMILIES)
     return parts
 
 
-def without_later(parts: Split) -> Split:
-    """The split without later texts in validation and test where there are contemporaries: membership is judged there.
-
-    See `fsd.data.periods.compared`.
-    """
-    held = len(parts.validation)
-    chosen = periods.compared(periods.kinds_of([*parts.validation, *parts.test]))
-    return parts._replace(validation=_where(parts.validation, chosen[:held]), test=_where(parts.test, chosen[held:]))
-
-
-def _sides(documents: Sequence[Document]) -> IntArray:
-    kind = periods.kinds_of(documents)
-    apart = periods.has_both(kind) & (kind == periods.CONTEMPORARY)
-    return np.where(kind == periods.MEMBER, MEMBER, np.where(apart, CONTEMPORARY, OTHER))
-
-
 def hold_out(documents: Sequence[Document], share: float, *, seed: int) -> tuple[list[Document], list[Document]]:
-    """Texts to be read by a model, and a share that is held out, in whole families; each in the given order.
+    """Texts to train on, and a share that is held out, in whole families; each in the given order.
 
     Raises:
         UsageError: if one of the two would be empty although the share is above 0.
@@ -180,10 +156,23 @@ def hold_out(documents: Sequence[Document], share: float, *, seed: int) -> tuple
     held = _hold_out(np.zeros(len(documents), dtype=np.int64), family, share, np.random.default_rng(seed))
     if held.all() or not held.any():
         raise UsageError(
-            f"members must be of enough families (texts of one group, and near-duplicates) to hold out {share:g} of "
-            f"them; got {len(set(family.tolist()))} families"
+            f"members must be of enough {FAMILIES} to hold out {share:g} of them; got {len(set(family.tolist()))} "
+            "families"
         )
     return list(_where(documents, ~held)), list(_where(documents, held))
+
+
+def without_later(parts: Split) -> Split:
+    """The split with those validation and test texts on which membership is judged, see `fsd.data.periods.compared`."""
+    held = len(parts.validation)
+    chosen = periods.compared(periods.kinds_of([*parts.validation, *parts.test]))
+    return parts._replace(validation=_where(parts.validation, chosen[:held]), test=_where(parts.test, chosen[held:]))
+
+
+def _sides(documents: Sequence[Document]) -> IntArray:
+    kind = periods.kinds_of(documents)
+    apart = periods.has_both(kind) & (kind == periods.CONTEMPORARY)
+    return np.where(kind == periods.MEMBER, MEMBER, np.where(apart, CONTEMPORARY, OTHER))
 
 
 def _where(documents: Sequence[Document], mask: BoolArray) -> tuple[Document, ...]:
@@ -198,12 +187,7 @@ def _sizes(side: IntArray, family: IntArray) -> FloatArray:
 
 
 def _fill(sizes: FloatArray, target: FloatArray) -> BoolArray:
-    """Take each family, in order, that brings the total size closer to the target.
-
-    Args:
-        sizes: (F, 3) texts of each side in the families.
-        target: (3,) texts of each side wanted.
-    """
+    """(F,) take each family, in order, whose (3,) sizes bring the total closer to the (3,) target."""
     missing = target
     taken = np.zeros(len(sizes), dtype=bool)
     for i, size in enumerate(sizes):
@@ -256,25 +240,9 @@ def _paper(count: int, unseen: float, validation: float, rng: np.random.Generato
     return part
 
 
-def _check_shares(unseen: float, validation: float, scheme: str) -> None:
-    if scheme not in ("grouped", "paper"):
-        raise UsageError(f"split must be grouped or paper; got {scheme!r}")
-    if not 0 < unseen < 1:
-        raise UsageError(f"unseen must be a share above 0 and below 1; got {unseen}")
-    _check_validation(validation)
-    if unseen + validation >= 1 - 1e-9:
-        raise UsageError(
-            f"unseen and validation must sum to less than 1, so that texts are left to test on; "
-            f"got {unseen} + {validation}"
-        )
-
-
-def _check_validation(validation: float) -> None:
+def _check(documents: Sequence[Document], validation: float) -> None:
     if not 0 <= validation < 1:
         raise UsageError(f"validation must be a share from 0 to below 1; got {validation}")
-
-
-def _check_labels(documents: Sequence[Document]) -> None:
     unlabelled = sum(d.member is None for d in documents)
     if unlabelled:
         raise UsageError(
@@ -286,16 +254,29 @@ def _check_labels(documents: Sequence[Document]) -> None:
         raise UsageError(f"texts to be split must be of both classes; got {sizes}")
 
 
-def _check_parts(parts: Split, documents: Sequence[Document], validation: float, scheme: str) -> None:
-    unit = "families (texts of one group, and near-duplicates)" if scheme == "grouped" else "texts"
+def _checked(parts: Split, documents: Sequence[Document], validation: float, unit: str) -> Split:
     if not parts.unseen:
         raise UsageError(
             f"some non-members must be left to train on, in {unit} without a member; "
             f"got {_classes(documents)[1]} and none to take"
         )
     _check_classes(parts, documents, validation, unit)
-    if periods.has_both(periods.kinds_of(documents)):
-        periods.check_parts(parts.validation if validation else None, parts.test)
+    if not periods.has_both(periods.kinds_of(documents)):
+        return parts
+    kind = periods.kinds_of([*parts.validation, *parts.test])
+    held = len(parts.validation)
+    # without two families of each kind in the test part, an AUC has no interval
+    for name, least, of_part in (("test", 2, kind[held:]), ("validation", 1, kind[:held]))[: 2 if validation else 1]:
+        family = np.array(families(getattr(parts, name)), dtype=np.int64)
+        early, late = (np.unique(family[of_part == one]).size for one in (periods.CONTEMPORARY, periods.LATER))
+        if min(early, late) < least:
+            wanted = f"{least} {'families' if least > 1 else 'family'} in the {name} part"
+            raise UsageError(
+                f"contemporaries and later texts must each have at least {wanted} (texts of one group, and "
+                f"near-duplicates, are one family); got {early} and {late}: give more texts or other shares, or leave "
+                "out one of the two"
+            )
+    return parts
 
 
 def _check_classes(parts: Split, documents: Sequence[Document], validation: float, unit: str) -> None:

@@ -18,17 +18,11 @@ from fsd.data.documents import Document
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus.jsonl"
 CUTOFF = Date(2025, 6, 30)
-"""Last day of the corpus: no text published after it was read by the target."""
+"""Last day of the corpus: the target was trained on no text published after it."""
 
 
 class EmbeddedCorpus(NamedTuple):
-    """A corpus and its target.
-
-    Attributes:
-        model: name of the target, see `fsd.net.hub.EMBEDDED`.
-        file: the texts.
-        cutoff: last day of what the target read.
-    """
+    """Name of the target (see `fsd.net.hub.EMBEDDED`), file of the texts, and last day of what it was trained on."""
 
     model: str
     file: Path
@@ -43,14 +37,14 @@ CORPORA = {
 
 
 def corpus(domain: str = "arxiv") -> Iterator[Document]:
-    """The texts written for this project in a domain, labelled 1 if the embedded target read them.
+    """The texts written for this project in a domain, labelled 1 if the embedded target was trained on them.
 
     `arxiv` has 420 abstracts. Membership was drawn at random within each field, so that topic, style and length do not
     reveal it. Dates were drawn from one span of time (`random.Random(0)`, from 1 January 2023 to `CUTOFF`) without
     regard to membership, so that the date does not reveal it either: the non-members are contemporaries of the members
     (see `fsd.data.periods`).
 
-    `wikipedia` has 540 short articles: 280 on subjects of 2012 to 2016, of which the target read a random half, and
+    `wikipedia` has 540 short articles: 280 on subjects of 2012 to 2016, half of them members, drawn at random, and
     260 on subjects of July 2023 to 2025. Each was written as it could have been written in its own period.
     """
     for line in CORPORA[domain].file.read_text(encoding="utf-8").splitlines():

@@ -3,13 +3,11 @@ import time
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsd.data import embedded
-from fsd.data import near_duplicates as duplicates
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import (
     COMMON,
@@ -37,21 +35,18 @@ def pairs(texts: list[str]) -> list[tuple[int, int, str]]:
     return [(link.i, link.j, link.reason) for link in near_duplicates(texts)]
 
 
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        ("Don't STOP, me-now!", ["don", "t", "stop", "me", "now"]),
-        ("数据检测 with LLMs", ["数", "据", "检", "测", "with", "llms"]),
-        ("データの", ["デ", "ー", "タ", "の"]),
-        ("안녕 세상", ["안녕", "세상"]),
-        ("हिन्दी भाषा।", ["हिन्दी", "भाषा"]),
-        ("ＡＢＣ１２３", ["abc123"]),
-        ("ไทย", ["ไ", "ท", "ย"]),
-        ("?!", []),
-    ],
-)
-def test_words(written: str, expected: list[str]) -> None:
-    assert words(written) == expected
+def test_words() -> None:
+    expected = {
+        "Don't STOP, me-now!": ["don", "t", "stop", "me", "now"],
+        "数据检测 with LLMs": ["数", "据", "检", "测", "with", "llms"],
+        "データの": ["デ", "ー", "タ", "の"],
+        "안녕 세상": ["안녕", "세상"],
+        "हिन्दी भाषा।": ["हिन्दी", "भाषा"],
+        "ＡＢＣ１２３": ["abc123"],
+        "ไทย": ["ไ", "ท", "ย"],
+        "?!": [],
+    }
+    assert {written: words(written) for written in expected} == expected
 
 
 def test_exact_copies_but_for_case_and_punctuation() -> None:
@@ -70,10 +65,9 @@ def test_same_opening_and_nothing_else() -> None:
     assert pairs(texts) == [(0, 1, "opening")]
 
 
-@pytest.mark.parametrize(("length", "linked"), [(4, False), (5, True), (9, True)])
-def test_a_short_text_that_opens_a_long_one(length: int, linked: bool) -> None:
+def test_a_short_text_that_opens_a_long_one() -> None:
     whole = passage(0, 40)
-    assert bool(pairs([text(whole), text(whole[:length])])) is linked
+    assert [bool(pairs([text(whole), text(whole[:length])])) for length in (4, 5, 9)] == [False, True, True]
 
 
 def test_overlap_is_the_share_of_the_text_with_fewer_ngrams() -> None:
@@ -85,17 +79,10 @@ def test_overlap_is_the_share_of_the_text_with_fewer_ngrams() -> None:
     assert not pairs([large, text(passage(1, 20), shared, passage(2, 21))])  # 10 of 51
 
 
-def test_paraphrase_that_keeps_some_wording() -> None:
-    kept = [passage(i, 9) for i in range(4)]
-    first = text(*(piece for i, k in enumerate(kept) for piece in (k, passage(10 + i, 4))))
-    second = text(*(piece for i, k in enumerate(kept[::-1]) for piece in (passage(20 + i, 4), k)))
-    assert pairs([first, second]) == [(0, 1, "overlap")]
-
-
-@pytest.mark.parametrize(("length", "expected"), [(20, [(0, 1, "run")]), (19, [])])
-def test_one_shared_sentence_in_long_texts(length: int, expected: list[tuple[int, int, str]]) -> None:
-    shared = passage(0, length)
-    assert pairs([text(passage(1, 200), shared, passage(2, 200)), text(passage(3, 300), shared)]) == expected
+def test_one_shared_sentence_in_long_texts() -> None:
+    for length, expected in ((20, [(0, 1, "run")]), (19, [])):
+        shared = passage(0, length)
+        assert pairs([text(passage(1, 200), shared, passage(2, 200)), text(passage(3, 300), shared)]) == expected
 
 
 def test_the_stronger_reason_is_named() -> None:
@@ -140,11 +127,11 @@ def test_standard_sentences_in_a_row_are_no_common_origin() -> None:
     assert not pairs(texts)
 
 
-@pytest.mark.parametrize(("more", "linked"), [(0, True), (1, False)])
-def test_common_is_what_more_texts_have(more: int, linked: bool) -> None:
+def test_common_is_what_more_texts_have() -> None:
     shared = passage(0, 20)
-    texts = [text(passage(i, 20), shared) for i in range(1, COMMON + 1 + more)]
-    assert bool(pairs(texts)) is linked
+    texts = [text(passage(i, 20), shared) for i in range(1, COMMON + 2)]
+    assert pairs(texts[:COMMON])
+    assert not pairs(texts)
 
 
 def test_families_join_groups_and_links_through_others() -> None:
@@ -186,12 +173,6 @@ def test_equals_a_slow_version_over_all_pairs(texts: list[str]) -> None:
     assert families([Document(text) for text in texts]) == [numbers[c] for c in component]
 
 
-def test_ngram_hashes_tell_orders_apart() -> None:
-    orders = {tuple(p) for p in np.random.default_rng(0).permuted(np.tile(np.arange(7), (500, 1)), axis=1)}
-    hashes = {int(duplicates._ngrams(np.array(order), 7)[0]) for order in orders}
-    assert len(hashes) == len(orders)
-
-
 @pytest.mark.slow
 def test_time_grows_linearly_with_boilerplate_in_every_text() -> None:
     def seconds(n: int) -> float:
@@ -207,14 +188,14 @@ def test_time_grows_linearly_with_boilerplate_in_every_text() -> None:
     assert seconds(20_000) < 30 * max(small, 0.1)
 
 
-@pytest.mark.parametrize(("changed", "reason"), [(1, "copy"), (3, "overlap")])
-def test_a_copy_shares_four_fifths_of_its_ngrams(changed: int, reason: str) -> None:
+def test_a_copy_shares_four_fifths_of_its_ngrams() -> None:
     original = passage(0, 60)
-    places = [20 + 8 * i for i in range(changed)]  # each changed word is in 7 of the 54 n-grams
-    copy = [f"x{i}" if i in places else word for i, word in enumerate(original)]
-    link = near_duplicates([text(["a"], original), text(["b"], copy)])[0]
-    assert link.reason == reason
-    assert link.overlap == pytest.approx(1 - (7 * changed + 1) / 55)
+    for changed, reason in ((1, "copy"), (3, "overlap")):
+        places = [20 + 8 * i for i in range(changed)]  # each changed word is in 7 of the 54 n-grams
+        copy = [f"x{i}" if i in places else word for i, word in enumerate(original)]
+        (link,) = near_duplicates([text(["a"], original), text(["b"], copy)])
+        assert link.reason == reason
+        assert link.overlap == pytest.approx(1 - (7 * changed + 1) / 55)
 
 
 def test_texts_labelled_both_ways_are_refused_and_listed() -> None:
@@ -294,10 +275,10 @@ def test_contradictions_equal_a_slow_version_over_all_pairs() -> None:
     assert not any(copies(a, b) for a, b in combinations(kept, 2) if a.member != b.member)
 
 
-@pytest.mark.parametrize("name", ["wikimia_32", "wikimia_64", "wikimia_128", "wikimia_256", "arxiv_mia_dev"])
-def test_published_benchmarks_have_no_copies_across_labels(benchmark_data: Path, name: str) -> None:
-    documents = read_files([benchmark_data / f"{name}.jsonl"], labelled=True)
-    assert contradictions(documents) == []
+@pytest.mark.slow
+def test_published_benchmarks_have_no_copies_across_labels(benchmark_data: Path) -> None:
+    for name in ("wikimia_32", "wikimia_64", "wikimia_128", "wikimia_256", "arxiv_mia_dev"):
+        assert contradictions(read_files([benchmark_data / f"{name}.jsonl"], labelled=True)) == []
 
 
 def test_the_embedded_corpus_has_no_copies_across_labels() -> None:

@@ -1,14 +1,11 @@
 from dataclasses import replace
 from datetime import date
 
-import numpy as np
 import pytest
 
-from fsd.data import embedded
 from fsd.data.documents import Document
-from fsd.data.periods import AFTER, UP_TO, check_parts, compared, has_both, kinds, parse_cutoff, with_periods
+from fsd.data.periods import AFTER, UP_TO, compared, has_both, kinds, parse_cutoff, with_periods
 from fsd.errors import UsageError
-from fsd.evaluation.audit import alone
 
 CUTOFF = date(2023, 6, 30)
 MEMBER = Document("a member", True, source="m.jsonl:1")
@@ -23,17 +20,12 @@ def test_nonmembers_of_a_period_that_members_have_are_contemporaries():
     assert compared(kind).tolist() == [True, True, True, False, False]
 
 
-def test_without_both_kinds_all_texts_are_compared():
-    for periods in (["a", "a", "a"], ["a", "b", "b"]):
+def test_without_both_kinds_or_with_a_missing_period_all_texts_are_compared():
+    for periods in (["a", "a", "a"], ["a", "b", "b"], ["a", "a", ""]):
         kind = kinds([1, 0, 0], periods)
         assert not has_both(kind)
         assert compared(kind).all()
-
-
-def test_periods_are_unknown_if_one_is_missing():
-    kind = kinds([1, 0, 0], ["a", "a", ""])
     assert kind.tolist() == ["member", "non-member", "non-member"]
-    assert compared(kind).all()
 
 
 def test_a_cutoff_parts_nonmembers_by_their_dates_alone():
@@ -42,15 +34,11 @@ def test_a_cutoff_parts_nonmembers_by_their_dates_alone():
     assert [replace(d, period="") for d in dated] == [MEMBER, EARLY, LATE]
 
 
-def test_a_cutoff_completes_the_column():
+def test_a_cutoff_completes_the_column_which_stays_without_one():
     named = [MEMBER, replace(EARLY, period=UP_TO, date=None), LATE]
     assert [d.period for d in with_periods(named, CUTOFF)] == [UP_TO, UP_TO, AFTER]
-
-
-def test_without_a_cutoff_periods_stay_as_they_are():
-    assert with_periods([MEMBER, EARLY], None) == [MEMBER, EARLY]
-    named = [replace(MEMBER, period="a"), replace(EARLY, period="b")]
-    assert with_periods(named, None) == named
+    for documents in ([MEMBER, EARLY], [replace(MEMBER, period="a"), replace(EARLY, period="b")]):
+        assert with_periods(documents, None) == documents
 
 
 @pytest.mark.parametrize(
@@ -100,33 +88,3 @@ def test_a_cutoff_is_a_day():
     for text in ("", "2023", "yesterday", "2023-02-30"):
         with pytest.raises(UsageError, match=f"cutoff must be a day like 2023-02-24; got '{text}'"):
             parse_cutoff(text)
-
-
-def test_both_parts_must_have_both_kinds():
-    def part(*sizes):
-        named = zip(("member", "early", "late"), (UP_TO, UP_TO, AFTER), sizes, strict=True)
-        return [Document(f"{k} {i}", k == "member", period=p) for k, p, size in named for i in range(size)]
-
-    check_parts(part(1, 1, 1), part(2, 2, 2))
-    check_parts(None, part(2, 2, 2))
-    with pytest.raises(UsageError, match=r"at least 2 families in the test part .* got 1 and 2: give more texts"):
-        check_parts(part(1, 1, 1), part(2, 1, 2))
-    with pytest.raises(UsageError, match=r"at least 1 family in the validation part .* got 1 and 0"):
-        check_parts(part(1, 1, 0), part(2, 2, 2))
-    related = [replace(d, group="one article") if not d.member and d.period == UP_TO else d for d in part(2, 2, 2)]
-    with pytest.raises(UsageError, match=r"at least 2 families in the test part .* got 1 and 2"):
-        check_parts(None, related)
-
-
-def test_the_dates_of_the_embedded_corpus_do_not_tell_members_from_nonmembers():
-    documents = list(embedded.corpus())
-    member = np.array([bool(document.member) for document in documents])
-    days = np.array([document.date.toordinal() for document in documents])
-
-    reached = alone(days.tolist(), member.tolist()).auc
-    assert reached.low < 0.5 < reached.high
-    for side in (days[member], days[~member]):
-        assert date.fromordinal(int(side.min())) < date(2023, 2, 1)
-        assert date(2025, 6, 1) < date.fromordinal(int(side.max())) <= embedded.CUTOFF
-    kind = kinds(member, [document.period for document in documents])
-    assert set(kind) == {"member", "contemporary"}

@@ -29,6 +29,7 @@ def classes(part: tuple[Document, ...]) -> tuple[int, int]:
 def test_grouped_sizes_by_hand() -> None:
     # 30 % of 100 non-members; then 2/7 of 100 members and of 70 non-members
     assert [classes(part) for part in split(singles(100, 100))] == [(0, 30), (29, 20), (71, 50)]
+    assert [len(part) for part in split(singles(20, 20), validation=0)] == [6, 0, 34]
 
 
 def test_paper_sizes_by_hand() -> None:
@@ -42,23 +43,9 @@ def test_paper_sizes_by_hand() -> None:
     assert (len(parts.validation), len(parts.test)) == (40, 100)
 
 
-def test_no_validation_on_demand() -> None:
-    parts = split(singles(20, 20), validation=0)
-    assert [len(part) for part in parts] == [6, 0, 34]
-
-
-def test_families_with_a_member_are_never_trained_on() -> None:
-    documents = [replace(d, group=str(i % 5)) if i < 40 else d for i, d in enumerate(singles(20, 60))]
-    for seed in range(20):
-        assert all(not d.group for d in split(documents, seed=seed).unseen)
-
-
-def test_seed_decides_and_order_is_kept() -> None:
-    documents = singles(50, 50)
-    assert split(documents, seed=1) == split(documents, seed=1)
-    assert split(documents, seed=1) != split(documents, seed=2)
+def test_order_is_kept() -> None:
     for scheme in ("grouped", "paper"):
-        for part in split(documents, scheme=scheme, validation=0.2):
+        for part in split(singles(50, 50), scheme=scheme, validation=0.2):
             assert [int(d.source) for d in part] == sorted(int(d.source) for d in part)
 
 
@@ -106,12 +93,8 @@ def test_class_mix_of_validation_and_test_is_equal(members: int, nonmembers: int
     ("documents", "options", "says"),
     [
         (singles(9, 0), {}, "9 members and 0 non-members"),
-        (singles(0, 9), {}, "0 members and 9 non-members"),
-        ([], {}, "0 members and 0 non-members"),
         ([*singles(9, 9), Document("x"), Document("y")], {}, "2 of 20 are not"),
         (singles(9, 9), {"unseen": 0.0}, "unseen must be a share .* got 0.0"),
-        (singles(9, 9), {"unseen": 1.0}, "unseen must be a share .* got 1.0"),
-        (singles(9, 9), {"unseen": float("nan")}, "unseen must be a share .* got nan"),
         (singles(9, 9), {"validation": -0.1}, "validation must be a share .* got -0.1"),
         (singles(9, 9), {"unseen": 0.7, "validation": 0.3}, "sum to less than 1.* got 0.7 [+] 0.3"),
         (singles(9, 9), {"scheme": "random"}, "grouped or paper; got 'random'"),
@@ -142,16 +125,12 @@ def leaked(parts: Split) -> int:
     return sum(n > 1 for n in Counter(a for part in parts for a in articles(part)).values())
 
 
-@pytest.mark.parametrize("seed", [0, 42])
-def test_no_wikimia_article_is_in_two_parts(wikimia: list[Document], seed: int) -> None:
-    parts = split(wikimia, seed=seed)
+def test_no_wikimia_article_is_in_two_parts_but_under_the_papers_split(wikimia: list[Document]) -> None:
+    parts = split(wikimia)
     assert len(wikimia) == sum(map(len, parts)) == 1650
     assert leaked(parts) == 0
     mix = [members / (members + others) for members, others in map(classes, parts[1:])]
     assert mix[0] == pytest.approx(mix[1], abs=0.01)
-
-
-def test_the_papers_split_of_wikimia_leaks(wikimia: list[Document]) -> None:
     assert leaked(split(wikimia, scheme="paper")) > 100
 
 
@@ -175,8 +154,6 @@ def test_split_with_leaves_out_the_families_of_unseen_texts() -> None:
     assert len(parts.validation) + len(parts.test) == 24
     groups = [{d.group for d in part} for part in parts]
     assert not groups[1] & groups[2]
-    assert split_with(given, benchmark, seed=1) == split_with(given, benchmark, seed=1)
-    assert split_with(given, benchmark, seed=1) != split_with(given, benchmark, seed=2)
 
 
 @pytest.mark.parametrize(
@@ -185,22 +162,12 @@ def test_split_with_leaves_out_the_families_of_unseen_texts() -> None:
         ([], singles(9, 9), 0.2, "at least one unseen text must be given; got none"),
         ([Document("x", True, source="f:3")], singles(9, 9), 0.2, "must be non-members; 1 are members, the first f:3"),
         ([Document("x")], singles(9, 9), 1.0, "validation must be a share from 0 to below 1; got 1.0"),
-        ([Document("x")], [*singles(9, 9), Document("y")], 0.2, "1 of 19 are not"),
-        ([Document("x")], singles(9, 0), 0.2, "got 9 members and 0 non-members"),
         (singles(0, 9), [*singles(0, 9), Document("m n", True)], 0.2, "too few families"),
     ],
 )
 def test_split_with_mistakes(given: list[Document], benchmark: list[Document], validation: float, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         split_with(given, benchmark, validation=validation)
-
-
-def test_members_in_the_unseen_part_do_not_change_the_test_texts_under_paper() -> None:
-    documents = singles(50, 50)
-    reserved, usual = (split(documents, scheme="paper", seed=5, members_too=members) for members in (True, False))
-    assert reserved[1:] == usual[1:]
-    assert tuple(d for d in reserved.unseen if not d.member) == usual.unseen
-    assert len(reserved.unseen) == 30
 
 
 def test_fill_by_hand() -> None:
@@ -211,22 +178,6 @@ def test_fill_by_hand() -> None:
     assert fill([(3, 0), (3, 0), (4, 0)], (5, 0)) == [True, True, False]
     assert fill([(1, 1), (0, 2)], (0, 2)) == [True, False]
     assert fill([], (1, 1)) == []
-
-
-def test_hold_out_keeps_families_whole_and_the_class_balance() -> None:
-    row = np.arange(40)
-    member, family = row % 2 == 0, 3 + row // 4
-    held = splitting._hold_out(member, family, 0.3, np.random.default_rng(0))
-    assert all(len(set(held[family == f])) == 1 for f in family)
-    assert [int((held & side).sum()) for side in (member, ~member)] == [6, 6]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_reserved_parts_are_disjoint_by_group(seed: int) -> None:
-    documents = [replace(d, member=i % 3 == 0, group=str(i // 5)) for i, d in enumerate(singles(30, 30))]
-    parts = split(documents, unseen=0.25, validation=0.25, seed=seed, members_too=True)
-    assert sum(len({d.group for d in part}) for part in parts) == 12
-    assert all(parts)
 
 
 def _identity(parts: Split) -> str:
@@ -281,11 +232,12 @@ def test_unseen_texts_are_later_ones_where_there_are_contemporaries() -> None:
     assert [of_kinds(part)[2] for part in few] == [6, 4, 10]
 
 
-def test_a_family_with_a_contemporary_is_never_trained_on() -> None:
+def test_a_family_with_a_member_or_a_contemporary_is_never_trained_on() -> None:
     documents = [replace(d, group=str(int(d.source) % 10)) for d in three_kinds(10, 30, 0)]
     documents += [replace(d, text=f"later {d.source}", group=d.source) for d in three_kinds(0, 0, 60)]
     for seed in range(10):
         assert all(int(d.group) >= 10 for d in split(documents, seed=seed).unseen)
+        assert all(int(d.group) >= 10 for d in split([replace(d, period="") for d in documents], seed=seed).unseen)
 
 
 def test_given_unseen_texts_leave_the_three_kinds_balanced() -> None:
@@ -305,7 +257,6 @@ def test_membership_is_judged_without_later_texts() -> None:
     ("sizes", "says"),
     [
         ((100, 1, 100), r"at least 2 families in the test part .*; got 1 and 50"),
-        ((100, 2, 100), r"at least 2 families in the test part .*; got 1 and 50"),
         ((100, 60, 1), "some non-members must be left to train on"),
         ((100, 60, 3), r"at least 2 families in the test part .*; got 43 and 1"),
     ],
