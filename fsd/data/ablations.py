@@ -5,7 +5,7 @@ texts of other domains (FSD, arXiv 2410.10880, Tables 4, 5 and 15, Figures 4 and
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -54,7 +54,11 @@ def retime(documents: Sequence[Document], stamps: Stamps) -> tuple[Document, ...
     Without dates, a detector cannot separate old from new texts by the dates that they mention. Texts that consist
     only of dates are omitted when dates are deleted. `Document.date` does not change.
     """
-    changes = {"keep": str, "delete": date_masking.delete, "replace": date_masking.replace}
+    changes: dict[str, Callable[[str], str]] = {
+        "keep": str,
+        "delete": date_masking.delete,
+        "replace": date_masking.replace,
+    }
     if stamps not in changes:
         raise UsageError(f"timestamps must be keep, delete or replace; got {stamps!r}")
     changed = (replace(d, text=changes[stamps](d.text)) for d in documents)

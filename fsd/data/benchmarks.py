@@ -68,13 +68,11 @@ class Source:
 @functools.cache
 def sources() -> Mapping[str, Source]:
     """All benchmarks by name."""
+    import pydantic
     import yaml
 
     blocks = yaml.safe_load(DECLARATIONS.read_text(encoding="utf-8"))
-    return {
-        name: Source(**{key: tuple(value) if isinstance(value, list) else value for key, value in block.items()})
-        for name, block in blocks.items()
-    }
+    return pydantic.TypeAdapter(dict[str, Source]).validate_python(blocks)
 
 
 def is_name(entry: str) -> bool:
