@@ -97,12 +97,12 @@ def record(
 ) -> None:
     """Log the texts, their scores, and the metrics of labelled texts."""
     from fsd.evaluation.metrics import by_key
-    from fsd.evaluation.results import points
+    from fsd.evaluation.results import tracked
 
     texts, labels = [document.text for document in documents], [document.member for document in documents]
     run.log_dataset("scored", texts, labels=labels, source=", ".join(config.data), context="score")
     run.log_table("scores.parquet", table)
-    run.log_metrics(points(results) | ({"audit/blind_auc": blind.value} if blind else {}))
+    run.log_metrics(tracked(results, uncertainty=False) | ({"audit/blind_auc": blind.value} if blind else {}))
     if len(results):
         best = max((row for row in by_key(results).values() if row.metric == "auc"), key=lambda row: row.value)
         line = f"{best.detector} base AUC {best.estimate} · blind AUC {blind or 'none'}"

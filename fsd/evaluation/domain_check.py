@@ -90,9 +90,25 @@ def _counted(text: str) -> tuple[sparse.csr_matrix, ...]:
     )
 
 
-def text_features(texts: Sequence[str]) -> list[sparse.csr_matrix]:
-    """(N, D) counts of hashed words, and of hashed character n-grams, of N ≥ 1 texts."""
-    return [sparse.csr_matrix(sparse.vstack(rows)) for rows in zip(*map(_counted, texts), strict=True)]
+class Similarity:
+    """Similarity with n ≥ 1 texts, from 0 to 1: the mean of the cosines by words and by character n-grams (tf-idf)."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        counts = self._counts(texts)
+        self._weighting = [TfidfTransformer(sublinear_tf=True).fit(count) for count in counts]
+        self._rows = self._weighted(counts)
+
+    @staticmethod
+    def _counts(texts: Sequence[str]) -> list[sparse.csr_matrix]:
+        return [sparse.vstack(rows) for rows in zip(*map(_counted, texts), strict=True)]
+
+    def _weighted(self, counts: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
+        parts = (weight.transform(count) for weight, count in zip(self._weighting, counts, strict=True))
+        return sparse.csr_matrix(sparse.hstack([part / math.sqrt(2) for part in parts]))
+
+    def __call__(self, texts: Sequence[str]) -> FloatArray:
+        """(N, n) similarity of N ≥ 1 texts with the n texts."""
+        return np.asarray((self._weighted(self._counts(texts)) @ self._rows.T).toarray(), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -196,9 +212,7 @@ class DomainCheck:
     ) -> None:
         self.texts = list(texts)
         self.group = group_index(groups, len(texts))
-        counts = text_features(self.texts)
-        self._weighting = [TfidfTransformer(sublinear_tf=True).fit(count) for count in counts]
-        self._rows = self._weighted(counts)
+        self._similarity = Similarity(self.texts)
         self._scripts = Counter(name for name, _ in {*zip(map(script, texts), self.group.tolist(), strict=True)})
         self._vote = 1 / np.bincount(self.group)[self.group]
         self.distance = None if states is None else Distance(states, self.group)
@@ -306,15 +320,6 @@ class DomainCheck:
         within = np.clip(length, self._length.min(), self._length.max())
         return np.stack([np.ones(within.size), within, within**2], axis=1)
 
-    def _weighted(self, features: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
-        """(N, D) rows whose scalar product is the mean of the cosines by words and by characters."""
-        parts = (w.transform(c) for w, c in zip(self._weighting, features, strict=True))
-        return sparse.csr_matrix(sparse.hstack([part / math.sqrt(2) for part in parts]))
-
-    def _similarity(self, texts: Sequence[str]) -> FloatArray:
-        """(N, n) similarity of texts with those of the benchmark, from 0 to 1."""
-        return np.asarray((self._weighted(text_features(texts)) @ self._rows.T).toarray(), dtype=np.float64)
-
 
 class _Classifier:
     """Ridge regression on words and character n-grams that distinguishes the benchmark from other kinds of texts.
@@ -324,24 +329,17 @@ class _Classifier:
 
     def __init__(self, texts: Sequence[str], group: IntArray, others: Sequence[str]) -> None:
         together = [*texts, *others]
-        counts = text_features(together)
-        self._weighting = [TfidfTransformer(sublinear_tf=True).fit(count) for count in counts]
-        self._rows = [w.transform(c) for w, c in zip(self._weighting, counts, strict=True)]
+        self._similarity = Similarity(together)
         block = group_index([*group.tolist(), *(f"other {at}" for at in range(len(others)))], len(together))
         label = (np.arange(len(together)) < len(texts)).astype(np.float64)[:, None]
-        self._ridge = Ridge(self._products(counts))
+        self._ridge = Ridge(self._similarity(together))
         self._weights, self._share = self._ridge.weights(label), float(label.mean())
         self.own = -self._ridge.left_out(label, block)[: len(texts), 0]
 
     def __call__(self, texts: Sequence[str]) -> FloatArray:
         """(N,) how unlike the benchmark new texts are."""
-        centred = self._ridge.centred(self._products(text_features(texts)))
+        centred = self._ridge.centred(self._similarity(texts))
         return np.asarray(-self._share - (centred @ self._weights)[:, 0], dtype=np.float64)
-
-    def _products(self, counts: Sequence[sparse.csr_matrix]) -> FloatArray:
-        """(N, M) similarity with the texts that the classifier is trained on."""
-        parts = zip(self._weighting, counts, self._rows, strict=True)
-        return np.asarray(sum((w.transform(c) @ rows.T).toarray() for w, c, rows in parts) / 2, dtype=np.float64)
 
 
 class Ridge:

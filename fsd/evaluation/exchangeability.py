@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
-from sklearn.feature_extraction.text import TfidfTransformer
 
-from fsd.evaluation.domain_check import DomainCheck, Ridge, text_features
+from fsd.evaluation.domain_check import DomainCheck, Ridge, Similarity
 from fsd.evaluation.intervals import BoolArray, group_index
 from fsd.token_stats import FloatArray, IntArray
 
@@ -111,13 +110,12 @@ def _sample(texts: int, rng: np.random.Generator) -> IntArray:
 
 def _gram(texts: Sequence[str], hidden: FloatArray | None) -> FloatArray:
     """(N, N) scalar products of the texts, the mean of those by words, characters and hidden states."""
-    parts = [TfidfTransformer(sublinear_tf=True).fit_transform(counts) for counts in text_features(texts)]
-    products = [(part @ part.T).toarray() for part in parts]
-    if hidden is not None:
-        spread = hidden.std(axis=0)
-        scaled = (hidden - hidden.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0)
-        products.append(scaled @ scaled.T / hidden.shape[1])
-    return np.asarray(sum(products) / len(products), dtype=np.float64)
+    products = Similarity(texts)(texts)
+    if hidden is None:
+        return products
+    spread = hidden.std(axis=0)
+    scaled = (hidden - hidden.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0)
+    return np.asarray((2 * products + scaled @ scaled.T / hidden.shape[1]) / 3, dtype=np.float64)
 
 
 def _aucs(scores: FloatArray, labels: BoolArray) -> FloatArray:

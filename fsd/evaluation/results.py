@@ -5,7 +5,6 @@ metrics, summary.csv, the report and the terminal are all made from that table.
 """
 
 import math
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -34,8 +33,6 @@ from fsd.views import Detector
 STATES = ("base", "tuned", "fsd")
 WITH_ENDS = ("auc", *(f"auc_{contrast.name}" for contrast in CONTRASTS))
 """Metrics whose intervals are tracked as well."""
-UNCERTAINTY = re.compile(r".*_(low|high|p_holm)|(?!auc_gain_p$).*_p")
-"""Groups of metrics about uncertainty, but for the p-values of the gains; see `points`."""
 COMPARISONS = {"auc_gain": "gain", "placebo_auc": "placebo_fsd_auc", "placebo_lead": "placebo_lead"}
 """Metric that compares → its column in summary.csv."""
 
@@ -135,20 +132,23 @@ def contrast_rows(
     return rows
 
 
-def tracked(table: pd.DataFrame) -> dict[str, float]:
-    """The table under the names that MLflow lines up: `auc/loss.fsd`, `auc_low/loss.fsd`, `auc_gain_p/loss`."""
+def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float]:
+    """The table under the names that MLflow lines up: `auc/loss.fsd`, `auc_low/loss.fsd`, `auc_gain_p/loss`.
+
+    Without `uncertainty`, intervals and p-values are left out but for those of the gains, as a chart for each would
+    hide the others.
+    """
     metrics: dict[str, float] = {}
     for row in by_key(table).values():
         name = f"{row.detector}.{row.state}" if row.state else row.detector
-        ends = {"_low": row.low, "_high": row.high} if row.metric in WITH_ENDS else {}
-        values = {"": row.value, **ends, "_p": row.p, "_p_holm": row.p_holm}
+        values = {"": row.value}
+        if uncertainty or row.metric == "auc_gain":
+            values["_p"] = row.p
+        if uncertainty:
+            values |= {"_low": row.low, "_high": row.high} if row.metric in WITH_ENDS else {}
+            values["_p_holm"] = row.p_holm
         metrics |= {f"{row.metric}{end}/{name}": value for end, value in values.items() if not math.isnan(value)}
     return metrics
-
-
-def points(table: pd.DataFrame) -> dict[str, float]:
-    """The metrics of `tracked` without intervals and corrected p-values, as a chart for each would hide the others."""
-    return {name: value for name, value in tracked(table).items() if not UNCERTAINTY.fullmatch(name.partition("/")[0])}
 
 
 def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
@@ -241,7 +241,7 @@ class Results:
 
     def metrics(self) -> dict[str, float]:
         """The numbers under the names that all runs share; intervals and corrected p-values are in the tables."""
-        return self.audit.metrics() | points(self.table)
+        return self.audit.metrics() | tracked(self.table, uncertainty=False)
 
     @property
     def conclusions(self) -> list[str]:

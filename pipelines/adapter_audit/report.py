@@ -6,7 +6,7 @@ import pandas as pd
 
 from fsd.evaluation.audit import explains
 from fsd.evaluation.metrics import by_key
-from fsd.evaluation.results import points
+from fsd.evaluation.results import tracked
 from fsd.reporting import console, figures, html
 from fsd.reporting.html import p_shown, shown
 from fsd.tracking import Run
@@ -68,7 +68,7 @@ def record(run: Run, results: AuditResults, config: AuditConfig, name: str) -> N
     run.log_table("scores.parquet", results.scores)
     run.log_table("summary.csv", results.table)
     run.log_text("calibration.json", results.calibration.to_json())
-    run.log_metrics(results.audit.metrics() | points(results.table))
+    run.log_metrics(results.audit.metrics() | tracked(results.table, uncertainty=False))
     test = results.scores[results.scores["split"] == "test"]
     tuned, calibrated = (
         {name.removesuffix(end): test[name].to_numpy(float) for name in map(str, test) if name.endswith(end)}

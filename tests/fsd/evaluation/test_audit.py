@@ -1,5 +1,4 @@
 import json
-import time
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -41,39 +40,26 @@ def _split(rng, sizes=(20, 30, 40)):
     return [list(_documents(_texts(rng, n), np.arange(n) % 2 * (at > 0))) for at, n in enumerate(sizes)]
 
 
-def test_a_clean_split_has_no_leaks():
-    found = leaks(Split(*map(tuple, _split(np.random.default_rng(0)))))
+def test_planted_leaks_are_found_with_both_texts():
+    clean = _split(np.random.default_rng(1))
+    found = leaks(Split(*map(tuple, clean)))
     assert (found.pairs, found.groups, found.tested, found.calibrated, found.test) == ((), 0, 0, 0, 40)
-
-
-@pytest.mark.parametrize("kind", ["copy", "prefix", "paraphrase", "group"])
-def test_planted_leaks_are_found_with_both_texts(kind):
-    rng = np.random.default_rng(1)
-    parts = _split(rng)
-    origin = parts[0][7]
+    origin = clean[0][7]
     tokens = origin.text.split()
-    changed = tokens[:]
-    for at in range(5, 60, 12):
-        changed[at] = "other"
-    text = {
+    changed = [token if at % 12 != 5 else "other" for at, token in enumerate(tokens)]
+    for kind, text in {
         "copy": origin.text,
         "prefix": " ".join(tokens[:32]),
         "paraphrase": " ".join(["new", "start", *changed]),
         "group": "quite different words here",
-    }[kind]
-    planted = Document(text, False, group=origin.group if kind == "group" else "new", source="planted")
-    parts[2].append(planted)
-    found = leaks(Split(*map(tuple, parts)))
-    assert (found.groups, found.tested, found.calibrated, found.test) == (1, 1, 0, 41)
-    (leak,) = found.pairs
-    assert (leak.part, leak.other_part, leak.text, leak.other_text) == ("unseen", "test", origin.text, planted.text)
-    assert (leak.reason == "group") == (kind == "group")
-
-
-def test_leaks_between_validation_and_test_are_counted_apart():
-    parts = _split(np.random.default_rng(2))
-    parts[2] += [parts[1][0], parts[1][1]]
-    found = leaks(Split(*map(tuple, parts)))
+    }.items():
+        planted = Document(text, False, group=origin.group if kind == "group" else "new", source="planted")
+        found = leaks(Split(*map(tuple, [*clean[:2], [*clean[2], planted]])))
+        assert (found.groups, found.tested, found.calibrated, found.test) == (1, 1, 0, 41)
+        (leak,) = found.pairs
+        assert (leak.part, leak.other_part, leak.text, leak.other_text) == ("unseen", "test", origin.text, text)
+        assert (leak.reason == "group") == (kind == "group")
+    found = leaks(Split(*map(tuple, [*clean[:2], [*clean[2], *clean[1][:2]]])))
     assert (found.groups, found.tested, found.calibrated) == (2, 0, 2)
 
 
@@ -85,25 +71,34 @@ def test_nested_lengths_of_one_article_leak_across_parts():
     assert found.tested > 30
 
 
-def test_blind_finds_planted_words_by_group():
-    rng = np.random.default_rng(3)
-    labels = np.arange(120) % 2 == 0
-    texts = [t + (" marker" if y else " other") * 5 for t, y in zip(_texts(rng, 120), labels, strict=True)]
-    found = blind(texts, labels, [str(i // 2) for i in range(120)])
+def _reached(texts, labels, groups=None, **more):
+    found = blind(texts, labels, groups, repeats=1, **more)
     assert found.auc is not None
     assert found.scores is not None
-    assert found.auc.value > 0.97
-    assert found.scores.shape == (120,)
+    assert np.isfinite(found.scores).all()
+    assert found.scores.shape == (len(texts),)
+    return found.auc
 
 
-def test_blind_sees_chinese_signs():
-    rng = np.random.default_rng(4)
-    signs = [chr(0x4E00 + i) for i in range(200)]
-    labels = np.arange(80) % 2 == 0
-    texts = ["".join(rng.choice(signs, 40)) + ("龙" if y else "虎") * 3 for y in labels]
-    found = blind(texts, labels)
-    assert found.auc is not None
-    assert found.auc.value > 0.97
+def test_blind_sees_words_signs_years_and_the_end_of_a_long_text():
+    rng = np.random.default_rng(3)
+    labels = np.arange(120) % 2 == 0
+    texts, signs = _texts(rng, 120, 30), [chr(0x4E00 + i) for i in range(200)]
+    long = [f"Stop. Go! {text}" for text in _texts(rng, 60, 900)]
+    assert min(map(len, long)) > text_classifiers.CHARACTERS
+    for members, others in (
+        ([f"{text}{' marker' * 5}" for text in texts], [f"{text}{' other' * 5}" for text in texts]),
+        (*(["".join(rng.choice(signs, 40)) + sign * 3 for _ in texts] for sign in "龙虎"),),
+        ([text.replace(" ", ", ", 6) for text in texts], [text.replace(" ", ", ", 2) for text in texts]),
+        ([f"{text}!" for text in long], [f"{text}." for text in long]),
+    ):
+        side = labels[: len(members)]
+        chosen = [a if y else b for a, b, y in zip(members, others, side, strict=True)]
+        assert _reached(chosen, side, [str(at // 2) for at in range(len(chosen))]).value > 0.95
+    dated = [
+        f"{t} {rng.integers(2010, 2016) if y else rng.integers(2014, 2024)}" for t, y in zip(texts, labels, strict=True)
+    ]
+    assert _reached(dated, labels).value > 0.75
 
 
 @pytest.mark.slow
@@ -118,11 +113,8 @@ def test_blind_is_at_chance_on_shuffled_labels():
 def test_copies_in_one_group_do_not_help_blind():
     rng = np.random.default_rng(6)
     texts, labels = _texts(rng, 60) * 2, np.tile(rng.random(60) < 0.5, 2)
-    torn, kept = blind(texts, labels), blind(texts, labels, [str(i % 60) for i in range(120)])
-    assert torn.auc is not None
-    assert kept.auc is not None
-    assert torn.auc.value > 0.9
-    assert kept.auc.value < 0.65
+    assert _reached(texts, labels).value > 0.9
+    assert _reached(texts, labels, [str(i % 60) for i in range(120)]).value < 0.65
 
 
 @pytest.mark.parametrize(("share", "least"), [(0.5, 0.70), pytest.param(0.25, 0.58, marks=pytest.mark.slow)])
@@ -174,16 +166,6 @@ def test_one_character_in_half_of_the_members_is_found_and_named(named):
     assert telling.p < 0.001
 
 
-def test_the_end_of_a_long_text_is_seen():
-    rng = np.random.default_rng(14)
-    labels = np.arange(60) % 2 == 0
-    texts = [f"Stop. Go! {text}{'.!'[label]}" for text, label in zip(_texts(rng, 60, 900), labels * 1, strict=True)]
-    assert min(map(len, texts)) > text_classifiers.CHARACTERS
-    found = blind(texts, labels).auc
-    assert found is not None
-    assert found.value > 0.97
-
-
 @pytest.mark.slow
 def test_the_interval_contains_other_folds():
     documents = list(embedded.corpus())[::2]
@@ -213,40 +195,22 @@ def test_unseen_texts_are_on_neither_side():
     marked = parts._replace(
         unseen=tuple(replace(d, text=f"{d.text} foreign foreign", member=False) for d in parts.unseen)
     )
-    plain, found = audit(parts), audit(marked)
+    plain, found = audit(parts, repeats=1), audit(marked, repeats=1)
     assert found.blind == plain.blind
     assert found.telling is not None
     assert "foreign" not in found.telling.phrase
     assert found.overlaps == plain.overlaps
+    names = set(found.metrics())
+    assert {"audit/blind_auc", "audit/length_auc", "audit/leaked_groups", "audit/length_overlap"} <= names
+    assert "audit/date_auc" not in names
+    assert found.date.reason == "no text has it"
 
 
 def test_more_texts_than_are_trained_on_all_get_a_score(monkeypatch):
     monkeypatch.setattr(text_classifiers, "TRAINED_ON", 60)
-    rng = np.random.default_rng(12)
     labels = np.arange(250) % 5 == 0
-    found = blind([t + " marker" * int(y) for t, y in zip(_texts(rng, 250), labels, strict=True)], labels)
-    assert found.auc is not None
-    assert found.scores is not None
-    assert found.auc.value > 0.97
-    assert np.isfinite(found.scores).all()
-    assert found.scores.shape == (250,)
-
-
-def test_years_and_punctuation_are_seen_without_their_words():
-    rng = np.random.default_rng(13)
-    labels = np.arange(160) % 2 == 0
-    texts = [
-        f"{t} {rng.integers(2010, 2016) if y else rng.integers(2014, 2024)}"
-        for t, y in zip(_texts(rng, 160, 30), labels, strict=True)
-    ]
-    dated = blind(texts, labels).auc
-    dotted = blind(
-        [t.replace(" ", ", ", 2 + 4 * bool(y)) for t, y in zip(_texts(rng, 160), labels, strict=True)], labels
-    ).auc
-    assert dated is not None
-    assert dotted is not None
-    assert dated.value > 0.8
-    assert dotted.value > 0.95
+    texts = _texts(np.random.default_rng(12), 250)
+    assert _reached([t + " marker" * int(y) for t, y in zip(texts, labels, strict=True)], labels).value > 0.97
 
 
 @pytest.mark.slow
@@ -305,25 +269,6 @@ def test_vocabulary_overlap_by_hand():
     assert found["vocabulary"].value == pytest.approx(1 - 0.31127812445913283)
 
 
-def test_audit_gives_every_number_and_its_tracked_name():
-    split = Split(*map(tuple, _split(np.random.default_rng(8))))
-    found = audit(split)
-    names = set(found.metrics())
-    assert {"audit/blind_auc", "audit/length_auc", "audit/leaked_groups", "audit/length_overlap"} <= names
-    assert "audit/date_auc" not in names
-    assert found.date.reason == "no text has it"
-    assert audit(split) == found
-
-
-@pytest.mark.parametrize("sizes", [(0, 0, 0), (1, 0, 2), (0, 2, 2)])
-def test_audit_of_hardly_anything_does_not_fail(sizes):
-    assert audit(Split(*map(tuple, _split(np.random.default_rng(9), sizes)))).leaks.groups == 0
-
-
-@pytest.mark.slow
-def test_audit_of_1500_texts_takes_less_than_ten_seconds():
-    rng = np.random.default_rng(10)
-    split = Split(*map(tuple, _split(rng, (300, 300, 900))))
-    start = time.process_time()
-    audit(split)
-    assert time.process_time() - start < 10
+def test_audit_of_hardly_anything_does_not_fail():
+    for sizes in ((0, 0, 0), (1, 0, 2), (0, 2, 2)):
+        assert audit(Split(*map(tuple, _split(np.random.default_rng(9), sizes)))).leaks.groups == 0

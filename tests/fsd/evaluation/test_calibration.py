@@ -20,13 +20,9 @@ def _calibrated(scores, labels=None, groups=None):
     return calibrate(labels, {"loss": scores}, groups, reference=REFERENCE, settings={"loss": {"k": 0.2}})
 
 
-def test_p_value_by_hand_with_a_tie():
+def test_p_value_by_hand_with_ties_and_groups():
     calibration = _calibrated([1.0, 2.0, 2.0, 3.0])
-    p = calibration.p_values([3.5, 3.0, 2.5, 2.0, 0.0])
-    np.testing.assert_allclose(p, np.array([1, 2, 2, 4, 5]) / 5)
-
-
-def test_p_value_by_hand_with_groups():
+    np.testing.assert_allclose(calibration.p_values([3.5, 3.0, 2.5, 2.0, 0.0]), np.array([1, 2, 2, 4, 5]) / 5)
     # group a: 1, 5 (half a vote each); b: 3; c: 4
     calibration = _calibrated([1.0, 5.0, 3.0, 4.0], groups=["a", "a", "b", "c"])
     assert calibration.groups == 3
@@ -78,24 +74,20 @@ def test_passages_counted_one_by_one_would_not_be_calibrated():
     assert np.mean(np.array(voting) <= 0.05) == 0
 
 
-@pytest.mark.parametrize("fpr", [0.05, 0.1, 0.3, 0.9])
-def test_threshold_and_p_value_agree(fpr):
+def test_threshold_and_p_value_agree():
     rng = np.random.default_rng(1)
     scores = rng.integers(0, 30, 60) / 7
     calibration = _calibrated(scores, groups=[str(i // 2) for i in range(60)])
     new = np.append(np.arange(-1, 32) / 7, rng.normal(2, 2, 50))
-    np.testing.assert_array_equal(new >= calibration.threshold_at(fpr), calibration.p_values(new) <= fpr + 1e-9)
+    for fpr in (0.05, 0.1, 0.3, 0.9):
+        np.testing.assert_array_equal(new >= calibration.threshold_at(fpr), calibration.p_values(new) <= fpr + 1e-9)
 
 
-def test_threshold_by_hand():
+def test_threshold_by_hand_and_the_finest_rate():
     calibration = _calibrated(np.arange(19.0))
     assert calibration.finest == pytest.approx(0.05)
     assert calibration.threshold_at(0.05) == np.nextafter(18.0, np.inf)
     assert calibration.threshold_at(0.1) == np.nextafter(17.0, np.inf)
-
-
-def test_a_rate_finer_than_the_set_supports_is_refused_with_the_finest():
-    calibration = _calibrated(np.arange(19.0))
     with pytest.raises(UsageError, match=r"at least 0.05 = 1/\(19\+1\).*got 0.01"):
         calibration.threshold_at(0.01)
     with pytest.raises(UsageError, match="below 1; got 1"):
@@ -108,25 +100,16 @@ def test_members_are_left_out_and_non_members_required():
         _calibrated([0.0, 1.0], labels=[True, True])
 
 
-def test_json_round_trip_is_exact():
+def test_json_round_trip_is_exact_and_other_json_is_refused_in_one_line():
     calibration = _calibrated(np.random.default_rng(2).normal(size=30), groups=[str(i // 3) for i in range(30)])
-    again = Calibration.from_json(calibration.to_json())
-    assert again == calibration
-    assert again.reference == REFERENCE
-
-
-def test_json_of_earlier_releases_must_be_registered_again():
-    """It holds no texts, so that nothing would notice texts of another kind."""
+    assert Calibration.from_json(calibration.to_json()) == calibration
     legacy = {"version": 1, "detector": "loss", "state": "fsd", "settings": {}, "scores": [0.0], "weights": [1.0]}
     with pytest.raises(UsageError, match=r"register the adapter again with pipelines\.fsd --adapter"):
         Calibration.from_json(json.dumps(legacy))
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 0}', '{"version": 3, "state": "fsd"}'])
-def test_other_json_is_refused_in_one_line(text):
-    with pytest.raises(UsageError, match="calibration must be JSON of version 3") as raised:
-        Calibration.from_json(text)
-    assert "\n" not in str(raised.value)
+    for text in ("", "[]", "{}", '{"version": 0}', '{"version": 3, "state": "fsd"}'):
+        with pytest.raises(UsageError, match="calibration must be JSON of version 3") as raised:
+            Calibration.from_json(text)
+        assert "\n" not in str(raised.value)
 
 
 def test_the_rate_of_a_threshold_is_beta_distributed():
