@@ -141,6 +141,14 @@ class Calibration:
         best = np.argmax([candidate.wins(column) for candidate, column in pairs], axis=0) if len(pairs) > 1 else 0
         return np.asarray(np.choose(best, [self._p_values(candidate, column) for candidate, column in pairs]))
 
+    def p_values_by_source(self, scores: Scores, sources: ArrayLike) -> FloatArray:
+        """(N,) p-value of each text by the non-members of its source; NaN for a source without any."""
+        found = np.full(np.shape(sources), np.nan)
+        for name in self.source_groups:
+            own = np.asarray(sources) == name
+            found[own] = self.of(name).p_values({detector: column[own] for detector, column in scores.items()})
+        return found
+
     def _p_values(self, candidate: Candidate, scores: FloatArray) -> FloatArray:
         order = np.argsort(candidate.scores, kind="stable")
         family = np.unique(self.families, return_inverse=True)[1]

@@ -160,11 +160,9 @@ def score_table(
     if judged:
         first = len(verdicts)
         found = Judge(calibration).classify(
-            [document.text for document in judged],
+            judged,
             lambda at: {name: column[[first + n for n in at]] for name, column in calibrated.items()},
             Rules(fpr, same_source=same_source),
-            families=families(judged),
-            collections=[document.collection for document in judged],
         )
         p[first:] = found.table["p_value"]
         verdicts += [FOUND if verdict == MEMBER else str(verdict) for verdict in found.table["verdict"]]

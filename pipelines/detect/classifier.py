@@ -13,8 +13,7 @@ from detectors import Detector
 from fsd import tracking
 from fsd.config import ModelConfig
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import NGRAM, words
-from fsd.data.near_duplicates import families as near_duplicate_families
+from fsd.data.near_duplicates import NGRAM, families, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import Calibration
@@ -36,10 +35,8 @@ TRAINED_OVERLAP = 0.2
 class MembershipClassifier:
     """Scores and verdicts by the detector that was best on validation, with the calibration made there.
 
-    Args:
-        uri: adapter: models:/name@alias, models:/name/version, runs:/id or a folder.
-        overrides: settings of the base model that differ from those of the run: model (its location), device, dtype.
-            None keeps the setting of the run.
+    `uri` names the adapter: models:/name@alias, models:/name/version, runs:/id or a folder; `overrides` are settings of
+    the base model that differ from those of the run: model (its location), device, dtype. None keeps that of the run.
 
     Raises:
         UsageError: if there is no such adapter, it has no calibration, its audit says that a blind classifier explains
@@ -105,55 +102,40 @@ class MembershipClassifier:
     def _states(self, texts: Sequence[str]) -> FloatArray:
         return hidden_states(self.language_model, texts)
 
-    def excluded(self, texts: Sequence[str]) -> list[str]:
+    def _excluded(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why a text says nothing, whatever it is like; "" if it does not."""
         trained = "the adapter itself was trained on this text or large parts of it"
-        return [trained if self.trained_on(text) else "" for text in texts]
+        return [trained if self.trained_on(document.text) else "" for document in documents]
 
-    def classify(
-        self,
-        texts: Sequence[str],
-        rules: Rules,
-        *,
-        families: Sequence[int] | None = None,
-        collections: Sequence[str] | None = None,
-    ) -> Classified:
-        """Classify texts as members or not, where something shows that the error rate holds for them.
+    def left_out(self, documents: Sequence[Document]) -> list[str]:
+        """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
+        unknown = [self.judge.unknown(source) for source in self.judge.sources(documents)]
+        outside = self.judge.outside(documents, families(documents))
+        return [a or b or c for a, b, c in zip(self._excluded(documents), outside, unknown, strict=True)]
 
-        Args:
-            texts: N ≥ 1 texts.
-            rules: rates, and whether the kind of the texts is asserted.
-            families: (N,) number of the family of each text; None to find near-duplicates among the texts.
-            collections: (N,) source of each text; None without.
+    def classify(self, documents: Sequence[Document], rules: Rules) -> Classified:
+        """Classify N ≥ 1 texts as members or not, where something shows that the error rate holds for them.
 
-        Raises:
-            UsageError: if there is no text, a text is blank, or the calibration does not support the rates.
+        A UsageError if there is no text, a text is blank, or the calibration does not support the rates.
         """
-        if not texts:
+        if not documents:
             raise UsageError("at least one text must be given; got none")
-        for row, text in enumerate(texts):
-            if not isinstance(text, str) or not text.strip():
-                raise UsageError(f"text must be a string that is not blank; got {text!r} in row {row}")
+        for row, document in enumerate(documents):
+            if not isinstance(document.text, str) or not document.text.strip():
+                raise UsageError(f"text must be a string that is not blank; got {document.text!r} in row {row}")
         return self.judge.classify(
-            texts,
-            lambda at: self._scores([texts[n] for n in at], self.candidates),
+            documents,
+            lambda at: self._scores([documents[n].text for n in at], self.candidates),
             rules,
-            families=near_duplicate_families([Document(text) for text in texts]) if families is None else families,
-            collections=collections,
-            excluded=self.excluded(texts),
+            excluded=self._excluded(documents),
         )
 
     def verdicts(self, texts: Sequence[str], **rules: Any) -> pd.DataFrame:
         """The table of `classify` by the `Rules` given: N rows, the score by the detector chosen on validation."""
-        return self.classify(texts, Rules(**rules)).table
+        return self.classify([Document(text) for text in texts], Rules(**rules)).table
 
 
 def _require(files: Mapping[str, Path], *names: str) -> None:
-    """Check that the files that travel with an adapter are there.
-
-    Raises:
-        UsageError: for the first that is not.
-    """
     for name in names:
         if name not in files:
             raise UsageError(

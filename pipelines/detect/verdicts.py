@@ -17,90 +17,74 @@ from fsd.evaluation.calibration import TOLERANCE, Calibration, observed_rate
 from fsd.evaluation.contrasts import kinds_in
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.evaluation.intervals import BoolArray, Estimate
+from fsd.evaluation.metrics import by_state
 from fsd.evaluation.sentences import AuditSummary
-from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Basis, Rules
-from fsd.token_stats import FloatArray, Scores
+from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Classified, Rules
 from pipelines.detect.classifier import MembershipClassifier
 
 
 class Measured(NamedTuple):
-    """Error rates measured on labelled texts.
-
-    Attributes:
-        key: `test` for the test texts of the adapter's run, `labelled` for the user's texts; part of metric names.
-        name: description of the texts.
-        nonmembers: number of non-members.
-        fpr: false-positive rate; None without non-members.
-        members: number of members.
-        tpr: true-positive rate; None without members.
-    """
+    """Error rates measured on labelled texts; None where there are no texts of a side."""
 
     key: str
+    """Part of metric names: `test` for the test texts of the adapter's run, `labelled` for the user's texts."""
     name: str
     nonmembers: int
     fpr: Estimate | None
     members: int
     tpr: Estimate | None
 
+    @classmethod
+    def of(cls, key: str, name: str, member: BoolArray, called: BoolArray, groups: Sequence[Hashable]) -> "Measured":
+        """The rates of (N,) calls on texts with labels, by groups of related texts."""
+        group = np.array(groups)
+        sides = (~member, member)
+        fpr, tpr = (observed_rate(called[side], group[side].tolist()) if side.any() else None for side in sides)
+        return cls(key, name, int((~member).sum()), fpr, int(member.sum()), tpr)
 
-@dataclass(frozen=True)
-class DatasetComparison:
-    """Comparison of all texts together with known non-members.
 
-    Attributes:
-        verdict: result of dataset inference.
-        date: AUC of the date alone between the texts and the known non-members.
-        length: AUC of the length alone.
-        left_out: number of texts on either side that were left out because no verdict can be given on them.
-    """
+class DatasetComparison(NamedTuple):
+    """Comparison of all texts together with known non-members."""
 
     verdict: DatasetVerdict
-    date: Control
-    length: Control
+    controls: dict[str, Control]
+    """What date and length alone, and a blind classifier, reach between the texts and the known non-members."""
     left_out: int
+    """Number of texts on either side on which no verdict can be given."""
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Results of one call of pipelines.detect.
-
-    Attributes:
-        documents: the N texts.
-        table: N rows with score, rank, p_value, verdict, basis, warning and selected.
-        fpr: false-positive rate chosen by the user.
-        calibration: calibration of the detector.
-        measured: error rates on labelled texts.
-        dataset: comparison of all texts with known non-members; None if there are none.
-        audit: of the run that made the adapter; None if it is not known.
-        bases: what the verdicts on the texts of each source rest on.
-        fdr: false discovery rate of the column `selected`.
-        remarks: what was left out.
-    """
+    """Results of one call of pipelines.detect on N texts."""
 
     documents: Sequence[Document]
-    table: pd.DataFrame
-    fpr: float
+    classified: Classified
+    rules: Rules
     calibration: Calibration
     measured: Sequence[Measured]
     dataset: DatasetComparison | None
     audit: AuditSummary | None
-    bases: Sequence[Basis]
-    fdr: float
+    """Of the run that made the adapter; None if it is not known."""
     remarks: Sequence[str] = ()
 
-    def count(self, verdict: str) -> int:
-        """Number of texts with that verdict."""
-        return int((self.table["verdict"] == verdict).sum())
+    @property
+    def table(self) -> pd.DataFrame:
+        """N rows with score, rank, p_value, verdict, basis, warning and selected."""
+        return self.classified.table
+
+    def count(self, *verdicts: str) -> int:
+        """Number of texts with one of these verdicts."""
+        return int(self.table["verdict"].isin(verdicts).sum())
 
     @property
     def in_domain(self) -> int:
         """Number of texts on which a verdict is given."""
-        return self.count(MEMBER) + self.count(NOT_SHOWN)
+        return self.count(MEMBER, NOT_SHOWN)
 
     @property
     def asserted(self) -> bool:
         """Whether a verdict rests on the assertion that the texts are of the calibrated kind."""
-        return any(basis.verdict == ASSERTED for basis in self.bases)
+        return any(basis.verdict == ASSERTED for basis in self.classified.bases)
 
     def calls(self) -> tuple[int, int]:
         """Number of families of which the first judged text is called a member, and of all families judged.
@@ -121,25 +105,21 @@ class Verdicts:
 
     def metrics(self) -> dict[str, float]:
         """Counts and rates under the names by which they are tracked."""
+        tests = [basis.test.p for basis in self.classified.bases if basis.test]
         values = {
-            "detect/members": float(self.count(MEMBER)),
-            "detect/not_shown": float(self.count(NOT_SHOWN)),
-            "detect/outside": float(self.count(OUT_OF_DOMAIN)),
-            "detect/no_verdict": float(self.count(NO_VERDICT)),
-            "detect/texts": float(len(self.documents)),
-            "detect/selected": float(self.table["selected"].sum()),
+            "members": self.count(MEMBER),
+            "not_shown": self.count(NOT_SHOWN),
+            "outside": self.count(OUT_OF_DOMAIN),
+            "no_verdict": self.count(NO_VERDICT),
+            "texts": len(self.documents),
+            "selected": self.table["selected"].sum(),
+            "exchangeability_p": min(tests, default=None),
+            "corpus_p": self.dataset.verdict.p if self.dataset else None,
         }
-        tests = [basis.test.p for basis in self.bases if basis.test]
-        if tests:
-            values["detect/exchangeability_p"] = min(tests)
         for measured in self.measured:
-            if measured.fpr:
-                values[f"detect/{measured.key}_fpr"] = measured.fpr.value
-            if measured.tpr:
-                values[f"detect/{measured.key}_found"] = measured.tpr.value
-        if self.dataset and self.dataset.verdict.p is not None:
-            values["detect/corpus_p"] = self.dataset.verdict.p
-        return values
+            values[f"{measured.key}_fpr"] = measured.fpr.value if measured.fpr else None
+            values[f"{measured.key}_found"] = measured.tpr.value if measured.tpr else None
+        return {f"detect/{name}": float(value) for name, value in values.items() if value is not None}
 
 
 def judge(
@@ -153,58 +133,31 @@ def judge(
 ) -> Verdicts:
     """Classify the texts and measure every error rate that can be measured.
 
-    Args:
-        classifier: the classifier.
-        documents: N ≥ 1 texts; error rates are measured on those with labels.
-        rules: rates, and whether the kind of the texts is asserted.
-        test_scores: scores.parquet of the adapter's run, if available.
-        known: matched texts known to be non-members, for dataset inference; none for verdicts on single texts alone.
-        seed: random seed for dataset inference.
-
-    Raises:
-        UsageError: if the calibration does not support the rate, and as for `compare_dataset`.
+    `test_scores` is scores.parquet of the adapter's run, if available; `known` are matched texts known to be
+    non-members, for the test of the texts as a whole. A UsageError if the calibration does not support the rate, and as
+    for `compare_dataset`.
     """
     calibration = classifier.calibration
     dataset = compare_dataset(classifier, documents, known, seed=seed) if known else None
-    texts, family = [document.text for document in documents], families(documents)
-    collections = [document.collection for document in documents]
-    table, bases = classifier.classify(texts, rules, families=family, collections=collections)
+    classified = classifier.classify(documents, rules)
     measured = []
     if test_scores is not None:
         test_scores = test_scores[test_scores["label"].notna()]  # an audit's table also has the texts that it judged
         compared = periods.compared(kinds_in(test_scores))  # as when the adapter was judged and calibrated
         held_out = test_scores[(test_scores["split"] == "test").to_numpy() & compared]
-        names = [candidate.detector for candidate in calibration.candidates]
-        columns = {name: held_out[f"{name}.{calibration.state}"].to_numpy(np.float64) for name in names}
-        called = _p_values(calibration, columns, held_out) <= rules.fpr + TOLERANCE
-        member = (held_out["label"] == 1).to_numpy()
-        measured.append(_measure("test", "the adapter's own test texts", member, called, held_out["group"].tolist()))
-    labelled = [
-        at for at, d in enumerate(documents) if d.member is not None and table["verdict"][at] in (MEMBER, NOT_SHOWN)
-    ]
+        scores = by_state(held_out, (calibration.state,))[calibration.state]
+        sources = held_out["source"].to_numpy() if "source" in held_out else np.full(len(held_out), "")
+        called = calibration.p_values_by_source(scores, sources) <= rules.fpr + TOLERANCE
+        member, groups = (held_out["label"] == 1).to_numpy(), held_out["group"].tolist()
+        measured.append(Measured.of("test", "the adapter's own test texts", member, called, groups))
+    judged = classified.table["verdict"].isin((MEMBER, NOT_SHOWN))
+    labelled = [at for at, document in enumerate(documents) if document.member is not None and judged[at]]
     if labelled:
-        called = (table["verdict"] == MEMBER).to_numpy()[labelled]
+        called = (classified.table["verdict"] == MEMBER).to_numpy()[labelled]
         member = np.array([bool(documents[at].member) for at in labelled])
-        measured.append(
-            _measure("labelled", "the labelled texts given", member, called, [family[at] for at in labelled])
-        )
-    return Verdicts(documents, table, rules.fpr, calibration, measured, dataset, classifier.audit, bases, rules.fdr)
-
-
-def _p_values(calibration: Calibration, scores: Scores, texts: pd.DataFrame) -> FloatArray:
-    """(N,) p-value of each text by the non-members of its source; NaN for a source without any."""
-    sources = texts["source"].to_numpy() if "source" in texts else np.full(len(texts), "")
-    p_values = np.full(len(texts), np.nan)
-    for name in calibration.source_groups:
-        own = sources == name
-        p_values[own] = calibration.of(name).p_values({key: column[own] for key, column in scores.items()})
-    return p_values
-
-
-def _measure(key: str, name: str, member: BoolArray, called: BoolArray, groups: Sequence[Hashable]) -> Measured:
-    group = np.array(groups)
-    fpr, tpr = (observed_rate(called[side], group[side].tolist()) if side.any() else None for side in (~member, member))
-    return Measured(key, name, int((~member).sum()), fpr, int(member.sum()), tpr)
+        groups = [classified.families[at] for at in labelled]
+        measured.append(Measured.of("labelled", "the labelled texts given", member, called, groups))
+    return Verdicts(documents, classified, rules, calibration, measured, dataset, classifier.audit)
 
 
 def compare_dataset(
@@ -220,16 +173,14 @@ def compare_dataset(
             one, and as for `fsd.evaluation.dataset_inference.dataset_verdict`.
     """
     refuse_members(known)
-    sides = [
-        [d for d, why in zip(side, _left_out(classifier, side), strict=True) if not why] for side in (suspect, known)
-    ]
-    refuse_related(*sides)
-    documents = [document for side in sides for document in side]
-    texts = [document.text for document in documents]
-    split = len(sides[0])
-    groups = [*families(sides[0]), *(split + family for family in families(sides[1]))]
-    labels = [at < split for at in range(len(texts))]
-    scores = classifier.fsd_scores(texts)
+    left, right = (
+        [d for d, why in zip(side, classifier.left_out(side), strict=True) if not why] for side in (suspect, known)
+    )
+    refuse_related(left, right)
+    documents, split = [*left, *right], len(left)
+    groups = [*families(left), *(split + family for family in families(right))]
+    scores = classifier.fsd_scores([document.text for document in documents])
+    labels = [at < split for at in range(len(documents))]
     without_model = controls(documents, labels, groups, seed=seed)
     verdict = dataset_verdict(
         {name: column[:split] for name, column in scores.items()},
@@ -239,16 +190,7 @@ def compare_dataset(
         blind=without_model["blind"],
         seed=seed,
     )
-    left_out = len(suspect) + len(known) - len(texts)
-    return DatasetComparison(verdict, without_model["date"], without_model["length"], left_out)
-
-
-def _left_out(classifier: MembershipClassifier, side: Sequence[Document]) -> list[str]:
-    """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
-    texts, sources = [document.text for document in side], [document.collection for document in side]
-    outside = classifier.judge.outside(texts, families(side), sources)
-    unknown = [classifier.judge.unknown(source) for source in classifier.judge.sources(sources, len(texts))]
-    return [a or b or c for a, b, c in zip(classifier.excluded(texts), outside, unknown, strict=True)]
+    return DatasetComparison(verdict, without_model, len(suspect) + len(known) - len(documents))
 
 
 def fetch_test_scores(uri: str) -> pd.DataFrame | None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fsd.data import embedded
+from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import calibrate
 from fsd.evaluation.domain_check import Reference, power
@@ -23,12 +24,14 @@ def judge_of(known=KNOWN, collections=None, **changes):
     return Judge(calibrate(labels, scores, reference=reference, collections=[*names, names[0]]))
 
 
-def classify(judge, texts, groups=None, score=9.0, **options):
-    asked = {name: options.pop(name) for name in ("collections",) if name in options}
-    families = list(range(len(texts))) if groups is None else groups
-    return judge.classify(
-        texts, lambda at: {"loss": np.full(len(at), score)}, Rules(**options), families=families, **asked
-    )
+def classify(judge, texts, groups=None, score=9.0, collections=None, **rules):
+    documents = [
+        Document(
+            text, None, group=str(at if groups is None else groups[at]), collection=(collections or {}).get(at, "")
+        )
+        for at, text in enumerate(texts)
+    ]
+    return judge.classify(documents, lambda at: {"loss": np.full(len(at), score)}, Rules(**rules))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +100,7 @@ def test_later_texts_do_not_count_as_another_kind():
 def test_each_source_has_verdicts_of_its_own():
     judge = judge_of(collections=["physics"] * 100 + ["maths"] * 45 + ["few"] * 5)
     names = ["physics"] * 12 + ["maths"] * 12 + ["few", "novels", ""]
-    table = classify(judge, ASKED[: len(names)], collections=names).table
+    table = classify(judge, ASKED[: len(names)], collections=dict(enumerate(names))).table
     why = [table["warning"][at] for at in (24, 25, 26)]
     assert why[0] == "source 'few' must have at least 10 groups of calibration non-members; it has 5"
     assert why[1].startswith("source 'novels' is unknown to the adapter, which was calibrated on few, maths, physics")
@@ -108,14 +111,14 @@ def test_each_source_has_verdicts_of_its_own():
 
 
 def test_sources_are_not_needed_where_the_calibration_names_none(judge):
-    table = classify(judge, ASKED[:12], collections=["novels"] * 12).table
+    table = classify(judge, ASKED[:12], collections=dict.fromkeys(range(12), "novels")).table
     assert MEMBER in set(table["verdict"])
 
 
 def test_a_rate_that_a_source_cannot_support_is_refused():
     judge = judge_of(collections=["physics"] * 138 + ["maths"] * 12)
     with pytest.raises(UsageError, match=r"fpr must be at least 0\.07692 = 1/\(12\+1\)"):
-        classify(judge, ASKED[:12], collections=["maths"] * 12)
+        classify(judge, ASKED[:12], collections=dict.fromkeys(range(12), "maths"))
 
 
 def test_mixed_scripts(judge):
@@ -127,10 +130,9 @@ def test_mixed_scripts(judge):
 
 def test_a_text_that_is_left_out_says_nothing_about_the_others(judge):
     result = judge.classify(
-        [ASKED[0], ARTICLES[0]],
+        [Document(ASKED[0]), Document(ARTICLES[0])],
         lambda at: {"loss": np.zeros(len(at))},
         Rules(same_source=True),
-        families=[0, 1],
         excluded=["", "trained on"],
     )
     assert result.table["warning"].tolist()[1] == "trained on"

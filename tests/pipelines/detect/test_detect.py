@@ -14,6 +14,7 @@ import pytest
 
 from fsd import tracking
 from fsd.config import ModelConfig
+from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Rules
 from pipelines.common.adapter_files import CALIBRATION
@@ -155,7 +156,7 @@ def test_a_text_without_a_verdict_is_not_scored(classifier, make_rows, monkeypat
 
 def test_texts_of_another_kind_get_no_verdict_and_are_not_scored(classifier, prose, monkeypatch):
     monkeypatch.setattr(classifier, "_scores", lambda texts, named: pytest.fail("scored"))
-    result = classifier.classify([prose(seed, 14) for seed in range(20)], Rules(0.1))
+    result = classifier.classify([Document(prose(seed, 14)) for seed in range(20)], Rules(0.1))
 
     assert result.bases[0].test.rejected
     assert set(result.table["verdict"]) == {OUT_OF_DOMAIN}
