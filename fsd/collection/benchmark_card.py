@@ -1,13 +1,13 @@
 """A benchmark of members before one day and non-members after another, and the card that shows how fair it is."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from fsd.collection.rows import json_line, pretty_json, write_atomically
+from fsd.collection.files import json_line, pretty_json, write_atomically
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import contradictions, families, words
 from fsd.errors import UsageError
@@ -19,14 +19,7 @@ LISTED = 5
 
 @dataclass(frozen=True)
 class Side:
-    """Summary of the texts of one label.
-
-    Attributes:
-        texts: their number.
-        groups: number of articles, papers or books; 0 if the source names none.
-        dates: first, median and last day.
-        words: fewest, median and most words.
-    """
+    """Texts of one label: number, groups (0 if unknown); first, median and last day; fewest, median and most words."""
 
     texts: int
     groups: int
@@ -102,18 +95,14 @@ def build(
 
 def shared(members: Sequence[Document], nonmembers: Sequence[Document]) -> list[tuple[int, int, str]]:
     """Pairs of a member and a non-member that are copies or of one group: index on each side, and the reason."""
-    count = len(members)
-    sides = [
-        Document(document.text, side) for side, part in ((True, members), (False, nonmembers)) for document in part
-    ]
-    pairs = {(i, j - count): "copy" for i, j in contradictions(sides)}
-    in_group: dict[str, list[int]] = {}
-    for i, document in enumerate(members):
-        if document.group:
-            in_group.setdefault(document.group, []).append(i)
-    for j, document in enumerate(nonmembers):
-        for i in in_group.get(document.group, ()):
-            pairs.setdefault((i, j), f"group {document.group}")
+    sides = [Document(d.text, side) for side, part in ((True, members), (False, nonmembers)) for d in part]
+    pairs = {(i, j - len(members)): "copy" for i, j in contradictions(sides)}
+    in_group = defaultdict(list)
+    for i, member in enumerate(members):
+        in_group[member.group].append(i)
+    for j, other in enumerate(nonmembers):
+        for i in in_group.get(other.group, ()) if other.group else ():
+            pairs.setdefault((i, j), f"group {other.group}")
     return [(i, j, reason) for (i, j), reason in sorted(pairs.items())]
 
 
@@ -177,6 +166,25 @@ def _side(documents: Sequence[Document]) -> Side:
     )
 
 
+PAGE = """# Benchmark: {domain}
+
+{sides}
+
+The dates are the source's own. A text published after the cutoff cannot be in the pretraining data; one published \
+before it may be.
+
+## Separation of the sides without any model
+
+{warning}
+
+{aucs}
+
+The date separates the sides by design.
+
+{overlaps}
+"""
+
+
 def markdown(card: Card) -> str:
     """The card as a Markdown page."""
     old, new = card.members, card.nonmembers
@@ -193,33 +201,19 @@ def markdown(card: Card) -> str:
     overlaps = [(name, f"{o['value']:.2f}", f"{o['chance']:.2f}") for name, o in card.overlaps.items()]
     for n, share in card.ngram_overlap.items():
         overlaps.append((f"{n}-grams of a non-member that some member has", f"{share:.4f}", ""))
-    left_out = ", ".join(f"{count} {reason}" for reason, count in card.left_out.items())
-    return "\n".join(
-        [
-            f"# Benchmark: {card.domain}",
-            "",
-            *_table(("", "members (1)", "non-members (0)"), sides),
-            "",
-            "The dates are the source's own. A text published after the cutoff cannot be in the pretraining data; one "
-            "published before it may be.",
-            "",
-            "## Separation of the sides without any model",
-            "",
-            card.warning or "Neither the words nor the length separate them better than chance.",
-            "",
-            *_table(("control", "AUC [95 %]"), aucs),
-            "",
-            "The date separates the sides by design.",
-            "",
-            *_table(("overlap", "observed", "by chance"), overlaps),
-            *(["", f"Left out: {left_out}."] if left_out else []),
-            "",
-        ]
+    page = PAGE.format(
+        domain=card.domain,
+        sides=_table(("", "members (1)", "non-members (0)"), sides),
+        warning=card.warning or "Neither the words nor the length separate them better than chance.",
+        aucs=_table(("control", "AUC [95 %]"), aucs),
+        overlaps=_table(("overlap", "observed", "by chance"), overlaps),
     )
+    left_out = ", ".join(f"{count} {reason}" for reason, count in card.left_out.items())
+    return page + (f"\nLeft out: {left_out}.\n" if left_out else "")
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    return [f"| {' | '.join(map(str, row))} |" for row in (header, ["-"] * len(header), *rows)]
+def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (header, ["-"] * len(header), *rows))
 
 
 def write_benchmark(out: Path, documents: Sequence[Document], card: Card) -> None:

@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from fsd.collection import domains, language_check
 from fsd.collection.domains import Domain
-from fsd.collection.resume import PartialCollection, partial_path
-from fsd.collection.rows import from_json, json_line, pretty_json, write_atomically
+from fsd.collection.files import (
+    PartialCollection,
+    from_json,
+    json_line,
+    partial_path,
+    pretty_json,
+    write_atomically,
+)
 from fsd.collection.source import Window
 from fsd.data.documents import Document, content_hash
 from fsd.data.near_duplicates import families, words
@@ -60,26 +66,15 @@ class CollectionSpec:
         return self.window.after is None and not self.contemporaries
 
     @property
-    def period(self) -> str:
-        """Period of the texts: before or after the cutoff, which is the bound of the window."""
-        return AFTER if self.window.before is None else UP_TO
-
-    @property
     def order(self) -> dict[str, Any]:
-        """The specification as JSON values, equal to that of earlier releases, which knew no contemporaries."""
-        values = json.loads(json.dumps(asdict(self), default=str))
-        return values if self.contemporaries else {k: v for k, v in values.items() if k != "contemporaries"}
+        """The specification as JSON values."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
+        return values
 
 
 @dataclass(frozen=True)
 class Collection:
-    """A finished collection.
-
-    Attributes:
-        documents: labelled and dated, the day nearest to the cutoff first.
-        manifest: see `CollectionJob.run`.
-        path: file of the rows; the manifest is beside it.
-    """
+    """A finished collection: labelled and dated texts, the day nearest to the cutoff first, the manifest, the file."""
 
     documents: list[Document]
     manifest: dict[str, Any]
@@ -90,13 +85,7 @@ class Collection:
 class CollectionJob:
     """A file to be collected, after all checks that need no request.
 
-    Attributes:
-        spec: what to collect.
-        limit: most texts.
-        out: the file to write.
-        domain: the source.
-        clock: the time.
-        finished: the result of an earlier run with an equal specification, if it is complete and unchanged.
+    `finished` is the result of an earlier run with an equal specification, if it is complete and unchanged.
     """
 
     spec: CollectionSpec
@@ -113,7 +102,7 @@ class CollectionJob:
         specification, the time, the number of texts found, the number dropped for each reason, the hash of the rows,
         and versions. Fewer texts come if the source ends early.
 
-        A run that was killed resumes when it is started again with an equal specification, see `fsd.collection.resume`.
+        A run that was killed resumes when it is started again with an equal specification, see `fsd.collection.files`.
         Near-duplicates are searched among all rows at once, so that a few more than `limit` may be fetched.
 
         Raises:
@@ -125,18 +114,111 @@ class CollectionJob:
         benchmark = [document.text for document in read_files(self.spec.benchmark)] if self.spec.benchmark else []
         partial = PartialCollection(self.out, self.spec.order, self.clock)
         try:
-            ended = _gather(self, partial, benchmark, shown)
-            return _write(self, partial, benchmark, ended)
+            ended = self._gather(partial, benchmark, shown)
+            return self._write(partial, benchmark, ended)
         finally:
             partial.close()
 
+    def _gather(self, partial: PartialCollection, benchmark: Sequence[str], shown: bool) -> bool:
+        """Collect until `limit` rows are left without near-duplicates; whether the source ended."""
+        suitable = self._suitable(partial, benchmark)
+        with progress(self.limit, self.domain.name, "texts", shown=shown) as bar:
+            partial.on_save = lambda: bar.set_postfix_str(
+                f"{partial.found:,} found, {partial.dropped.total():,} dropped"
+            )
+            while True:
+                missing = self.limit - len(distinct(partial.documents, benchmark)[0])
+                bar.update(self.limit - missing - bar.n)
+                if missing <= 0:
+                    return False
+                before = len(partial.documents)
+                for document in islice(suitable, missing):  # some of them may be near-duplicates
+                    partial.add(document)
+                    bar.update()
+                if len(partial.documents) < before + missing:
+                    return True
+
+    def _suitable(self, partial: PartialCollection, benchmark: Sequence[str]) -> Iterator[Document]:
+        """Labelled texts of the source, without those that one text alone shows to be unsuitable or that come again."""
+        period = AFTER if self.spec.window.before is None else UP_TO
+        in_benchmark = {content_hash(text) for text in benchmark}
+        seen = {content_hash(document.text) for document in partial.documents}
+        for document in self.domain.texts(self.spec.window, partial, **self.spec.options):
+            reason = self._unsuitable(document)
+            digest = "" if reason else content_hash(document.text)
+            if digest in in_benchmark:
+                reason = "in the benchmark"
+            elif digest in seen:
+                reason = "duplicate"
+            if reason:
+                partial.drop(reason)
+            else:
+                partial.found += 1
+                seen.add(digest)
+                yield replace(document, member=self.spec.member, period=period)
+
+    def _unsuitable(self, document: Document) -> str:
+        """Why a text is dropped; "" if it is not."""
+        spec = self.spec
+        if document.date is None:
+            return "no date"
+        if document.date > self.clock.today:
+            return "dated in the future"
+        if document.date not in spec.window:
+            return "outside the dates"
+        if any("\ud800" <= sign <= "\udfff" for sign in document.text):
+            return "not valid Unicode"
+        tokens = words(document.text)
+        unspaced = sum(1 for token in tokens if len(token) == 1 and ord(token) > 0x2E7F)
+        if len(tokens) - unspaced / 2 < spec.min_words:
+            return "too short"
+        right = not spec.language or language_check.is_in(document.text, spec.language)
+        return "" if right else f"not in {spec.language}"
+
+    def _write(self, partial: PartialCollection, benchmark: Sequence[str], ended: bool) -> Collection:
+        """Write the rows without near-duplicates, up to the limit, after their manifest."""
+        spec = self.spec
+        documents, duplicates = distinct(partial.documents, benchmark)
+        dropped = partial.dropped + duplicates + Counter({"over the limit": max(0, len(documents) - self.limit)})
+        documents = documents[: self.limit]
+        if not documents:
+            partial.cursor = None
+            reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "nothing"
+            raise UsageError(
+                f"{spec.domain} must have suitable texts published {spec.window}; "
+                f"of {partial.found} found none is left: {reasons}"
+            )
+        content = b"".join(map(json_line, documents))
+        days = [document.date.isoformat() for document in documents if document.date]
+        manifest = {
+            "order": spec.order,
+            "label": int(spec.member),
+            "limit": self.limit,
+            "kept": len(documents),
+            "first_date": min(days),
+            "last_date": max(days),
+            "groups": len({document.group for document in documents} - {""}),
+            "language_checked": bool(spec.language) and language_check.is_supported(spec.language),
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "benchmark_sha256": {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in spec.benchmark},
+            "finished": datetime.fromtimestamp(self.clock.wall(), UTC).isoformat(timespec="seconds"),
+            "versions": {
+                "fsd": metadata.version("fsd"),
+                "python": platform.python_version(),
+                "requests": metadata.version("requests"),
+            },
+            "found": partial.found,
+            "dropped": dict(sorted(dropped.items())),
+            "source_ended": ended,
+        }
+        write_atomically(manifest_path(self.out), pretty_json(manifest))
+        write_atomically(self.out, content)
+        partial.cursor = None
+        return Collection(documents, manifest, self.out)
+
 
 def prepare(spec: CollectionSpec, limit: int, out: Path, *, clock: Clock | None = None) -> CollectionJob:
-    """Check what is to be collected, without a request.
-
-    Raises:
-        UsageError: for a specification that cannot be met.
-    """
+    """Check what is to be collected, without a request; UsageError for a specification that cannot be met."""
     clock, domain = clock or Clock(), domains.load(spec.domain)
     if limit < 1:
         raise UsageError(f"limit must be at least 1; got {limit}")
@@ -152,6 +234,18 @@ def prepare(spec: CollectionSpec, limit: int, out: Path, *, clock: Clock | None 
         if day and (day < domain.first or (name == "before" and day == domain.first)):
             raise UsageError(f"{name} must be a day of {domain.name}, which begins on {domain.first}; got {day}")
     return CollectionJob(spec, limit, out, domain, clock, _finished(spec, limit, out))
+
+
+def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
+    """The result of an earlier run, unless that run was killed before it removed its unfinished file."""
+    if not (out.is_file() and manifest_path(out).is_file()) or partial_path(out).exists():
+        return None
+    content = out.read_bytes()
+    manifest = json.loads(manifest_path(out).read_bytes())
+    expected = {"order": spec.order, "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
+    if any(manifest.get(name) != value for name, value in expected.items()):
+        return None
+    return Collection([from_json(line) for line in content.splitlines()], manifest, out)
 
 
 def manifest_path(out: Path) -> Path:
@@ -183,118 +277,3 @@ def distinct(documents: Sequence[Document], benchmark: Sequence[str] = ()) -> tu
         else:
             dropped["near-duplicate of the benchmark" if family in in_benchmark else "near-duplicate"] += 1
     return first, dropped
-
-
-def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
-    """The result of an earlier run, unless that run was killed before it removed its unfinished file."""
-    if not (out.is_file() and manifest_path(out).is_file()) or partial_path(out).exists():
-        return None
-    content = out.read_bytes()
-    manifest = json.loads(manifest_path(out).read_bytes())
-    expected = {"order": spec.order, "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
-    if any(manifest.get(name) != value for name, value in expected.items()):
-        return None
-    return Collection([from_json(line) for line in content.splitlines()], manifest, out)
-
-
-def _gather(job: CollectionJob, partial: PartialCollection, benchmark: Sequence[str], shown: bool) -> bool:
-    """Collect until `limit` rows are left without near-duplicates; whether the source ended."""
-    suitable = _suitable(job, partial, benchmark)
-    with progress(job.limit, job.domain.name, "texts", shown=shown) as bar:
-
-        def show() -> None:
-            dropped = sum(partial.dropped.values())
-            bar.set_postfix_str(f"{partial.found:,} found, {dropped:,} dropped")
-
-        partial.on_save = show
-        while True:
-            missing = job.limit - len(distinct(partial.documents, benchmark)[0])
-            bar.update(job.limit - missing - bar.n)
-            if missing <= 0:
-                return False
-            before = len(partial.documents)
-            for document in islice(suitable, missing):  # some of them may be near-duplicates
-                partial.add(document)
-                bar.update()
-            if len(partial.documents) < before + missing:
-                return True
-
-
-def _suitable(job: CollectionJob, partial: PartialCollection, benchmark: Sequence[str]) -> Iterator[Document]:
-    """Labelled texts of the source, without those that one text alone shows to be unsuitable or that come again."""
-    in_benchmark = {content_hash(text) for text in benchmark}
-    seen = {content_hash(document.text) for document in partial.documents}
-    for document in job.domain.texts(job.spec.window, partial, **job.spec.options):
-        reason = _unsuitable(job, document)
-        digest = "" if reason else content_hash(document.text)
-        if digest in in_benchmark:
-            reason = "in the benchmark"
-        elif digest in seen:
-            reason = "duplicate"
-        if reason:
-            partial.drop(reason)
-        else:
-            partial.found += 1
-            seen.add(digest)
-            yield replace(document, member=job.spec.member, period=job.spec.period)
-
-
-def _unsuitable(job: CollectionJob, document: Document) -> str:
-    """Why a text is dropped; "" if it is not."""
-    spec = job.spec
-    if document.date is None:
-        return "no date"
-    if document.date > job.clock.today:
-        return "dated in the future"
-    if document.date not in spec.window:
-        return "outside the dates"
-    if any("\ud800" <= sign <= "\udfff" for sign in document.text):
-        return "not valid Unicode"
-    tokens = words(document.text)
-    unspaced = sum(1 for token in tokens if len(token) == 1 and ord(token) > 0x2E7F)
-    if len(tokens) - unspaced / 2 < spec.min_words:
-        return "too short"
-    right = not spec.language or language_check.is_in(document.text, spec.language)
-    return "" if right else f"not in {spec.language}"
-
-
-def _write(job: CollectionJob, partial: PartialCollection, benchmark: Sequence[str], ended: bool) -> Collection:
-    """Write the rows without near-duplicates, up to the limit, after their manifest."""
-    spec = job.spec
-    documents, duplicates = distinct(partial.documents, benchmark)
-    dropped = partial.dropped + duplicates + Counter({"over the limit": max(0, len(documents) - job.limit)})
-    documents = documents[: job.limit]
-    if not documents:
-        partial.cursor = None
-        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "nothing"
-        raise UsageError(
-            f"{spec.domain} must have suitable texts published {spec.window}; "
-            f"of {partial.found} found none is left: {reasons}"
-        )
-    content = b"".join(map(json_line, documents))
-    days = [document.date.isoformat() for document in documents if document.date]
-    manifest = {
-        "order": spec.order,
-        "label": int(spec.member),
-        "limit": job.limit,
-        "kept": len(documents),
-        "first_date": min(days),
-        "last_date": max(days),
-        "groups": len({document.group for document in documents} - {""}),
-        "language_checked": bool(spec.language) and language_check.is_supported(spec.language),
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "benchmark_sha256": {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in spec.benchmark},
-        "finished": datetime.fromtimestamp(job.clock.wall(), UTC).isoformat(timespec="seconds"),
-        "versions": {
-            "fsd": metadata.version("fsd"),
-            "python": platform.python_version(),
-            "requests": metadata.version("requests"),
-        },
-        "found": partial.found,
-        "dropped": dict(sorted(dropped.items())),
-        "source_ended": ended,
-    }
-    write_atomically(manifest_path(job.out), pretty_json(manifest))
-    write_atomically(job.out, content)
-    partial.cursor = None
-    return Collection(documents, manifest, job.out)

@@ -9,9 +9,9 @@ trained on later texts.
 import csv
 import functools
 import re
-from dataclasses import dataclass
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from pathlib import Path
+from typing import NamedTuple
 
 from fsd.data import embedded
 from fsd.errors import UsageError
@@ -21,15 +21,10 @@ PARTS = {"CHAT": "(-(chat|instruct|it|hf|base))*", "SIZE": r"\d+(\.\d+)?[bm]"}
 """Words of the patterns, and the regular expressions that they stand for."""
 
 
-@dataclass(frozen=True)
-class Cutoff:
-    """A row of the table.
+class Cutoff(NamedTuple):
+    """Family of models, pattern of the whole hub id (any case, words of `PARTS`), last day, and event with reference.
 
-    Attributes:
-        family: name of the models.
-        pattern: regular expression for the whole hub id, in any case, with words of `PARTS`.
-        day: no text first published after it can be in the pretraining data.
-        source: the event of that day, and the reference.
+    No text first published after the day can be in the pretraining data.
     """
 
     family: str
@@ -49,20 +44,16 @@ class Cutoff:
 def cutoffs() -> tuple[Cutoff, ...]:
     """The table, and the embedded models."""
     with FILE.open(encoding="utf-8", newline="") as file:
-        listed = [
+        rows = [
             Cutoff(row["family"], row["pattern"], Date.fromisoformat(row["day"]), row["source"])
             for row in csv.DictReader(file)
         ]
     source = "last day of its corpus (fsd.data.embedded)"
-    return (*listed, *(Cutoff(c.model, c.model, c.cutoff, source) for c in embedded.CORPORA.values()))
+    return (*rows, *(Cutoff(c.model, c.model, c.cutoff, source) for c in embedded.CORPORA.values()))
 
 
 def cutoff(model: str) -> Cutoff:
-    """The cutoff of a model, by its hub id or `embedded`.
-
-    Raises:
-        UsageError: for a model that is not in the table.
-    """
+    """The cutoff of a model, by its hub id or `embedded`; UsageError for one that is not in the table."""
     found = next((entry for entry in cutoffs() if entry.names(model)), None)
     if found is None:
         families = ", ".join(dict.fromkeys(entry.family for entry in cutoffs()))

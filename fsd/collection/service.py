@@ -37,15 +37,9 @@ class FormatError(UsageError):
 class Service(HTTPClient):
     """A public service that is queried by GET, one request at a time.
 
-    The User-Agent header has the project, its version and page, and the contact in FSD_CONTACT, which some services
-    require.
-
-    Args:
-        name: in messages, and in FSD_<NAME>_URL, the environment variable for another address.
-        url: default address.
-        interval: least number of seconds between the starts of two requests, as the service wants it.
-        clock: the time.
-        mirror: another address, which outranks the environment variable.
+    Its name is in messages, and in FSD_<NAME>_URL, the environment variable for another address, which `mirror`
+    outranks. The User-Agent header has the project, its version and page, and the contact in FSD_CONTACT, which some
+    services require.
     """
 
     resume_hint = "the texts collected so far are saved: run the same command again to resume"
@@ -107,11 +101,7 @@ class Service(HTTPClient):
 
 
 def field(record: object, name: str, service: str, kind: type | None = None) -> Any:
-    """A required field of a record of a service, of a type of `JSON_TYPES` or, without one, of any.
-
-    Raises:
-        FormatError: if there is no such field, or it has another type.
-    """
+    """A required field of a record of a service, of a type of `JSON_TYPES` if one is given; else FormatError."""
     if not isinstance(record, Mapping):
         raise format_changed(service, f"{name!r} in an object", record)
     if name not in record:
@@ -123,11 +113,7 @@ def field(record: object, name: str, service: str, kind: type | None = None) -> 
 
 
 def iso_day(stamp: str, name: str, service: str) -> Date:
-    """The day of an ISO date or time in a field of that name; the day in UTC for a time with an offset.
-
-    Raises:
-        FormatError: if it is none.
-    """
+    """The day of an ISO date or time in a field, in UTC for a time with an offset; FormatError if it is none."""
     try:
         return utc_day(datetime.fromisoformat(stamp.strip()))
     except ValueError as error:
@@ -154,10 +140,8 @@ def well_formed(
 ) -> Iterator[Parsed]:
     """The results of the records of a page; those for which `parse` raises FormatError are dropped and counted.
 
-    A record with the result None is left out, and says nothing of the format.
-
-    Raises:
-        FormatError: at the end of a page, the first or with `MALFORMED` malformed records, without a well-formed one.
+    A record with the result None is left out, and says nothing of the format. FormatError at the end of a page, the
+    first or with `MALFORMED` malformed records, without a well-formed one.
     """
     errors, readable = [], False
     for record in records:

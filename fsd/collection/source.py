@@ -47,13 +47,9 @@ class Window:
 class Journal:
     """Where a source resumes after an interruption.
 
-    A source reads `cursor` once, at its start, and calls `save` after it has yielded every text before that cursor. A
-    generator resumes from `yield` only once the text has been stored, so no text is lost and none comes twice.
-
-    Attributes:
-        cursor: the value saved last, a JSON value; None at the first start.
-        dropped: reason -> number of texts that the source has left out.
-        clock: the time.
+    A source reads `cursor`, a JSON value that is None at the first start, once, and calls `save` after it has yielded
+    every text before that cursor. A generator resumes from `yield` only once the text has been stored, so no text is
+    lost and none comes twice. `dropped` has the number of texts that the source has left out by reason.
     """
 
     cursor: Any = None

@@ -25,15 +25,7 @@ REQUIRED = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Domain:
-    """What a domain's file defines.
-
-    Attributes:
-        name: of the file.
-        texts: generator of dated texts.
-        first: first day of the source.
-        language: default language of the texts; "" for any.
-        benchmark: name of the published benchmark; "" if there is none.
-    """
+    """What a domain's file, of that name, defines."""
 
     name: str
     texts: Callable[..., Iterator[Document]]
@@ -91,7 +83,5 @@ def load(name: str) -> Domain:
     if name not in names():
         raise UsageError(f"domain must be one of {', '.join(names())}; got {name!r}")
     defined = vars(importlib.import_module(f"{__name__}.{name}"))
-    constants = {
-        field: defined[field.upper()] for field in ("first", "language", "benchmark") if field.upper() in defined
-    }
+    constants = {name: defined[name.upper()] for name in ("first", "language", "benchmark") if name.upper() in defined}
     return Domain(name, defined["texts"], **constants)

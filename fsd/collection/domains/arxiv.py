@@ -32,14 +32,8 @@ def texts(
     """Title and abstract of each paper, dated by its first version.
 
     The feed has the abstract of the newest version. As members, papers revised after the window are left out, because
-    their text may be later than the window.
-
-    Args:
-        window: days of the first version.
-        journal: cursor and clock.
-        categories: such as cs.CL; papers in any of them.
-        query: in arXiv's own syntax, such as `all:transformer ANDNOT ti:survey`.
-        mirror: another address of the API.
+    their text may be later than the window. Papers are in any of the `categories`, such as cs.CL; `query` is in arXiv's
+    own syntax, such as `all:transformer ANDNOT ti:survey`; `mirror` is another address of the API.
     """
     service = Service("arxiv", URL, interval=3.0, clock=journal.clock, mirror=mirror)
     first, last = window.first(FIRST), window.last(journal.clock.today)

@@ -52,15 +52,9 @@ def texts(
 ) -> Iterator[Document]:
     """Segments of each book released in the window, without header, licence and credits.
 
-    A book too short for all its segments yields the first of them that do not overlap.
-
-    Args:
-        window: days of release.
-        journal: cursor and clock.
-        language: code of the catalogue: en, fr, de, ...
-        words: length of a segment; Dolma-Book has 512 and 1,024.
-        places: among head, middle, tail.
-        mirror: another address with the same paths.
+    A book too short for all its segments yields the first of them that do not overlap. `language` is a code of the
+    catalogue; `words` the length of a segment (512 and 1,024 in Dolma-Book); `places` are among head, middle, tail;
+    `mirror` is another address with the same paths.
     """
     if words < 1 or not places or not set(places) <= set(PLACES):
         raise UsageError(

@@ -24,24 +24,17 @@ DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
 def texts(window: Window, journal: Journal, *, path: str, columns: str = "", words: int = 0) -> Iterator[Document]:
     """The texts of a file or folder, the day nearest to the cutoff first, those without a date last.
 
-    Args:
-        window: days of publication, by the date column or the file name.
-        journal: counts the rows without a text; the file is read again after an interruption.
-        path: the file or folder.
-        columns: other names of the columns, text=NAME,date=NAME,group=NAME.
-        words: length to cut the texts to; 0 keeps them whole.
+    `columns` are other names of the columns, text=NAME,date=NAME,group=NAME; `words` is the length to cut the texts to,
+    0 keeps them whole. The file is read again after an interruption.
     """
     for document in dated(path, columns, window, journal):
         yield replace(document, text=cut(document.text, words), member=None)
 
 
 def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Document]:
-    """All texts of a file or folder: the day nearest to the cutoff first, those without a date last.
+    """All texts of a file or folder, those without a date last; UsageError if none has a date.
 
     Rows and files without a text are left out and counted.
-
-    Raises:
-        UsageError: if it cannot be read or no text has a date.
     """
     skipped = Counter[str]()
     try:

@@ -37,15 +37,10 @@ def texts(
     language: str = LANGUAGE,
     words: int = 512,
 ) -> Iterator[Document]:
-    """The first words of each description, cleaned of markup and paragraph numbers.
+    """The first `words` words of each description (512 in PatentMIA), cleaned of markup and paragraph numbers.
 
-    Args:
-        window: days of priority.
-        journal: counts the rows without a text and the texts that are shorter than a snippet.
-        path: the file.
-        columns: names of the columns.
-        language: words are segmented by jieba for zh, at spaces otherwise.
-        words: length of a snippet; 512 in PatentMIA.
+    Words are segmented by jieba where `language` is zh, at spaces otherwise. Rows without a text, and texts that are
+    shorter than a snippet, are counted.
     """
     for document in dated(path, columns, window, journal):
         text = document.text

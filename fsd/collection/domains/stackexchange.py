@@ -36,14 +36,8 @@ def texts(
     """Title and body of each question created in the window.
 
     Pages are requested by the time of the last question, because page numbers end at 25 without a key. As members,
-    questions edited after the window are left out: their text may be later.
-
-    Args:
-        window: days of creation.
-        journal: cursor and clock.
-        site: as the API names it: stackoverflow, math, ru.stackoverflow, ...
-        tags: a question must have all of them.
-        mirror: another address of the API.
+    questions edited after the window are left out: their text may be later. `site` is as the API names it:
+    stackoverflow, math, ru.stackoverflow; a question must have all `tags`; `mirror` is another address of the API.
     """
     service = Service("stackexchange", URL, interval=0.5, clock=journal.clock, mirror=mirror)
     at: dict[str, Any] = journal.cursor or {

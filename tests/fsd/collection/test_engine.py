@@ -3,17 +3,16 @@
 import hashlib
 import json
 import sys
-from collections import Counter
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
 
-from fsd.collection import domains, resume
+from fsd.collection import domains, files
 from fsd.collection.domains import Domain
-from fsd.collection.engine import CollectionSpec, distinct, log_manifest, prepare
-from fsd.collection.resume import PartialCollection
+from fsd.collection.engine import CollectionSpec, log_manifest, prepare
+from fsd.collection.files import PartialCollection
 from fsd.collection.source import Window
 from fsd.data.documents import Document
 from fsd.data.readers import read_files
@@ -86,9 +85,10 @@ def test_rows_and_manifest(source, tmp_path, made, prose):
     assert read_files([out], labelled=True)[0].member is False
 
 
-def test_members_are_labelled_one(source, tmp_path, made):
-    source([made(1)])
-    assert run(tmp_path / "a.jsonl", window=Window(before=date(2024, 1, 1))).manifest["label"] == 1
+def test_members_are_labelled_one_and_texts_without_a_group_are_in_none(source, tmp_path, made):
+    source([made(1, group=""), made(2, group=""), made(3)])
+    manifest = run(tmp_path / "a.jsonl", window=Window(before=date(2024, 1, 1))).manifest
+    assert (manifest["label"], manifest["groups"]) == (1, 1)
     assert lines(tmp_path / "a.jsonl")[0]["label"] == 1
 
 
@@ -101,24 +101,19 @@ def test_dropped_texts_are_counted_by_reason(source, tmp_path, made, prose):
         [
             made(1), made(1), made(2, None), made(3, date(2023, 2, 28)), made(4, text="the few words of a text"),
             made(5, text=french), made(6, text=" ".join([*words[:35], "new", "end"])), old,
-            made(7, text=f"Well, {prose(51)}"), made(8),
+            made(7, text=f"Well, {prose(51)}"), made(8), made(9, date(2027, 3, 1)), made(10, text=prose(1) + "\ud83d"),
         ]
     )  # fmt: skip
     collected = run(tmp_path / "a.jsonl", benchmark=(str(benchmark),))
     assert [d.group for d in collected.documents] == ["g1", "g8"]
     dropped = {
         "duplicate": 1, "no date": 1, "outside the dates": 1, "too short": 1, "not in en": 1, "near-duplicate": 1,
-        "in the benchmark": 1, "near-duplicate of the benchmark": 1,
+        "in the benchmark": 1, "near-duplicate of the benchmark": 1, "dated in the future": 1, "not valid Unicode": 1,
     }  # fmt: skip
     assert collected.manifest["dropped"] == dropped
-    assert collected.manifest["found"] == 10 == 2 + sum(dropped.values())
+    assert collected.manifest["found"] == 12 == 2 + sum(dropped.values())
     assert collected.manifest["source_ended"]
     assert len(collected.manifest["benchmark_sha256"][str(benchmark)]) == 64
-
-
-def test_half_a_surrogate_pair_is_dropped(source, tmp_path, made, prose):
-    source([made(1, text=prose(1) + "\ud83d"), made(2)])
-    assert run(tmp_path / "a.jsonl").manifest["dropped"] == {"not valid Unicode": 1}
 
 
 def test_near_duplicates_are_replaced_by_further_texts(source, tmp_path, made, prose):
@@ -208,16 +203,6 @@ def test_a_resumed_run_must_have_the_same_specification(source, tmp_path, made):
             run(out)
 
 
-def test_a_run_with_another_limit_resumes_with_the_same_rows(source, tmp_path, made):
-    source([made(1), made(2)], [made(3), None])
-    out = tmp_path / "a.jsonl"
-    with pytest.raises(KeyboardInterrupt):
-        run(out, 9)
-    requests = source([made(1), made(2)], [made(3), made(4)])
-    assert [d.group for d in run(out, 2).documents] == ["g1", "g2"]
-    assert requests == []  # the rows are there already
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -248,6 +233,8 @@ def test_out_must_be_new_and_jsonl(source, tmp_path, made):
     with pytest.raises(UsageError, match=r"does not exist yet; .* exists"):
         run(tmp_path / "a.jsonl")
     assert (tmp_path / "a.jsonl").read_text() == "mine"
+    with pytest.raises(UsageError, match=r"out must be in a folder that can be written to; /proc/x\.jsonl"):
+        run(Path("/proc/x.jsonl"))
 
 
 def test_an_empty_result_names_the_reasons_and_leaves_no_files(source, tmp_path, made):
@@ -298,29 +285,8 @@ def test_the_manifest_is_logged(source, tmp_path, made, prose):
     }  # fmt: skip
 
 
-def test_distinct_keeps_the_first_of_a_family(prose):
-    texts = [prose(1), prose(2), f"{prose(1)} more", f"{prose(9)} words"]
-    kept, dropped = distinct([Document(text) for text in texts], [prose(9)])
-    assert [d.text for d in kept] == texts[:2]
-    assert dropped == Counter({"near-duplicate": 1, "near-duplicate of the benchmark": 1})
-
-
-def test_a_text_dated_in_the_future_is_dropped(source, tmp_path, made):
-    source([made(1), made(2, date(2027, 3, 1)), made(3, date(2026, 9, 21)), made(4, date(2026, 9, 22))])
-    collected = run(tmp_path / "a.jsonl")
-    assert [d.group for d in collected.documents] == ["g1", "g3"]
-    assert collected.manifest["dropped"] == {"dated in the future": 2}
-
-
-def test_texts_without_a_group_are_in_no_group(source, tmp_path, made):
-    source([made(1, group=""), made(2, group=""), made(3)])
-    assert run(tmp_path / "a.jsonl").manifest["groups"] == 1
-    source([made(1, group=""), made(2, group="")])
-    assert run(tmp_path / "b.jsonl").manifest["groups"] == 0
-
-
 def test_a_specification_that_nothing_meets_ends_and_can_go_on(source, tmp_path, made, monkeypatch):
-    monkeypatch.setattr(resume, "BARREN", 20)
+    monkeypatch.setattr(files, "BARREN", 20)
     pages = [[made(10 * page + n, text="too short") for n in range(10)] for page in range(6)]
     requests = source(*pages)
     out = tmp_path / "a.jsonl"
@@ -340,9 +306,3 @@ def test_the_bar_shows_found_and_dropped_texts(source, tmp_path, made, monkeypat
     source([made(1, text="too short"), made(2, text="too short")], [made(3)])
     prepare(CollectionSpec("made", AFTER, "en"), 5, tmp_path / "a.jsonl", clock=CLOCK).run()
     assert "2 found, 2 dropped" in capsys.readouterr().err
-
-
-def test_a_folder_that_takes_no_files_is_not_another_process(source, made):
-    source([made(1)])
-    with pytest.raises(UsageError, match=r"out must be in a folder that can be written to; /proc/x\.jsonl"):
-        run(Path("/proc/x.jsonl"))

@@ -96,22 +96,15 @@ def test_members_come_newest_first_and_as_they_were(archive, fake_time):
     assert fake.requests[0][1]["search_query"] == "submittedDate:[199108140000 TO 202001052359]"
 
 
-def test_deep_offsets_restart_at_the_last_date(archive, fake_time, monkeypatch):
-    monkeypatch.setattr(arxiv, "PAGE", 2)
-    monkeypatch.setattr(arxiv, "DEEPEST", 2)
-    fake = archive([entry(n, f"2023-03-0{n}") for n in range(1, 4)])
-    texts = arxiv.texts(Window(after=date(2023, 2, 28)), Journal(clock=fake_time.clock))
-    for _ in range(3):
-        next(texts)
-    assert "[202303020000 TO" in fake.requests[1][1]["search_query"]
-    assert fake.requests[1][1]["start"] == "0"
-
-
-def test_an_empty_page_in_the_middle_is_retried(archive, fake_time, reply):
+def test_empty_cut_and_foreign_pages_are_retried_and_no_results_on_the_first_believed_the_second_time(
+    archive, fake_time, reply
+):
     fake = archive([entry("a", "2023-03-01")])
-    fake.faults = [reply(feed([], 1)), reply(feed([entry("a", "2023-03-01")], 1)[:300])]
+    page = b'<html xmlns="http://www.w3.org/1999/xhtml"><body>Busy</body></html>'
+    cut = feed([entry("a", "2023-03-01")], 1)[:300]
+    fake.faults = [reply(feed([], 1)), reply(cut), reply(page), reply(feed([], 0))]
     assert len(list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock)))) == 1
-    assert len(fake.requests) == 3
+    assert len(fake.requests) == 5
 
 
 def test_no_papers_and_withdrawn_ones(archive, fake_time):
@@ -159,25 +152,12 @@ def test_a_total_that_falls_in_mid_run_is_retried(archive, fake_time, reply, mon
     assert len(list(arxiv.texts(Window(after=date(2023, 2, 1)), journal))) == 3
 
 
-def test_no_results_on_the_first_page_are_believed_the_second_time(archive, fake_time, reply):
-    fake = archive([entry("a", "2023-03-01")])
-    fake.faults = [reply(feed([], 0))]
-    assert len(list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock)))) == 1
-
-
 def test_one_malformed_paper_is_dropped_and_counted(archive, fake_time):
     bad = entry("b", "2023-03-02").replace("summary", "abstract")
     archive([entry("a", "2023-03-01"), bad, entry("d", "2023-03-04")])
     journal = Journal(clock=fake_time.clock)
     assert [d.group for d in arxiv.texts(Window(after=date(2023, 2, 1)), journal)] == ["arxiv:a", "arxiv:d"]
     assert journal.dropped == {"malformed record": 1}
-
-
-def test_a_web_page_in_place_of_the_feed_is_retried(archive, fake_time, reply):
-    fake = archive([entry("a", "2023-03-01")])
-    fake.faults = [reply(b'<html xmlns="http://www.w3.org/1999/xhtml"><body>Busy</body></html>')]
-    assert len(list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock)))) == 1
-    assert len(fake.requests) == 2
 
 
 def test_papers_at_a_restart_come_once(archive, fake_time, monkeypatch):

@@ -96,23 +96,21 @@ def test_it_resumes_with_the_next_book(library, fake_time):
     assert {d.group for d in documents} == {"gutenberg:1"}
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (b"", "nothing in place of the text"),
-        (file_of(WORDS)[:300], "a text without the marker of its end"),
-        (b"<!DOCTYPE html>\n<title>Maintenance</title>", "an HTML page in place of the text"),
-    ],
-)
-def test_an_empty_or_cut_reply_loses_no_book(library, fake_time, reply, fault, said):
+def test_an_empty_or_cut_reply_loses_no_book(library, fake_time, reply):
     rows, files = [book(1, "2023-03-01")], {path(1): file_of(WORDS)}
-    fake = library(rows, files)
-    fake.faults = [reply(catalogue(rows)), reply(fault)]
-    documents, journal = collected(fake, fake_time, words=10)
-    assert [d.group for d in documents] == ["gutenberg:1"] * 3
-    assert journal.dropped == {}
-    with pytest.raises(UsageError, match=f"6 attempts at .*/pg1.txt failed: {said}; .* to resume"):
-        collected(library(rows, {path(1): reply(fault)}), fake_time, words=10)
+    faults = {
+        b"": "nothing in place of the text",
+        file_of(WORDS)[:300]: "a text without the marker of its end",
+        b"<!DOCTYPE html>\n<title>Maintenance</title>": "an HTML page in place of the text",
+    }
+    for fault, said in faults.items():
+        fake = library(rows, files)
+        fake.faults = [reply(catalogue(rows)), reply(fault)]
+        documents, journal = collected(fake, fake_time, words=10)
+        assert [d.group for d in documents] == ["gutenberg:1"] * 3
+        assert journal.dropped == {}
+        with pytest.raises(UsageError, match=f"6 attempts at .*/pg1.txt failed: {said}; .* to resume"):
+            collected(library(rows, {path(1): reply(fault)}), fake_time, words=10)
 
 
 def test_a_changed_catalogue_a_cut_one_and_wrong_options(library, service, fake_time, reply):
@@ -126,10 +124,6 @@ def test_a_changed_catalogue_a_cut_one_and_wrong_options(library, service, fake_
         collected(library([book(1, "March 2023")], {}), fake_time)
     with pytest.raises(UsageError, match="places of head,middle,tail"):
         collected(fake, fake_time, places=("end",))
-
-
-def test_the_default_address_is_a_mirror_and_not_the_site_for_people():
-    assert "www.gutenberg.org" not in books.URL
 
 
 def test_a_block_ends_the_run_and_loses_no_book(library, fake_time, reply):

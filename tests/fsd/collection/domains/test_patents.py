@@ -59,15 +59,3 @@ def test_only_chinese_needs_jieba(tmp_path, monkeypatch):
     assert (document.text, document.source) == ("a b c", f"{file}:1")
     with pytest.raises(UsageError, match="jieba, which is not installed: pip install"):
         list(patents.texts(AFTER, Journal(), path=file))
-
-
-def test_dates_of_the_public_export_are_whole_numbers(tmp_path):
-    file = tmp_path / "export.jsonl"
-    text = " ".join(f"w{n}" for n in range(8))
-    stamps = (20240110, 20230110, 0)
-    file.write_text(
-        "".join(json.dumps({"text": text, "priority_date": day, "publication_number": day}) + "\n" for day in stamps)
-    )
-    window = Window(after=date(2023, 12, 31))
-    found = list(patents.texts(window, Journal(), path=str(file), language="en", words=4))
-    assert [d.date for d in found] == [date(2023, 1, 10), date(2024, 1, 10), None]

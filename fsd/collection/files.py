@@ -1,4 +1,4 @@
-"""An unfinished collection on disk: its rows so far, and the cursor to resume from.
+"""The files of a collection: its rows, an unfinished one with the cursor to resume from, and files that appear whole.
 
 FILE.partial begins with a line that has the order. Rows follow, and after each page a line with the cursor of the
 source. Rows after the last cursor come from a page that was not finished: a resumed run cuts them off and requests that
@@ -10,19 +10,55 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
+from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from pathlib import Path
 from typing import Any
 
 import filelock
 
-from fsd.collection.rows import from_json, json_line
 from fsd.collection.source import Journal
-from fsd.data.documents import Document
+from fsd.data.documents import Document, content_hash
 from fsd.errors import UsageError
 from fsd.net.http import Clock
 
 BARREN = 5_000
 """Number of texts in a row without a suitable one after which a collection stops."""
+
+
+def json_line(document: Document) -> bytes:
+    """A document as a JSON line: text, label, date, group, source, sha256 and, if it is known, period."""
+    row = {
+        "text": document.text,
+        "label": int(bool(document.member)),
+        "date": document.date.isoformat() if document.date else None,
+        "group": document.group,
+        "source": document.source,
+        "sha256": content_hash(document.text),
+        **({"period": document.period} if document.period else {}),
+    }
+    return (json.dumps(row, ensure_ascii=False) + "\n").encode()
+
+
+def from_json(line: bytes) -> Document:
+    """The document of a line that `json_line` made."""
+    row = json.loads(line)
+    day, period = Date.fromisoformat(row["date"]), row.get("period", "")
+    return Document(row["text"], bool(row["label"]), day, row["group"], row["source"], period)
+
+
+def pretty_json(value: object) -> bytes:
+    """A JSON file for people and programs."""
+    return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that no reader ever sees a part of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def partial_path(out: Path) -> Path:
@@ -112,7 +148,6 @@ class PartialCollection(Journal):
         """Append a line that is not a row, so that a killed run finds it and all before it."""
         self._file.write((json.dumps(line) + "\n").encode())
         self._file.flush()
-        os.fsync(self._file.fileno())
 
     def _restore(self, order: Mapping[str, Any]) -> int:
         """Read the rows up to the last cursor; the number of bytes up to there."""
@@ -128,8 +163,8 @@ class PartialCollection(Journal):
             self.cursor, self.found, self.dropped = state["cursor"], state["found"], Counter(state["dropped"])
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{self._path} must be an unfinished collection of this command; delete it") from error
-        changed = [name for name in order if before.get(name) != order[name]]
-        if changed or len(before) != len(order):
+        if before != order:
+            changed = [name for name in order if before.get(name) != order[name]]
             raise UsageError(
                 f"{self._path} must be of the same collection to resume; it has another "
                 f"{', '.join(changed) or 'format'}: name another --out, or delete it"
