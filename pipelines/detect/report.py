@@ -69,7 +69,7 @@ def show(verdicts: Verdicts) -> None:
     rest = max(0, len(verdicts.documents) - TERMINAL_ROWS)
     title = f"{_count(len(verdicts.documents), 'text')}, lowest p-values first" + (f" ({rest:,} more)" if rest else "")
     rows = _rows(verdicts, TERMINAL_ROWS, TERMINAL_CHARACTERS)
-    headings = ["from", "text", "score", "p", "verdict", f"FDR {verdicts.rules.fdr:.0%}"]
+    headings = ["from", "text", "score", "p", "verdict", f"FDR {verdicts.fdr:.0%}"]
     console.table(headings, rows, conclusions(verdicts), title=title, left=(0, 1, 4, 5), kept=(4, 3, 1, 5, 2))
 
 
@@ -83,12 +83,12 @@ def conclusions(verdicts: Verdicts) -> list[str]:
         reasons = [f"{outside} {_are(outside)} outside the calibrated domain"] if outside else []
         reasons += [f"nothing shows that the rate holds for {untested}"] if untested else []
         lines.append(f"no verdict on {len(verdicts.documents) - judged}: {', and '.join(reasons)}")
-    lines += [line for basis in verdicts.classified.bases for line in _basis(basis, verdicts)]
+    lines += [line for basis in verdicts.bases for line in _basis(basis, verdicts)]
     if judged > 1:
         lines += [_chance(verdicts), _selected(verdicts)]
     if judged:
         lines += _reach(verdicts)
-    lines += [_measurement(measured, verdicts.rules.fpr) for measured in verdicts.measured]
+    lines += [_measurement(measured, verdicts.fpr) for measured in verdicts.measured]
     if not verdicts.measured:
         lines.append("the share of members that this detector finds is unknown: there are no labelled texts")
     if called:
@@ -112,14 +112,13 @@ def _answer(verdicts: Verdicts) -> str:
     kind = ", if they are of the calibrated kind, which was asserted and not tested" if verdicts.asserted else ""
     return (
         f"{called} of {_count(texts, 'text')} {_are(called)} called members of the {data_of(verdicts.calibration)}, at "
-        f"a false-positive rate of {verdicts.rules.fpr:.1%}{kind}; membership is not shown for "
-        f"{verdicts.count(NOT_SHOWN)}"
+        f"a false-positive rate of {verdicts.fpr:.1%}{kind}; membership is not shown for {verdicts.count(NOT_SHOWN)}"
     )
 
 
 def _basis(basis: Basis, verdicts: Verdicts) -> list[str]:
     """What the verdicts on a source rest on, where it is not a test that was passed without more to say."""
-    of = f"source {basis.collection!r}: " if len(verdicts.classified.bases) > 1 and basis.collection else ""
+    of = f"source {basis.collection!r}: " if len(verdicts.bases) > 1 and basis.collection else ""
     if basis.verdict == ASSERTED:
         return [f"WARNING: {of}asserted, not tested: the texts are said to be of the calibrated kind (--same-source)"]
     if not basis.reason:
@@ -135,13 +134,13 @@ def _basis(basis: Basis, verdicts: Verdicts) -> list[str]:
 def _reach(verdicts: Verdicts) -> list[str]:
     """The range of the rate of the one threshold that each source has."""
     lines = []
-    for basis in verdicts.classified.bases:
+    for basis in verdicts.bases:
         if basis.verdict:
             calibration = verdicts.calibration.of(basis.collection)
-            rate = calibration.rate(verdicts.rules.fpr)
+            rate = calibration.rate(verdicts.fpr)
             of = f"source {basis.collection!r}: " if basis.collection else ""
             lines.append(
-                f"{of}the false-positive rate of {verdicts.rules.fpr:.1%} holds on average over calibration sets: this "
+                f"{of}the false-positive rate of {verdicts.fpr:.1%} holds on average over calibration sets: this "
                 f"calibration rests on {calibration.groups} held-out non-members, and the rate of its threshold is "
                 f"between {rate.low:.1%} and {rate.high:.1%} with 95 % confidence"
             )
@@ -182,12 +181,10 @@ def _have(number: int) -> str:
 def _chance(verdicts: Verdicts) -> str:
     """The number of families called, compared with that among texts none of which is a member."""
     called, judged = verdicts.calls()
-    if len({basis.collection for basis in verdicts.classified.bases if basis.verdict}) > 1:
+    if len({basis.collection for basis in verdicts.bases if basis.verdict}) > 1:
         return f"{called} of {judged} independent texts are called; each source has a rate of its own"
-    calibration = verdicts.calibration.of(
-        next(basis.collection for basis in verdicts.classified.bases if basis.verdict)
-    )
-    expected, most = verdicts.rules.fpr * judged, calibration.false_alarms(verdicts.rules.fpr, judged)
+    calibration = verdicts.calibration.of(next(basis.collection for basis in verdicts.bases if basis.verdict))
+    expected, most = verdicts.fpr * judged, calibration.false_alarms(verdicts.fpr, judged)
     start = (
         f"if none of the {judged:,} independent texts judged had been in the training data, about "
         f"{expected:.{0 if expected >= 3 else 1}f} would still be called members, and in 95 of 100 cases at most {most}"
@@ -205,14 +202,10 @@ def _chance(verdicts: Verdicts) -> str:
 def _selected(verdicts: Verdicts) -> str:
     """How many texts are selected at the false discovery rate."""
     selected = int(verdicts.table["selected"].sum())
-    start = (
-        f"at a false discovery rate of {verdicts.rules.fdr:.0%}, {_count(selected, 'text')} {_are(selected)} selected"
-    )
+    start = f"at a false discovery rate of {verdicts.fdr:.0%}, {_count(selected, 'text')} {_are(selected)} selected"
     if not selected:
         return f"{start}: no set of these calls is free enough of false ones"
-    return (
-        f"{start}: on average at most {verdicts.rules.fdr:.0%} of such a selection are non-members (groups count once)"
-    )
+    return f"{start}: on average at most {verdicts.fdr:.0%} of such a selection are non-members (groups count once)"
 
 
 def _measurement(measured: Measured, fpr: float) -> str:
@@ -247,8 +240,7 @@ def _dataset(dataset: DatasetComparison) -> list[str]:
         if verdict.blind:
             result += f"; a classifier that never sees the model separates the two sets with AUC {verdict.blind}"
     lines = [result]
-    for name in ("date", "length"):
-        control = dataset.controls[name]
+    for name, control in (("date", dataset.date), ("length", dataset.length)):
         if control.auc is not None and control.auc.low > 0.5:
             lines.append(
                 f"the {name} alone separates the texts from the known non-members with AUC {control.auc}: the two sets "
@@ -291,8 +283,8 @@ def figure(verdicts: Verdicts) -> bytes:
             verdicts.calibration.chosen.scores,
             table["score"].to_numpy(),
             table["p_value"].to_numpy(),
-            threshold=verdicts.calibration.threshold_at(verdicts.rules.fpr),
-            fpr=verdicts.rules.fpr,
+            threshold=verdicts.calibration.threshold_at(verdicts.fpr),
+            fpr=verdicts.fpr,
             independent=(verdicts.calibration.groups, independent),
         )
     )
@@ -330,7 +322,7 @@ def publish_report(
                 html.Section("How often the answer is wrong", tables=[_rates(verdicts)]),
                 html.Section("Scores and p-values", pictures=[html.Picture(picture, caption)]),
                 html.Section("The texts", tables=[_texts(verdicts)]),
-                html.limits(verdicts.rules.fpr),
+                html.limits(verdicts.fpr),
             ],
             facts=_facts(verdicts, classifier, adapter, files),
         ),
@@ -371,8 +363,8 @@ def _method(verdicts: Verdicts, classifier: MembershipClassifier) -> list[str]:
         "Scores have no meaning by themselves, so each was compared with those of "
         f"{len(calibration.families)} texts that are known not to be in the training data and that nothing was trained "
         "on. The p-value of a text is the share of those texts that score at least as high. A text is called a member "
-        f"if its p-value is at most {verdicts.rules.fpr:g}; otherwise its membership is “not shown”, which does not "
-        "mean that it was not in the training data.",
+        f"if its p-value is at most {verdicts.fpr:g}; otherwise its membership is “not shown”, which does not mean "
+        "that it was not in the training data.",
         "A text that differs from the comparison texts in script, length, words or in what the model makes of it gets "
         "no verdict, because the error rate does not apply to it"
         + ("" if calibration.state == AUDITED else "; nor does a text on which the model was fine-tuned")
@@ -380,7 +372,7 @@ def _method(verdicts: Verdicts, classifier: MembershipClassifier) -> list[str]:
         "Fewer than five independent texts cannot be compared in this way: they get a verdict only where somebody "
         "asserts that they are of the same source, time and kind, and the result then says so.",
         f"Among many texts, some are called members by chance. The texts marked as selected are chosen such that, on "
-        f"average, at most {verdicts.rules.fdr:.0%} of them were not in the training data.",
+        f"average, at most {verdicts.fdr:.0%} of them were not in the training data.",
     ]
     if verdicts.dataset:
         paragraphs.append(
@@ -393,8 +385,8 @@ def _method(verdicts: Verdicts, classifier: MembershipClassifier) -> list[str]:
 
 
 def _rates(verdicts: Verdicts) -> html.Table:
-    rate = verdicts.calibration.rate(verdicts.rules.fpr)
-    nominal = _percent(Estimate(verdicts.rules.fpr, rate.low, rate.high))
+    rate = verdicts.calibration.rate(verdicts.fpr)
+    nominal = _percent(Estimate(verdicts.fpr, rate.low, rate.high))
     rows = [["nominal", str(verdicts.calibration.groups), nominal, "–", "–"]]
     for measured in verdicts.measured:
         fpr, tpr = (_percent(share) if share else "–" for share in (measured.fpr, measured.tpr))
@@ -413,7 +405,7 @@ def _texts(verdicts: Verdicts) -> html.Table:
     return html.Table(
         caption="Lowest p-values first; texts without a verdict last. Texts called members are highlighted."
         + (f" {rest:,} more are in the file of verdicts." if rest else ""),
-        head=["From", "Beginning of the text", "Score", "p", "Verdict", f"FDR {verdicts.rules.fdr:.0%}"],
+        head=["From", "Beginning of the text", "Score", "p", "Verdict", f"FDR {verdicts.fdr:.0%}"],
         rows=rows,
         left=(0, 1, 4),
         marked=[at for at, row in enumerate(rows) if row[4] == MEMBER],
@@ -431,7 +423,7 @@ def _facts(
         ("Adapter", adapter),
         ("Detector", calibration.detector + (f" ({settings})" if settings else "")),
         ("Calibration", f"{len(calibration.chosen.scores)} non-members in {calibration.groups} groups"),
-        ("False-positive rate", f"{verdicts.rules.fpr:g}; the smallest possible here is {calibration.finest:.4g}"),
+        ("False-positive rate", f"{verdicts.fpr:g}; the smallest possible here is {calibration.finest:.4g}"),
         *((f"File {Path(file).name}", f"SHA-256 {_sha256(Path(file))}") for file in files),
         ("Program", f"fsd {version('fsd')}, python -m pipelines.detect"),
     ]
