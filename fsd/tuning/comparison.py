@@ -19,15 +19,10 @@ HEADINGS = ("tuned", "winner", "validation", "cross-val.", "test [95 % CI]", "ga
 
 @dataclass(frozen=True)
 class Gain:
-    """The winner of one task against the default settings.
+    """The winner of one task against the default settings, by their objectives on the test texts.
 
-    Attributes:
-        winner: as chosen on validation.
-        default: objective of the default settings on the test texts.
-        tuned: objective of the winner's settings on the test texts.
-        gain: tuned minus default, with its paired interval.
-        p: two-sided p-value: DeLong's by group for the AUC, otherwise the bootstrap's.
-        p_holm: the same, corrected for the number of tasks.
+    `gain` has a paired interval; `p` is DeLong's by group for the AUC, otherwise the bootstrap's, and two-sided;
+    `p_holm` is corrected for the number of tasks.
     """
 
     winner: Winner
@@ -53,17 +48,7 @@ def compare_on_test(
     objective: str = "auc",
     seed: int = 0,
 ) -> list[Gain]:
-    """Compare the winners' settings with the default settings on the N test texts.
-
-    Args:
-        winners: one per task.
-        labels: (N,), true for members.
-        groups: (N,) families.
-        default: label of a task → (N,) scores with the default settings.
-        tuned: label of a task → (N,) scores with the winner's settings.
-        objective: a name out of `fsd.tuning.objective.OBJECTIVES`.
-        seed: of the bootstrap.
-    """
+    """Compare the winners' settings with the default settings on the N test texts, by their scores with either."""
     bootstrap = Bootstrap.draw(labels, groups, seed=seed)
     comparisons = compare(bootstrap, default, tuned, metric=objective)
     gains = []

@@ -53,14 +53,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class ValidationSet:
-    """Labelled texts that settings are chosen on; it holds nothing of the test texts.
-
-    Attributes:
-        statistics: token statistics of N texts.
-        member: (N,) labels.
-        folds: row numbers of each fold, see `grouped_folds`.
-        objective: a key of `OBJECTIVES`.
-    """
+    """N labelled texts that settings are chosen on, with the row numbers of each fold; nothing of the test texts."""
 
     statistics: ViewStatistics
     member: BoolArray
@@ -75,14 +68,7 @@ class ValidationSet:
 
 @dataclass
 class DetectorTask:
-    """The settings of one detector in one state, evaluated from token statistics in memory.
-
-    Attributes:
-        detector: a `detectors.Detector`, with the settings that are not tuned.
-        state: "base" or "fsd".
-        validation: the validation texts.
-        known: settings, by `key_of` → values that need not be computed again.
-    """
+    """The settings of one detector in one state, "base" or "fsd", evaluated from token statistics in memory."""
 
     detector: Any
     state: str
@@ -123,20 +109,8 @@ def grouped_folds(
     """Row numbers of each fold of a repeated, stratified, grouped division.
 
     A detector learns nothing from labels, so a fold is only a place to measure; repeats make up for the few texts in
-    each. Families stay whole, so that no fold holds a text whose near-duplicate is in another.
-
-    Args:
-        labels: (N,) True for members.
-        groups: (N,) families, or None where every text is its own.
-        folds: parts of a division, at least 2.
-        repeats: divisions, at least 1.
-        seed: of the shuffling.
-
-    Returns:
-        `repeats` · `folds` arrays; each run of `folds` of them holds every row once.
-
-    Raises:
-        UsageError: for too few families of a class, or numbers out of range.
+    each. Families stay whole, so that no fold holds a text whose near-duplicate is in another. Each run of `folds` of
+    the arrays holds every row once.
     """
     member = np.asarray(labels, dtype=bool)
     if folds < 2 or repeats < 1:
@@ -165,12 +139,8 @@ def cross_validated_choice(values: FloatArray, *, folds: int) -> float:
 
     The best of many settings looks better on the texts that it was chosen on than it is. Here the texts for the choice
     and for the measurement are never the same, which removes most of that bonus: a sampler such as TPE still proposes
-    settings from the values on all folds (Varma and Simon 2006,
-    https://doi.org/10.1186/1471-2105-7-91).
-
-    Args:
-        values: (S, repeats · folds) of S settings, the default first: of equals the first is chosen.
-        folds: of one division.
+    settings from the values on all folds (Varma and Simon 2006, https://doi.org/10.1186/1471-2105-7-91). `values` are
+    (S, repeats · folds) of S settings, the default first: of equals the first is chosen.
     """
     measured = []
     for start in range(0, values.shape[1], folds):
@@ -183,16 +153,7 @@ def cross_validated_choice(values: FloatArray, *, folds: int) -> float:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """A finished trial.
-
-    Attributes:
-        number: in the study.
-        state: complete or pruned.
-        settings: that were evaluated.
-        folds: (repeats · folds,) values; empty for a pruned trial.
-        value: their mean, or the last one that was reported.
-        seconds: duration.
-    """
+    """A finished trial, complete or pruned: (repeats · folds,) values and their mean, or the last reported one."""
 
     number: int
     state: str
@@ -204,16 +165,10 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class Winner:
-    """The best settings of a task on the validation texts.
+    """The best of `tried` settings of a task; the default, unless others are better.
 
-    Attributes:
-        label: of the task.
-        default: settings without tuning.
-        settings: of the winner; the default, unless others are better.
-        default_value: mean over folds of the default.
-        value: mean over folds of the winner, the best of many on these very texts.
-        cross_validated: mean over folds of settings chosen on other folds, see `cross_validated_choice`.
-        tried: number of different settings.
+    `default_value` and `value` are means over folds, the winner's of the very texts that it was chosen on;
+    `cross_validated` is the mean over folds of settings chosen on other folds.
     """
 
     label: str
@@ -231,14 +186,7 @@ def key_of(settings: Settings) -> str:
 
 
 def winner(task: Task, default: FloatArray, trials: Sequence[TrialRecord], *, folds: int) -> Winner:
-    """The settings with the highest mean over folds; of equals the default, then the ones tried first.
-
-    Args:
-        task: that was tuned.
-        default: (repeats · folds,) values of the default.
-        trials: of the task's study; pruned ones are left out.
-        folds: of one division.
-    """
+    """The settings with the highest mean over all folds; of equals the default, then the ones tried first."""
     distinct = {key_of(task.default): (task.default, default)}
     for trial in trials:
         if trial.state == "complete":

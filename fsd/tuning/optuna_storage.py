@@ -20,27 +20,18 @@ _SQLITE, _JOURNAL = "sqlite:///", "journal:"
 
 
 def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
-    """Open the storage; a new one gets its file or tables.
+    """Open the storage `sqlite:///FILE`, `journal:FILE`, or another database URL of SQLAlchemy's, or make a new one.
 
-    Processes that open a new database at the same time create the same tables; all but one of them fail, and succeed
-    when they try again.
-
-    Args:
-        url: `sqlite:///FILE`, `journal:FILE`, or any other database URL that SQLAlchemy takes.
-        heartbeat: whether running trials send heartbeats, so that those of killed processes are retried; for databases.
-
-    Raises:
-        UsageError: if the storage cannot be reached, or is not one of Optuna's.
+    With `heartbeat`, running trials in databases send heartbeats, so that those of killed processes are retried.
     """
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-    attempt = 0
-    while True:
-        attempt += 1
+    for attempt in range(_ATTEMPTS):
         try:
-            return _journal(url) if url.startswith(_JOURNAL) else _database(url, heartbeat)
+            return _open(url, heartbeat)
         except (SQLAlchemyError, StorageInternalError, ImportError, OSError, RuntimeError, ValueError) as error:
-            if isinstance(error, DBAPIError | StorageInternalError) and attempt < _ATTEMPTS:
+            # of processes that create the same tables at the same time, all but one fail
+            if isinstance(error, DBAPIError | StorageInternalError) and attempt + 1 < _ATTEMPTS:
                 time.sleep(random.uniform(0.05, 0.3))
                 continue
             cause = error.__cause__ or error
@@ -50,33 +41,25 @@ def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
                 f"storage must be {_SQLITE}FILE, {_JOURNAL}FILE or the URL of a database that answers; "
                 f"got {url!r} ({reason})"
             ) from error
+    raise AssertionError
 
 
-def _journal(url: str) -> JournalStorage:
-    path = Path(url.removeprefix(_JOURNAL))
-    _check_folder(path.parent)
-    return JournalStorage(JournalFileBackend(str(path)))
-
-
-def _check_folder(folder: Path) -> None:
-    """Create the default folder; any other must exist, since its name may be a mistake."""
-    if folder == Path("mlruns"):
-        folder.mkdir(exist_ok=True)
-    if not folder.is_dir():
-        raise ValueError(f"there is no folder {folder}")
-
-
-def _database(url: str, heartbeat: bool) -> RDBStorage:
+def _open(url: str, heartbeat: bool) -> BaseStorage:
     options: dict[str, Any] = {}
     if heartbeat:
         retry = RetryHeartbeatStaleTrialCallback(max_retry=STALE_RETRIES)
         options = {"heartbeat_interval": HEARTBEAT_SECONDS, "heartbeat_stale_trial_callback": retry}
-    if not url.startswith(_SQLITE):
+    if not url.startswith((_SQLITE, _JOURNAL)):
         return RDBStorage(url, **options)
-    path = Path(url.removeprefix(_SQLITE))
+    path = Path(url.removeprefix(_SQLITE).removeprefix(_JOURNAL))
     if path.name == "mlflow.db":
         raise UsageError(f"storage must not be MLflow's file, whose tables have the same names; got {url!r}")
-    _check_folder(path.parent)
+    if path.parent == Path("mlruns"):
+        path.parent.mkdir(exist_ok=True)
+    if not path.parent.is_dir():  # any other folder must exist, since its name may be a mistake
+        raise ValueError(f"there is no folder {path.parent}")
+    if url.startswith(_JOURNAL):
+        return JournalStorage(JournalFileBackend(str(path)))
     storage = RDBStorage(url, engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}}, **options)
     with storage.engine.connect() as connection:  # a property of the file: readers and the writer need not wait
         connection.exec_driver_sql("pragma journal_mode=wal")

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from multiprocessing import active_children, get_context, parent_process
 from typing import Any, cast
@@ -22,16 +22,14 @@ from fsd.config import TuneConfig
 from fsd.errors import UsageError
 from fsd.progress import progress
 from fsd.search_space import Choice, Search
-from fsd.tuning.objective import Task, TrialRecord, finite, grid, key_of, tidy, whole_grid
+from fsd.tuning.objective import Settings, Task, TrialRecord, finite, key_of, tidy, whole_grid
 from fsd.tuning.optuna_storage import open_storage
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 STALE_AFTER = timedelta(minutes=1)
 """Age from which a running detector trial counts as killed: those take seconds at most and send no heartbeats."""
-GRID_ID = "grid_id"
-"""System attribute in which `GridSampler` keeps the number of a trial's grid cell; set just after the trial is made."""
-CLAIM_SECONDS = 2.0
-"""Wait for earlier trials to get their grid cell, which takes milliseconds unless their process was killed."""
+REPEATS = "failed_trial"
+"""System attribute in which Optuna keeps the number of the failed trial that a trial repeats."""
 MAX_FAILURES = 10
 """Consecutive failed trials after which a process stops."""
 PRUNERS = {
@@ -39,11 +37,6 @@ PRUNERS = {
     "hyperband": optuna.pruners.HyperbandPruner,
     "none": optuna.pruners.NopPruner,
 }
-
-
-def _uses_grid(space: Mapping[str, Search], config: TuneConfig) -> bool:
-    """Whether the grid is searched: on request, or because it holds the whole space in at most `trials` cells."""
-    return config.sampler == "grid" or (finite(space) and len(whole_grid(space)) <= config.trials)
 
 
 def _is_long(config: TuneConfig) -> bool:
@@ -63,9 +56,6 @@ def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) 
 
     Returns:
         All finished trials, in the order of their numbers.
-
-    Raises:
-        UsageError: if the study was created with another setup, the storage cannot be reached, or no trial finished.
     """
     with _quiet_optuna():
         create_study(name, setup, config.storage)
@@ -99,11 +89,7 @@ def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) 
 
 
 def create_study(name: str, setup: Mapping[str, Any], storage: str) -> None:
-    """Create the study, or check that the existing one has the same setup.
-
-    Raises:
-        UsageError: if it has another setup, or the storage cannot be reached.
-    """
+    """Create the study, or check that the existing one has the same setup."""
     wanted = json.loads(json.dumps(setup))
     with _quiet_optuna():
         study = optuna.create_study(
@@ -127,80 +113,77 @@ def _difference(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
 
 def run_trials(task: Task, name: str, config: TuneConfig, deadline: float | None, *, show_progress: bool) -> None:
     """Run trials in this process until the study is complete or the deadline has passed."""
+    cells = _cells(task.space, config)
+    kind = optuna.samplers.TPESampler if config.sampler == "tpe" else optuna.samplers.RandomSampler
     with _quiet_optuna():
         study = optuna.load_study(
             study_name=name,
             storage=open_storage(config.storage, heartbeat=_is_long(config)),
-            sampler=_sampler(task.space, config),
+            sampler=_ByNumber(cells, kind, config.job.seed),
             pruner=PRUNERS[config.pruner if _is_long(config) else "none"](),
         )
         known: dict[str, Sequence[float]] = {
             key_of(record.settings): record.folds
             for record in (_record(task, trial) for trial in study.get_trials(states=(TrialState.COMPLETE,)))
         }
-        on_grid = _uses_grid(task.space, config)
-        wanted = len(whole_grid(task.space)) if on_grid else config.trials
+        if cells and not _is_long(config):
+            _queue_stale(study)
         failures = 0
-
-        def done() -> int:
-            return len(_claims(study, config)) if on_grid else len(study.get_trials(deepcopy=False, states=FINISHED))
 
         def after_trial(study: optuna.Study, trial: FrozenTrial) -> None:
             nonlocal failures
             failures = failures + 1 if trial.state == TrialState.FAIL else 0
             parent = parent_process()
             orphaned = parent is not None and not parent.is_alive()  # the command of this worker was killed
-            if failures >= MAX_FAILURES or done() >= wanted or orphaned:
+            if failures >= MAX_FAILURES or not _missing(study, cells, config) or orphaned:
                 study.stop()
             bar.update(1)
 
         left = None if deadline is None else deadline - time.time()
-        if done() >= wanted or (left is not None and left <= 0):
+        missing = _missing(study, cells, config)
+        if not missing or (left is not None and left <= 0):
             return
-        with progress(wanted - done(), name, "trial", shown=show_progress) as bar:
+        with progress(missing, name, "trial", shown=show_progress) as bar:
             study.optimize(
-                lambda trial: _run_trial(task, trial, known, config),
+                lambda trial: _run_trial(task, trial, known),
                 timeout=left,
-                catch=(Exception,) if _is_long(config) else (_CellClaimedError,),
+                catch=(Exception,) if _is_long(config) else (_NoCellError,),
                 callbacks=[after_trial],
             )
 
 
-class _CellClaimedError(Exception):
-    """The grid cell of a trial has been evaluated, or is being evaluated, by another trial."""
+class _NoCellError(Exception):
+    """Another process has taken the last cell of the grid."""
 
 
-def _claims(study: optuna.Study, config: TuneConfig) -> dict[int, int]:
-    """Grid cell → number of the first trial that has evaluated it or is evaluating it.
-
-    `GridSampler` gives the trial of number n the cell n. Once those are used up it may give a cell that another process
-    is still evaluating, or the same cell to two processes.
-    """
-    oldest = datetime.now() - STALE_AFTER
-    claims: dict[int, int] = {}
-    for trial in study.get_trials(deepcopy=False, states=(*FINISHED, TrialState.RUNNING)):
-        running = trial.state == TrialState.RUNNING
-        stale = running and not _is_long(config) and trial.datetime_start <= oldest
-        if GRID_ID in trial.system_attrs and not stale:
-            claims.setdefault(trial.system_attrs[GRID_ID], trial.number)
-    return claims
+def _cells(space: Mapping[str, Search], config: TuneConfig) -> list[Settings]:
+    """The grid's cells in the order of the trials that evaluate them; none if settings are sampled."""
+    cells = whole_grid(dict(sorted(space.items())))
+    if config.sampler != "grid" and not (finite(space) and len(cells) <= config.trials):
+        return []
+    order = np.random.RandomState(config.job.seed).permutation(len(cells))  # a part is spread over the space
+    return [cells[at] for at in order]
 
 
-def _has_claim(trial: optuna.Trial, config: TuneConfig) -> bool:
-    """Whether the trial is the first with its grid cell, once every trial before it has its own."""
-    until = time.monotonic() + CLAIM_SECONDS
-    while time.monotonic() < until:
-        running = trial.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        if all(GRID_ID in other.system_attrs for other in running if other.number < trial.number):
-            break
-        time.sleep(0.01)
-    return trial.number in _claims(trial.study, config).values()
+def _missing(study: optuna.Study, cells: Sequence[Settings], config: TuneConfig) -> int:
+    """Number of trials to begin: of a grid those that no process has begun, or that are to be repeated."""
+    trials = study.get_trials(deepcopy=False)
+    if cells:
+        begun = len([trial for trial in trials if REPEATS not in trial.system_attrs])
+        return max(0, len(cells) - begun) + len([trial for trial in trials if trial.state == TrialState.WAITING])
+    return max(0, config.trials - len([trial for trial in trials if trial.state in FINISHED]))
 
 
-def _run_trial(task: Task, trial: optuna.Trial, known: dict[str, Sequence[float]], config: TuneConfig) -> float:
-    study = trial.study
-    if _uses_grid(task.space, config) and not _has_claim(trial, config):
-        raise _CellClaimedError
+def _queue_stale(study: optuna.Study) -> None:
+    """Fail the trials of killed processes, and queue them again."""
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        if trial.datetime_start <= datetime.now() - STALE_AFTER:
+            with suppress(ValueError, RuntimeError):  # another process does so at the same time
+                study.tell(trial.number, state=TrialState.FAIL)
+                optuna.storages.RetryHeartbeatStaleTrialCallback()(study, trial)
+
+
+def _run_trial(task: Task, trial: optuna.Trial, known: dict[str, Sequence[float]]) -> float:
     settings = {name: _suggest(trial, name, space) for name, space in task.space.items()}
     key = key_of(settings)
     if key not in known:
@@ -214,10 +197,10 @@ def _run_trial(task: Task, trial: optuna.Trial, known: dict[str, Sequence[float]
             known[key] = task.evaluate(settings, report).tolist()
         except optuna.TrialPruned:
             raise
-        except BaseException as error:  # interruptions too: a grid would not offer the cell of a failed trial again
+        except BaseException as error:  # a failure is repeated once, an interrupted trial at any rate
             if not isinstance(error, UsageError):
-                retry = optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=1)
-                retry(study, study.get_trials(deepcopy=False)[trial.number])
+                retry = optuna.storages.RetryHeartbeatStaleTrialCallback(1 if isinstance(error, Exception) else None)
+                retry(trial.study, trial.study.get_trials(deepcopy=False)[trial.number])
             trial.set_user_attr("error", str(error))
             raise
     trial.set_user_attr("folds", known[key])
@@ -232,42 +215,44 @@ def _suggest(trial: optuna.Trial, name: str, space: Search) -> Any:
     return tidy(space, trial.suggest_float(name, space.low, space.high, step=space.step, log=space.log))
 
 
-class _SeededByTrial(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optuna's types
-    """Samples each trial with a generator seeded by the study's seed and the trial's number.
+class _ByNumber(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optuna's types
+    """Gives each trial the settings that follow from its number: a cell of the grid, or those of a seeded sampler.
 
-    A generator for each process would start at the same point in every process that joins a study, which would then
-    draw the same trials. Numbers are unique, and do not depend on how often the study was interrupted.
+    Numbers are unique among all processes of a study, and do not depend on how often it was interrupted. A generator
+    for each process would start at the same point in every process that joins, which would then draw the same trials.
     """
 
-    def __init__(self, kind: type[optuna.samplers.TPESampler | optuna.samplers.RandomSampler], seed: int) -> None:
-        self.kind, self.seed = kind, seed
+    def __init__(
+        self,
+        cells: Sequence[Settings],
+        kind: type[optuna.samplers.TPESampler | optuna.samplers.RandomSampler],
+        seed: int,
+    ) -> None:
+        self.cells, self.kind, self.seed = cells, kind, seed
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Start the trial's own sampler."""
         seed = np.random.SeedSequence([self.seed, trial.number]).generate_state(1)[0]
         self.sampler = self.kind(seed=int(seed))
-        space: dict[str, BaseDistribution] = self.sampler.infer_relative_search_space(study, trial)
-        return space
+        return {} if self.cells else dict(self.sampler.infer_relative_search_space(study, trial))
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Settings that are sampled together."""
-        settings: dict[str, Any] = self.sampler.sample_relative(study, trial, search_space)
-        return settings
+        return {} if self.cells else dict(self.sampler.sample_relative(study, trial, search_space))
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """A setting that is sampled by itself."""
+        if self.cells:
+            number = trial.system_attrs.get(REPEATS, trial.number)
+            place = sum(REPEATS not in t.system_attrs for t in study.get_trials(deepcopy=False)[:number])
+            if place >= len(self.cells):
+                raise _NoCellError
+            return self.cells[place][param_name]
         return self.sampler.sample_independent(study, trial, param_name, param_distribution)
-
-
-def _sampler(space: Mapping[str, Search], config: TuneConfig) -> BaseSampler:
-    if _uses_grid(space, config):
-        return optuna.samplers.GridSampler({name: grid(s) for name, s in space.items()}, seed=config.job.seed)
-    kind = optuna.samplers.TPESampler if config.sampler == "tpe" else optuna.samplers.RandomSampler
-    return _SeededByTrial(kind, config.job.seed)
 
 
 def _record(task: Task, trial: FrozenTrial) -> TrialRecord:

@@ -83,11 +83,7 @@ class Client(HTTPClient):
         self._ask = partial(self.request, auth=self._authorise, allow_redirects=False)
 
     def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON object that the service answers to a request for a completion.
-
-        Raises:
-            UsageError: if the service refuses, answers no JSON, or fails in all attempts.
-        """
+        """The JSON object that the service answers to a request for a completion."""
         url = f"{self.base_url}/completions"
 
         def read(reply: Reply) -> dict[str, Any]:
@@ -105,11 +101,7 @@ class Client(HTTPClient):
         return self._ask("POST", url, read, json=body)
 
     def check_server(self) -> None:
-        """Refuse llama-cpp-python's own server, by its list of models; asks once.
-
-        Raises:
-            UsageError: for that server, or if the service cannot be reached or is overloaded in all attempts.
-        """
+        """Refuse llama-cpp-python's own server, by its list of models; asks once."""
         if self._checked:
             return
         answer = self._ask("GET", f"{self.base_url}/models", _json, retried=BUSY)

@@ -1,23 +1,16 @@
-"""Prompts -> token ids as a local model reads them, to be sent to a server instead of a string."""
+"""Prompts -> token ids as a local model gets them, to be sent to a server instead of a string."""
 
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from fsd.errors import UsageError
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.token_stats import Prompt
 
 
-class Ids(NamedTuple):
-    """Token ids of a prompt: `head` (start token and context) and the (T,) `text` that is scored."""
-
-    head: list[int]
-    text: list[int]
-
-
 class PromptTokens:
-    """Start token + context + text as `fsd.scoring.model_scorer` reads them; safe for any number of threads.
+    """Start token + context + text as in `fsd.scoring.model_scorer`; safe for any number of threads.
 
     Context and text are tokenised separately, without special tokens.
 
@@ -40,21 +33,17 @@ class PromptTokens:
         self._contexts: dict[str, list[int]] = {"": []}
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, as `fsd.models.language_model.LanguageModel.tokens` gives them.
-
-        Raises:
-            UsageError: for a text of no tokens.
-        """
+        """Token ids of each text, as `fsd.models.language_model.LanguageModel.tokens` gives them."""
         from fsd.models.language_model import token_ids  # imports torch
 
         with self._lock:
             return token_ids(self._tokenizer, texts)
 
-    def ids(self, prompt: Prompt) -> Ids:
-        """The ids of a prompt; see `tokens`."""
+    def ids(self, prompt: Prompt) -> tuple[list[int], list[int]]:
+        """The ids of start token and context, and those of the text that is scored."""
         if prompt.context not in self._contexts:  # one prefix is common to all texts
             self._contexts[prompt.context] = self.tokens([prompt.context])[0]
-        return Ids([self.start, *self._contexts[prompt.context]], self.tokens([prompt.text])[0])
+        return [self.start, *self._contexts[prompt.context]], self.tokens([prompt.text])[0]
 
     def decode(self, ids: list[int]) -> str:
         """The string of token ids."""

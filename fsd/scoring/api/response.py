@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from fsd.errors import UsageError
-from fsd.scoring.api.prompt_ids import Ids
 from fsd.token_stats import Prompt, TokenStats
 
 UNKNOWN = -1
@@ -32,11 +31,8 @@ LogProbs = Sequence[float | None]
 def stats_from_string(reply: Mapping[str, Any], prompt: Prompt, start: str = "") -> TokenStats:
     """Statistics of a prompt's text from the reply to the string start + context + text.
 
-    The first token that the server reads has no log-probability: the start token if there is one, else the first token
+    The first token that the server gets has no log-probability: the start token if there is one, else the first token
     of the text, which then is not scored. Token indices are `UNKNOWN`, mean and std are NaN.
-
-    Raises:
-        UsageError: for a reply without log-probabilities of the prompt, or of other tokens than the prompt's.
     """
     tokens, logp = _columns(reply)
     body = prompt.context + prompt.text
@@ -51,15 +47,10 @@ def stats_from_string(reply: Mapping[str, Any], prompt: Prompt, start: str = "")
     return _text_stats(prompt.text, in_text[1:] if in_text and in_text[0] is None else in_text)
 
 
-def stats_from_ids(reply: Mapping[str, Any], text: str, ids: Ids, body: str) -> TokenStats:
-    """Statistics of a text from the reply to its ids, a log-probability for each; `body` is what the tokenizer decodes.
-
-    Raises:
-        UsageError: for a reply without log-probabilities of the prompt, or with another number of tokens, or other
-            strings for these ids than the tokenizer's.
-    """
+def stats_from_ids(reply: Mapping[str, Any], text: str, head: int, ids: Sequence[int], body: str) -> TokenStats:
+    """Statistics of a text from the reply to its ids after `head` others, which the tokenizer decodes as `body`."""
     tokens, logp = _columns(reply)
-    sent, read = len(ids.head) + len(ids.text), len(tokens) - _generated(reply)
+    sent, read = head + len(ids), len(tokens) - _generated(reply)
     if sent != read:
         raise UsageError(f"the API must read token ids as they are; of {sent} sent it read {read} in {text[:40]!r}")
     if _token_starts(body, tokens[1:], _generated(reply)) is None:
@@ -67,7 +58,7 @@ def stats_from_ids(reply: Mapping[str, Any], text: str, ids: Ids, body: str) -> 
             "tokenizer must be that of the model behind the API; the API reads other tokens by the ids of the text "
             f"{text[:40]!r}"
         )
-    return _text_stats(text, logp[len(ids.head) : sent], ids.text)
+    return _text_stats(text, logp[head:sent], ids)
 
 
 def _columns(reply: Mapping[str, Any]) -> tuple[list[str], list[float | None]]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import xxhash
 
@@ -25,19 +25,6 @@ BYTES_PER_TOKEN = 4
 """Approximate number of UTF-8 bytes of a token, where there is no tokenizer."""
 FORMAT = 2
 """Version of the numbers, part of the key of stored results."""
-
-
-class Estimate(NamedTuple):
-    """Size of a job: requests, one per distinct prompt, prompt and generated tokens, and cost if there is a price."""
-
-    requests: int
-    tokens: int
-    cost: float | None
-
-    def __str__(self) -> str:
-        """One line for the user."""
-        line = f"{self.requests:,} requests, about {self.tokens:,} tokens"
-        return line if self.cost is None else f"{line}, about {self.cost:,.2f} at the given price"
 
 
 class CompletionsScorer:
@@ -89,26 +76,19 @@ class CompletionsScorer:
         parts = (FORMAT, self.client.base_url, self.model, self.start, tokenizer)
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
-    def estimate(self, prompts: Sequence[Prompt], price: float | None = None) -> Estimate:
-        """Requests, tokens and, at a price of a million tokens, cost of scoring each distinct prompt once.
-
-        Raises:
-            UsageError: for a text of no tokens.
-        """
+    def estimate(self, prompts: Sequence[Prompt], price: float | None = None) -> str:
+        """Requests, tokens and, at a price of a million tokens, cost of scoring each distinct prompt once: one line."""
         distinct = set(prompts)
         if self.tokens:
             sizes = [sum(map(len, self.tokens.ids(prompt))) for prompt in distinct]
         else:
             sizes = [math.ceil(len("".join(prompt).encode()) / BYTES_PER_TOKEN) for prompt in distinct]
         total = sum(sizes) + len(distinct)
-        return Estimate(len(distinct), total, None if price is None else total * price / 1e6)
+        cost = "" if price is None else f", about {total * price / 1e6:,.2f} at the given price"
+        return f"{len(distinct):,} requests, about {total:,} tokens{cost}"
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
-        """Statistics of each prompt's text, in order; a repeated prompt is sent once.
-
-        Raises:
-            UsageError: at the first final failure; prompts that still wait are not sent then.
-        """
+        """Statistics of each prompt's text, in order; after a final failure nothing that waits is sent."""
         answers = dict(self.as_read(prompts))
         yield from (answers[prompt] for prompt in prompts)
 
@@ -144,9 +124,9 @@ class CompletionsScorer:
         """Statistics of a prompt's text from one request."""
         if self.tokens is None:
             return stats_from_string(self._ask(self.start + prompt.context + prompt.text), prompt, self.start)
-        ids = self.tokens.ids(prompt)
-        body = self.tokens.decode([*ids.head[1:], *ids.text])
-        return stats_from_ids(self._ask([*ids.head, *ids.text]), prompt.text, ids, body)
+        head, ids = self.tokens.ids(prompt)
+        body = self.tokens.decode([*head[1:], *ids])
+        return stats_from_ids(self._ask([*head, *ids]), prompt.text, len(head), ids, body)
 
     def _ask(self, prompt: str | list[int]) -> dict[str, Any]:
         return self.client.complete(
@@ -163,16 +143,9 @@ class CompletionsScorer:
 
 
 def api_scorers(model: ModelConfig, api: APIConfig, answers: SQLiteStore) -> dict[str, Scorer]:
-    """Scorers of a model behind an API, as far as they are configured: base, token frequencies, reference model.
+    """Scorers of the model `api:NAME`, as far as they are configured: base, token frequencies, reference model.
 
-    Args:
-        model: with the name `api:NAME`.
-        api: access to it; token frequencies need its tokenizer and a table.
-        answers: where the answers of the API are kept.
-
-    Raises:
-        UsageError: if there is no address, a setting is invalid, or the tokenizer, its table or the reference model
-            cannot be loaded.
+    Its answers are kept in `answers`. Token frequencies need its tokenizer and a table.
     """
     if api.base_url is None:
         raise UsageError(f"model {model.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none")

@@ -4,7 +4,6 @@ import multiprocessing
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -18,9 +17,9 @@ from fsd.config import FSDConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.search_space import Choice, Range
 from fsd.tuning import optuna_storage, optuna_study
-from fsd.tuning.objective import grid, key_of, winner
+from fsd.tuning.objective import key_of, winner
 from fsd.tuning.optuna_storage import open_storage
-from fsd.tuning.optuna_study import FINISHED, MAX_FAILURES, _has_claim, _sampler, create_study, importance, search
+from fsd.tuning.optuna_study import FINISHED, MAX_FAILURES, create_study, importance, search
 
 GRID = {"x": Range(0.1, 1.0, step=0.1), "flag": Choice((True, False))}
 WIDE = {"x": Range(0.1, 10.0, log=True), "n": Range(1, 5)}
@@ -257,10 +256,7 @@ def test_an_interrupted_grid_is_completed(storage):
 
 @pytest.mark.parametrize(("minutes", "cells"), [(0.5, 19), (5, 20)])
 def test_the_grid_cell_of_a_killed_process_is_evaluated_after_a_while(storage, minutes, cells):
-    values = {name: grid(space) for name, space in GRID.items()}
-    killed = optuna.trial.create_trial(
-        state=optuna.trial.TrialState.RUNNING, system_attrs={"search_space": values, "grid_id": 0}
-    )
+    killed = optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING)
     killed.datetime_start = datetime.now() - timedelta(minutes=minutes)
     create_study("s", {}, storage)
     optuna.load_study(study_name="s", storage=open_storage(storage)).add_trial(killed)
@@ -277,19 +273,6 @@ def test_commands_that_share_a_study_never_evaluate_the_same_settings(storage, s
     trials = optuna.load_study(study_name="s", storage=open_storage(storage)).get_trials(states=FINISHED)
     assert all(task.evaluated for task in tasks)
     assert len({key_of(t.params) for t in trials}) == len(trials) == sum(task.evaluated for task in tasks)
-
-
-def test_a_trial_waits_until_earlier_trials_have_their_grid_cell(storage):
-    """Otherwise both evaluate the cell: the later one looked first, and the earlier one comes before it."""
-    config = settings(storage)
-    study = optuna.create_study(storage=open_storage(storage), sampler=_sampler(GRID, config))
-    earlier = study._storage.create_new_trial(study._study_id)
-    later = study.ask()
-    cell = study.get_trials()[later.number].system_attrs["grid_id"]
-    timer = threading.Timer(0.1, study._storage.set_trial_system_attr, (earlier, "grid_id", cell))
-    timer.start()
-    assert not _has_claim(later, config)
-    timer.join()
 
 
 @pytest.mark.slow

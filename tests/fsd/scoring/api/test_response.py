@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from fsd.errors import UsageError
-from fsd.scoring.api.prompt_ids import Ids
 from fsd.scoring.api.response import stats_from_ids, stats_from_string
 from fsd.token_stats import Prompt
 
@@ -87,10 +86,10 @@ def test_ids_by_hand() -> None:
     # as vLLM 0.32.0 answers to [0, 7, 8, 9], of which 8 and 9 are two bytes of one character
     reply = completion(["<|end|>", "a", "", "ß", "!"], [None, -1.0, -2.0, -3.0, -4.0])
 
-    stats = stats_from_ids(reply, "aß", Ids([0], [7, 8, 9]), "aß")
+    stats = stats_from_ids(reply, "aß", 1, [7, 8, 9], "aß")
     assert stats.logp.tolist() == [-1.0, -2.0, -3.0]
     assert stats.token.tolist() == [7, 8, 9]
-    after = stats_from_ids(reply, "ß", Ids([0, 7], [8, 9]), "aß")
+    after = stats_from_ids(reply, "ß", 2, [8, 9], "aß")
     assert after.logp.tolist() == [-2.0, -3.0]
 
 
@@ -101,10 +100,10 @@ def test_ids_that_the_server_reads_differently_are_refused() -> None:
     nothing = completion(["<|end|>", "a", "b", "!"], [None, -1.0, None, -4.0])
 
     with pytest.raises(UsageError, match=r"^the API must read token ids as they are; of 3 sent it read 2 in 'ab'$"):
-        stats_from_ids(cut, "ab", Ids([0], [7, 8]), "ab")
+        stats_from_ids(cut, "ab", 1, [7, 8], "ab")
     with pytest.raises(UsageError, match="of 3 sent it read 4"):
-        stats_from_ids(added, "ab", Ids([0], [7, 8]), "ab")
+        stats_from_ids(added, "ab", 1, [7, 8], "ab")
     with pytest.raises(UsageError, match=r"^tokenizer must be that of the model behind the API; .* 'ab'$"):
-        stats_from_ids(other, "ab", Ids([0], [7, 8]), "ab")
+        stats_from_ids(other, "ab", 1, [7, 8], "ab")
     with pytest.raises(UsageError, match="got None in 'ab'"):
-        stats_from_ids(nothing, "ab", Ids([0], [7, 8]), "ab")
+        stats_from_ids(nothing, "ab", 1, [7, 8], "ab")
