@@ -29,7 +29,7 @@ WORDS = "the score of an unseen text moves more than that of a member when model
 CREATION = "fsd.tracking.store:_create"
 START, END = "fsd.tracking.runs:_start", "fsd.tracking.runs:_end"
 STORE = "fsd.scoring.cache:SQLiteStore.save"
-STEP, EPOCH = "fsd.models.finetuning:_report", "fsd.models.checkpoints:complete"
+STEP, EPOCH = "fsd.models.finetuning:_report", "transformers.trainer:Trainer._save_checkpoint"
 FORWARD = "fsd.scoring.model_scorer:ModelScorer._forward"
 LOG = "fsd.tracking.runs:Run.log_bytes"
 WRITE = "pipelines.common.output:_write"
@@ -76,7 +76,7 @@ COMMANDS = {
             Moment("training step 7", STEP, 7),
             Moment("second epoch saved", EPOCH, 2, after=True),
             Moment("last epoch saved", EPOCH, 3, after=True),
-            Moment("training finished", "fsd.models.finetuning:_finetune", after=True),
+            Moment("training finished", "fsd.models.finetuning:finetune", after=True),
             Moment("first forward pass", FORWARD),
             Moment("storing statistics of the base", STORE),
             Moment("statistics of the base stored", STORE, after=True),
@@ -258,9 +258,9 @@ def run_here(name: str, line: str, folder: Path, moment: Moment | None, number: 
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     os.environ |= {"FSD_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "temporary")}
     tempfile.tempdir = None
-    from fsd.models import checkpoints
+    from fsd.models import finetuning
 
-    checkpoints.SECONDS = 0  # every epoch of the tiny model
+    finetuning.SECONDS = 0  # every epoch of the tiny model
     if moment:
         patch(moment, number)
     module = "pipelines." + ("fsd" if name == "fsd" else name)

@@ -60,18 +60,10 @@ def _to_stderr(line: str) -> None:
 def attach(language_model: LanguageModel, folder: Path, *, warn: Callable[[str], None] = _to_stderr) -> None:
     """Attach a saved adapter to the base model that it was trained on.
 
-    The base's modules and weights are hashed before and after, which reads them twice: for 7 billion parameters in
-    bfloat16 about as long as their fingerprint takes when the model is loaded. If they differ in spite of all checks,
-    the model gives no more numbers.
-
-    Args:
-        language_model: the base model.
-        folder: of the adapter.
-        warn: receives one line for the user if the adapter has no checksums; prints it to stderr by default.
-
-    Raises:
-        UsageError: if the folder holds no adapter, or a damaged one, one that cannot be switched off bitwise, does not
-            work on weights quantized like these, or was trained on another base.
+    The base's modules and weights are hashed before and after, as when the model was loaded. If they differ in spite of
+    all checks, the model gives no more numbers. `warn` receives one line for the user if the adapter has no checksums.
+    A UsageError says that the folder holds no adapter, or one that is damaged, cannot be switched off bitwise, does not
+    work on weights quantized like these, or was trained on another base.
     """
     from peft import PeftModel
 
@@ -165,22 +157,14 @@ def _check_precision(language_model: LanguageModel, method: str) -> None:
 
 
 def check_adapter(folder: Path) -> str:
-    """Check what can be known of a saved adapter without its base, and return its method.
-
-    Raises:
-        UsageError: if the folder holds no adapter, a damaged one, or one that could change its base.
-    """
+    """Method of a saved adapter, if it is whole and leaves its base as it is; takes no base."""
     method = _check_config(folder)
     _check_sums(folder)
     return method
 
 
 def _check_config(folder: Path) -> str:
-    """Method of a saved adapter, which must be one that can be switched off and leaves the base as it is.
-
-    Raises:
-        UsageError: if the folder holds no adapter, or one of another kind.
-    """
+    """Method of a saved adapter, which must be one that can be switched off and leaves the base as it is."""
     file = folder / CONFIG_FILE
     if not file.exists():
         raise UsageError(f"adapter must be a folder with {CONFIG_FILE}; {folder} has none")
@@ -214,11 +198,7 @@ def _default(kind: str, name: str) -> tuple[Any, ...]:
 
 
 def check_base(identity: BaseIdentity, folder: Path) -> None:
-    """Check that a saved adapter was trained on the base model `identity`.
-
-    Raises:
-        UsageError: if it was trained on other weights, or its base is not recorded.
-    """
+    """Refuse a saved adapter that does not record `identity` as its base."""
     file = folder / BASE_FILE
     if not file.exists():
         raise UsageError(f"adapter must record the base it was trained on; {folder} has no {BASE_FILE}")
@@ -236,11 +216,7 @@ def check_base(identity: BaseIdentity, folder: Path) -> None:
 
 
 def _check_sums(folder: Path) -> None:
-    """Check the files of an adapter; without checksums, as before they were written, they are taken as they are.
-
-    Raises:
-        UsageError: if a file differs from its checksum, or has none.
-    """
+    """Check the files of an adapter; without checksums, as before they were written, they are taken as they are."""
     sums = folder / CHECKSUMS_FILE
     if not sums.exists():
         return
@@ -255,9 +231,7 @@ def save_adapter(language_model: LanguageModel, folder: Path) -> None:
     """Save the attached adapter: weights as safetensors, configuration, the identity of the base, and checksums.
 
     The identity is written last, and like the checksums atomically: a folder without it is not accepted as an adapter.
-
-    Raises:
-        OSError: if the folder cannot be written, or its disk is full.
+    An OSError says that the folder cannot be written, or its disk is full.
     """
     from safetensors import SafetensorError
 
@@ -303,17 +277,7 @@ def _json_value(value: Any) -> Any:
 
 
 def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: int) -> Any:
-    """The peft configuration of an adapter, with target modules that suit the architecture.
-
-    Args:
-        language_model: the base model.
-        config: method and hyperparameters.
-        steps: number of optimiser steps, over which AdaLoRA plans its rank budget.
-
-    Raises:
-        UsageError: if peft has no default targets for the architecture, named targets do not exist, the method does
-            not work on weights quantized like these, or the training is too short for AdaLoRA to reallocate ranks.
-    """
+    """The peft configuration of an adapter that suits the architecture; AdaLoRA plans its budget over the steps."""
     from peft import AdaLoraConfig, IA3Config, LoraConfig
     from peft.utils import constants
 

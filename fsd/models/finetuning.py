@@ -1,24 +1,33 @@
-"""Fine-tuning of an adapter on unseen texts (FSD, arXiv 2410.10880, §3.1 and §4.1), with trl on accelerate."""
+"""Fine-tuning of an adapter on unseen texts (FSD, arXiv 2410.10880, §3.1 and §4.1), with trl on accelerate.
+
+A training that was killed continues from the trainer's own checkpoint of its last complete epoch. It has a folder of
+its own, named after everything that its adapter depends on.
+"""
 
 import contextlib
 import copy
+import json
 import logging as stdlib_logging
 import math
 import os
 import random
+import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
+import xxhash
 
 from fsd.config import AdapterConfig
 from fsd.distributed import from_main, is_main_process, num_processes
 from fsd.errors import UsageError
-from fsd.models import checkpoints
 from fsd.models.adapters import detach, orthogonal_penalty, peft_config, quiet_peft, strip
 from fsd.models.language_model import LanguageModel
 from fsd.net.hub import first_line
@@ -26,6 +35,11 @@ from fsd.progress import progress
 
 StepLog = Callable[[Mapping[str, float], int], None]
 """Receives loss, lm_loss, learning_rate and grad_norm of an optimiser step, and the step, counted from 1."""
+SECONDS = 10.0
+"""Seconds of training after which the next complete epoch is saved, so that short trainings save nothing."""
+KEEP_DAYS = 14
+"""Days after which the checkpoints of a training that was never continued are deleted."""
+_LIBRARIES = ("torch", "transformers", "peft", "trl", "accelerate")
 
 
 def finetune(
@@ -56,7 +70,8 @@ def finetune(
         after_epoch: called with the number of finished epochs while the model can score; an exception ends training.
         shown: whether to show a progress bar.
         cache: folder of checkpoints. A training that was killed continues after the last epoch that is saved there,
-            and gives bitwise the adapter of one that was not. None saves nothing.
+            and gives bitwise the adapter of one that was not; one of adalora, whose budget the trainer does not save,
+            starts again. None saves nothing.
 
     Returns:
         The folder with the checkpoint of this training, to be deleted once the adapter is stored; None without one.
@@ -66,82 +81,53 @@ def finetune(
             finite, or too little memory.
     """
     detach(language_model)
-    pieces, _, _ = plan(language_model, texts, config)
-    if not language_model.identity.fingerprint:
+    pieces, steps, adapter = plan(language_model, texts, config)
+    if config.method == "adalora" or not language_model.identity.fingerprint:
         cache = None
-    with checkpoints.training_folder(cache, checkpoints.training_key(language_model, pieces, config, seed)) as folder:
-        try:
-            _finetune(language_model, pieces, config, seed, log, after_epoch, shown, folder)
-        except checkpoints.CheckpointError:
-            checkpoints.clear(cast("Path", folder))
-            _finetune(language_model, pieces, config, seed, log, after_epoch, shown, folder)
-    return folder if folder and checkpoints.last_checkpoint(folder) else None
+    with (
+        training_folder(cache, training_key(language_model, pieces, config, seed)) as folder,
+        tempfile.TemporaryDirectory() as scratch,
+    ):
 
+        def train(begun: Path | None) -> None:
+            with _restored(language_model, config) as forward:
+                arguments = _arguments(language_model.device, config, steps, seed, str(folder or scratch))
+                trainer = _trainer(language_model, pieces, copy.deepcopy(adapter), config, arguments)
+                with progress(steps, "fine-tuning", "step", shown=shown) as bar:
+                    saved = folder is not None
+                    callback = _callback(trainer, language_model, forward, bar, log, after_epoch, saved=saved)
+                    trainer.add_callback(callback)
+                    trainer.train(resume_from_checkpoint=str(begun) if begun else None)
+                language_model.model = trainer.accelerator.unwrap_model(trainer.model)
 
-def _finetune(
-    language_model: LanguageModel,
-    pieces: list[list[int]],
-    config: AdapterConfig,
-    seed: int,
-    log: StepLog | None,
-    after_epoch: Callable[[int], None] | None,
-    shown: bool,
-    folder: Path | None,
-) -> None:
-    """Fine-tune as `finetune` does, from the last checkpoint in the folder if there is one."""
-    steps = _steps(pieces, config)
-    adapter = peft_config(language_model, config, steps=steps)
-    begun = from_main(lambda: checkpoints.last_checkpoint(folder)) if folder else None
-    forward = vars(language_model.base).get("forward")
-    padding = getattr(language_model.base.config, "pad_token_id", None)  # rwkv has no such setting
-    with _restored_randomness(), _quiet(), _current_device(language_model), tempfile.TemporaryDirectory() as scratch:
+        begun = from_main(lambda: _last_checkpoint(folder)) if folder else None
         try:
-            arguments = _arguments(language_model.device, config, steps, seed, str(folder or scratch))
-            trainer = _trainer(language_model, pieces, adapter, config, arguments)
-            with progress(steps, "fine-tuning", "step", shown=shown) as bar:
-                callback = _callback(trainer, language_model, forward, bar, log, after_epoch, saved=folder is not None)
-                trainer.add_callback(callback)
-                trainer.train(resume_from_checkpoint=str(begun) if begun else None)
-            language_model.model = trainer.accelerator.unwrap_model(trainer.model)
-        except torch.OutOfMemoryError as error:
-            strip(language_model)
-            raise UsageError(f"a step must fit the memory; batch-size {config.batch_size} does not") from error
-        except BaseException:
-            strip(language_model)
+            train(begun)
+        except UsageError:
             raise
-        finally:
-            _restore_forward(language_model.base, forward)
-            language_model.base.config.pad_token_id = padding  # set by the trainer; gpt2 would warn at every text
+        except Exception:  # a damaged checkpoint may fail in many ways
+            if begun is None:
+                raise
+            shutil.rmtree(begun, ignore_errors=True)
+            train(None)
     language_model.model.eval()
+    return folder if folder and _last_checkpoint(folder) else None
 
 
 def plan(
     language_model: LanguageModel, texts: Sequence[str], config: AdapterConfig
 ) -> tuple[list[list[int]], int, Any]:
-    """Training sequences (token ids), number of optimiser steps, and peft configuration of a training.
-
-    Raises:
-        UsageError: for no texts, invalid hyperparameters, or an architecture without known targets.
-    """
+    """Training sequences (token ids), number of optimiser steps, and peft configuration of a possible training."""
     if not texts:
         raise UsageError("fine-tuning must have at least one unseen text; got none")
     check_training(config)
     pieces = _pieces(language_model, texts)
-    steps = _steps(pieces, config)
+    steps = math.ceil(len(pieces) / config.batch_size) * config.epochs
     return pieces, steps, peft_config(language_model, config, steps=steps)
 
 
-def _steps(pieces: list[list[int]], config: AdapterConfig) -> int:
-    """Number of optimiser steps."""
-    return math.ceil(len(pieces) / config.batch_size) * config.epochs
-
-
 def check_training(config: AdapterConfig) -> None:
-    """Check the numbers of a training, which takes no model.
-
-    Raises:
-        UsageError: for a number out of range.
-    """
+    """Refuse a number of a training that is out of range."""
     for name in ("rank", "alpha", "learning_rate", "epochs", "batch_size"):
         value = getattr(config, name)
         if not 0 < value < math.inf:
@@ -164,23 +150,93 @@ def _pieces(language_model: LanguageModel, texts: Sequence[str]) -> list[list[in
     return [row[i : i + size] for row in rows for i in range(0, len(row) - 1, size - 1)]
 
 
-def _restore_forward(base: Any, forward: Any) -> None:
-    """Undo trl's patch of `forward`, which every training would wrap again."""
-    vars(base).pop("forward", None)
-    if forward is not None:
-        base.forward = forward
+def training_key(
+    language_model: LanguageModel, pieces: Sequence[Sequence[int]], config: AdapterConfig, seed: int
+) -> str:
+    """Hash of everything that the trained adapter depends on."""
+    parts = (
+        language_model.identity.fingerprint,
+        language_model.precision,
+        language_model.device.type,
+        asdict(config),
+        seed,
+        num_processes(),
+        [version(library) for library in _LIBRARIES],
+        pieces,
+    )
+    return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
 
 
 @contextlib.contextmanager
-def _restored_randomness() -> Iterator[None]:
-    """Restore the global random states, all of which the trainer seeds."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that the trainer seeds
-    with torch.random.fork_rng(range(torch.cuda.device_count())):
+def training_folder(parent: Path | None, key: str) -> Iterator[Path | None]:
+    """The folder of a training, locked against other jobs; in every process of this one.
+
+    It is None if there is no parent, if another job is at the same training, if the folder cannot be written, or in a
+    job on several machines.
+    """
+    if parent is None or int(os.environ.get("LOCAL_WORLD_SIZE") or num_processes()) != num_processes():
+        yield None
+        return
+    import filelock
+
+    folder = parent / key
+    lock = filelock.FileLock(folder / ".lock", timeout=0)
+
+    def claim() -> bool:
         try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)  # noqa: NPY002 - see above
+            for old in parent.glob("*"):
+                if old.stat().st_mtime < time.time() - KEEP_DAYS * 24 * 3600:
+                    shutil.rmtree(old, ignore_errors=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except (filelock.Timeout, OSError):
+            return False
+        return True
+
+    claimed = from_main(claim)
+    try:
+        yield folder if claimed else None
+    finally:
+        if is_main_process():
+            lock.release()
+
+
+def _last_checkpoint(folder: Path) -> Path | None:
+    """The last complete checkpoint; the trainer writes its state last."""
+    complete = (path.parent for path in folder.glob("checkpoint-*/trainer_state.json"))
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+@contextlib.contextmanager
+def _restored(language_model: LanguageModel, config: AdapterConfig) -> Iterator[Any]:
+    """Leave the base and the global random states as they were, and no adapter after an error; yields its `forward`."""
+    base, device = language_model.base, language_model.device
+    forward = vars(base).get("forward")
+    padding = getattr(base.config, "pad_token_id", None)  # rwkv has no such setting
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that the trainer seeds
+    # the trainer uses the current card
+    card = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count())), _quiet(), card:
+            yield forward
+    except torch.OutOfMemoryError as error:
+        strip(language_model)
+        raise UsageError(f"a step must fit the memory; batch-size {config.batch_size} does not") from error
+    except BaseException:
+        strip(language_model)
+        raise
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002 - see above
+        _set_forward(base, forward)
+        base.config.pad_token_id = padding  # set by the trainer; gpt2 would warn at every text
+
+
+def _set_forward(base: Any, forward: Any) -> None:
+    """Undo or redo trl's patch of `forward`, which every training would wrap again."""
+    vars(base).pop("forward", None)
+    if forward is not None:
+        base.forward = forward
 
 
 @contextlib.contextmanager
@@ -198,12 +254,6 @@ def _quiet() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-
-
-def _current_device(language_model: LanguageModel) -> contextlib.AbstractContextManager[Any]:
-    """Make the model's card the current one, which the trainer uses."""
-    device = language_model.device
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _trainer(
@@ -259,7 +309,8 @@ def _arguments(device: torch.device, config: AdapterConfig, steps: int, seed: in
         optim="adamw_torch",
         logging_steps=1,
         logging_nan_inf_filter=False,
-        save_strategy="no",
+        save_strategy="no",  # the callback says when
+        save_total_limit=1,
         report_to="none",
         disable_tqdm=True,
         dataloader_pin_memory=device.type != "cpu",
@@ -275,12 +326,7 @@ def _arguments(device: torch.device, config: AdapterConfig, steps: int, seed: in
 class _Filled(torch.utils.data.Sampler[int]):
     """The order of a single process, with the last batch filled up so that every process gets a share of it.
 
-    It is filled up with the blank row; accelerate would repeat texts.
-
-    Args:
-        rows: number of rows, of which the last is the blank one.
-        batch: rows of a step, over all processes.
-        seed: seed of the order.
+    It is filled up with the last row, which is blank; accelerate would repeat texts.
     """
 
     def __init__(self, rows: int, batch: int, seed: int) -> None:
@@ -304,9 +350,10 @@ class _Filled(torch.utils.data.Sampler[int]):
 def _trainer_class() -> Any:
     """SFTTrainer with AdaLoRA's penalty, and with each batch shared among all processes."""
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    from safetensors import SafetensorError
     from trl import SFTTrainer
 
-    class FSDTrainer(checkpoints.trainer_with_checkpoints(SFTTrainer)):  # type: ignore[misc]
+    class FSDTrainer(SFTTrainer):  # type: ignore[misc]
         lm_loss = 0.0
 
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
@@ -325,6 +372,17 @@ def _trainer_class() -> Any:
         def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
             """Log the loss of the model too, so that it is in the history of a checkpoint."""
             super().log(logs | ({"lm_loss": self.lm_loss} if "loss" in logs else {}), *args, **kwargs)
+
+        def _save_checkpoint(self, model: Any, trial: Any) -> None:
+            """Save a checkpoint, or print why not: the training itself can go on."""
+            try:
+                super()._save_checkpoint(model, trial)
+            except (OSError, RuntimeError, SafetensorError) as error:  # torch gives a RuntimeError for a full disk
+                reason = getattr(error, "strerror", None) or first_line(error)
+                print(f"fine-tuning: no checkpoint is stored in {self.args.output_dir}: {reason}", file=sys.stderr)
+
+        def create_model_card(self, *_: Any, **__: Any) -> None:
+            """Write none."""
 
     return FSDTrainer
 
@@ -375,19 +433,19 @@ def _callback(  # noqa: C901 - one callback for every stage of the training
             _report(log, logs, state.global_step)
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if saved and from_main(lambda: time.monotonic() - self.last_saved >= checkpoints.SECONDS):
+            if saved and from_main(lambda: time.monotonic() - self.last_saved >= SECONDS):
                 control.should_save = True
                 self.last_saved = time.monotonic()
             if after_epoch is None:
                 return
             untuned, patched = language_model.model, vars(language_model.base).get("forward")
             language_model.model = trainer.accelerator.unwrap_model(trainer.model)
-            _restore_forward(language_model.base, forward)
+            _set_forward(language_model.base, forward)
             try:
                 after_epoch(round(state.epoch))
             finally:
                 trainer.model.train()
                 language_model.model = untuned
-                _restore_forward(language_model.base, patched)
+                _set_forward(language_model.base, patched)
 
     return Callback()

@@ -2,9 +2,11 @@
 
 import contextlib
 import json
+import logging as stdlib_logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ import xxhash
 from fsd.config import ModelConfig
 from fsd.distributed import num_processes
 from fsd.errors import UsageError
-from fsd.models import quantization
 from fsd.net.hub import fingerprint, first_line, locate
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -23,50 +24,34 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 DEFAULT_CONTEXT = 2048
 """Context length in tokens of a model whose configuration does not give one."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+BITS = (8, 4)
+"""Quantization of the weights by bitsandbytes: 8 bits is LLM.int8 (arXiv 2208.07339), which quantizes the inputs of a
+layer too; 4 bits is NormalFloat (QLoRA, arXiv 2305.14314, §3)."""
 CAUSALITY = 1e-2
 """Largest change of earlier logits (share of the largest one) that rounding may cause when a later token changes."""
 
 
 @dataclass(frozen=True)
 class BaseIdentity:
-    """Identity of a base model.
-
-    Attributes:
-        id: name under which it was loaded.
-        revision: commit on the hub; "" for a local model.
-        fingerprint: hash of its weights.
-    """
+    """Identity of a base model: the name that it was loaded by, its commit on the hub, and a hash of its weights."""
 
     id: str
-    revision: str
+    revision: str  # "" for a local model
     fingerprint: str
 
 
 @dataclass
 class LanguageModel:
-    """A loaded causal language model, with or without an adapter.
+    """A loaded causal language model, with or without an adapter."""
 
-    Attributes:
-        model: the transformers model, or the peft model around it once an adapter is attached.
-        tokenizer: its fast tokenizer.
-        identity: the identity of the base model.
-        start: id of the start token that precedes every text: BOS if the tokenizer has one, else EOS (DC-PDD, arXiv
-            2409.14781, §3.2).
-        context: context length in tokens.
-        split_head: whether the logits are exactly the output embedding applied to the last hidden state, so that
-            they can be computed in chunks.
-        settings: hash of the network's configuration as it was loaded.
-        intact: False once an adapter has changed the weights of the base; then the model gives no more numbers.
-    """
-
-    model: Any
-    tokenizer: Any
-    identity: BaseIdentity
-    start: int
-    context: int
-    split_head: bool = True
-    settings: str = ""
-    intact: bool = True
+    model: Any  # of transformers, or the peft model around it once an adapter is attached
+    tokenizer: Any  # a fast one
+    identity: BaseIdentity  # of the base
+    start: int  # id of the start token before every text: BOS, else EOS (DC-PDD, arXiv 2409.14781, §3.2)
+    context: int  # in tokens
+    split_head: bool = True  # whether logits are exactly the output embedding of the last hidden state
+    settings: str = ""  # hash of the network's configuration as it was loaded
+    intact: bool = True  # False once an adapter has changed the weights of the base: it gives no more numbers
 
     @property
     def base(self) -> Any:
@@ -92,7 +77,7 @@ class LanguageModel:
     @property
     def bits(self) -> int | None:
         """Bits of the quantized weights; None without quantization."""
-        return quantization.bits_of(self.base)
+        return next((bits for bits in BITS if getattr(self.base, f"is_loaded_in_{bits}bit", False)), None)
 
     @property
     def precision(self) -> str:
@@ -100,19 +85,11 @@ class LanguageModel:
         return f"{self.bits}bit-{self.dtype}" if self.bits else self.dtype
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text; see `token_ids`.
-
-        Raises:
-            UsageError: for a text without a token.
-        """
+        """Token ids of each text; see `token_ids`."""
         return token_ids(self.tokenizer, texts)
 
     def check_intact(self) -> None:
-        """Check that the base has the weights with which it was loaded.
-
-        Raises:
-            UsageError: if an adapter has changed them.
-        """
+        """Refuse a base whose weights an adapter has changed."""
         if not self.intact:
             raise UsageError(
                 f"model {self.identity.id!r} must be loaded again, since an adapter has changed its weights"
@@ -123,10 +100,6 @@ class LanguageModel:
         """The model in evaluation mode without gradients, with its adapter switched on (`tuned`) or off.
 
         Switched off, the outputs equal those of the base model bitwise: the adapter's modules are bypassed.
-
-        Raises:
-            UsageError: if an adapter has changed the base.
-            ValueError: if `tuned` and no adapter is attached.
         """
         self.check_intact()
         if tuned and not self.adapted:
@@ -138,15 +111,7 @@ class LanguageModel:
 
 
 def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """Token ids of each text, without special tokens: a text that quotes "<|endoftext|>" is plain characters.
-
-    Args:
-        tokenizer: a fast transformers tokenizer.
-        texts: N texts.
-
-    Raises:
-        UsageError: for a text without a token.
-    """
+    """Token ids of each text, without special tokens: a text that quotes "<|endoftext|>" is plain characters."""
     rows = tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False)
     ids: list[list[int]] = rows["input_ids"]
     for text, row in zip(texts, ids, strict=True):
@@ -174,7 +139,7 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
     if spread and num_processes() > 1:
         raise UsageError(f"device spread must be used in one process, which takes all cards; got {num_processes()}")
     device, dtype = resolve_precision(config)
-    options: dict[str, Any] = {"dtype": dtype, **quantization.options(config.bits, dtype)}
+    options: dict[str, Any] = {"dtype": dtype, **quantization_options(config.bits, dtype)}
     if spread:
         options["device_map"] = "auto"
     elif config.bits is not None:  # accelerate needs the index of a card
@@ -192,8 +157,27 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
             raise UsageError(f"model {config.model!r} must have all its weights; {missing}")
         if "device_map" not in options:
             network.to(device)
-        quantization.keep_trainable(network)
+        for module in network.modules():
+            # On a CPU with AVX512-BF16 bitsandbytes would repack 4-bit weights in the first forward pass. Its kernel
+            # for these has no gradient and rounds further: no training, and other numbers than on other machines.
+            if hasattr(module, "support_avx512bf16_for_cpu"):
+                module.support_avx512bf16_for_cpu = False
         return assemble(network.eval(), tokenizer, identity)
+
+
+def quantization_options(bits: int | None, dtype: torch.dtype) -> dict[str, Any]:
+    """Options of transformers' `from_pretrained`; embeddings and norms are not quantized."""
+    stdlib_logging.getLogger("bitsandbytes").setLevel(stdlib_logging.ERROR)  # documented behaviour at every layer
+    if bits is None:  # the folder may hold quantized weights already
+        return {}
+    if bits not in BITS:
+        raise UsageError(f"bits must be 4 or 8; got {bits}")
+    if find_spec("bitsandbytes") is None:
+        raise UsageError(f"{bits}-bit weights must have the package bitsandbytes; it is not installed")
+    config: dict[str, Any] = {"quant_method": "bitsandbytes", f"load_in_{bits}bit": True}
+    if bits == 4:
+        config |= {"bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": dtype}
+    return {"quantization_config": config}
 
 
 @contextlib.contextmanager
@@ -226,11 +210,7 @@ def _tokenizer(folder: Path) -> Any:
 
 
 def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int]:
-    """The tokenizer of a model and the size of the model's vocabulary, without loading weights.
-
-    Raises:
-        UsageError: as `load`.
-    """
+    """The tokenizer of a model and the size of the model's vocabulary, without loading weights."""
     from transformers import AutoConfig
 
     folder, _ = locate(model, revision, weights=False)
@@ -241,11 +221,7 @@ def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int
 
 
 def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageModel:
-    """Combine a transformers model and its tokenizer, and check how the model computes its logits.
-
-    Raises:
-        UsageError: if the tokenizer has neither BOS nor EOS or does not fit the model, or the model is not causal.
-    """
+    """Combine a transformers model and its tokenizer, and check how the model computes its logits."""
     start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     if start is None:
         raise UsageError(f"the tokenizer of {identity.id!r} must have a BOS or EOS token to start a text; it has none")
@@ -262,11 +238,7 @@ def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageMo
 
 @torch.inference_mode()
 def _has_split_head(language_model: LanguageModel) -> bool:
-    """Whether the head applied to the hidden state gives the model's logits bitwise (no capping or scaling).
-
-    Raises:
-        UsageError: if earlier logits change with the last token, as in a masked language model.
-    """
+    """Whether the head applied to the hidden state gives the logits bitwise; refuse those that see later tokens."""
     network = language_model.base
     ids = [language_model.start, *language_model.tokens(["The quick brown fox jumps over it."])[0]]
     ids = ids[: language_model.context]
@@ -313,11 +285,7 @@ def rope_switch(config: Any) -> int | None:
 
 
 def torch_device(device: str) -> torch.device:
-    """The torch device of a name; "auto" is cuda if available, else the CPU.
-
-    Raises:
-        UsageError: for a device that torch does not support or the machine does not have.
-    """
+    """The torch device of a name; "auto" is cuda if available, else the CPU."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -331,11 +299,7 @@ def torch_device(device: str) -> torch.device:
 
 
 def resolve_precision(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
-    """Device of the inputs and dtype that `load` chooses for a configuration on this machine.
-
-    Raises:
-        UsageError: for an unknown device or dtype.
-    """
+    """Device of the inputs and dtype that `load` chooses for a configuration on this machine."""
     device = torch_device("auto" if config.device == "spread" else config.device)
     if config.dtype == "auto":
         return device, torch.bfloat16 if device.type == "cuda" else torch.float32

@@ -23,22 +23,9 @@ HEAD = 8
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Check that a model can be made and trained as the recipe says.
-
-    Raises:
-        UsageError: for the first number out of range.
-    """
-    whole = {
-        "hidden_size": 1,
-        "layers": 1,
-        "heads": 1,
-        "vocabulary": BYTES + 1,
-        "context": 2,
-        "passes": 0,
-        "exposures": 0,
-        "batch_size": 1,
-        "seed": 0,
-    }
+    """Refuse the first number of a recipe by which no model can be made and trained."""
+    ones = dict.fromkeys(("hidden_size", "layers", "heads", "batch_size"), 1)
+    whole = {**ones, "vocabulary": BYTES + 1, "context": 2, "passes": 0, "exposures": 0, "seed": 0}
     for name, least in whole.items():
         value = getattr(recipe, name)
         if not least <= value < 2**32:
@@ -88,18 +75,9 @@ def pretrain(
 ) -> LanguageModel:
     """Train a GPT-NeoX model on `exposures` copies of each member and `passes` copies of the background, shuffled.
 
-    Args:
-        members: texts with known membership; empty for a twin that never saw them.
-        background: the other training texts.
-        recipe: model size and training settings.
-        tokenizer: a fast tokenizer; None trains one on the background.
-        device: as in `ModelConfig.device`.
-        log: called with the loss (nats per token) and the step, counted from 1.
-        shown: whether to show a progress bar.
-
-    Raises:
-        UsageError: without background text, for a number of the recipe out of range, without members to be seen, or if
-            the loss or the weights are not finite.
+    The tokenizer is trained on the background by default. `log` is called with the loss (nats per token) and the step,
+    counted from 1. A UsageError says that there are no texts, a number of the recipe is out of range, or the training
+    diverged.
     """
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
@@ -136,14 +114,7 @@ def pretrain(
 def continue_pretraining(
     language_model: LanguageModel, texts: Sequence[str], recipe: Recipe, *, shown: bool = True
 ) -> None:
-    """Train all weights of a model further on the texts, in random order, in place; its fingerprint is cleared.
-
-    Args:
-        language_model: without an adapter.
-        texts: read once each; repeat a text to have it read more often.
-        recipe: context, batch size, learning rate, weight decay and seed.
-        shown: whether to show a progress bar.
-    """
+    """Train all weights of a model without an adapter further, once on each text; its fingerprint is cleared."""
     order = list(texts)
     random.Random(recipe.seed).shuffle(order)
     torch.manual_seed(recipe.seed)

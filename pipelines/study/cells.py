@@ -124,12 +124,11 @@ def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
 
 def _tag(cell: Cell, loaded: Sequence[Detector], parts: Split, grids: Mapping[str, tuple[str, ...]]) -> str:
     """SHA-256 of settings, texts, weights and versions of packages."""
-    from fsd.models import quantization
-    from fsd.models.language_model import resolve_precision
+    from fsd.models.language_model import quantization_options, resolve_precision
 
     model = cell.config.model
     device, dtype = resolve_precision(model)
-    quantization.options(model.bits, dtype)  # refuses what cannot be loaded
+    quantization_options(model.bits, dtype)  # refuses what cannot be loaded
     reference, neighbours = reference_name(model), model.neighbour_model
     views = {view for detector in loaded for view in detector.views}
     content = {

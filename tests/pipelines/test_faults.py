@@ -17,7 +17,7 @@ import pytest
 
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.errors import StorageError
-from fsd.models import checkpoints, finetuning
+from fsd.models import finetuning
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.tracking.runs import Run
 from pipelines.fsd import main
@@ -26,7 +26,7 @@ from pipelines.fsd import main
 @pytest.fixture
 def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.MonkeyPatch) -> FSDConfig:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(checkpoints, "SECONDS", 0)
+    monkeypatch.setattr(finetuning, "SECONDS", 0)
     Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in make_rows(40, seed=3)))
     return FSDConfig(
         audit_repeats=1,

@@ -12,72 +12,51 @@ import torch
 
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
-from fsd.models import quantization
+from fsd.models import language_model
 from fsd.models.adapters import attach, detach, save_adapter
-from fsd.models.finetuning import finetune, plan
-from fsd.models.language_model import LanguageModel, load
-from fsd.scoring.model_scorer import ModelScorer
-from fsd.token_stats import Prompt
+from fsd.models.finetuning import plan
+from fsd.models.language_model import load
 
-TEXTS = ["the score of an unseen text", "a member moves more", "more or less text", "an unseen score"]
 Method = Any
-
-
-def train(model: LanguageModel, method: Method = "lora", **settings: Any) -> None:
-    config = AdapterConfig(method=method, epochs=4, batch_size=2, rank=4, **settings)
-    finetune(model, TEXTS, config, seed=0, shown=False)
-
-
-def numbers(model: LanguageModel, *, tuned: bool) -> np.ndarray:
-    stats = ModelScorer(model, tuned=tuned)([Prompt(text) for text in TEXTS])
-    return np.concatenate([[s.logp, s.mean, s.std] for s in stats], axis=1)
-
-
+Train = Callable[..., None]
+Numbers = Callable[..., np.ndarray]
 quantized = pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
 
 
-@pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
-@pytest.mark.parametrize("bits", [8, 4])
-def test_quantization_needs_bitsandbytes(tiny: Path, bits: int) -> None:
-    with pytest.raises(UsageError, match=f"{bits}-bit weights must have the package bitsandbytes; it is not installed"):
-        load(str(tiny), bits=bits)
-
-
 def test_options_of_the_quantization(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantization, "find_spec", lambda _: True)
-    assert quantization.options(None, torch.float32) == {}
-    eight, four = (quantization.options(bits, torch.bfloat16)["quantization_config"] for bits in (8, 4))
+    monkeypatch.setattr(language_model, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match="8-bit weights must have the package bitsandbytes; it is not installed"):
+        language_model.quantization_options(8, torch.float32)
+    monkeypatch.setattr(language_model, "find_spec", lambda _: True)
+    assert language_model.quantization_options(None, torch.float32) == {}
+    eight, four = (language_model.quantization_options(bits, torch.bfloat16)["quantization_config"] for bits in (8, 4))
     assert eight == {"quant_method": "bitsandbytes", "load_in_8bit": True}
-    assert four["bnb_4bit_quant_type"] == "nf4"
-    assert four["bnb_4bit_compute_dtype"] == torch.bfloat16
-
-
-def test_the_precision_names_bits_and_dtype(tiny: Path) -> None:
-    model = load(str(tiny), device="cpu", dtype="bfloat16")
-    assert model.bits is None
-    model.base.is_loaded_in_4bit = True
-    assert (model.bits, model.dtype, model.precision) == (4, "bfloat16", "4bit-bfloat16")
+    assert (four["bnb_4bit_quant_type"], four["bnb_4bit_compute_dtype"]) == ("nf4", torch.bfloat16)
 
 
 @pytest.mark.parametrize("method", ["ia3", "adalora"])
 def test_only_lora_works_on_quantized_weights_in_half_precision(tiny: Path, tmp_path: Path, method: Method) -> None:
     model = load(str(tiny), device="cpu", dtype="bfloat16")
+    assert model.bits is None
     model.base.is_loaded_in_4bit = True
+    assert (model.bits, model.dtype, model.precision) == (4, "bfloat16", "4bit-bfloat16")
     message = f"{method} on 4-bit weights must be computed in float32; got dtype bfloat16: take lora or dtype float32"
     with pytest.raises(UsageError, match=message):
-        plan(model, TEXTS, AdapterConfig(method=method))
+        plan(model, ["a member"], AdapterConfig(method=method))
     saved = tmp_path / "saved"
     saved.mkdir()
     (saved / "adapter_model.safetensors").touch()
     (saved / "adapter_config.json").write_text(json.dumps({"peft_type": method.upper(), "task_type": "CAUSAL_LM"}))
     with pytest.raises(UsageError, match=message):
         attach(model, saved)
-    plan(model, TEXTS, AdapterConfig())
+    plan(model, ["a member"], AdapterConfig())
 
 
 @quantized
 @pytest.mark.parametrize("bits", [8, 4])
-def test_lora_on_quantized_weights_in_bfloat16_is_loaded_again(tiny: Path, tmp_path: Path, bits: int) -> None:
+def test_lora_on_quantized_weights_in_bfloat16_is_loaded_again(
+    tiny: Path, tmp_path: Path, bits: int, train: Train, numbers: Numbers
+) -> None:
     model, fresh = (load(str(tiny), device="cpu", dtype="bfloat16", bits=bits) for _ in range(2))
     base = numbers(model, tuned=False)
     train(model, learning_rate=0.05)
@@ -93,7 +72,13 @@ def test_lora_on_quantized_weights_in_bfloat16_is_loaded_again(tiny: Path, tmp_p
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("method", ["lora", "ia3", "adalora"])
 def test_a_quantized_model_is_scored_and_trained_and_its_adapter_loaded_again(
-    make_model: Callable[..., Path], tmp_path: Path, architecture: str, bits: int, method: Method
+    make_model: Callable[..., Path],
+    tmp_path: Path,
+    architecture: str,
+    bits: int,
+    method: Method,
+    train: Train,
+    numbers: Numbers,
 ) -> None:
     folder = str(make_model(architecture))
     model = load(folder, device="cpu", bits=bits)
@@ -118,19 +103,9 @@ def test_a_quantized_model_is_scored_and_trained_and_its_adapter_loaded_again(
 
 @quantized
 @pytest.mark.parametrize("bits", [8, 4])
-def test_scores_of_a_quantized_model_are_those_of_its_logits(tiny: Path, bits: int) -> None:
-    model = load(str(tiny), device="cpu", bits=bits)
-    for text in TEXTS:
-        row = [model.start, *model.tokens([text])[0]]
-        with model.state(tuned=False) as network:
-            log = network(input_ids=torch.tensor([row]), use_cache=False).logits[0, :-1].double().log_softmax(-1)
-        stats = next(ModelScorer(model)([Prompt(text)]))
-        np.testing.assert_allclose(stats.logp, log.gather(-1, torch.tensor(row)[1:, None])[:, 0], rtol=0, atol=5e-6)
-
-
-@quantized
-@pytest.mark.parametrize("bits", [8, 4])
-def test_training_on_quantized_weights_equals_training_on_their_dequantized_values(tiny: Path, bits: int) -> None:
+def test_training_on_quantized_weights_equals_training_on_their_dequantized_values(
+    tiny: Path, bits: int, train: Train
+) -> None:
     import bitsandbytes as bnb
 
     model, plain = load(str(tiny), device="cpu", bits=bits), load(str(tiny), device="cpu")
@@ -156,12 +131,9 @@ def test_training_on_quantized_weights_equals_training_on_their_dequantized_valu
 
 @quantized
 @pytest.mark.parametrize("bits", [8, 4])
-def test_a_quantized_model_can_be_spread(tiny: Path, bits: int) -> None:
+def test_a_quantized_model_can_be_spread(
+    tiny: Path, bits: int, numbers: Numbers, capfd: pytest.CaptureFixture[str]
+) -> None:
     spread, plain = load(str(tiny), device="spread", bits=bits), load(str(tiny), bits=bits)
     assert np.array_equal(numbers(spread, tuned=False), numbers(plain, tuned=False))
-
-
-@quantized
-def test_quantization_prints_nothing(tiny: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    train(load(str(tiny), device="cpu", bits=8))
     assert capfd.readouterr() == ("", "")

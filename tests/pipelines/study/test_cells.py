@@ -28,7 +28,9 @@ def test_the_key_covers_what_moves_the_numbers_and_nothing_else(key, other, tmp_
     changed = tmp_path / "changed.jsonl"
     changed.write_text((tmp_path / "elsewhere.jsonl").read_text().replace("a0", "b0"))
     keys = [key(), key(at=1), key(model=other), key(seed=1), key(data=str(changed)), key(training=TRAINING)]
-    monkeypatch.setattr("fsd.models.quantization.options", lambda *_: {})  # bitsandbytes may not be installed
+    monkeypatch.setattr(
+        "fsd.models.language_model.quantization_options", lambda *_: {}
+    )  # bitsandbytes may not be installed
     keys += [key(dtype="bfloat16"), key(bits=8)]
     monkeypatch.setattr(cells, "version", lambda _: "another")
     keys.append(key())
