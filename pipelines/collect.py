@@ -9,20 +9,23 @@ Examples:
     fsd collect --domain wikipedia --limit 500 --before 2022-01-01 --after 2024-06-30 --out benchmark.jsonl
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
+from pipelines.common.job import Job
+
 if TYPE_CHECKING:
     from fsd.collection.benchmark_card import Card
     from fsd.collection.engine import Collection, CollectionJob, CollectionSpec
     from fsd.data.documents import Document
-    from pipelines.common.dry_run import Plan
-    from pipelines.common.outcome import Outcome
+    from fsd.reporting.report import Report
 
 Day = Annotated[str, arg(metavar="DAY", help_behavior_hint="")]
 
@@ -57,16 +60,33 @@ class Collect:
     """Leave out what members and non-members share, instead of refusing the benchmark."""
 
 
-def main(config: Collect) -> None:
+def prepare(config: Collect) -> Job:
+    """Check the settings and the files; only what an earlier command has not collected will be requested."""
+    jobs, out = sides(config)
+    reads = {}
+    for side in jobs:
+        kind = "contemporaries" if side.spec.contemporaries else "members" if side.spec.member else "non-members"
+        number = f"{len(side.finished.documents):,} texts, finished" if side.finished else f"up to {side.limit:,} texts"
+        reads[kind] = f"{number}, {side.spec.window}"
+    options = ", ".join(f"{name}={value}" for name, value in jobs[0].spec.options.items())
+    return Job(
+        partial(run, config, jobs, out),
+        {"source": config.domain + (f" ({options})" if options else ""), **reads},
+        writes=list(dict.fromkeys([*(side.out for side in jobs), out])),
+        experiment=f"fsd-{config.domain}",
+        notes=["no request was made; how long it takes depends on how many texts the source has in these days"],
+    )
+
+
+def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
     """Collect one side or both, each into its own file, unless it is finished, build the benchmark, and log all."""
     from fsd import tracking
     from fsd.collection import benchmark_card
     from fsd.collection.engine import log_manifest
     from pipelines.common.outcome import show, tracked_run
 
-    jobs, out = prepare(config)
     tracking.open_store()  # a store that cannot be opened should fail before the hours of collecting, not after
-    collections = [job.run() for job in jobs]
+    collections = [side.run() for side in jobs]
     card = None
     documents: list[Document] = []
     if len(jobs) == 2:
@@ -74,8 +94,8 @@ def main(config: Collect) -> None:
         documents, card = benchmark_card.build(config.domain, members, nonmembers, drop_shared=config.drop_shared)
         benchmark_card.write_benchmark(out, documents, card)
     page = benchmark_card.markdown(card) if card else None
-    sides = [job.spec for job in jobs]
-    with tracked_run(config, f"fsd-{config.domain}", "collect", params=params(config, sides), description=page) as run:
+    settings = params(config, [side.spec for side in jobs])
+    with tracked_run(config, f"fsd-{config.domain}", "collect", params=settings, description=page) as run:
         for collection in collections:
             log_manifest(run, collection)
         if card:
@@ -83,30 +103,10 @@ def main(config: Collect) -> None:
                 run.log_file(out.with_name(out.stem + ending))
             texts, labels = [d.text for d in documents], [d.member for d in documents]
             run.log_dataset(out.stem, texts, labels=labels, source=str(out), context="benchmark")
-        found = about_benchmark(card, out) if card else about(collections[0], config.limit)
-        show(found, run, lambda: print(*found.notes, sep="\n"))
+        show(about_benchmark(card, out) if card else about(collections[0], config.limit), run)
 
 
-def plan(config: Collect) -> "Plan":
-    """What would be requested: only what an earlier command with the same settings has not collected."""
-    from pipelines.common import dry_run
-
-    jobs, out = prepare(config)
-    reads = {}
-    for job in jobs:
-        kind = "contemporaries" if job.spec.contemporaries else "members" if job.spec.member else "non-members"
-        number = f"{len(job.finished.documents):,} texts, finished" if job.finished else f"up to {job.limit:,} texts"
-        reads[kind] = f"{number}, {job.spec.window}"
-    options = ", ".join(f"{name}={value}" for name, value in jobs[0].spec.options.items())
-    files = dict.fromkeys([*(job.out for job in jobs), out])
-    return dry_run.Plan(
-        {"source": config.domain + (f" ({options})" if options else ""), **reads},
-        writes=dry_run.tracked(f"fsd-{config.domain}", *files),
-        notes=["no request was made; how long it takes depends on how many texts the source has in these days"],
-    )
-
-
-def prepare(config: Collect) -> "tuple[list[CollectionJob], Path]":
+def sides(config: Collect) -> "tuple[list[CollectionJob], Path]":
     """The files to be collected, the members of a benchmark first, and the file of the result.
 
     Raises:
@@ -194,11 +194,11 @@ def params(config: Collect, sides: "list[CollectionSpec]") -> dict[str, object]:
     return asdict(config) | days | {"language": sides[0].language, "options": dict(sides[0].options)}
 
 
-def about(collection: "Collection", limit: int) -> "Outcome":
+def about(collection: "Collection", limit: int) -> "Report":
     """How many texts were kept, and how many dropped for which reason."""
     import pandas as pd
 
-    from pipelines.common.outcome import Outcome
+    from fsd.reporting.report import Report, Section, numbers
 
     manifest = collection.manifest
     lines = [f"{manifest['kept']:,} texts, {manifest['first_date']} to {manifest['last_date']}: {collection.path}"]
@@ -212,14 +212,15 @@ def about(collection: "Collection", limit: int) -> "Outcome":
         )
     counts = {"kept": manifest["kept"], **manifest["dropped"]}
     table = pd.DataFrame({"what": list(counts), "texts": list(counts.values())})
-    return Outcome(lines[0], {"manifest": table}, lines, {"texts": collection.path})
+    tables = [numbers("manifest", table)]
+    return Report(findings=lines, sections=[Section("", tables=tables)], files={"texts": collection.path})
 
 
-def about_benchmark(card: "Card", out: Path) -> "Outcome":
+def about_benchmark(card: "Card", out: Path) -> "Report":
     """Size and fairness of a benchmark."""
     import pandas as pd
 
-    from pipelines.common.outcome import Outcome
+    from fsd.reporting.report import Report, Section, numbers
 
     blind = card.aucs["blind"]
     lines = [
@@ -228,7 +229,7 @@ def about_benchmark(card: "Card", out: Path) -> "Outcome":
         *([card.warning] if card.warning else []),
     ]
     rows = pd.DataFrame([{"control": name, **numbers} for name, numbers in card.aucs.items()])
-    return Outcome(lines[0], {"controls": rows}, lines, {"benchmark": out})
+    return Report(findings=lines, sections=[Section("", tables=[numbers("controls", rows)])], files={"benchmark": out})
 
 
 def _day(name: str, text: str) -> Date | None:
@@ -243,4 +244,4 @@ def _day(name: str, text: str) -> Date | None:
 if __name__ == "__main__":
     from pipelines.common.cli import command
 
-    command(Collect, main, __doc__ or "", plan=plan)
+    command(Collect, prepare, __doc__ or "")

@@ -9,16 +9,15 @@ Examples:
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from tyro.conf import arg
 
 from fsd.config import OptionalInt, OptionalName, Paths
 from pipelines.common.cli import command
-
-if TYPE_CHECKING:
-    from pipelines.common.dry_run import Plan
+from pipelines.common.job import Job
 
 
 @dataclass(frozen=True)
@@ -41,26 +40,56 @@ class FrequencyConfig:
     """Stop after this many tokens, which is slower. Default: all."""
 
 
-def main(config: FrequencyConfig) -> None:
+def prepare(config: FrequencyConfig) -> Job:
+    """Check the corpus and the output file; the size of files on the hub is asked for when they are read."""
+    from fsd.data.streaming import Corpus
+    from fsd.errors import UsageError
+    from pipelines.common import job
+    from pipelines.common.output import check_path
+
+    if config.out.suffix != ".npz":
+        raise UsageError(f"out must be a file that ends in .npz; got {config.out}")
+    local = [file for file in config.corpus if not str(file).startswith("hf:")]
+    corpus = Corpus(local, config.column) if local or not config.corpus else None
+    if config.out.parent.is_dir():
+        check_path(config.out, [file.url for file in corpus.files] if corpus else [])
+    size = f", {job.byte_size(corpus.size)}" if corpus and len(local) == len(config.corpus) else ""
+    most = [f"{number:,} {name}" for name, number in (("documents", config.limit), ("tokens", config.tokens)) if number]
+    where = "" if job.on_this_machine(config.model) else ", to be downloaded"
+    return Job(
+        partial(run, config),
+        {
+            "corpus": job.files(config.corpus) + size,
+            "at most": " and ".join(most) or "everything",
+            "tokenizer": f"{config.model}{where}",
+        },
+        writes=[config.out],
+        notes=[] if len(local) == len(config.corpus) else ["files on the hub are streamed; their sizes are unknown"],
+    )
+
+
+def run(config: FrequencyConfig) -> None:
     """Count the tokens and save the table."""
     from fsd.data.streaming import Corpus
     from fsd.models.language_model import load_tokenizer
     from fsd.progress import progress
+    from fsd.reporting.report import Report
     from fsd.scoring.token_counting import count
     from pipelines.common import outcome
     from pipelines.common.output import check_path
 
-    _check_ending(config.out)
     corpus = Corpus(config.corpus, config.column)
     check_path(config.out, [file.url for file in corpus.files], create_folder=True)
     tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
+    # addresses with the commit on the hub, bare names of files on disk
+    names = (file.url if file.url.startswith("hf:") else Path(file.url).name for file in corpus.files)
     with progress(corpus.size, "counting", "B") as bar:
         table = count(
             corpus,
             tokenizer,
             vocabulary,
             model=config.model,
-            corpus=", ".join(_name(file.url) for file in corpus.files),
+            corpus=", ".join(names),
             documents=config.limit,
             tokens=config.tokens,
             advance=lambda: bar.update(corpus.done - bar.n),
@@ -69,51 +98,8 @@ def main(config: FrequencyConfig) -> None:
     seen = int((table.counts > 0).sum())
     headline = f"{table.tokens:,} tokens of {table.documents:,} documents; {seen:,} of {vocabulary:,} tokens occur"
     size = f"table: {config.out} ({config.out.stat().st_size / 1e3:.0f} kB), for the tokenizer of {config.model}"
-    found = outcome.Outcome(headline, notes=[size], files={"table": config.out})
-    outcome.show(found, None, lambda: print(headline, size, sep="\n"))
-
-
-def plan(config: FrequencyConfig) -> "Plan":
-    """What would be counted; the size of files on the hub is not asked for."""
-    from fsd.data.streaming import Corpus
-    from pipelines.common import dry_run
-    from pipelines.common.output import check_path
-
-    _check_ending(config.out)
-    local = [file for file in config.corpus if not str(file).startswith("hf:")]
-    corpus = Corpus(local, config.column) if local or not config.corpus else None
-    if config.out.parent.is_dir():
-        check_path(config.out, [file.url for file in corpus.files] if corpus else [])
-    size = f", {dry_run.byte_size(corpus.size)}" if corpus and len(local) == len(config.corpus) else ""
-    most = [f"{number:,} {name}" for name, number in (("documents", config.limit), ("tokens", config.tokens)) if number]
-    where = "" if dry_run.on_this_machine(config.model) else ", to be downloaded"
-    return dry_run.Plan(
-        {
-            "corpus": dry_run.files(map(str, config.corpus)) + size,
-            "at most": " and ".join(most) or "everything",
-            "tokenizer": f"{config.model}{where}",
-        },
-        writes=[str(config.out)],
-        notes=[] if len(local) == len(config.corpus) else ["files on the hub are streamed; their sizes are unknown"],
-    )
-
-
-def _check_ending(out: Path) -> None:
-    """Check the name of the table.
-
-    Raises:
-        UsageError: if it does not end in .npz.
-    """
-    from fsd.errors import UsageError
-
-    if out.suffix != ".npz":
-        raise UsageError(f"out must be a file that ends in .npz; got {out}")
-
-
-def _name(url: str) -> str:
-    """Name of a corpus file in the table: the address with the commit on the hub, the bare file name on disk."""
-    return url if url.startswith("hf:") else Path(url).name
+    outcome.show(Report(headline=headline, findings=[size], files={"table": config.out}))
 
 
 if __name__ == "__main__":
-    command(FrequencyConfig, main, __doc__ or "", plan=plan)
+    command(FrequencyConfig, prepare, __doc__ or "")

@@ -10,46 +10,49 @@ Examples:
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from fsd.config import Dtype, FSDConfig
 from pipelines.common.cli import command
+from pipelines.common.job import Job
 
 if TYPE_CHECKING:
-    from pipelines.common.dry_run import Plan
+    from pipelines.common.experiment import Inputs
 
 
-def main(config: FSDConfig) -> None:
-    """Split, fine-tune or reuse an adapter, score before and after, evaluate, record."""
-    from fsd import distributed, tracking
+def prepare(config: FSDConfig) -> Job:
+    """Read and split the texts, and check the settings."""
+    from pipelines.common import experiment
+
+    inputs = experiment.read(config)
+    return experiment.job(partial(run, inputs), inputs)
+
+
+def run(inputs: "Inputs") -> None:
+    """Fine-tune or reuse an adapter, score before and after, evaluate, record."""
     from fsd.evaluation.results import judge
-    from fsd.reporting import console
-    from pipelines.common import datasets, detection, experiment, outcome, run_log
-    from pipelines.common.output import check_space
+    from pipelines.common import datasets, experiment, outcome, run_log
 
-    config = datasets.with_embedded_model(config)
     stages = run_log.Stages()
     with stages("data"):
-        detectors = detection.load_detectors(config.detection)
-        labelled = datasets.load_texts(config.data, config.model)
-        split, remarks = datasets.split_texts(labelled.documents, config.data, config.seed)
-        check_space(document.text for document in labelled.documents)
-        distributed.from_main(tracking.check_store)
+        inputs = inputs.fetched()
+    config, detectors = inputs.config, inputs.detectors
     with stages("model"):
         model = experiment.load_model(config)
         config = replace(config, model=replace(config.model, dtype=cast("Dtype", model.dtype)))
-        split = datasets.with_adapter_texts(split, config.adapter)
+        split = datasets.with_adapter_texts(inputs.split, config.adapter)
         job = experiment.prepare(model, split, detectors, config)
         placebo, placebo_remarks = experiment.plan_placebo(config, split, job.detectors)
-    with run_log.start(config, model.identity, labelled.sources, detectors) as run:
+    with run_log.start(config, model.identity, inputs.sources, detectors) as tracked:
         if not config.adapter:
             with stages("finetuning"):
-                experiment.train_adapter(model, split.unseen, config, run)
+                experiment.train_adapter(model, split.unseen, config, tracked)
         with stages("scoring"):
             deviation = job.score()
         with stages("placebo"):
-            control = placebo.deviation(split, run) if placebo else None
-        if run is None:  # a process that only helps with training and scoring
+            control = placebo.deviation(split, tracked) if placebo else None
+        if tracked is None:  # a process that only helps with training and scoring
             return
         with stages("judging"):
             results = judge(
@@ -57,26 +60,16 @@ def main(config: FSDConfig) -> None:
                 deviation,
                 control,
                 detectors,
-                remarks=[*labelled.remarks, *remarks, *placebo_remarks, *job.remarks],
+                remarks=[*inputs.remarks, *placebo_remarks, *job.remarks],
                 seed=config.seed,
                 repeats=config.audit_repeats,
             )
-            results = replace(results, never_saw=experiment.never_saw(config, labelled.documents))
+            results = replace(results, never_saw=experiment.never_saw(config, inputs.documents))
             results = experiment.with_power(results, model, config)
-        version = run_log.track(run, results, config, detectors, model, stages.seconds, labelled.sources)
-        found = outcome.Outcome(
-            results.conclusions[0], {"results": results.table}, results.notes(), version=version, report=outcome.REPORT
-        )
+        report, version = run_log.track(tracked, results, config, detectors, model, stages.seconds, inputs.sources)
         # before the end of the run, which raises what could not be stored
-        outcome.show(found, run, lambda: console.show(results))
-
-
-def plan(config: FSDConfig) -> "Plan":
-    """What the job would do."""
-    from pipelines.common import fsd_plan
-
-    return fsd_plan.plan(config)
+        outcome.show(report, tracked, version)
 
 
 if __name__ == "__main__":
-    command(FSDConfig, main, __doc__ or "", plan=plan, parallel=True)
+    command(FSDConfig, prepare, __doc__ or "", parallel=True)

@@ -18,6 +18,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,11 +27,11 @@ from tyro.conf import arg
 
 from fsd.config import Columns, OptionalModel, OptionalPaths, Recipe
 from pipelines.common.cli import command
+from pipelines.common.job import Job
 
 if TYPE_CHECKING:
     from fsd.data.documents import Document
     from fsd.models.language_model import LanguageModel
-    from pipelines.common.dry_run import Plan
 
 TARGET, CONTEMPORARY_TWIN, TEXTS = "target", "contemporary-twin", "texts.jsonl"
 """What --hold-out writes to the folder."""
@@ -61,17 +62,45 @@ class PretrainConfig:
     recipe: Recipe = field(default_factory=Recipe)
 
 
-def main(config: PretrainConfig) -> None:
-    """Read the texts, pretrain, and write model, tokenizer, token-frequency table and card."""
-    from fsd.models.language_model import load_tokenizer
+def prepare(config: PretrainConfig) -> Job:
+    """Read the texts of one model, or of the target and its contemporary twin."""
     from fsd.models.pretraining import check_recipe
+    from pipelines.common import job
+    from pipelines.common.output import check_new_folder
+
+    recipe = config.recipe
+    check_recipe(recipe)
+    check_new_folder(Path(config.out))
+    texts = read_texts(config)
+    documents = texts.labelled() if texts.held_out else []
+    sides = [texts.members, *([[document.text for document in texts.held_out]] if texts.held_out else [])]
+    rounds = [len(side) * recipe.exposures + len(texts.background) * recipe.passes for side in sides]
+    characters = [
+        recipe.exposures * sum(map(len, side)) + recipe.passes * sum(map(len, texts.background)) for side in sides
+    ]
+    steps = " and ".join(f"{math.ceil(count / recipe.batch_size):,}" for count in rounds)
+    held_out = {"held out": f"{len(texts.held_out):,} members, for the contemporary twin"} if texts.held_out else {}
+    return Job(
+        partial(run, config, texts, documents),
+        {
+            "members": job.files(config.members or ["the embedded corpus"], len(texts.members)),
+            **held_out,
+            "background": job.files(config.background or ["docstrings"], len(texts.background)),
+            "training steps": f"{steps} of {recipe.batch_size} texts",
+            **job.pretraining(recipe, sum(characters) / job.TOKEN),
+        },
+        writes=[config.out],
+    )
+
+
+def run(config: PretrainConfig, texts: "TrainingTexts", documents: "Sequence[Document]") -> None:
+    """Pretrain, and write model, tokenizer, token-frequency table and card."""
+    from fsd.models.language_model import load_tokenizer
+    from fsd.reporting.report import Report
     from pipelines.common import outcome
     from pipelines.common.output import new_folder
 
     out = Path(config.out)
-    check_recipe(config.recipe)
-    texts = read_texts(config)
-    documents = texts.labelled() if texts.held_out else []
     with new_folder(out) as folder:  # before the training, so that a folder that cannot be written fails early
         tokenizer = load_tokenizer(config.tokenizer)[0] if config.tokenizer else None
         if not texts.held_out:
@@ -82,36 +111,7 @@ def main(config: PretrainConfig) -> None:
             twin = _train(config, held_out, texts.background, folder / CONTEMPORARY_TWIN, tokenizer)
             summary += f"; contemporary twin: {twin}"
             (folder / TEXTS).write_text(_lines(documents), encoding="utf-8")
-    outcome.show(outcome.Outcome(summary, files={"model": out}), None, lambda: print(summary))
-
-
-def plan(config: PretrainConfig) -> "Plan":
-    """What would be trained on, of one model or of the target and its contemporary twin."""
-    from fsd.models.pretraining import check_recipe
-    from pipelines.common import dry_run
-    from pipelines.common.output import check_new_folder
-
-    recipe = config.recipe
-    check_recipe(recipe)
-    check_new_folder(Path(config.out))
-    texts = read_texts(config)
-    sides = [texts.members, *([[document.text for document in texts.held_out]] if texts.held_out else [])]
-    rounds = [len(side) * recipe.exposures + len(texts.background) * recipe.passes for side in sides]
-    characters = [
-        recipe.exposures * sum(map(len, side)) + recipe.passes * sum(map(len, texts.background)) for side in sides
-    ]
-    steps = " and ".join(f"{math.ceil(count / recipe.batch_size):,}" for count in rounds)
-    held_out = {"held out": f"{len(texts.held_out):,} members, read by the contemporary twin"} if texts.held_out else {}
-    return dry_run.Plan(
-        {
-            "members": dry_run.files(config.members or ["the embedded corpus"], len(texts.members)),
-            **held_out,
-            "background": dry_run.files(config.background or ["docstrings"], len(texts.background)),
-            "training steps": f"{steps} of {recipe.batch_size} texts",
-            **dry_run.pretraining(recipe, sum(characters) / dry_run.TOKEN, config.device),
-        },
-        writes=[config.out],
-    )
+    outcome.show(Report(headline=summary, files={"model": out}))
 
 
 def _train(
@@ -295,4 +295,4 @@ def _write(folder: Path, model: "LanguageModel", background: Sequence[str], card
 
 
 if __name__ == "__main__":
-    command(PretrainConfig, main, __doc__ or "", plan=plan)
+    command(PretrainConfig, prepare, __doc__ or "")

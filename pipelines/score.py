@@ -11,147 +11,111 @@ Examples:
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsd.config import ScoreConfig, flags
+from fsd.config import ScoreConfig
 from pipelines.common.cli import command
+from pipelines.common.job import Job
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fsd.data.documents import Document
     from fsd.evaluation.intervals import Estimate
-    from fsd.models.language_model import LanguageModel
-    from fsd.scoring.cache import SQLiteStore
+    from fsd.reporting.report import Table
     from fsd.scoring.deviation import Deviation
-    from fsd.token_stats import Scorer
-    from fsd.tracking import Run
+    from fsd.scoring.model import Model
     from fsd.views import Detector, ViewInputs
-    from pipelines.common.dry_run import Plan
-
 
 BASE_ONLY = "Base scores alone: what separates the texts may be their period or kind as well as membership."
 
 
-def main(config: ScoreConfig) -> None:
-    """Read the texts, announce the requests to an API, score, write, evaluate labelled texts, track and print."""
-    from fsd import tracking
-    from fsd.scoring.api.scorer import API
-    from fsd.scoring.cache import SQLiteStore
-    from fsd.scoring.deviation import evaluate
-    from fsd.scoring.job import cut_remarks
-    from fsd.scoring.scorers import view_inputs
-    from fsd.views import usable
-    from pipelines.common import datasets, outcome
+def prepare(config: ScoreConfig) -> Job:
+    """Read the texts, and check settings and output file."""
+    from pipelines.common import datasets, job
     from pipelines.common.cli import check_name
-    from pipelines.common.detection import load_detectors
-    from pipelines.common.output import check_space, check_table_path, write_table
-    from pipelines.common.report import run_name
-
-    out = Path(config.out)
-    check_name("domain", config.domain)
-    check_table_path(out, [*config.data, *filter(None, (config.unseen, config.model.frequencies))])
-    documents, cleaned = datasets.read_cleaned(config.data, config.columns, config.cleaning)
-    unseen_texts, blank = datasets.read_own([config.unseen], "", config.cleaning) if config.unseen else ([], [])
-    unseen = [document.text for document in unseen_texts]
-    texts = [document.text for document in documents]
-    check_space(texts)
-    tracking.check_store()
-    requested = load_detectors(config.detection)
-    is_api = config.model.model.startswith(API)
-    answers = SQLiteStore(Path(f"{out}.partial"), limit=None, required=True) if is_api else None
-    model, scorers = build_scorers(config, answers)
-    inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
-    named = config.detection.detectors != "all"
-    detectors, left_out = usable(requested, texts, scorers, inputs, strict=named)
-    announce(texts, detectors, scorers["base"], inputs, price=config.api.price)
-    table = frame(documents, evaluate(texts, detectors, scorers, inputs, shown=True))
-    results, blind, doubts = judge(documents, table, seed=config.seed)
-    remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
-    if model:
-        remarks += cut_remarks(model, texts, detectors, inputs)
-    write_table(table, out)
-    if answers:
-        answers.delete()
-    found = outcome.Outcome(
-        f"{len(texts)} texts, {len(detectors)} detectors",
-        {"results": results},
-        [*blind_note(blind), *doubts, *cleaned, *blank, *remarks],
-        {"scores": out},
-    )
-    # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
-    name = run_name(config.model.model, config.data, "score")
-    with outcome.tracked_run(config, f"fsd-{config.domain}", name, params=flags(config), tags={"task": "score"}) as run:
-        outcome.show(found, run, lambda: show(results, found.notes, found.headline))
-        record(run, documents, table, results, blind, config)
-
-
-def record(
-    run: "Run",
-    documents: "Sequence[Document]",
-    table: "pd.DataFrame",
-    results: "pd.DataFrame",
-    blind: "Estimate | None",
-    config: ScoreConfig,
-) -> None:
-    """Log the texts, their scores, and the metrics of labelled texts."""
-    from fsd.evaluation.metrics import by_key
-    from fsd.evaluation.results import tracked
-
-    texts, labels = [document.text for document in documents], [document.member for document in documents]
-    run.log_dataset("scored", texts, labels=labels, source=", ".join(config.data), context="score")
-    run.log_table("scores.parquet", table)
-    run.log_metrics(tracked(results, uncertainty=False) | ({"audit/blind_auc": blind.value} if blind else {}))
-    if len(results):
-        best = max((row for row in by_key(results).values() if row.metric == "auc"), key=lambda row: row.value)
-        line = f"{best.detector} base AUC {best.estimate} · blind AUC {blind or 'none'}"
-        run.conclude(f"{best.detector} {str(best.estimate).partition(' ')[0]}", f"{line}\n\n{BASE_ONLY}")
-
-
-def plan(config: ScoreConfig) -> "Plan":
-    """What would be scored, see `main`."""
-    from pipelines.common import datasets, dry_run
     from pipelines.common.detection import load_detectors
     from pipelines.common.output import check_table_path
 
-    check_table_path(Path(config.out), config.data)
-    documents, cleaned = datasets.read_cleaned(config.data, config.columns, config.cleaning)
+    check_name("domain", config.domain)
+    check_table_path(Path(config.out), [*config.data, *filter(None, (config.unseen, config.model.frequencies))])
+    documents, remarks = datasets.read_cleaned(config.data, config.columns, config.cleaning)
+    unseen, blank = datasets.read_own([config.unseen], "", config.cleaning) if config.unseen else ([], [])
     texts = [document.text for document in documents]
     detectors = load_detectors(config.detection)
-    return dry_run.Plan(
-        {"texts": dry_run.files(config.data, len(texts))},
+    return Job(
+        partial(run, config, documents, [document.text for document in unseen], detectors, [*remarks, *blank]),
+        {"texts": job.files(config.data, len(texts))},
         config.model,
         texts=texts,
-        passes=dry_run.passes(detectors, texts, config.model, states=("base",), unseen=bool(config.unseen)),
-        writes=dry_run.tracked(f"fsd-{config.domain}", config.out),
-        notes=cleaned,
+        passes=job.passes(detectors, texts, config.model, states=("base",), unseen=bool(unseen)),
+        writes=[config.out],
+        experiment=f"fsd-{config.domain}",
+        notes=[*remarks, *blank],
     )
 
 
-def build_scorers(
-    config: ScoreConfig, answers: "SQLiteStore | None"
-) -> "tuple[LanguageModel | None, dict[str, Scorer]]":
-    """The local model and its scorers without an adapter, or the scorers of an API whose answers are kept.
+def run(
+    config: ScoreConfig,
+    documents: "Sequence[Document]",
+    unseen: Sequence[str],
+    requested: "Sequence[Detector]",
+    remarks: Sequence[str],
+) -> None:
+    """Announce the requests to an API, score, write, evaluate labelled texts, track and print."""
+    from fsd.evaluation.metrics import by_key
+    from fsd.evaluation.results import tracked as metrics
+    from fsd.reporting.report import Report, Section
+    from fsd.scoring.deviation import evaluate
+    from fsd.scoring.job import cut_remarks
+    from fsd.scoring.model import open_model
+    from fsd.scoring.scorers import view_inputs
+    from pipelines.common import outcome
+    from pipelines.common.output import write_table
 
-    Raises:
-        UsageError: if the model cannot be loaded, or an API's settings are invalid.
-    """
-    from fsd.models import language_model
-    from fsd.scoring import scorers
-    from fsd.scoring.api.scorer import api_scorers
-
-    if answers is not None:
-        return None, api_scorers(config.model, config.api, answers)
-    model = language_model.load(config.model)
-    built = scorers.build_scorers(model, config.model)
-    return model, {name: scorer for name, scorer in built.items() if name != "tuned"}
+    texts = [document.text for document in documents]
+    model = open_model(config.model, config.api, f"{config.out}.partial")
+    inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
+    detectors, left_out = model.computable(requested, texts, inputs, strict=config.detection.detectors != "all")
+    announce(texts, detectors, model, inputs, price=config.api.price)
+    table = frame(documents, evaluate(texts, detectors, model.scorers, inputs, shown=True))
+    results, blind, doubts = judge(documents, table, seed=config.seed)
+    if model.local:
+        left_out += cut_remarks(model.local, texts, detectors, inputs)
+    write_table(table, Path(config.out))
+    if model.answers:
+        model.answers.delete()
+    score, description = "", ""
+    if len(results):
+        best = max((row for row in by_key(results).values() if row.metric == "auc"), key=lambda row: row.value)
+        score = f"{best.detector} {str(best.estimate).partition(' ')[0]}"
+        description = f"{best.detector} base AUC {best.estimate} · blind AUC {blind or 'none'}\n\n{BASE_ONLY}"
+    compared = [f"blind: a classifier of words that never asks the model reaches AUC {blind}"] if blind else []
+    report = Report(
+        headline=f"{len(texts)} texts, {len(detectors)} detectors",
+        findings=[*compared, *doubts, *remarks, *left_out],
+        sections=[Section("", tables=[metrics_table(results)])],
+        score=score,
+        description=description,
+        metrics=metrics(results, uncertainty=False) | ({"audit/blind_auc": blind.value} if blind else {}),
+        artifacts={"scores.parquet": table},
+        files={"scores": config.out},
+    )
+    # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
+    name = outcome.run_name(config.model.model, config.data, "score")
+    with outcome.tracked_run(config, f"fsd-{config.domain}", name, tags={"task": "score"}) as tracked:
+        labels = [document.member for document in documents]
+        outcome.show(report, tracked)
+        tracked.log_dataset("scored", texts, labels=labels, source=", ".join(config.data), context="score")
+        outcome.publish(report, tracked)
 
 
 def announce(
     texts: Sequence[str],
     detectors: "Sequence[Detector]",
-    scorer: "Scorer",
+    model: "Model",
     inputs: "ViewInputs",
     *,
     price: float | None,
@@ -161,6 +125,7 @@ def announce(
     from fsd.scoring.cache import MemoizedScorer
     from fsd.views import FORMS, VIEWS
 
+    scorer = model.scorers["base"]
     if not (isinstance(scorer, MemoizedScorer) and isinstance(scorer.scorer, CompletionsScorer)):
         return
     views = [VIEWS[view] for detector in detectors for view in detector.views]
@@ -205,28 +170,20 @@ def judge(
     return results, blind([d.text for d in labelled], member, groups, seed=seed).auc, too_few(nonmembers)
 
 
-def blind_note(blind: "Estimate | None") -> list[str]:
-    """What a classifier without the model reaches, if there are labels."""
-    return [f"blind: a classifier of words that never asks the model reaches AUC {blind}"] if blind else []
-
-
-def show(table: "pd.DataFrame", notes: Sequence[str], title: str) -> None:
-    """A table of the metrics if there are labels, and the notes."""
+def metrics_table(results: "pd.DataFrame") -> "Table":
+    """The metrics of labelled texts; no lines without labels."""
     from fsd.evaluation.metrics import METRICS, by_key
-    from fsd.reporting import console
+    from fsd.reporting.report import Column, Table
 
-    rows = by_key(table)
+    rows = by_key(results)
     others = [name for name, metric in METRICS.items() if name != "auc" and not metric.needs_threshold]
-    lines = [
-        [name, str(row.estimate), *(f"{rows[name, 'base', other].value:.2f}" for other in others)]
-        for (name, _, metric), row in rows.items()
-        if metric == "auc"
+    columns = [Column("detector", "detector"), Column("base AUC\n[95 % CI]", lambda row: str(row.estimate))]
+    columns += [
+        Column(METRICS[name].label, partial(lambda name, row: f"{rows[row.detector, 'base', name].value:.2f}", name))
+        for name in others
     ]
-    if not lines:
-        print(title)
-    headings = ["detector", "base AUC\n[95 % CI]", *(METRICS[name].label for name in others)]
-    console.table(headings, lines, notes, title=title)
+    return Table([row for row in rows.values() if row.metric == "auc"], columns, name="results", frame=results)
 
 
 if __name__ == "__main__":
-    command(ScoreConfig, main, __doc__ or "", plan=plan)
+    command(ScoreConfig, prepare, __doc__ or "")

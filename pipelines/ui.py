@@ -15,6 +15,7 @@ import sys
 import time
 import webbrowser
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -23,6 +24,7 @@ from tyro.conf import arg
 
 from fsd.errors import StorageError, UsageError
 from pipelines.common.cli import command
+from pipelines.common.job import Job
 
 HOST = "127.0.0.1"
 READY = 90.0
@@ -41,13 +43,19 @@ class UIConfig:
     """Open the page in a browser as well."""
 
 
-def main(config: UIConfig) -> None:
-    """Start the server, print the address of the page, and wait for the end of the server."""
-    from fsd import tracking
+def prepare(config: UIConfig) -> Job:
+    """Check the domain."""
     from pipelines.common.arguments import check_name
 
     if config.domain:
         check_name("domain", config.domain)
+    return Job(partial(run, config), {"runs": f"of fsd-{config.domain}" if config.domain else "all"})
+
+
+def run(config: UIConfig) -> None:
+    """Start the server, print the address of the page, and wait for the end of the server."""
+    from fsd import tracking
+
     store = tracking.open_store()
     experiment = f"fsd-{config.domain}" if config.domain else ""
     if store.uri.startswith(("http://", "https://")):
@@ -112,4 +120,4 @@ def wait(process: "subprocess.Popen[bytes]", server: str) -> None:
 
 
 if __name__ == "__main__":
-    command(UIConfig, main, __doc__ or "")
+    command(UIConfig, prepare, __doc__ or "")

@@ -221,13 +221,13 @@ def shortened(config: Any) -> Any:
 @pytest.fixture(scope="session")
 def first_run(lighter: Callable[[pytest.MonkeyPatch], None], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the tracked run and the adapter that --adapter models:/... and --settings-from refer to."""
-    from pipelines.fsd import main
+    from pipelines.fsd import prepare
 
     folder = tmp_path_factory.mktemp("first_run")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         lighter(patch)
-        main(shortened(FSDConfig()))
+        prepare(shortened(FSDConfig())).run()
     return folder
 
 
@@ -239,5 +239,5 @@ def test_the_commands_of_a_page_run(page, stand_ins, first_run, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     for command in [c for c in PIPELINES if c.page == page and runs_offline(c)]:
         with monkeypatch.context() as patch:
-            config, main = parse(prepared(command, stand_ins), patch)
-        main(shortened(config))
+            config, prepare = parse(prepared(command, stand_ins), patch)
+        prepare(shortened(config)).run()

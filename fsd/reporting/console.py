@@ -11,10 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fsd.errors import printable
-from fsd.evaluation.contrasts import CONTRASTS
-from fsd.evaluation.intervals import shortened
-from fsd.evaluation.metrics import METRICS, by_key
-from fsd.evaluation.results import Results
+from fsd.reporting.report import Report
 
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or another program, where COLUMNS does not set them."""
@@ -127,54 +124,22 @@ def facts(rows: Sequence[tuple[str, str]]) -> None:
         console.print(f"{name:<{longest}}  {printable(value)}", highlight=False, markup=False, soft_wrap=True)
 
 
-def show_contrasts(results: Results) -> None:
-    """One table for each of the three contrasts."""
-    rows = by_key(results.table)
-    headings = ("detector", "base AUC", "FSD AUC", "gain", "Holm p")
-    for contrast in CONTRASTS:
-        lines = []
-        for (detector, state, metric), row in rows.items():
-            if (state, metric) == ("fsd", f"auc_{contrast.name}"):
-                base = rows.get((detector, "base", metric))
-                gain = rows.get((detector, "", f"auc_gain_{contrast.name}"))
-                change = (f"{gain.value:+.2f}", _p(gain.p_holm)) if gain else ("–", "–")
-                lines.append([detector, str(base.estimate) if base else "–", str(row.estimate), *change])
-        title = f"{contrast.title} ({contrast.meaning})"
-        table(headings, lines, (), title=title, kept=(0, 2, 3, 1, 4), everything="summary.csv")
-
-
-def show(results: Results) -> None:
-    """One table of detectors, with those of the three contrasts above it if there are any, and the conclusions."""
-    if results.contrasts:
-        show_contrasts(results)
-    rows = by_key(results.table)
-    headings = ["detector", "base AUC\n[95 % CI]", "FSD AUC\n[95 % CI]", "gain", "Holm p"]
-    both = [name for name, metric in METRICS.items() if metric.in_terminal and name != "auc"]
-    headings += [f"{METRICS[name].label}\nbase → FSD" for name in both]
-    headings += ["placebo"] * (results.placebo is not None)
-    lines = []
-    for detector in dict.fromkeys(row.detector for row in rows.values()):
-        base, gain = rows.get((detector, "base", "auc")), rows.get((detector, "", "auc_gain"))
-        placebo = rows.get((detector, "fsd", "placebo_auc"))
-        line = [
-            detector,
-            str(base.estimate) if base else "–",
-            str(rows[detector, "fsd", "auc"].estimate),
-            f"{gain.value:+.2f}" if gain else "–",
-            _p(gain.p_holm) if gain else "–",
-        ]
-        for name in both:
-            states = (rows.get((detector, state, name)) for state in ("base", "fsd"))
-            line.append(" → ".join(f"{row.value:.2f}" if row else "–" for row in states))
-        if results.placebo is not None:
-            line.append(str(placebo.estimate).partition(" ")[0] if placebo else "–")
-        lines.append(line)
-    chosen = "validation" if results.parts.validation else "the test texts themselves"
-    title = f"{len(results.judged)} test texts, best on {chosen}: {results.best}"
-    placebo_column = [len(headings) - 1] * (results.placebo is not None)
-    kept = [0, 2, 3, 1, 4, *placebo_column]
-    table(headings, lines, results.notes(), title=title, kept=kept, everything="summary.csv")
-
-
-def _p(p: float) -> str:
-    return "<.0001" if p < 1e-4 else shortened(p, ".4f")
+def show(report: Report) -> None:
+    """Print the result in one bold line, the tables, and the other findings."""
+    console = Console()
+    if report.line:
+        console.print(Text(printable(report.line), style="bold"), soft_wrap=not console.is_terminal)
+    notes = [finding for finding in report.findings if finding != report.line]
+    printed = [table for table in (*report.printed, *report.tables) if table.printed and table.rows]
+    for each in printed:
+        table(
+            [column.heading for column in each.columns],
+            each.rows,
+            notes if each is printed[-1] else (),
+            title=each.title,
+            left=each.left,
+            kept=each.kept,
+            everything=each.source,
+        )
+    if not printed:
+        table((), (), notes)

@@ -1,8 +1,7 @@
-"""The headline figure: the best base score against the best FSD, as an image and as an interactive page."""
+"""The headline figure: the best base score against the best FSD."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,13 +12,9 @@ from fsd.evaluation.intervals import Bootstrap, Estimate
 from fsd.reporting.figures import BASE, CYCLE, FSD, GREY, LOWEST_FPR, finish
 from fsd.token_stats import FloatArray
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure as InteractiveFigure
-
 COMBINED = "combined"
 """Column, or detector, of a combined score; it is drawn if the scores have it."""
 _LOOKS = {"base": (BASE, "--"), "fsd": (FSD, "-"), "": (CYCLE[2], "-.")}
-_DASHES = {"--": "dash", "-": "solid", "-.": "dashdot"}
 
 
 @dataclass(frozen=True)
@@ -118,71 +113,4 @@ def draw(drawn: Sequence[Curve]) -> Figure:
     finish(log, "false-positive rate, logarithmic", "", "The same, few wrong calls enlarged", size=11)
     handles, labels = linear.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=10, frameon=False)
-    return figure
-
-
-def interactive(scores: pd.DataFrame, best: str, table: pd.DataFrame) -> "InteractiveFigure":
-    """The same as a page to explore: values under the pointer, axis by choice, other scores by a click in the legend.
-
-    Args:
-        scores: rows as in scores.parquet.
-        best: detector with the best FSD.
-        table: of results, for the AUCs.
-    """
-    from plotly import graph_objects
-
-    chosen = choose(scores, best)
-    drawn = curves(scores, chosen, table)
-    figure = graph_objects.Figure()
-    for curve in drawn:
-        colour, style = _LOOKS[curve.state]
-        line = {"shape": "hv", "color": colour, "dash": _DASHES[style], "width": 2.5}
-        edge = {"mode": "lines", "line": {"shape": "hv", "width": 0}, "showlegend": False, "hoverinfo": "skip"}
-        edge |= {"legendgroup": curve.name}
-        red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-        figure.add_scatter(x=curve.rates, y=curve.low, **edge)
-        figure.add_scatter(
-            x=curve.rates, y=curve.high, fill="tonexty", fillcolor=f"rgba({red},{green},{blue},.15)", **edge
-        )
-        figure.add_scatter(
-            x=curve.rates, y=curve.tpr, name=curve.label, legendgroup=curve.name, line=line, mode="lines"
-        )
-    test = scores[scores["split"] == "test"]
-    labels = test["label"].to_numpy(bool)
-    for column in map(str, test):
-        name, _, state = column.rpartition(".")
-        if state in ("base", "fsd") and column not in chosen:
-            fpr, tpr, _ = metrics.roc(labels, test[column])
-            label = f"{name}, {state}: AUC {metrics.auc(labels, test[column]):.2f}"
-            line = {"shape": "hv", "dash": _DASHES[_LOOKS[state][1]], "width": 1.5}
-            figure.add_scatter(x=fpr, y=tpr, name=label, line=line, mode="lines", visible="legendonly")
-    diagonal = np.geomspace(float(drawn[0].rates[1]), 1, 50)
-    line = {"color": GREY, "dash": "dot", "width": 1}
-    figure.add_scatter(x=diagonal, y=diagonal, name="guessing", line=line, mode="lines", hoverinfo="skip")
-    axes = [("linear", [0, 1]), ("log", [float(np.log10(drawn[0].rates[1])), 0])]
-    buttons = [
-        {
-            "label": f"{kind} axis",
-            "method": "relayout",
-            "args": [{"xaxis.type": kind, "xaxis.range": ends, "xaxis.autorange": False}],
-        }
-        for kind, ends in axes
-    ]
-    figure.update_layout(
-        template="plotly_white",
-        title={
-            "text": "Members found against wrong calls",
-            "subtitle": {"text": "a click on a name shows or hides its curve"},
-        },
-        margin={"l": 60, "r": 20, "t": 110},
-        xaxis={"title": "false-positive rate", "range": [0, 1]},
-        yaxis={"title": "true-positive rate", "range": [0, 1.01]},
-        hovermode="x unified",
-        # below the axes: MLflow's viewer is so narrow that a legend at their side would leave them no room
-        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "maxheight": 0.25},
-        updatemenus=[
-            {"type": "buttons", "buttons": buttons, "direction": "left", "x": 1, "xanchor": "right"}
-            | {"y": 1.02, "yanchor": "bottom"}
-        ],
-    )
     return figure

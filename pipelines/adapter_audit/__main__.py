@@ -10,66 +10,30 @@ Examples:
     fsd adapter-audit --demo
 """
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsd.config import flags
 from pipelines.adapter_audit.config import AuditConfig, check
 from pipelines.common.cli import command
+from pipelines.common.job import Job
 
 if TYPE_CHECKING:
-    from pipelines.common.dry_run import Plan
+    from fsd.data.documents import Document
+    from fsd.data.splitting import Split
 
 
-def main(config: AuditConfig) -> None:
-    """Read the texts, load the models, score, judge, write, track and print."""
-    from fsd import tracking
-    from pipelines.adapter_audit import audit, demo, registration, report, texts
-    from pipelines.common import outcome
-    from pipelines.common.output import check_space, check_table_path, write_table
-    from pipelines.common.report import run_name
-
-    if config.demo:
-        demo.main(config.seed)
-        return
-    check(config)
-    if config.out:
-        check_table_path(Path(config.out), config.data)
-    parts, judged = texts.read(config)
-    check_space(document.text for document in (*parts.validation, *parts.test, *judged))
-    tracking.check_store()
-    scorers, name, identity = audit.load(config)
-    tags = {"task": "adapter audit", "model": config.model.model, "adapter": name}
-    called = run_name(config.model.model, config.data, "adapter audit")
-    with outcome.tracked_run(config, f"fsd-{config.domain}", called, params=flags(config), tags=tags) as run:
-        results = audit.judge(parts, judged, scorers, config)
-        report.record(run, results, config, name)
-        if config.out:
-            write_table(results.scores, Path(config.out))
-        version = registration.register(run, results, config, identity) if config.adapter else None
-        notes = report.conclusions(results, config.fpr)
-        verdicts = results.scores[results.scores["split"] == "judged"]
-        found = outcome.Outcome(
-            notes[0],
-            {"results": results.table, "verdicts": verdicts},
-            notes,
-            {"scores": config.out} if config.out else {},
-            version,
-            report=outcome.REPORT,
-        )
-        outcome.show(found, run, lambda: report.show(results, notes))
-
-
-def plan(config: AuditConfig) -> "Plan":
-    """What would be scored: every text by the base and by the fine-tuned model."""
-    from fsd.errors import UsageError
+def prepare(config: AuditConfig) -> Job:
+    """Read the texts, and check the settings: every text is scored by the base and by the fine-tuned model."""
+    from pipelines.adapter_audit import demo
     from pipelines.adapter_audit.texts import read
-    from pipelines.common import dry_run
+    from pipelines.common import job
     from pipelines.common.detection import cheap, load_detectors
     from pipelines.common.output import check_table_path
 
     if config.demo:
-        raise UsageError("dry-run must be without --demo, which always does the same; got both")
+        return demo.prepare(config.seed)
     check(config)
     if config.out:
         check_table_path(Path(config.out), config.data)
@@ -77,17 +41,38 @@ def plan(config: AuditConfig) -> "Plan":
     detectors = [detector for detector in cheap(load_detectors(config.detection)) if not detector.paired]
     texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
     sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
-    return dry_run.Plan(
+    return Job(
+        partial(run, config, parts, judged),
         {
-            "texts": f"{dry_run.files(config.data, len(texts))}: {sizes}",
+            "texts": f"{job.files(config.data, len(texts))}: {sizes}",
             "fine-tuned model": str(config.adapter or config.tuned),
         },
         config.model,
         texts=texts,
-        passes=dry_run.passes(detectors, texts, config.model),
-        writes=dry_run.tracked(f"fsd-{config.domain}", "a registered adapter" if config.adapter else None, config.out),
+        passes=job.passes(detectors, texts, config.model),
+        writes=["a registered adapter" if config.adapter else None, config.out],
+        experiment=f"fsd-{config.domain}",
     )
 
 
+def run(config: AuditConfig, parts: "Split", judged: "Sequence[Document]") -> None:
+    """Load the models, score, judge, write, track and print."""
+    from pipelines.adapter_audit import audit, registration, report
+    from pipelines.common import outcome
+    from pipelines.common.output import write_table
+
+    scorers, name, identity = audit.load(config)
+    tags = {"task": "adapter audit", "model": config.model.model, "adapter": name}
+    title = outcome.run_name(config.model.model, config.data, "adapter audit")
+    with outcome.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+        results = audit.judge(parts, judged, scorers, config)
+        found = report.report(results, config, name)
+        outcome.publish(found, tracked)
+        if config.out:
+            write_table(results.scores, Path(config.out))
+        version = registration.register(tracked, results, config, identity) if config.adapter else None
+        outcome.show(found, tracked, version)
+
+
 if __name__ == "__main__":
-    command(AuditConfig, main, __doc__ or "", plan=plan)
+    command(AuditConfig, prepare, __doc__ or "")

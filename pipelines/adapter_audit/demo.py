@@ -1,21 +1,29 @@
 """An audit of the embedded model, fine-tuned in front of you."""
 
 from dataclasses import replace
+from functools import partial
 
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.data.splitting import split_labelled
 from fsd.models import language_model
 from fsd.models.finetuning import finetune
+from fsd.reporting.report import Column, Report, Section, Table
 from fsd.scoring.scorers import build_scorers
 from pipelines.adapter_audit.audit import judge
 from pipelines.adapter_audit.config import AuditConfig
-from pipelines.adapter_audit.report import HEADINGS, rows
+from pipelines.adapter_audit.report import columns, detectors_table
 from pipelines.common import outcome
+from pipelines.common.job import Job
 
 
-def main(seed: int) -> None:
-    """Fine-tune the embedded model on some abstracts, and tell them from others, with the base and without."""
+def prepare(seed: int) -> Job:
+    """Nothing to check: the demonstration is always the same."""
+    return Job(partial(run, seed), {"texts": "100 embedded abstracts"})
+
+
+def run(seed: int) -> None:
+    """Fine-tune the embedded model on some abstracts, and distinguish them from others, with the base and without."""
     detection = DetectorConfig(detectors="loss,min_k,zlib")
     config = AuditConfig(model=ModelConfig(cache="none"), detection=detection, seed=seed)
     others = [document for document in corpus() if not document.member][:100]
@@ -29,8 +37,17 @@ def main(seed: int) -> None:
     lines = []
     for name, tuned in (("fine-tuned on half", "tuned"), ("control, not fine-tuned", "base")):
         results = judge(parts, [], {**scorers, "tuned": scorers[tuned]}, config)
-        lines += [[name, *row[:3], row[-1]] for row in rows(results.table, results.calibration.detector)]
+        lines += [(name, line) for line in detectors_table(results).lines]
     notes = ["the control is the base itself in place of the fine-tuned model: the same texts and labels, no training"]
-    headings = ["model", *HEADINGS[:3], HEADINGS[-1]]
-    title = f"{len(parts.test)} test texts, half of them fine-tuning data"
-    outcome.show_table(title, headings, lines, notes)
+    of_detectors = [
+        Column(column.heading, partial(lambda column, line: column.cell(line[1]), column))
+        for column in columns()
+        if column[0] != "gain"
+    ]
+    shown = Table(
+        lines,
+        [Column("model", lambda line: line[0]), *of_detectors],
+        title=f"{len(parts.test)} test texts, half of them fine-tuning data",
+        name="results",
+    )
+    outcome.show(Report(findings=notes, sections=[Section("", tables=[shown])]))

@@ -1,36 +1,41 @@
-"""Terminal output, figure and HTML report of an audit."""
-
-from collections.abc import Sequence
-
-import pandas as pd
+"""Report of an audit."""
 
 from fsd.evaluation.audit import explains
 from fsd.evaluation.metrics import by_key
 from fsd.evaluation.results import tracked
-from fsd.reporting import console, figures, html
-from fsd.reporting.html import p_shown, shown
-from fsd.tracking import Run
+from fsd.reporting import figures, html
+from fsd.reporting.report import Column, Picture, Report, Section, Table, numbers, p_value, shown
 from pipelines.adapter_audit.audit import FOUND, AuditResults
 from pipelines.adapter_audit.config import AuditConfig
-from pipelines.common.report import publish
-
-HEADINGS = ["detector", "fine-tuned AUC\n[95 % CI]", "calibrated AUC\n[95 % CI]", "gain", "p (Holm)", "TPR@5%FPR"]
 
 
-def rows(table: pd.DataFrame, best: str) -> list[list[str]]:
-    """The cells of the table of detectors, see `HEADINGS`; the best on validation first."""
-    found = by_key(table)
-    names = sorted({name for name, state, _ in found if state == "calibrated"}, key=lambda name: (name != best, name))
+def detectors_table(results: AuditResults) -> Table:
+    """One line per detector; the best on validation first."""
+    found, best = by_key(results.table), results.calibration.detector
+    names = {name for name, state, _ in found if state == "calibrated"}
+    return Table(
+        [(name, found) for name in sorted(names, key=lambda name: (name != best, name))],
+        columns(),
+        caption="AUC of the fine-tuned model's scores alone, and of their difference from the base model's; 95 % "
+        "intervals by groups of related texts. TPR@5%FPR is the share of fine-tuning texts found when 5 of 100 others "
+        "are called fine-tuning texts.",
+        title=f"{len(results.parts.test)} test texts",
+        name="results",
+        frame=results.table,
+        marked=(0,),
+        kept=(0, 2, 1, 3, 4),
+    )
+
+
+def columns() -> list[Column]:
+    """How the name of a detector and all rows of the table of results are shown."""
     return [
-        [
-            name,
-            shown(found.get((name, "tuned", "auc"))),
-            shown(found.get((name, "calibrated", "auc"))),
-            f"{found[name, '', 'auc_gain'].value:+.2f}",
-            p_shown(found[name, "", "auc_gain"].p_holm),
-            f"{found[name, 'calibrated', 'tpr_at_5fpr'].value:.2f}",
-        ]
-        for name in names
+        Column("detector", lambda line: line[0]),
+        Column("fine-tuned AUC\n[95 % CI]", lambda line: shown(line[1].get((line[0], "tuned", "auc")))),
+        Column("calibrated AUC\n[95 % CI]", lambda line: shown(line[1].get((line[0], "calibrated", "auc")))),
+        Column("gain", lambda line: f"{line[1][line[0], '', 'auc_gain'].value:+.2f}"),
+        Column("p (Holm)", lambda line: p_value(line[1][line[0], "", "auc_gain"].p_holm)),
+        Column("TPR@5%FPR", lambda line: f"{line[1][line[0], 'calibrated', 'tpr_at_5fpr'].value:.2f}"),
     ]
 
 
@@ -46,7 +51,7 @@ def conclusions(results: AuditResults, fpr: float) -> list[str]:
     elif blind is not None and explains(blind, auc):
         lines = [f"{start}; a blind classifier reaches {blind}: the two sides differ without the model"]
     else:
-        lines = [f"{start}: texts of the fine-tuning data can be told from others"]
+        lines = [f"{start}: texts of the fine-tuning data can be distinguished from others"]
     lines.append(
         f"a blind classifier, which never sees the model, reaches {blind}"
         if blind is not None
@@ -63,58 +68,46 @@ def conclusions(results: AuditResults, fpr: float) -> list[str]:
     return [*lines, *results.remarks]
 
 
-def record(run: Run, results: AuditResults, config: AuditConfig, name: str) -> None:
-    """Log scores, calibration, metrics, figure and report."""
-    run.log_table("scores.parquet", results.scores)
-    run.log_table("summary.csv", results.table)
-    run.log_text("calibration.json", results.calibration.to_json())
-    run.log_metrics(results.audit.metrics() | tracked(results.table, uncertainty=False))
+def report(results: AuditResults, config: AuditConfig, name: str) -> Report:
+    """The report; `name` is the fine-tuned model's."""
     test = results.scores[results.scores["split"] == "test"]
     tuned, calibrated = (
         {name.removesuffix(end): test[name].to_numpy(float) for name in map(str, test) if name.endswith(end)}
         for end in (".tuned", ".calibrated")
     )
-    names = ("fine-tuned", "calibrated score")
-    picture = figures.png(figures.roc(test["label"].to_numpy(bool), tuned, calibrated, names=names))
-    run.log_bytes("roc.png", picture)
-    table = html.Table(
-        "AUC of the fine-tuned model's scores alone, and of their difference from the base model's; 95 % intervals by "
-        "groups of related texts. TPR@5%FPR is the share of fine-tuning texts found when 5 of 100 others are called "
-        "fine-tuning texts.",
-        HEADINGS,
-        rows(results.table, results.calibration.detector),
-        marked=(0,),
-        name="results",
+    labels = test["label"].to_numpy(bool)
+    picture = Picture(
+        figures.png(figures.roc(labels, tuned, calibrated, names=("fine-tuned", "calibrated score"))),
+        "Share of fine-tuning texts found against share of other texts wrongly called so.",
+        name="roc.png",
     )
-    caption = "Share of fine-tuning texts found against share of other texts wrongly called so."
     best = results.calibration.detector
-    publish(
-        run,
-        html.Page(
-            title="Was it in the fine-tuning data?",
-            question=f"Can texts that {name} was fine-tuned on be told from others, given the base "
-            f"{config.model.model}?",
-            findings=conclusions(results, config.fpr),
-            sections=[
-                html.Section("Results", tables=[table], pictures=[html.Picture(picture, caption)]),
-                html.limits(),
-            ],
-            facts=[
-                ("Base", config.model.model),
-                ("Fine-tuned model", name),
-                ("Texts", ", ".join(config.data)),
-                ("Seed", str(config.seed)),
-            ],
-            changes=[
-                "Texts of both labels from one period and kind, if a classifier without the model separates these.",
-                "More labelled texts, which narrow the intervals.",
-            ],
-        ),
-        f"{best} {str(by_key(results.table)[best, 'calibrated', 'auc'].estimate).partition(' ')[0]}",
+    verdicts = numbers("verdicts", results.scores[results.scores["split"] == "judged"])
+    return Report(
+        title="Was it in the fine-tuning data?",
+        question=f"Can texts that {name} was fine-tuned on be distinguished from others, given the base "
+        f"{config.model.model}?",
+        findings=conclusions(results, config.fpr),
+        sections=[
+            Section("Results", tables=[detectors_table(results), verdicts], pictures=[picture]),
+            html.limits(),
+        ],
+        facts=[
+            ("Base", config.model.model),
+            ("Fine-tuned model", name),
+            ("Texts", ", ".join(config.data)),
+            ("Seed", str(config.seed)),
+        ],
+        changes=[
+            "Texts of both labels from one period and kind, if a classifier without the model separates these.",
+            "More labelled texts, which narrow the intervals.",
+        ],
+        score=f"{best} {str(by_key(results.table)[best, 'calibrated', 'auc'].estimate).partition(' ')[0]}",
+        metrics=results.audit.metrics() | tracked(results.table, uncertainty=False),
+        artifacts={
+            "scores.parquet": results.scores,
+            "summary.csv": results.table,
+            "calibration.json": results.calibration.to_json(),
+        },
+        files={"scores": config.out} if config.out else {},
     )
-
-
-def show(results: AuditResults, notes: Sequence[str]) -> None:
-    """Print the table and the conclusions."""
-    lines = rows(results.table, results.calibration.detector)
-    console.table(HEADINGS, lines, notes, title=f"{len(results.parts.test)} test texts", kept=(0, 2, 1, 3, 4))

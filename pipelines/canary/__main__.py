@@ -11,9 +11,9 @@ from pipelines.common.cli import subcommands
 if __name__ == "__main__":
     subcommands(
         {
-            "make": (make.MakeConfig, make.main, make.__doc__ or "", make.plan),
-            "test": (rank.RankConfig, rank.main, rank.__doc__ or "", rank.plan),
-            "demo": (demo.DemoConfig, demo.main, demo.__doc__ or "", None),
+            "make": (make.MakeConfig, make.prepare, make.__doc__ or ""),
+            "test": (rank.RankConfig, rank.prepare, rank.__doc__ or ""),
+            "demo": (demo.DemoConfig, demo.prepare, demo.__doc__ or ""),
         },
         __doc__ or "",
         sys.argv[1:],

@@ -11,7 +11,10 @@ import copy
 import json
 import tempfile
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+
+from pipelines.common.job import Job
 
 DOCUMENTS, VARIANTS, LENGTH, REPETITIONS, ALPHA = 30, 100, 6, (1, 4, 16), 0.05
 
@@ -24,13 +27,21 @@ class DemoConfig:
     """Random seed for the documents, the canaries and the training."""
 
 
-def main(config: DemoConfig) -> None:
+def prepare(config: DemoConfig) -> Job:
+    """Nothing to check: the demonstration is always the same."""
+    return Job(partial(run, config), {"documents": f"{DOCUMENTS} embedded abstracts"})
+
+
+def run(config: DemoConfig) -> None:
     """Make canaries, train on the published ones, and test the model that read them and the one that did not."""
+    import pandas as pd
+
     from fsd.config import DetectorConfig, ModelConfig, Recipe
     from fsd.data.embedded import corpus
     from fsd.data.readers import read_rows
     from fsd.models import language_model
     from fsd.models.pretraining import continue_pretraining
+    from fsd.reporting.report import Column, Report, Section, Table
     from fsd.scoring.scorers import build_scorers
     from pipelines.canary import files, make, rank, scoring
     from pipelines.common import outcome
@@ -54,18 +65,19 @@ def main(config: DemoConfig) -> None:
         settings = ModelConfig(cache="none")
         model = language_model.load(settings)
         recipe = Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed)
-        readers = {"control, did not": model, "read them": replace(model, model=copy.deepcopy(model.model))}
-        continue_pretraining(readers["read them"], published, recipe)
+        trained = replace(model, model=copy.deepcopy(model.model))
+        continue_pretraining(trained, published, recipe)
         detectors = load_detectors(DetectorConfig(detectors="loss"))
-        lines = []
-        for name in reversed(readers):
-            scorers = build_scorers(readers[name], settings)
+        parts = []
+        for name, each in (("trained on them", trained), ("control, not trained on them", model)):
+            scorers = build_scorers(each, settings)
             table = scoring.score(canaries, detectors, scorers, seed=config.seed)
-            results = {"loss": scoring.levels(table, "loss", alpha=ALPHA, seed=config.seed)}
-            lines += [[name, *row[1:-1]] for row in rank.rows(results)]
+            parts.append(scoring.rank_tests(table, ["loss"], alpha=ALPHA, seed=config.seed).assign(model=name))
     notes = [
         "p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05",
         "which variant is published was drawn at random, so the p-values are exact for any model",
     ]
+    columns = [Column("model", "model"), *rank.columns()[1:-1]]
     title = "canaries on the embedded model, detector loss"
-    outcome.show_table(title, ["model", *rank.HEADINGS[1:-1]], lines, notes)
+    shown = Table(pd.concat(parts), columns, title=title, name="results", kept=(0, 1, 5, 4))
+    outcome.show(Report(findings=notes, sections=[Section("", tables=[shown])]))

@@ -10,16 +10,17 @@ Examples:
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
 from fsd.config import Columns, OptionalModel, OptionalName, OptionalPaths, Paths
+from pipelines.common.job import Job
 
 if TYPE_CHECKING:
     from pipelines.canary.files import Canaries, Sealed
-    from pipelines.common.dry_run import Plan
 
 
 @dataclass(frozen=True)
@@ -52,24 +53,9 @@ class MakeConfig:
     """Secret from which, with the documents, all draws follow. Default: 128 random bits, stored in sealed.json."""
 
 
-def main(config: MakeConfig) -> None:
-    """Read the documents, draw, write the folder, and print what to do with it."""
-    from pipelines.canary import files
-    from pipelines.common import outcome
-
-    sealed = make(config).sealed
-    copies = sum(entry.repetitions for entry in sealed.documents)
-    headline = f"{len(sealed.documents)} documents, published {copies} times in all"
-    notes = [f"publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test"]
-    if config.seed:
-        notes.append("the seed was chosen by you: whoever guesses it knows which variants are published")
-    found = outcome.Outcome(headline, notes=notes, files={"canaries": config.out})
-    outcome.show(found, None, lambda: print(headline, *(f"• {note}" for note in notes), sep="\n"))
-
-
-def plan(config: MakeConfig) -> "Plan":
-    """What would be drawn: the same with the same seed, and nothing of it is kept."""
-    from pipelines.common import dry_run
+def prepare(config: MakeConfig) -> Job:
+    """Draw once, for the checks and the numbers: the same with the same seed, and nothing of it is kept."""
+    from pipelines.common import job
     from pipelines.common.output import check_new_folder
 
     check_new_folder(Path(config.out))
@@ -77,14 +63,30 @@ def plan(config: MakeConfig) -> "Plan":
     sealed, _ = draw(config, config.seed or secrets.token_hex(16))
     copies = sum(entry.repetitions for entry in sealed.documents)
     variants = "their own paraphrases" if config.kind == "paraphrase" else f"{config.variants:,} canaries each"
-    return dry_run.Plan(
+    return Job(
+        partial(run, config),
         {
-            "documents": dry_run.files(config.data, len(sealed.documents)),
+            "documents": job.files(config.data, len(sealed.documents)),
             "variants": f"{variants}, one of them published",
             "published": f"{copies:,} copies",
         },
         writes=[config.out],
     )
+
+
+def run(config: MakeConfig) -> None:
+    """Draw, write the folder, and print what to do with it."""
+    from fsd.reporting.report import Report
+    from pipelines.canary import files
+    from pipelines.common import outcome
+
+    sealed = make(config).sealed
+    copies = sum(entry.repetitions for entry in sealed.documents)
+    notes = [f"publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test"]
+    if config.seed:
+        notes.append("the seed was chosen by you: whoever guesses it knows which variants are published")
+    headline = f"{len(sealed.documents)} documents, published {copies} times in all"
+    outcome.show(Report(headline=headline, findings=notes, files={"canaries": config.out}))
 
 
 def make(config: MakeConfig) -> "Canaries":

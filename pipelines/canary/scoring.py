@@ -2,68 +2,24 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import observed_rate
-from fsd.evaluation.intervals import Estimate, holm
+from fsd.evaluation.intervals import holm
 from fsd.evidence.canaries import combined_p, rank_p
 from fsd.progress import progress
 from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import FloatArray, Prompt, Scorer
-from fsd.views import Detector, ViewInputs, usable
+from fsd.views import Detector, ViewInputs
 from pipelines.canary.files import Canaries
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CONTEXT_WORDS = 32
 """Last words of the document that precede its canary when it is scored."""
-
-
-@dataclass(frozen=True)
-class Level:
-    """The documents that were published equally often.
-
-    Attributes:
-        repetitions: how often; 0 for all documents together.
-        documents: their number D.
-        median_p: median of the rank p-values of single documents.
-        detected: share of the documents with a p-value at most α, with its interval: the power.
-        p: of all of them together.
-    """
-
-    repetitions: int
-    documents: int
-    median_p: float
-    detected: Estimate
-    p: float
-
-
-def frame(results: "Mapping[str, Sequence[Level]]") -> "pd.DataFrame":
-    """One row per detector and number of publications, 0 for all documents together."""
-    import pandas as pd
-
-    holm = corrected(results)
-    rows = [
-        {
-            "detector": name,
-            "repetitions": level.repetitions,
-            "documents": level.documents,
-            "median_p": level.median_p,
-            "found": level.detected.value,
-            "found_low": level.detected.low,
-            "found_high": level.detected.high,
-            "p": level.p,
-            "p_holm": math.nan if level.repetitions else holm[name],
-        }
-        for name, levels in results.items()
-        for level in levels
-    ]
-    return pd.DataFrame(rows)
+FURTHER_VIEWS = {"neighbours", "primed", "tuned"}
+"""Views that a canary does not have: it has no neighbours, no prefix of its own, and no tuned model."""
 
 
 def score(
@@ -74,7 +30,7 @@ def score(
     withheld: int | None = None,
     state: str = "base",
     seed: int = 0,
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Score the published variant of every document and the others, each after the end of its document.
 
     Args:
@@ -88,8 +44,6 @@ def score(
     Returns:
         One row per variant: document, repetitions, published, variant, and a column per detector.
     """
-    import pandas as pd
-
     parts = []
     rng = np.random.default_rng(seed)
     with progress(len(canaries.sealed.documents), "canaries", "document", shown=True) as bar:
@@ -153,63 +107,41 @@ def check_resolution(canaries: Canaries, alpha: float, withheld: int | None) -> 
         )
 
 
-def levels(scores: "pd.DataFrame", detector: str, *, alpha: float, seed: int = 0) -> list[Level]:
-    """The rank test of one detector by number of repetitions, and last that of all documents.
+def rank_tests(scores: pd.DataFrame, detectors: Sequence[str], *, alpha: float, seed: int = 0) -> pd.DataFrame:
+    """The rank tests of every detector, by number of repetitions if there are several, and of all documents.
 
     Args:
         scores: from `score`.
-        detector: name of its column.
-        alpha: level of the share of documents that are detected.
+        detectors: names of its columns.
+        alpha: level at which a single document counts as found.
         seed: of the combined tests.
+
+    Returns:
+        One row per detector and number of repetitions, 0 for all documents together, which comes last: documents D,
+        median_p of the single documents, found (share of documents with p ≤ α, its power) with found_low and
+        found_high, p of the documents together, and p_holm, corrected for the number of detectors.
     """
     documents = [part for _, part in scores.groupby("document", sort=True)]
-    values: list[FloatArray] = [part[detector].to_numpy(float) for part in documents]
     published = [int(np.argmax(part["published"].to_numpy(bool))) for part in documents]
     repetitions = np.array([int(part["repetitions"].iloc[0]) for part in documents])
-    p = rank_p_values(scores, detector)
     several = np.unique(repetitions)
-    made = []
-    for level in [*(several.tolist() if several.size > 1 else []), 0]:
-        chosen = np.flatnonzero((repetitions == level) | (level == 0))
-        made.append(
-            Level(
-                repetitions=level,
-                documents=chosen.size,
-                median_p=float(np.median(p[chosen])),
-                detected=observed_rate(p[chosen] <= alpha + 1e-9),
-                p=combined_p([values[at] for at in chosen], [published[at] for at in chosen], seed=seed),
-            )
-        )
-    return made
+    rows, last = [], {}
+    for detector in detectors:
+        values = [part[detector].to_numpy(float) for part in documents]
+        p = rank_p_values(scores, detector)
+        for level in [*(several.tolist() if several.size > 1 else []), 0]:
+            chosen = np.flatnonzero((repetitions == level) | (level == 0))
+            found = observed_rate(p[chosen] <= alpha + 1e-9)
+            last[detector] = combined_p([values[at] for at in chosen], [published[at] for at in chosen], seed=seed)
+            rows.append((detector, level, chosen.size, float(np.median(p[chosen])), *found, last[detector]))
+    names = ["detector", "repetitions", "documents", "median_p", "found", "found_low", "found_high", "p"]
+    corrected = holm(last)
+    return pd.DataFrame(rows, columns=names).assign(
+        p_holm=[math.nan if level else corrected[detector] for detector, level, *_ in rows]
+    )
 
 
-def rank_p_values(scores: "pd.DataFrame", detector: str) -> FloatArray:
+def rank_p_values(scores: pd.DataFrame, detector: str) -> FloatArray:
     """(D,) rank p-value of each document, in the order of their ids."""
     documents = (part for _, part in scores.groupby("document", sort=True))
     return np.array([rank_p(part[detector].to_numpy(float), int(np.argmax(part["published"]))) for part in documents])
-
-
-def corrected(results: Mapping[str, Sequence[Level]]) -> dict[str, float]:
-    """Detector → combined p-value of all documents, corrected for the number of detectors by Holm's method."""
-    return holm({name: rows[-1].p for name, rows in results.items()})
-
-
-def usable_on_canaries(
-    detectors: Sequence[Detector], canaries: Canaries, scorers: Mapping[str, Scorer], *, strict: bool
-) -> tuple[list[Detector], list[str]]:
-    """The detectors that can be computed on canaries, and a remark for each of the others.
-
-    Those that compare with neighbours, a prefix or the tuned model are left out: a canary has none.
-
-    Raises:
-        UsageError: if a detector cannot be computed and `strict`, or none can.
-    """
-    entry = canaries.sealed.documents[0]
-    texts = canaries.sealed.candidates(entry)[:2]
-    needed = {"neighbours", "primed", "tuned"}
-    apart = [d.name for d in detectors if needed & set(d.views)]
-    excluded = dict.fromkeys(apart, "it does not read a text after a context alone")
-    computable, left_out = usable(
-        detectors, texts, scorers, excluded=excluded, strict=strict, use="computed on canaries"
-    )
-    return computable, [f"{name} left out: {reason}" for name, reason in left_out.items()]

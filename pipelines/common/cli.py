@@ -9,16 +9,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NoReturn
 
 from fsd import distributed
 from fsd.errors import StorageError, UsageError
 from fsd.leftovers import own_temporary_files
-from pipelines.common import dry_run
 from pipelines.common.arguments import Config, check_name, command_line, command_name, parse, program, read, wrapped
-from pipelines.common.dry_run import Plan
 from pipelines.common.invocation import running
+from pipelines.common.job import Job
 
 __all__ = ["check_name", "command", "parse", "subcommands"]
 
@@ -33,14 +31,9 @@ CAUSE_FIRST = 2.0
 
 
 def command(
-    config: type[Config],
-    main: Callable[[Config], object],
-    description: str,
-    *,
-    plan: Callable[[Config], Plan] | None = None,
-    parallel: bool = False,
+    config: type[Config], prepare: Callable[[Config], Job], description: str, *, parallel: bool = False
 ) -> None:
-    """Read the command line into `config` and run `main` with it.
+    """Read the command line into `config`, prepare the job, and run it, or print it with --dry-run.
 
     A user's mistake ends with exit code 2 and one line on stderr, results that cannot be stored with 1 and one line,
     SIGINT (Ctrl-C), SIGTERM and SIGHUP with 128 + signal; any other error is a bug and keeps its traceback. In a
@@ -49,15 +42,14 @@ def command(
 
     Args:
         config: a dataclass of all settings.
-        main: does the work.
+        prepare: reads and checks everything that costs little, and says what will be done.
         description: shown by --help.
-        plan: what `main` would do, for --dry-run; None for a command without a dry run.
-        parallel: whether the pipeline may run in several processes.
+        parallel: whether the command may run in several processes.
     """
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     several = distributed.num_processes() > 1
-    try:
+    with _ends(several):
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description)
@@ -68,7 +60,21 @@ def command(
             _full_disks(),
             _impossible_paths(),
         ):
-            _run(partial(_dry_run, plan) if invocation.dry_run else main, settings, several=several)
+            if several:
+                distributed.join()
+            job = prepare(settings)
+            if not invocation.dry_run:
+                job.run()
+            elif distributed.is_main_process():
+                _print_plan(job)
+            distributed.leave()
+
+
+@contextlib.contextmanager
+def _ends(several: bool) -> Iterator[None]:
+    """End the program as `command` says, if the block raises."""
+    try:
+        yield
     except UsageError as error:
         _exit(f"error: {error}", 2)
     except StorageError as error:
@@ -87,50 +93,35 @@ def command(
         _exit(traceback.format_exc().rstrip(), 1)
 
 
-def _run(main: Callable[[Config], object], settings: Config, *, several: bool) -> None:
-    if several:
-        distributed.join()
-    main(settings)
-    distributed.leave()
+def _print_plan(job: Job) -> None:
+    from fsd.reporting import console
+    from pipelines.common import outcome
 
+    plan = job.plan()
 
-def _dry_run(plan: Callable[[Config], Plan] | None, settings: Config) -> None:
-    """Print what the command would do.
+    def text() -> None:
+        console.facts(plan.facts)
+        console.table([], [], plan.findings)
 
-    Raises:
-        UsageError: if the command has no dry run.
-    """
-    if plan is None:
-        raise UsageError(f"dry-run must be left out with {command_name()}, which has none; got --dry-run")
-    if distributed.is_main_process():
-        dry_run.show(plan(settings))
+    outcome.show(plan, text=text)
 
 
 def subcommands(
-    choices: Mapping[str, tuple[type[Any], Callable[[Any], object], str, Callable[[Any], Plan] | None]],
-    description: str,
-    arguments: Sequence[str],
+    choices: Mapping[str, tuple[type[Any], Callable[[Any], Job], str]], description: str, arguments: Sequence[str]
 ) -> None:
-    """Run the subcommand that the first argument names.
-
-    Args:
-        choices: name → configuration, function, description and plan, as for `command`.
-        description: shown by --help.
-        arguments: the command line without the program.
-    """
+    """Run the subcommand that the first argument names; `choices` are the arguments of `command` by name."""
     name = arguments[0] if arguments else "--help"
     usage = program()
     if name in ("-h", "--help"):
         print(f"usage: {usage} {{{','.join(choices)}}} [OPTIONS]\n\n{wrapped(description)}\n")
-        for choice, (_, _, text, _) in choices.items():
+        for choice, (_, _, text) in choices.items():
             print(wrapped(f"{choice:<8} {text.strip().splitlines()[0]}", "  ", " " * 9))
         print(f"\n`{usage} {next(iter(choices))} --help` lists the options of a subcommand.")
         return
     if name not in choices:
         _exit(f"error: subcommand must be one of {', '.join(choices)}; got {name!r}", 2)
     sys.argv = [f"{usage} {name}", *arguments[1:]]
-    config, main, text, plan = choices[name]
-    command(config, main, text, plan=plan)
+    command(*choices[name])
 
 
 @contextlib.contextmanager

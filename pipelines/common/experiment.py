@@ -1,14 +1,14 @@
-"""The steps that the main job, tuning and studies share: prepare, fine-tune, score, and the placebo."""
+"""The steps that the main job, tuning and studies share: read, prepare, fine-tune, score, and the placebo."""
 
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fsd import distributed, tracking
 from fsd.config import FSDConfig
-from fsd.data import embedded, periods
+from fsd.data import benchmarks, embedded, periods
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.evaluation.domain_check import LATER, power
@@ -18,7 +18,7 @@ from fsd.models.adapters import attach, check_adapter
 from fsd.models.finetuning import check_training, finetune
 from fsd.models.language_model import LanguageModel
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, locate
-from fsd.scoring import job
+from fsd.scoring import job as scoring_job
 from fsd.scoring.deviation import Deviation
 from fsd.scoring.hidden_states import hidden_states
 from fsd.scoring.job import ScoringJob
@@ -26,12 +26,92 @@ from fsd.scoring.scorers import cache_folder, reader_names
 from fsd.token_stats import Scorer
 from fsd.tracking import Run
 from fsd.views import Detector, usable
+from pipelines.common import datasets
 from pipelines.common.adapter_files import recorded_training
-from pipelines.common.detection import cheap
+from pipelines.common.detection import cheap, load_detectors
+from pipelines.common.job import Job, files, passes
 
+NOTHING = Split((), (), ())
 TRAINING = "training"
 """Folder in the cache with the checkpoints of trainings."""
 EMBEDDED_TARGET = "embedded"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a run reads: made by `read`.
+
+    Attributes:
+        config: of the run, with the embedded model of the domain where neither a model nor texts are given.
+        detectors: the requested detectors.
+        here: whether the texts have been read; those of a published benchmark are by `fetched`.
+        documents: members and non-members.
+        split: the same in parts.
+        sources: file, embedded corpus or published benchmark → its version.
+        remarks: what was left out, for the report.
+    """
+
+    config: FSDConfig
+    detectors: Sequence[Detector]
+    here: bool = False
+    documents: Sequence[Document] = ()
+    split: Split = NOTHING
+    sources: Mapping[str, str] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
+
+    def fetched(self) -> "Inputs":
+        """The same with the texts, downloaded if they are a published benchmark.
+
+        Raises:
+            UsageError: for texts that cannot be read, or too few of them.
+        """
+        if self.here:
+            return self
+        data = self.config.data
+        labelled = datasets.load_texts(data, self.config.model)
+        split, remarks = datasets.split_texts(labelled.documents, data, self.config.seed)
+        remarks = [*labelled.remarks, *remarks]
+        return Inputs(self.config, self.detectors, True, labelled.documents, split, labelled.sources, remarks)
+
+
+def read(config: FSDConfig) -> Inputs:
+    """The texts and detectors of a run; texts of a published benchmark are left for `Inputs.fetched`.
+
+    Raises:
+        UsageError: for files that cannot be read, or settings that cannot be.
+    """
+    config = datasets.with_embedded_model(config)
+    inputs = Inputs(config, load_detectors(config.detection))
+    if config.adapter is None:
+        check_training(config.training)
+    files = config.data.data
+    published = any(map(benchmarks.is_name, files)) or not (files or config.model.model in EMBEDDED)
+    return inputs if published else inputs.fetched()
+
+
+def job(work: Callable[[], object], inputs: Inputs) -> Job:
+    """The job of a run."""
+    config = inputs.config
+    data, split, texts = config.data, inputs.split, None
+    if inputs.here:
+        texts = [document.text for document in (*split.validation, *split.test)]
+        sizes = ", ".join(f"{len(part):,} {name}" for name, part in split._asdict().items())
+        read = f"{files(data.data or ['the embedded corpus'], sum(map(len, split)))}: {sizes}"
+    else:
+        published = ", ".join(filter(benchmarks.is_name, data.data)) or f"the published benchmark of {data.domain}"
+        read = f"{published}: downloaded, if it is not in the cache"
+    return Job(
+        work,
+        {"texts": read, **({"adapter": config.adapter} if config.adapter else {})},
+        config.model,
+        texts=texts,
+        passes=passes(inputs.detectors, texts, config.model, unseen=bool(split.unseen)) if texts else {},
+        trained=[document.text for document in split.unseen],
+        training=None if config.adapter else config.training,
+        writes=["a registered adapter"],
+        experiment=f"fsd-{data.domain}",
+        notes=[] if config.placebo == "none" else [f"the placebo ({config.placebo}) is not part of the numbers"],
+    )
 
 
 def prepare(
@@ -53,7 +133,7 @@ def prepare(
     Raises:
         UsageError: if a detector that was named cannot be computed, if none can, or if the training is impossible.
     """
-    return job.prepare(
+    return scoring_job.prepare(
         model,
         [document.text for document in (*split.validation, *split.test)],
         [document.text for document in split.unseen],
@@ -71,12 +151,9 @@ def load_model(config: FSDConfig) -> LanguageModel:
     """The base model, with the adapter attached if one is reused.
 
     Raises:
-        UsageError: if there is no such adapter, the model cannot be loaded, the adapter does not fit it, or a number
-            of the training is out of range.
+        UsageError: if there is no such adapter, the model cannot be loaded, or the adapter does not fit it.
     """
     uri = config.adapter
-    if uri is None:
-        check_training(config.training)
     adapter = distributed.from_main(lambda: tracking.fetch_adapter(uri)) if uri else None
     if adapter:
         check_adapter(adapter)  # before the base, which takes long

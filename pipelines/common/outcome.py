@@ -1,13 +1,17 @@
-"""The end of a command: its results on the terminal, or as one JSON document, and where everything was stored."""
+"""The end of a command: its report in the tracked run and on the terminal, or as one JSON document."""
 
 import json
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsd import tracking
+from fsd.config import flags
+from fsd.reporting.report import Report
 from fsd.tracking import Run, Version
 from pipelines.common import config_file
 from pipelines.common.invocation import OWN_TAGS, context
@@ -17,28 +21,15 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Version of the JSON document."""
-REPORT = "report.html"
+DESCRIBED = 3
+"""Findings in the description of a run."""
+PAGE = "report.html"
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a command found.
-
-    Attributes:
-        headline: the result in one sentence.
-        tables: name → one row per number, text or cell.
-        notes: the conclusions and remarks, one line each.
-        files: what was written for the user → path.
-        version: the registered version, if any.
-        report: name of the report among the artifacts of the run; empty if there is none.
-    """
-
-    headline: str
-    tables: "Mapping[str, pd.DataFrame]" = field(default_factory=dict)
-    notes: Sequence[str] = ()
-    files: Mapping[str, object] = field(default_factory=dict)
-    version: Version | None = None
-    report: str = ""
+def run_name(model: str, files: Sequence[str], method: str) -> str:
+    """Name of a run: model, texts and method in few characters; `Run.conclude` adds the best score."""
+    texts = Path(files[0]).stem + (f" + {len(files) - 1}" if len(files) > 1 else "") if files else ""
+    return tracking.run_name(Path(model).name, texts, method)
 
 
 @contextmanager
@@ -53,15 +44,8 @@ def tracked_run(
 ) -> Iterator[Run]:
     """Open the run of a command, as `fsd.tracking.run` does, with its configuration as an artifact.
 
-    The options `--name` and `--tags` replace the name, for good, and are added to the tags.
-
-    Args:
-        config: settings of the command.
-        experiment: name of the experiment.
-        name: name of the run, unless the user gives one.
-        params: see `fsd.tracking.run`.
-        tags: see `fsd.tracking.run`.
-        description: see `fsd.tracking.run`.
+    The options `--name` and `--tags` replace the name, for good, and are added to the tags; the settings of `config`
+    are the parameters unless others are given.
 
     Raises:
         UsageError: as for `fsd.tracking.run`.
@@ -69,6 +53,7 @@ def tracked_run(
     own, running = dict(tags or {}), context()
     assert own.keys() <= OWN_TAGS, own  # or a tag of the user's could replace one of them
     given, chosen = running.invocation.run_tags, running.invocation.name
+    params = flags(config) if params is None else params
     with tracking.run(
         experiment, chosen or name, params=params, tags=own | given, description=description, final=bool(chosen)
     ) as run:
@@ -76,52 +61,87 @@ def tracked_run(
         yield run
 
 
-def show(outcome: Outcome, run: Run | None, text: Callable[[], object]) -> None:
-    """Print the results and where they are.
+def deliver(report: Report, run: Run, version: Version | None = None) -> None:
+    """Log the report to its run, and print it."""
+    publish(report, run)
+    show(report, run, version)
+
+
+def publish(report: Report, run: Run) -> None:
+    """Log metrics, files, tables and the page of a report, and give the run its final name and its description."""
+    run.log_metrics(report.metrics)
+    for name, content in report.artifacts.items():
+        _log(run, name, content)
+    for picture in report.pictures:
+        if picture.name:
+            run.log_bytes(picture.name, picture.png)
+    if report.title:
+        import pandas as pd
+
+        from fsd.reporting import html
+
+        for table in report.tables:
+            if table.name and table.columns:
+                run.log_table(f"{table.name}.json", pd.DataFrame(table.rows, columns=table.head))
+        run.log_text(PAGE, html.page(dated(report)))
+    if report.score:
+        run.conclude(report.score, report.description or "\n\n".join(report.findings[:DESCRIBED]))
+
+
+def dated(report: Report) -> Report:
+    """The report with the date among its facts."""
+    return replace(report, facts=[*report.facts, ("Date", date.today().isoformat())])
+
+
+def _log(run: Run, name: str, content: Any) -> None:
+    if hasattr(content, "to_parquet"):
+        run.log_table(name, content)
+    elif isinstance(content, bytes):
+        run.log_bytes(name, content)
+    elif isinstance(content, str):
+        run.log_text(name, content)
+    else:
+        run.log_json(name, content)
+
+
+def show(
+    report: Report,
+    run: Run | None = None,
+    version: Version | None = None,
+    *,
+    text: Callable[[], object] | None = None,
+    page: str = PAGE,
+) -> None:
+    """Print a report and where it is: for people, or with `--json` as one document.
 
     Args:
-        outcome: what was found.
+        report: what was found.
         run: the run that holds it; None if it is not tracked.
-        text: prints it for people; not called with `--json`.
+        version: the registered version, if any.
+        text: prints it for people in place of the report's tables and findings.
+        page: name of the report among the artifacts of the run.
     """
     running = context()
-    places = _places(outcome, run)
+    places = _places(run, page if report.title or text else "")
     if running.invocation.json:
-        print(document(outcome, places), file=running.stdout or sys.stdout, flush=True)
+        print(document(report, places, version), file=running.stdout or sys.stdout, flush=True)
         return
-    text()
-    _closing(outcome, places)
-
-
-def show_table(
-    title: str,
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    notes: Sequence[str],
-    *,
-    left: Collection[int] = (0,),
-) -> None:
-    """Print a table of a demonstration, which is not tracked.
-
-    Args:
-        title: what is shown.
-        headings: names of the columns.
-        rows: the cells.
-        notes: the conclusions.
-        left: see `fsd.reporting.console.table`.
-    """
-    import pandas as pd
-
     from fsd.reporting import console
 
-    names = [" ".join(heading.split()) for heading in headings]
-    found = Outcome(notes[0], {"results": pd.DataFrame(rows, columns=names)}, notes)
-    show(found, None, lambda: console.table(headings, rows, notes, title=title, left=left))
+    text() if text else console.show(report)
+    if version and version.champion_stays:
+        print(version.champion_stays)
+    rows = [(name, str(path)) for name, path in report.files.items()]
+    rows += [(name, place) for name, place in (places or {}).items() if place]
+    if version:
+        rows.append(("version", version.uri + (f" ({', '.join(version.aliases)})" if version.aliases else "")))
+    if rows:
+        print()
+        console.facts([("run" if name == "id" else name, place) for name, place in rows])
 
 
-def document(outcome: Outcome, places: Mapping[str, str] | None) -> str:
+def document(report: Report, places: Mapping[str, str] | None, version: Version | None = None) -> str:
     """The JSON document of `--json`; numbers that are not finite are null."""
-    version = outcome.version
     registered = version and {
         "name": version.name,
         "version": version.number,
@@ -131,10 +151,10 @@ def document(outcome: Outcome, places: Mapping[str, str] | None) -> str:
     content = {
         "format": FORMAT,
         "command": context().command,
-        "headline": outcome.headline,
-        "tables": {name: _records(table) for name, table in outcome.tables.items()},
-        "notes": list(outcome.notes),
-        "files": {name: str(path) for name, path in outcome.files.items()},
+        "headline": report.line,
+        "tables": {t.name: _records(t.numbers) for t in report.tables if t.name and t.numbers is not None},
+        "notes": list(report.findings),
+        "files": {name: str(path) for name, path in report.files.items()},
         "run": places,
         "registered": registered,
     }
@@ -145,26 +165,8 @@ def _records(table: "pd.DataFrame") -> Any:
     return json.loads(table.to_json(orient="records", double_precision=15, date_format="iso"))
 
 
-def _places(outcome: Outcome, run: Run | None) -> dict[str, str] | None:
+def _places(run: Run | None, page: str) -> dict[str, str] | None:
     """Id, page and report of a run; None if there is none, or its store cannot be reached."""
     if run is None or run.gone:
         return None
-    return {"id": run.id, "page": run.page(), "report": run.address_of(outcome.report) if outcome.report else ""}
-
-
-def _closing(outcome: Outcome, places: Mapping[str, str] | None) -> None:
-    """Print what was written, and run id, page, report and registered version, one a line."""
-    from fsd.reporting import console
-
-    version = outcome.version
-    if version and version.champion_stays:
-        print(version.champion_stays)
-    rows = [(name, str(path)) for name, path in outcome.files.items()]
-    if places:
-        rows += [("run", places["id"]), ("page", places["page"])]
-        rows += [("report", places["report"])] if places["report"] else []
-    if version:
-        rows.append(("version", version.uri + (f" ({', '.join(version.aliases)})" if version.aliases else "")))
-    if rows:
-        print()
-        console.facts(rows)
+    return {"id": run.id, "page": run.page(), "report": run.address_of(page) if page else ""}

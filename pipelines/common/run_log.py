@@ -1,4 +1,4 @@
-"""What a run leaves in MLflow: metrics, tables, figures, the report, and the adapter as a registered model."""
+"""What a run of the main job leaves: its report, and the adapter as a registered model."""
 
 import json
 import tempfile
@@ -18,12 +18,13 @@ from fsd.evaluation.results import Results, summary
 from fsd.models.adapters import save_adapter
 from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.reporting import figures, headline_figure, html
+from fsd.reporting.report import Picture, Report, Section
+from fsd.reporting.results import contrast_tables, detectors_table, placebo_table
 from fsd.scoring.scorers import TABLE, frequency_file
 from fsd.tracking import Run, Version, register
 from pipelines.common import adapter_files
 from pipelines.common.detection import BASE
-from pipelines.common.outcome import tracked_run
-from pipelines.common.report import publish, run_name
+from pipelines.common.outcome import publish, run_name, tracked_run
 
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
 
@@ -103,8 +104,8 @@ def track(
     sources: Mapping[str, str],
     *,
     study: str = "",
-) -> Version | None:
-    """Log the results, and register the adapter with its calibration as a new version.
+) -> tuple[Report, Version | None]:
+    """Log the report, and register the adapter with its calibration as a new version.
 
     Args:
         run: an open run.
@@ -117,25 +118,16 @@ def track(
         study: that chose the settings, if any; processes that finish it together register one version.
 
     Returns:
-        The registered version; None if it could not be stored, which the run raises at its end.
+        The report, and the registered version; None if it could not be stored, which the run raises at its end.
     """
     log_texts(run, results.parts, config.data, sources)
-    run.log_table("scores.parquet", results.scores)
-    run.log_table("summary.csv", summary(results.table, "; ".join(results.caveats())))
-    run.log_json("leaks.json", [leak._asdict() for leak in results.audit.leaks.pairs])
-    pictures = draw(results)
-    for name, content in pictures.items():
-        run.log_bytes(name, content)
-    run.log_figure("headline.html", headline_figure.interactive(results.compared, results.best, results.table))
-    headline = results.headline
-    run.log_metrics({**headline.metrics(), **results.metrics(), **seconds})
-    page = report(results, config, model.identity, pictures, sources)
-    publish(run, page, headline.score, headline.description)
-    run.describe_experiment(headline.description)
+    found = report(results, config, model.identity, seconds, sources)
+    publish(found, run)
+    run.describe_experiment(found.description)
     with run.storing(), tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
         files = model_files(results, config, detectors)
         save_adapter(model, Path(scratch))
-        return register(
+        version = register(
             run,
             f"fsd-{config.data.domain}",
             Path(scratch),
@@ -143,11 +135,12 @@ def track(
             validation_score=results.validation_auc,
             files=files,
             tags=version_tags(results, config, model.identity) | _chosen_by(study, files),
-            barred=headline.barred,
+            barred=results.headline.barred,
             once=tuple(_chosen_by(study, files)),
-            description=headline.description,
+            description=found.description,
         )
-    return None
+        return found, version
+    return found, None
 
 
 def _chosen_by(study: str, files: Mapping[str, str | Path]) -> dict[str, object]:
@@ -207,98 +200,114 @@ def version_tags(results: Results, config: FSDConfig, identity: BaseIdentity) ->
     }
 
 
-def draw(results: Results) -> dict[str, bytes]:
-    """File name → PNG; at the root of the run, where MLflow compares them."""
-    test = results.judged
-    member = test["label"].to_numpy(bool)
-    base, fsd = (
-        {name.removesuffix(state): test[name].to_numpy() for name in test.columns if name.endswith(state)}
-        for state in (".base", ".fsd")
-    )
-    chosen = headline_figure.choose(results.compared, results.best)
-    drawn = {
-        "headline.png": headline_figure.draw(headline_figure.curves(results.compared, chosen, results.table)),
-        "roc.png": figures.roc(member, base, fsd),
-        "scores.png": figures.score_distributions(member, base, fsd),
-    }
-    if results.calibration:
-        p_values = results.calibration.p_values({name: column[~member] for name, column in fsd.items()})
-        drawn["reliability.png"] = figures.reliability(
-            results.best,
-            p_values,
-            calibration=results.calibration.groups,
-            texts=test.loc[~member, "group"].nunique(),
-        )
-    if results.contrasts:
-        drawn["contrasts.png"] = figures.contrasts(results.table)
-    return {name: figures.png(figure) for name, figure in drawn.items()}
-
-
 def report(
     results: Results,
     config: FSDConfig,
     identity: BaseIdentity,
-    pictures: Mapping[str, bytes],
+    seconds: Mapping[str, float],
     sources: Mapping[str, str],
-) -> html.Page:
-    """The report: the answer, how sure it is, the method, the results, and what they do not prove."""
+) -> Report:
+    """The answer, how sure it is, the method, the results, and what they do not prove."""
     headline = results.headline
-    tables = html.contrast_tables(results.table) if results.contrasts else []
-    tables.append(html.results_table(results.table, results.best))
-    if results.placebo is not None:
-        tables.append(html.placebo_table(results.table))
-    captions = {
-        "headline.png": "How many members are found, for each share of non-members wrongly called members, by the best "
-        "score before fine-tuning (base) and the best fine-tuned score deviation (FSD). The higher the curve, the "
-        "better; the dotted line is guessing. In the bands lies the true value at each rate in 95 of 100 cases.",
-        "roc.png": "The same for every detector, without bands.",
-        "scores.png": "Distribution of the scores of members and non-members. Scores beyond the axis, at most 2 %, are "
-        "counted in the bars on grey ground; where one bar holds most of the texts, their scores are almost equal and "
-        "a few differ much.",
-        "reliability.png": f"How often {results.best} wrongly calls a text a member: for each chosen error rate, the "
-        "share of the non-members among the test texts that is called members. If the error rates are right, the whole "
-        "line stays in the grey band in 95 of 100 such tests. Above the band are more wrong calls than chosen, below "
-        "it fewer. This figure says nothing about membership.",
-        "contrasts.png": "AUC of every detector, with 95 % intervals, by the base score and by the FSD. On the left, "
-        "what a benchmark split by time measures; in the middle, texts that the model never read, told apart by their "
-        "period alone; on the right, texts of one period, of which it read some. The grey line is guessing.",
-    }
-    shown = {name: html.Picture(png, captions[name], _alt(name, results)) for name, png in pictures.items()}
-    return html.Page(
+    first, *others = pictures(results)
+    tables = [*contrast_tables(results), detectors_table(results)]
+    tables += [placebo_table(results)] if results.placebo is not None else []
+    return Report(
         title=f"Was it in the pretraining data? {config.data.domain}",
         question=f"Can texts that {identity.id} was pretrained on be distinguished from texts that it never saw?",
         answer=headline.answer(),
         findings=results.notes(),
         changes=headline.changes(),
         sections=[
-            html.Section("The result in a figure", pictures=[shown.pop("headline.png")]),
-            html.Section("What was done", paragraphs=[method(results, config, identity)]),
-            html.Section("Every detector", tables=tables),
-            html.Section("Further figures", pictures=list(shown.values())),
+            Section("The result in a figure", pictures=[first]),
+            Section("What was done", paragraphs=[method(results, config, identity)]),
+            Section("Every detector", tables=tables),
+            Section("Further figures", pictures=others),
             html.limits(),
         ],
         facts=facts(results, config, identity, sources),
+        score=headline.score,
+        description=headline.description,
+        metrics={**headline.metrics(), **results.metrics(), **seconds},
+        artifacts={
+            "scores.parquet": results.scores,
+            "summary.csv": summary(results.table, "; ".join(results.caveats())),
+            "leaks.json": [leak._asdict() for leak in results.audit.leaks.pairs],
+        },
     )
 
 
-def _alt(name: str, results: Results) -> str:
-    """What a figure shows, for readers who do not see it; the numbers are in the table."""
+def pictures(results: Results) -> list[Picture]:
+    """The figures; at the root of the run, where MLflow compares them."""
+    test = results.judged
+    member = test["label"].to_numpy(bool)
+    base, fsd = (
+        {name.removesuffix(state): test[name].to_numpy() for name in test.columns if name.endswith(state)}
+        for state in (".base", ".fsd")
+    )
     rows = by_key(results.table)
-    drawn = headline_figure.choose(results.compared, results.best)
+    chosen = headline_figure.choose(results.compared, results.best)
     aucs = (
         f"{label} AUC {row.estimate}"
-        for column, label in drawn.items()
+        for column, label in chosen.items()
         if (row := rows.get((*column.rpartition(".")[::2], "auc")))
     )
-    return {
-        "headline.png": f"Two panels of ROC curves with bands, linear and logarithmic: {'; '.join(aucs)}.",
-        "roc.png": "ROC curves of every detector before and after fine-tuning; the areas under them are in the table.",
-        "scores.png": "Histograms of the scores of members and non-members, for every detector, base and FSD.",
-        "reliability.png": f"Share of the held-out non-members that {results.best} calls members, against the chosen "
-        "error rate, with the band for valid error rates.",
-        "contrasts.png": "AUC of every detector in three comparisons of members, contemporaries and later texts; the "
-        "numbers are in the tables.",
-    }[name]
+    drawn = [
+        Picture(
+            figures.png(headline_figure.draw(headline_figure.curves(results.compared, chosen, results.table))),
+            "How many members are found, for each share of non-members wrongly called members, by the best score "
+            "before fine-tuning (base) and the best fine-tuned score deviation (FSD). The higher the curve, the "
+            "better; the dotted line is guessing. In the bands lies the true value at each rate in 95 of 100 cases.",
+            f"Two panels of ROC curves with bands, linear and logarithmic: {'; '.join(aucs)}.",
+            "headline.png",
+        ),
+        Picture(
+            figures.png(figures.roc(member, base, fsd)),
+            "The same for every detector, without bands.",
+            "ROC curves of every detector before and after fine-tuning; the areas under them are in the table.",
+            "roc.png",
+        ),
+        Picture(
+            figures.png(figures.score_distributions(member, base, fsd)),
+            "Distribution of the scores of members and non-members. Scores beyond the axis, at most 2 %, are counted "
+            "in the bars on grey ground; where one bar holds most of the texts, their scores are almost equal and a "
+            "few differ much.",
+            "Histograms of the scores of members and non-members, for every detector, base and FSD.",
+            "scores.png",
+        ),
+    ]
+    if results.calibration:
+        p_values = results.calibration.p_values({name: column[~member] for name, column in fsd.items()})
+        reliability = figures.reliability(
+            results.best,
+            p_values,
+            calibration=results.calibration.groups,
+            texts=test.loc[~member, "group"].nunique(),
+        )
+        caption = (
+            f"How often {results.best} wrongly calls a text a member: for each chosen error rate, the share of the "
+            "non-members among the test texts that is called members. If the error rates are right, the whole line "
+            "stays in the grey band in 95 of 100 such tests. Above the band are more wrong calls than chosen, below "
+            "it fewer. This figure says nothing about membership."
+        )
+        alt = (
+            f"Share of the held-out non-members that {results.best} calls members, against the chosen error rate, "
+            "with the band for valid error rates."
+        )
+        drawn.append(Picture(figures.png(reliability), caption, alt, "reliability.png"))
+    if results.contrasts:
+        caption = (
+            "AUC of every detector, with 95 % intervals, by the base score and by the FSD. On the left, what a "
+            "benchmark split by time measures; in the middle, texts that the model was never trained on, "
+            "distinguished by their period alone; on the right, texts of one period, some of which it was trained "
+            "on. The grey line is guessing."
+        )
+        alt = (
+            "AUC of every detector in three comparisons of members, contemporaries and later texts; the numbers are "
+            "in the tables."
+        )
+        drawn.append(Picture(figures.png(figures.contrasts(results.table)), caption, alt, "contrasts.png"))
+    return drawn
 
 
 def method(results: Results, config: FSDConfig, identity: BaseIdentity) -> str:

@@ -10,32 +10,20 @@ Examples:
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import (
-    AdapterConfig,
-    APIConfig,
-    Columns,
-    DetectorConfig,
-    ModelConfig,
-    OptionalPath,
-    OptionalPaths,
-    flags,
-)
+from fsd.config import AdapterConfig, APIConfig, Columns, DetectorConfig, ModelConfig, OptionalPath, OptionalPaths
 from pipelines.common.cli import command
+from pipelines.common.job import Job
 
 if TYPE_CHECKING:
+    from fsd.data.documents import Document
     from fsd.evaluation.intervals import Estimate
-    from fsd.models.language_model import LanguageModel
-    from fsd.token_stats import Scorer
-    from fsd.tracking import Run
-    from pipelines.common.dry_run import Plan
+    from fsd.views import Detector
     from pipelines.contamination.outcomes import Outcome
-
-HEADINGS = ["test", "statistic", "compared with", "p", "p (Holm)"]
 
 
 @dataclass(frozen=True)
@@ -68,138 +56,151 @@ class ContaminationConfig:
     """Random seed for orders, sets, halves and fine-tuning."""
 
 
-def main(config: ContaminationConfig) -> None:
-    """Read the texts, check them, run the tests, track and print."""
-    from fsd import tracking
+def prepare(config: ContaminationConfig) -> Job:
+    """Read the texts and check them; the tests by sets of texts are counted roughly."""
     from fsd.data.near_duplicates import refuse_members, refuse_related
     from fsd.data.readers import parse_columns, read_files
     from fsd.errors import UsageError
     from fsd.evidence.dataset_tests import equal_sets
-    from pipelines.common import outcome
+    from pipelines.common import job
     from pipelines.common.detection import cheap, load_detectors
-    from pipelines.common.report import run_name
-    from pipelines.contamination import outcomes as tests
+    from pipelines.contamination.outcomes import one_per_family
 
     if not 0 < config.level < 1:
         raise UsageError(f"level must be between 0 and 1; got {config.level:g}")
+    for name in ("orders", "sets"):
+        if getattr(config, name) < 1:
+            raise UsageError(f"{name} must be at least 1; got {getattr(config, name)}")
     columns = parse_columns(config.columns)
     suspect = read_files(config.files, columns)
     known = read_files(config.known, columns) if config.known else []
     if len(suspect) < 2 * max(2, config.shard):
         raise UsageError(f"data must fill 2 shards of {config.shard} texts; got {len(suspect)} texts")
-    independent = tests.one_per_family(suspect), tests.one_per_family(known)
     if known:
         refuse_members(known)
         refuse_related(suspect, known)
-        equal_sets(len(independent[0]), len(independent[1]), config.sets)
+        equal_sets(len(one_per_family(suspect)), len(one_per_family(known)), config.sets)
     detectors = [d for d in cheap(load_detectors(config.detection)) if not d.paired]
-    tracking.check_store()
-    model, scorers = build_scorers(config)
+    if known and not detectors:
+        raise UsageError("dataset inference must have a detector with a base score; got none")
+    texts = [document.text for document in suspect]
+    scored = [*texts, *(document.text for document in known)]
+    passes = dict(job.passes(detectors, scored, config.model, states=("base",)))
+    passes["base"] = passes.get("base", 0) + (config.orders + 1) * len(texts) + (2 * len(texts) if known else 0)
+    return Job(
+        partial(run, config, suspect, known, detectors),
+        {
+            "data set": job.files(config.files, len(texts)),
+            **({"known non-members": job.files(config.known, len(known))} if known else {}),
+        },
+        config.model,
+        texts=scored,
+        passes=passes,
+        trained=texts if known else (),
+        training=config.training if known else None,
+        experiment=f"fsd-{config.domain}",
+        notes=["the tests by sets of texts are counted roughly"] if known else [],
+    )
+
+
+def run(
+    config: ContaminationConfig,
+    suspect: "Sequence[Document]",
+    known: "Sequence[Document]",
+    detectors: "Sequence[Detector]",
+) -> None:
+    """Open the model, run the tests, track and print."""
+    from fsd.reporting.report import Column, Report, Section, Table, p_value
+    from fsd.scoring.model import open_model
+    from pipelines.common import outcome
+    from pipelines.contamination import outcomes as tests
+
+    name, texts = config.model.model, [document.text for document in suspect]
+    model = open_model(config.model, config.api, config.answers or f"{config.files[0].rstrip('/')}.answers")
+    computable: list[Detector] = []
     if known:
-        tests.check_detectors(detectors, [d.text for d in suspect], scorers, strict=config.detection.detectors != "all")
-    tags = {"task": "contamination", "model": config.model.model}
-    name = run_name(config.model.model, config.files, "contamination")
-    with outcome.tracked_run(config, f"fsd-{config.domain}", name, params=flags(config), tags=tags) as run:
-        texts = [document.text for document in suspect]
-        outcomes = [
-            tests.order_test(texts, scorers["base"], shard=config.shard, orders=config.orders, seed=config.seed)
-        ]
+        strict = config.detection.detectors != "all"
+        computable, _ = model.computable(detectors, texts, strict=strict, use="used in dataset inference")
+    title = outcome.run_name(name, config.files, "contamination")
+    tags = {"task": "contamination", "model": name}
+    with outcome.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+        base = model.scorers["base"]
+        outcomes = [tests.order_test(texts, base, shard=config.shard, orders=config.orders, seed=config.seed)]
         blind = None
         if known:
-            inference, blind = tests.inference_test(suspect, known, detectors, scorers, seed=config.seed)
+            inference, blind = tests.inference_test(suspect, known, computable, model.scorers, seed=config.seed)
             ranks = tests.withheld(inference.reason) or tests.rank_tests(
-                *independent,
-                model,
-                scorers["base"],
+                tests.one_per_family(suspect),
+                tests.one_per_family(known),
+                model.local,
+                base,
                 sets=config.sets,
                 shots=config.detection.shots,
                 training=config.training,
                 seed=config.seed,
             )
             outcomes += [inference, *ranks]
-        run.log_metrics({f"contamination_p/{o.name}": o.p for o in outcomes if o.p is not None})
-        if blind:
-            run.log_metrics({"audit/blind_auc": blind.value})
-        record(run, outcomes, blind, config)
-        notes = conclusions(outcomes, blind, config)
-        found = outcome.Outcome(notes[0], {"results": tests.frame(outcomes)}, notes, report=outcome.REPORT)
-        outcome.show(found, run, lambda: show(outcomes, notes))
-
-
-def build_scorers(config: ContaminationConfig) -> "tuple[LanguageModel | None, dict[str, Scorer]]":
-    """The local model and its scorers without an adapter, or None and the scorers of an API whose answers are kept.
-
-    Raises:
-        UsageError: if the model cannot be loaded, or an API's settings are invalid.
-    """
-    from fsd.models import language_model
-    from fsd.scoring import scorers
-    from fsd.scoring.api.scorer import API, api_scorers
-    from fsd.scoring.cache import SQLiteStore
-
-    if config.model.model.startswith(API):
-        path = Path(config.answers or f"{config.files[0].rstrip('/')}.answers")
-        return None, api_scorers(config.model, config.api, SQLiteStore(path, limit=None, required=True))
-    model = language_model.load(config.model)
-    built = scorers.build_scorers(model, config.model)
-    return model, {name: scorer for name, scorer in built.items() if name != "tuned"}
-
-
-def plan(config: ContaminationConfig) -> "Plan":
-    """What would be scored and trained, roughly: the tests read the texts in random orders and sets."""
-    from fsd.data.readers import parse_columns, read_files
-    from pipelines.common import dry_run
-    from pipelines.common.detection import cheap, load_detectors
-
-    columns = parse_columns(config.columns)
-    texts = [document.text for document in read_files(config.files, columns)]
-    known = [document.text for document in (read_files(config.known, columns) if config.known else [])]
-    reads = {"data set": dry_run.files(config.files, len(texts))}
-    if known:
-        reads["known non-members"] = dry_run.files(config.known, len(known))
-    detectors = [d for d in cheap(load_detectors(config.detection)) if not d.paired]
-    passes = dict(dry_run.passes(detectors, [*texts, *known], config.model, states=("base",)))
-    passes["base"] = passes.get("base", 0) + (config.orders + 1) * len(texts) + (2 * len(texts) if known else 0)
-    return dry_run.Plan(
-        reads,
-        config.model,
-        texts=[*texts, *known],
-        passes=passes,
-        trained=texts if known else (),
-        training=config.training if known else None,
-        writes=dry_run.tracked(f"fsd-{config.domain}"),
-        notes=["the tests by sets of texts are counted roughly"] if known else [],
-    )
-
-
-def rows(outcomes: "Sequence[Outcome]") -> list[list[str]]:
-    """The cells of the table, see `HEADINGS`."""
-    from fsd.reporting.html import p_shown
-    from pipelines.contamination.outcomes import corrected
-
-    holm = corrected(outcomes)
-    return [[o.name, o.statistic, o.null, p_shown(o.p), p_shown(holm.get(o.name))] for o in outcomes]
+        table = tests.frame(outcomes)
+        lines = Table(
+            [*zip(outcomes, table["p_holm"], strict=True)],
+            [
+                Column("test", lambda line: line[0].name),
+                Column("statistic", lambda line: line[0].statistic, words=True),
+                Column("compared with", lambda line: line[0].null, words=True),
+                Column("p", lambda line: p_value(line[0].p)),
+                Column("p (Holm)", lambda line: p_value(line[1])),
+            ],
+            caption="p is the chance of such a result, or a clearer one, if the model was not trained on the data set; "
+            "p (Holm) is corrected for the number of tests.",
+            title="tests of the data set as a whole",
+            name="results",
+            frame=table,
+            kept=(0, 4, 3, 1),
+        )
+        report = Report(
+            title="Was it in the training data? A data set as a whole",
+            question=f"Was {name} trained on {', '.join(config.files)}?",
+            findings=conclusions(outcomes, blind, config),
+            sections=[Section("Tests", tables=[lines])],
+            facts=[
+                ("Model", name),
+                ("Data set", ", ".join(config.files)),
+                ("Known non-members", ", ".join(config.known) or "none"),
+                ("Seed", str(config.seed)),
+            ],
+            changes=[
+                "Known non-members of another period or kind than the data set make the tests beside them void."
+                if config.known
+                else "Tests beside known non-members of the same kind (--known) would show what the order alone cannot."
+            ],
+            score=f"p {p_value(min(tests.corrected(outcomes).values(), default=None))}",
+            metrics={
+                **{f"contamination_p/{o.name}": o.p for o in outcomes if o.p is not None},
+                **({"audit/blind_auc": blind.value} if blind else {}),
+            },
+        )
+        outcome.deliver(report, tracked)
 
 
 def conclusions(outcomes: "Sequence[Outcome]", blind: "Estimate | None", config: ContaminationConfig) -> list[str]:
     """The results in sentences, most important first."""
-    from fsd.reporting.html import p_shown
+    from fsd.reporting.report import p_value
     from pipelines.contamination.outcomes import ORDER, corrected
 
     holm = corrected(outcomes)
     shown = [name for name, p in holm.items() if p <= config.level]
     model = config.model.model
     if shown:
-        values = ", ".join(f"{name} (p {p_shown(holm[name])})" for name in shown)
-        lines = [f"evidence that {model} read this data set, by {values}, corrected for {len(holm)} tests"]
+        values = ", ".join(f"{name} (p {p_value(holm[name])})" for name in shown)
+        lines = [f"evidence that {model} was trained on this data set, by {values}, corrected for {len(holm)} tests"]
     else:
-        lines = [f"no evidence that {model} read this data set; this does not show that it did not"]
+        lines = [f"no evidence that {model} was trained on this data set; this does not show that it was not"]
     lines.append(
         f"{ORDER} is exact if the texts could as well have been published in any other order: not if they are sorted"
     )
     if blind:
         lines.append(
-            f"a blind classifier, which never sees the model, tells the two sets apart with AUC {blind}; the other "
+            f"a blind classifier, which never sees the model, distinguishes the two sets with AUC {blind}; the other "
             "tests hold as far as they differ in nothing but membership"
         )
     elif not config.known:
@@ -207,48 +208,5 @@ def conclusions(outcomes: "Sequence[Outcome]", blind: "Estimate | None", config:
     return lines + [f"{o.name} has no p-value: {o.reason}" for o in outcomes if o.p is None]
 
 
-def record(run: "Run", outcomes: "Sequence[Outcome]", blind: "Estimate | None", config: ContaminationConfig) -> None:
-    """Publish the report."""
-    from fsd.reporting import html
-    from pipelines.common.report import publish
-    from pipelines.contamination.outcomes import corrected
-
-    caption = (
-        "p is the chance of such a result, or a clearer one, if the model did not read the data set; p (Holm) is "
-        "corrected for the number of tests."
-    )
-    holm = corrected(outcomes)
-    table = html.Table(caption, HEADINGS, rows(outcomes), left=(0, 1, 2), name="results")
-    publish(
-        run,
-        html.Page(
-            title="Was it in the training data? A data set as a whole",
-            question=f"Did {config.model.model} read {', '.join(config.files)}?",
-            findings=conclusions(outcomes, blind, config),
-            sections=[html.Section("Tests", tables=[table])],
-            facts=[
-                ("Model", config.model.model),
-                ("Data set", ", ".join(config.files)),
-                ("Known non-members", ", ".join(config.known) or "none"),
-                ("Seed", str(config.seed)),
-            ],
-            changes=[
-                "Tests beside known non-members of the same kind (--known) would show what the order alone cannot."
-                if not config.known
-                else "Known non-members of another period or kind than the data set make the tests beside them void.",
-            ],
-        ),
-        f"p {html.p_shown(min(holm.values(), default=None))}",
-    )
-
-
-def show(outcomes: "Sequence[Outcome]", notes: Sequence[str]) -> None:
-    """Print the table and the conclusions."""
-    from fsd.reporting import console
-
-    title = "tests of the data set as a whole"
-    console.table(HEADINGS, rows(outcomes), notes, title=title, left=(0, 1, 2), kept=(0, 4, 3, 1))
-
-
 if __name__ == "__main__":
-    command(ContaminationConfig, main, __doc__ or "", plan=plan)
+    command(ContaminationConfig, prepare, __doc__ or "")

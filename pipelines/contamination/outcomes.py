@@ -8,7 +8,6 @@ import pandas as pd
 from fsd.config import AdapterConfig
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
-from fsd.errors import UsageError
 from fsd.evaluation.audit import blind
 from fsd.evaluation.dataset_inference import dataset_verdict
 from fsd.evaluation.intervals import Estimate, holm
@@ -20,7 +19,7 @@ from fsd.progress import progress
 from fsd.scoring.deviation import evaluate
 from fsd.scoring.hidden_states import hidden_states
 from fsd.token_stats import Scorer
-from fsd.views import Detector, usable
+from fsd.views import Detector
 
 ORDER, INFERENCE, CODEC, KERNEL = "exchangeability", "dataset inference", "CoDeC", "kernel divergence"
 
@@ -63,19 +62,6 @@ def one_per_family(documents: Sequence[Document]) -> list[str]:
     return list(first.values())
 
 
-def check_detectors(
-    detectors: Sequence[Detector], texts: Sequence[str], scorers: Mapping[str, Scorer], *, strict: bool
-) -> None:
-    """Check that a detector can be computed, and each of them if they were named.
-
-    Raises:
-        UsageError: if not, before any text is scored.
-    """
-    computable, _ = usable(detectors, texts, scorers, strict=strict, use="used in dataset inference")
-    if not computable:
-        raise UsageError("dataset inference must have a detector with a base score; got none")
-
-
 def withheld(reason: str) -> list[Outcome]:
     """The rank tests without p-values, if dataset inference has none; they rest on the same comparison."""
     return [Outcome(name, "–", "–", None, reason) for name in (CODEC, KERNEL)] if reason else []
@@ -95,10 +81,9 @@ def inference_test(
     *,
     seed: int,
 ) -> tuple[Outcome, Estimate | None]:
-    """LLM Dataset Inference on the base scores of all detectors, and the AUC of the blind classifier."""
+    """LLM Dataset Inference on the base scores of the detectors, and the AUC of the blind classifier."""
     texts = [document.text for document in (*suspect, *known)]
-    computable, _ = usable(detectors, texts, scorers)
-    scores = evaluate(texts, computable, scorers, shown=True).base
+    scores = evaluate(texts, detectors, scorers, shown=True).base
     groups = [*families(suspect), *(len(suspect) + family for family in families(known))]
     cut = len(suspect)
     control = blind(texts, [at < cut for at in range(len(texts))], groups, seed=seed)

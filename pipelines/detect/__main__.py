@@ -9,17 +9,20 @@ Examples:
     fsd detect texts.jsonl --adapter models:/fsd-arxiv@champion --fpr 0.01 --out verdicts.csv --json
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import CleaningConfig, Columns, ModelConfig, OptionalModel, OptionalPath, OptionalPaths, flags
+from fsd.config import CleaningConfig, Columns, ModelConfig, OptionalModel, OptionalPath, OptionalPaths
 from pipelines.common.cli import command
+from pipelines.common.job import Job
 
 if TYPE_CHECKING:
-    from pipelines.common.dry_run import Plan
+    from fsd.data.documents import Document
 
 
 @dataclass(frozen=True)
@@ -55,31 +58,53 @@ class DetectConfig:
     """Random seed for the test of FILE as a whole."""
 
 
-def main(config: DetectConfig) -> None:
-    """Read the texts, load the classifier, judge, write, track and print."""
-    from fsd import tracking
+def prepare(config: DetectConfig) -> Job:
+    """Read the texts, and check the settings; the adapter, which is not fetched yet, tells which model is loaded."""
     from fsd.evaluation.discoveries import check_fdr
+    from pipelines.common import datasets, job
+
+    check_fdr(config.fdr)
+    documents, remarks = datasets.read_cleaned(config.files, config.columns, config.cleaning)
+    known, unknown = datasets.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
+    check_outputs(config)
+    texts = [document.text for document in documents]
+    return Job(
+        partial(run, config, documents, known, [*remarks, *unknown]),
+        {
+            "texts": job.files(config.files, len(documents)),
+            "adapter": config.adapter,
+            **({"known non-members": job.files(config.known, len(known))} if known else {}),
+        },
+        ModelConfig(model=config.model, device=config.device) if config.model else None,
+        texts=texts,
+        passes={"base": len(texts), "tuned": len(texts)},
+        writes=[config.out, config.report],
+        experiment="of the adapter's domain",
+        notes=[
+            *remarks,
+            "each text takes two forward passes, one with the adapter and one without, by its base model",
+        ],
+    )
+
+
+def run(
+    config: DetectConfig, documents: "Sequence[Document]", known: "Sequence[Document]", remarks: Sequence[str]
+) -> None:
+    """Load the classifier, judge, write, track and print."""
+    from fsd import tracking
     from fsd.evaluation.verdicts import Rules
-    from pipelines.common import datasets, outcome
-    from pipelines.common.output import check_space
-    from pipelines.common.report import run_name
+    from pipelines.common import outcome
     from pipelines.detect import report, verdicts
     from pipelines.detect.classifier import MembershipClassifier
 
-    check_fdr(config.fdr)
-    documents, cleaned = datasets.read_cleaned(config.files, config.columns, config.cleaning)
-    known, unknown = datasets.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
-    check_outputs(config)
-    check_space(document.text for document in (*documents, *known))
-    tracking.check_store()
     version = tracking.version_info(config.adapter)
     adapter = version.uri if version else config.adapter
     classifier = MembershipClassifier(adapter, model=config.model, device=config.device)
     classifier.calibration.threshold_at(config.fpr)
     test_scores = verdicts.fetch_test_scores(adapter)
     tags = {"task": "detect", "adapter": adapter}
-    name = run_name(classifier.language_model.identity.id, config.files, "detect")
-    with outcome.tracked_run(config, f"fsd-{classifier.domain}", name, params=flags(config), tags=tags) as run:
+    name = outcome.run_name(classifier.language_model.identity.id, config.files, "detect")
+    with outcome.tracked_run(config, f"fsd-{classifier.domain}", name, tags=tags) as tracked:
         result = verdicts.judge(
             classifier,
             documents,
@@ -88,39 +113,8 @@ def main(config: DetectConfig) -> None:
             known=known,
             seed=config.seed,
         )
-        result = replace(result, remarks=[*cleaned, *unknown])
-        report.deliver(result, classifier, adapter, run, files=config.files, out=config.out, report=config.report)
-        written = {"verdicts": config.out, "report": config.report}
-        notes = report.conclusions(result)
-        found = outcome.Outcome(
-            notes[0],
-            {"verdicts": result.frame()},
-            notes,
-            {name: path for name, path in written.items() if path and Path(path).exists()},
-            report=outcome.REPORT,
-        )
-        outcome.show(found, run, lambda: report.show(result))
-
-
-def plan(config: DetectConfig) -> "Plan":
-    """What would be judged, see `main`; the adapter is named, but not fetched, and tells which model is loaded."""
-    from pipelines.common import datasets, dry_run
-
-    documents, cleaned = datasets.read_cleaned(config.files, config.columns, config.cleaning)
-    check_outputs(config)
-    reads = {"texts": dry_run.files(config.files, len(documents)), "adapter": config.adapter}
-    if config.known:
-        known, _ = datasets.read_own(config.known, config.columns, config.cleaning)
-        reads["known non-members"] = dry_run.files(config.known, len(known))
-    texts = [document.text for document in documents]
-    return dry_run.Plan(
-        reads,
-        ModelConfig(model=config.model, device=config.device) if config.model else None,
-        texts=texts,
-        passes={"base": len(texts), "tuned": len(texts)},
-        writes=dry_run.tracked("of the adapter's domain", config.out, config.report),
-        notes=[*cleaned, "each text takes two forward passes, one with the adapter and one without, by its base model"],
-    )
+        found = report.report(replace(result, remarks=remarks), classifier, adapter, config.files)
+        report.deliver(found, result, tracked, files=config.files, out=config.out, report=config.report)
 
 
 def check_outputs(config: DetectConfig) -> None:
@@ -138,4 +132,4 @@ def check_outputs(config: DetectConfig) -> None:
 
 
 if __name__ == "__main__":
-    command(DetectConfig, main, __doc__ or "", plan=plan)
+    command(DetectConfig, prepare, __doc__ or "")

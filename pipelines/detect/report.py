@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from fsd.errors import UsageError
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.intervals import Estimate
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Basis
-from fsd.reporting import console, figures, html
+from fsd.reporting import figures, html
+from fsd.reporting.report import Picture, Report, Section, Table, numbers, p_value, plain
 from fsd.tracking import Run
 from pipelines.common.adapter_files import AUDITED
+from pipelines.common.outcome import dated
+from pipelines.common.outcome import deliver as deliver_report
 from pipelines.common.output import write_table, write_text
-from pipelines.common.report import publish
 from pipelines.common.run_log import identity_text
 from pipelines.detect.classifier import MembershipClassifier
 from pipelines.detect.verdicts import DatasetComparison, Measured, Verdicts
@@ -27,50 +30,36 @@ TERMINAL_CHARACTERS, REPORT_CHARACTERS = 34, 90
 
 
 def deliver(
+    found: Report,
     verdicts: Verdicts,
-    classifier: MembershipClassifier,
-    adapter: str,
     run: Run,
     *,
     files: Sequence[str],
     out: str | None = None,
     report: str | None = None,
 ) -> None:
-    """Write the output files, and log verdicts, report, figure and metrics to the run.
+    """Write the output files, log everything to the run, and print it.
 
     Args:
+        found: the report.
         verdicts: the verdicts.
-        classifier: the classifier.
-        adapter: its address.
         run: the open run.
         files: where the texts came from.
         out: output file for the verdicts, if any.
         report: output file for the report, if any.
     """
-    table = verdicts.frame()
     if out:
         with run.storing():
-            write_table(table, Path(out))
-    picture = figure(verdicts)
-    page = publish_report(run, verdicts, classifier, adapter, files, picture)
+            write_table(verdicts.frame(), Path(out))
     if report:
         with run.storing():
-            write_text(page, Path(report))
+            write_text(html.page(dated(found)), Path(report))
     labels = [document.member for document in verdicts.documents]
     texts = [document.text for document in verdicts.documents]
     run.log_dataset("suspect", texts, labels=labels, source=", ".join(files), context="detect")
-    run.log_table("verdicts.parquet", table)
-    run.log_bytes("verdicts.png", picture)
-    run.log_metrics(verdicts.metrics())
-
-
-def show(verdicts: Verdicts) -> None:
-    """Print the rows with the lowest p-values, and the conclusions."""
-    rest = max(0, len(verdicts.documents) - TERMINAL_ROWS)
-    title = f"{_count(len(verdicts.documents), 'text')}, lowest p-values first" + (f" ({rest:,} more)" if rest else "")
-    rows = _rows(verdicts, TERMINAL_ROWS, TERMINAL_CHARACTERS)
-    headings = ["from", "text", "score", "p", "verdict", f"FDR {verdicts.fdr:.0%}"]
-    console.table(headings, rows, conclusions(verdicts), title=title, left=(0, 1, 4, 5), kept=(4, 3, 1, 5, 2))
+    written = {"verdicts": out, "report": report}
+    kept = {name: path for name, path in written.items() if path and Path(path).exists()}
+    deliver_report(replace(found, files=kept), run)
 
 
 def conclusions(verdicts: Verdicts) -> list[str]:
@@ -235,7 +224,7 @@ def _dataset(dataset: DatasetComparison) -> list[str]:
             meaning = "weak evidence that some of the texts were in the training data"
         else:
             meaning = "membership is not shown"
-        shown = html.p_shown(verdict.p)
+        shown = p_value(verdict.p)
         result = f"{start}p {shown if shown.startswith('<') else f'= {shown}'}, {meaning}"
         if verdict.blind:
             result += f"; a classifier that never sees the model separates the two sets with AUC {verdict.blind}"
@@ -269,7 +258,7 @@ def _rows(verdicts: Verdicts, number: int, characters: int) -> list[list[str]]:
         beginning = text if len(text) <= characters else text[: characters - 1].rstrip() + "…"
         verdict = f"{row.verdict}: {row.warning}" if row.warning else str(row.verdict)
         score = f"{row.score:.4g}" if row.score == row.score else "–"
-        p = html.p_shown(row.p_value) if row.p_value == row.p_value else "–"
+        p = p_value(row.p_value) if row.p_value == row.p_value else "–"
         rows.append([Path(document.source).name, beginning, score, p, verdict, "selected" if row.selected else ""])
     return rows
 
@@ -290,43 +279,46 @@ def figure(verdicts: Verdicts) -> bytes:
     )
 
 
-def publish_report(
-    run: Run,
-    verdicts: Verdicts,
-    classifier: MembershipClassifier,
-    adapter: str,
-    files: Sequence[str],
-    picture: bytes,
-) -> str:
-    """Publish the report, for a reader who knows neither the software nor the field; returns the page in HTML."""
+def report(verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, files: Sequence[str]) -> Report:
+    """The report, for a reader who knows neither the software nor the field."""
     model = classifier.language_model.identity.id
     names = ", ".join(Path(file).name for file in files)
-    caption = (
+    picture = Picture(
+        figure(verdicts),
         "Left: scores of the texts to be judged and of texts known not to be in the training data; texts to the right "
         "of the black line are called members, as long as the same detector is the best one with that text among the "
         "non-members. Right: share of texts with a p-value up to each level. If none of the texts were in the training "
         "data, the whole line would stay in the grey band in 95 of 100 such cases, even if above the diagonal; only a "
-        "line that leaves the band upwards shows more low p-values than chance explains."
+        "line that leaves the band upwards shows more low p-values than chance explains.",
+        name="verdicts.png",
     )
     called, texts = verdicts.count(MEMBER), len(verdicts.documents)
-    return publish(
-        run,
-        html.Page(
-            title=f"Were these texts in the {data_of(verdicts.calibration)}?",
-            question=f"Was any of the {_count(texts, 'text')} in {names} part of the texts on which the model {model} "
-            f"was {'fine-tuned' if verdicts.calibration.state == AUDITED else 'trained'}?",
-            findings=conclusions(verdicts),
-            changes=_changes(verdicts),
-            sections=[
-                html.Section("What was done", paragraphs=_method(verdicts, classifier)),
-                html.Section("How often the answer is wrong", tables=[_rates(verdicts)]),
-                html.Section("Scores and p-values", pictures=[html.Picture(picture, caption)]),
-                html.Section("The texts", tables=[_texts(verdicts)]),
-                html.limits(verdicts.fpr),
-            ],
-            facts=_facts(verdicts, classifier, adapter, files),
-        ),
-        f"{called} of {texts} called members",
+    rest = max(0, texts - TERMINAL_ROWS)
+    first = plain(
+        ["from", "text", "score", "p", "verdict", f"FDR {verdicts.fdr:.0%}"],
+        _rows(verdicts, TERMINAL_ROWS, TERMINAL_CHARACTERS),
+        words=(0, 1, 4, 5),
+        title=f"{_count(texts, 'text')}, lowest p-values first" + (f" ({rest:,} more)" if rest else ""),
+        kept=(4, 3, 1, 5, 2),
+    )
+    return Report(
+        title=f"Were these texts in the {data_of(verdicts.calibration)}?",
+        question=f"Was any of the {_count(texts, 'text')} in {names} part of the texts on which the model {model} "
+        f"was {'fine-tuned' if verdicts.calibration.state == AUDITED else 'trained'}?",
+        findings=conclusions(verdicts),
+        changes=_changes(verdicts),
+        sections=[
+            Section("What was done", paragraphs=_method(verdicts, classifier)),
+            Section("How often the answer is wrong", tables=[_rates(verdicts)]),
+            Section("Scores and p-values", pictures=[picture]),
+            Section("The texts", tables=[_texts(verdicts), numbers("verdicts", verdicts.frame())]),
+            html.limits(verdicts.fpr),
+        ],
+        facts=_facts(verdicts, classifier, adapter, files),
+        printed=[first],
+        score=f"{called} of {texts} called members",
+        metrics=verdicts.metrics(),
+        artifacts={"verdicts.parquet": verdicts.frame()},
     )
 
 
@@ -350,8 +342,8 @@ def _method(verdicts: Verdicts, classifier: MembershipClassifier) -> list[str]:
     model = classifier.language_model.identity.id
     how = (
         f"The model {model} was fine-tuned on texts that are not known here; “training data” means these texts. "
-        "Fine-tuning raises the scores of the texts that it reads. Each text was scored by the fine-tuned model and by "
-        f"{model}; the difference is its score (by the detector {calibration.detector})."
+        "Fine-tuning raises the scores of the texts that it is trained on. Each text was scored by the fine-tuned "
+        f"model and by {model}; the difference is its score (by the detector {calibration.detector})."
         if calibration.state == AUDITED
         else f"The model {model} was fine-tuned very briefly on {len(classifier.unseen)} "
         "texts that it cannot have seen before. Fine-tuning changes the scores of texts that the model already knew "
@@ -384,30 +376,32 @@ def _method(verdicts: Verdicts, classifier: MembershipClassifier) -> list[str]:
     return paragraphs
 
 
-def _rates(verdicts: Verdicts) -> html.Table:
+def _rates(verdicts: Verdicts) -> Table:
     rate = verdicts.calibration.rate(verdicts.fpr)
     nominal = _percent(Estimate(verdicts.fpr, rate.low, rate.high))
     rows = [["nominal", str(verdicts.calibration.groups), nominal, "–", "–"]]
     for measured in verdicts.measured:
         fpr, tpr = (_percent(share) if share else "–" for share in (measured.fpr, measured.tpr))
         rows.append([measured.name, str(measured.nonmembers), fpr, str(measured.members), tpr])
-    return html.Table(
+    return plain(
+        ["", "Known non-members", "Wrongly called members", "Known members", "Found"],
+        rows,
         caption="Wrongly called members: share of texts known not to be in the training data that were called "
         "members. Found: share of texts known to be in it that were called members. Brackets: 95 % intervals.",
-        head=["", "Known non-members", "Wrongly called members", "Known members", "Found"],
-        rows=rows,
+        printed=False,
     )
 
 
-def _texts(verdicts: Verdicts) -> html.Table:
+def _texts(verdicts: Verdicts) -> Table:
     rest = max(0, len(verdicts.documents) - REPORT_ROWS)
     rows = _rows(verdicts, REPORT_ROWS, REPORT_CHARACTERS)
-    return html.Table(
+    return plain(
+        ["From", "Beginning of the text", "Score", "p", "Verdict", f"FDR {verdicts.fdr:.0%}"],
+        rows,
+        words=(0, 1, 4),
         caption="Lowest p-values first; texts without a verdict last. Texts called members are highlighted."
         + (f" {rest:,} more are in the file of verdicts." if rest else ""),
-        head=["From", "Beginning of the text", "Score", "p", "Verdict", f"FDR {verdicts.fdr:.0%}"],
-        rows=rows,
-        left=(0, 1, 4),
+        printed=False,
         marked=[at for at, row in enumerate(rows) if row[4] == MEMBER],
     )
 

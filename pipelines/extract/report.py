@@ -1,42 +1,109 @@
-"""Table, figure and report of an extraction."""
+"""Tables, figure and sentences of an extraction."""
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from fsd.evaluation.intervals import Estimate
 from fsd.evidence.extraction import LEVELS, Work, coverage, queries, ratio
-from fsd.reporting import console, figures, html
-from fsd.tracking import Run
-from pipelines.common import outcome
-from pipelines.common.report import publish
+from fsd.reporting import figures
+from fsd.reporting.report import Column, Picture, Report, Section, Table, plain
+from fsd.scoring.model import Model
 from pipelines.extract.works import Extraction
 
 BINS = 200
 TOP = 10
-HEADINGS = ["sampling", "work", "passages", *(f"p ≥ {100 * level:g} %" for level in LEVELS), "highest p", "queries"]
 
 
-def rows(extractions: Sequence[Extraction]) -> list[list[str]]:
-    """One row per way of sampling for the work, and one for its controls together."""
-    lines = []
+def report(extractions: Sequence[Extraction], model: Model, files: Sequence[str]) -> Report:
+    """What was found, most important first.
+
+    Args:
+        extractions: by way of sampling; plain sampling comes first.
+        model: that was scored.
+        files: of the works.
+    """
+    first = extractions[0]
+    work = first.work
+    metrics = {}
     for extraction in extractions:
-        for name, works in (("the work", [extraction.work]), ("control", extraction.controls)):
-            if works:
-                highest = max(float(work.log_p.max()) for work in works)
-                lines.append(
-                    [
-                        extraction.sampling,
-                        name,
-                        f"{sum(work.starts.size for work in works):,}",
-                        *(_share(coverage(works, level)) for level in LEVELS),
-                        probability(highest),
-                        asked(queries(highest)),
-                    ]
-                )
-    return lines
+        name = extraction.sampling.replace(",", "").replace(" ", "_")
+        for level in LEVELS:
+            metrics[f"extractable_{level * 100:g}pct/{name}"] = coverage([extraction.work], level).value
+            if extraction.controls:
+                metrics[f"extractable_{level * 100:g}pct/{name}.control"] = coverage(extraction.controls, level).value
+    profiles = {Path(each.name).name: each.profile(BINS) for each in (work, *first.controls)}
+    picture = Picture(
+        figures.png(figures.strips(profiles, name="log₁₀ p")),
+        f"Highest probability of a continuation of {work.suffix} tokens along each work, from its beginning on the "
+        "left to its end on the right. Bright places are the ones that the model can be made to return.",
+        name="extraction.png",
+    )
+    best = max(extractions, key=lambda extraction: coverage([extraction.work], LEVELS[0]).value)
+    assert model.decode is not None
+    return Report(
+        title="Was it in the training data? Extraction",
+        question=f"Does {model.name} continue passages of {Path(work.name).name} with its own words?",
+        findings=conclusions(first, model.name),
+        sections=[
+            Section("Results", tables=[results(extractions)], pictures=[picture]),
+            Section("Most probable passages", tables=[top_passages(work, model.decode)]),
+        ],
+        changes=[
+            "A passage that is not returned here may be returned after a longer prefix or another way of sampling.",
+            "Other control works of the same author or kind could shift the comparison."
+            if first.controls
+            else "Control works (--control) would show how much a model guesses rather than remembers.",
+        ],
+        facts=[("Model", model.name), ("Files", ", ".join(files))],
+        score=f"{coverage([best.work], LEVELS[0]).value:.1%} at p {LEVELS[0]:.1%}",
+        metrics=metrics,
+        artifacts={"passages.parquet": table(extractions)},
+    )
+
+
+def results(extractions: Sequence[Extraction]) -> Table:
+    """One line per way of sampling for the work, and one for its controls together."""
+    first = extractions[0].work
+    lines = [
+        (extraction.sampling, name, works)
+        for extraction in extractions
+        for name, works in (("the work", [extraction.work]), ("control", extraction.controls))
+        if works
+    ]
+    return Table(
+        lines,
+        columns(),
+        caption="Share of each work that lies in a continuation with at least the given probability, with its 95 % "
+        "interval over blocks of tokens; by way of sampling. The controls are taken together. Every continuation has "
+        f"{first.suffix} tokens and follows {first.prefix} tokens of the work itself.",
+        title=f"continuations of {first.suffix} tokens after {first.prefix}",
+        name="results",
+        frame=shares(extractions),
+        kept=(1, 0, 3, 2 + len(LEVELS) + 1),
+    )
+
+
+def columns() -> list[Column]:
+    """How a way of sampling, the name of the works and the works are shown."""
+    return [
+        Column("sampling", lambda line: line[0]),
+        Column("work", lambda line: line[1], words=True),
+        Column("passages", lambda line: f"{sum(work.starts.size for work in line[2]):,}"),
+        *(
+            Column(f"p ≥ {100 * level:g} %", partial(lambda level, line: _share(coverage(line[2], level)), level))
+            for level in LEVELS
+        ),
+        Column("highest p", lambda line: probability(_highest(line[2]))),
+        Column("queries", lambda line: asked(queries(_highest(line[2])))),
+    ]
+
+
+def _highest(works: Sequence[Work]) -> float:
+    return max(float(work.log_p.max()) for work in works)
 
 
 def _share(share: Estimate) -> str:
@@ -87,11 +154,11 @@ def conclusions(extraction: Extraction, model: str) -> list[str]:
         else:
             lines.append(
                 f"{start}, against {_share(control)} of the control{times}: not distinguishable from the control; "
-                "this does not show that the work was not read"
+                "this does not show that it was not in the training data"
             )
     else:
         lines.append(
-            f"{start}; without a control (--control: by the same author unpublished, or of the same period unread) "
+            f"{start}; without a control (--control: by the same author unpublished, or of the same period and kind) "
             "this does not show how much of it can be guessed"
         )
     top = max(float(work.log_p.max()), -math.inf)
@@ -121,7 +188,7 @@ def table(extractions: Sequence[Extraction]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def top_passages(work: Work, decode: Callable[[list[int]], str]) -> html.Table:
+def top_passages(work: Work, decode: Callable[[list[int]], str]) -> Table:
     """The most probable passages with their prefixes."""
     cells = []
     for at in work.best(TOP):
@@ -136,78 +203,13 @@ def top_passages(work: Work, decode: Callable[[list[int]], str]) -> html.Table:
                 decode(work.tokens[middle:end].tolist()),
             ]
         )
-    return html.Table(
-        "The passages with the highest p whose continuations do not overlap; place is the share of the work before "
-        "them, queries how many return the continuation with a chance of one half.",
+    return plain(
         ["Place", "p", "Queries", "Given", "Continued with"],
         cells,
-        left=(0, 3, 4),
-    )
-
-
-def deliver(
-    run: Run, extractions: Sequence[Extraction], model: str, decode: Callable[[list[int]], str], files: Sequence[str]
-) -> None:
-    """Log passages, metrics, heat map and report."""
-    plain = extractions[0]
-    run.log_table("passages.parquet", table(extractions))
-    metrics = {}
-    for extraction in extractions:
-        name = extraction.sampling.replace(",", "").replace(" ", "_")
-        for level in LEVELS:
-            metrics[f"extractable_{level * 100:g}pct/{name}"] = coverage([extraction.work], level).value
-            if extraction.controls:
-                metrics[f"extractable_{level * 100:g}pct/{name}.control"] = coverage(extraction.controls, level).value
-    run.log_metrics(metrics)
-    profiles = {Path(work.name).name: work.profile(BINS) for work in (plain.work, *plain.controls)}
-    picture = figures.png(figures.strips(profiles, name="log₁₀ p"))
-    run.log_bytes("extraction.png", picture)
-    caption = (
-        f"Highest probability of a continuation of {plain.work.suffix} tokens along each work, from its beginning on "
-        "the left to its end on the right. Bright places are the ones that the model can be made to return."
-    )
-    results = html.Table(
-        "Share of each work that lies in a continuation with at least the given probability, with its 95 % interval "
-        f"over blocks of tokens; by way of sampling. The controls are taken together. Every continuation has "
-        f"{plain.work.suffix} tokens and follows {plain.work.prefix} tokens of the work itself.",
-        HEADINGS,
-        rows(extractions),
-        left=(0, 1),
-        name="results",
-    )
-    best = max(extractions, key=lambda extraction: coverage([extraction.work], LEVELS[0]).value)
-    publish(
-        run,
-        html.Page(
-            title="Was it in the training data? Extraction",
-            question=f"Does {model} continue passages of {Path(plain.work.name).name} with its own words?",
-            findings=conclusions(plain, model),
-            sections=[
-                html.Section("Results", tables=[results], pictures=[html.Picture(picture, caption)]),
-                html.Section("Most probable passages", tables=[top_passages(plain.work, decode)]),
-            ],
-            changes=[
-                "A passage that is not returned here may be returned after a longer prefix or another way of sampling.",
-                "Other control works of the same author or kind could shift the comparison."
-                if plain.controls
-                else "Control works (--control) would show how much a model guesses rather than remembers.",
-            ],
-            facts=[("Model", model), ("Files", ", ".join(files))],
-        ),
-        f"{coverage([best.work], LEVELS[0]).value:.1%} at p {LEVELS[0]:.1%}",
-    )
-
-
-def show(run: Run, extractions: Sequence[Extraction], model: str) -> None:
-    """Print the table, the conclusions and where they are."""
-    title = f"continuations of {extractions[0].work.suffix} tokens after {extractions[0].work.prefix}"
-    notes = conclusions(extractions[0], model)
-    found = outcome.Outcome(notes[0], {"results": shares(extractions)}, notes, report=outcome.REPORT)
-    kept = (1, 0, 3, len(HEADINGS) - 2)
-    outcome.show(
-        found,
-        run,
-        lambda: console.table(HEADINGS, rows(extractions), notes, title=title, left=(0, 1), kept=kept),
+        words=(3, 4),
+        caption="The passages with the highest p whose continuations do not overlap; place is the share of the work "
+        "before them, queries how many return the continuation with a chance of one half.",
+        printed=False,
     )
 
 

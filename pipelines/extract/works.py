@@ -10,13 +10,13 @@ import numpy as np
 from fsd.errors import UsageError
 from fsd.evidence.extraction import Work, passages
 from fsd.scoring.sampling import Sampling, suffix_log_probabilities
-from fsd.token_stats import FloatArray, Prompt, Scorer
+from fsd.token_stats import FloatArray, Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fsd.models.language_model import LanguageModel
-    from fsd.scoring.api.prompt_ids import PromptTokens
+    from fsd.scoring.model import Model
 
 PLAIN, GREEDY = Sampling(), Sampling(temperature=0.0)
 
@@ -80,29 +80,33 @@ def cut(
     return works
 
 
-def by_model(
-    works: Sequence[Work], model: "LanguageModel", samplings: Sequence[Sampling], *, shown: bool = True
-) -> list[Extraction]:
-    """Score the passages of all works, the first of which is the one in question; one forward pass per passage."""
-    length = works[0].prefix + works[0].suffix
-    rows = [np.lib.stride_tricks.sliding_window_view(work.tokens, length)[work.starts] for work in works]
-    log_p = suffix_log_probabilities(model, np.concatenate(rows), works[0].prefix, samplings, shown=shown)
-    return [_extraction(str(sampling), works, values) for sampling, values in zip(samplings, log_p, strict=True)]
+def score(works: Sequence[Work], model: "Model", samplings: Sequence[Sampling]) -> list[Extraction]:
+    """Score the passages of all works, the first of which is the one in question.
 
-
-def by_api(works: Sequence[Work], scorer: Scorer, tokens: "PromptTokens") -> list[Extraction]:
-    """The same through an API, for plain sampling: an API gives the probabilities of the text's own tokens alone.
-
-    Prefix and suffix are sent as token ids where the server takes them; else their strings are tokenized again.
+    An API gives the probabilities of the text's own tokens alone, and so of plain sampling. It is sent the token ids of
+    prefix and suffix where it takes them, else their strings, which it tokenizes again.
     """
+    if model.local:
+        return by_model(works, model.local, samplings)
+    assert model.decode is not None
     prompts = []
     for work in works:
         for start in work.starts.tolist():
             middle, end = start + work.prefix, start + work.prefix + work.suffix
-            context, suffix = (tokens.decode(work.tokens[a:b].tolist()) for a, b in ((start, middle), (middle, end)))
+            context, suffix = (model.decode(work.tokens[a:b].tolist()) for a, b in ((start, middle), (middle, end)))
             prompts.append(Prompt(suffix, context))
-    log_p = np.array([float(stats.logp.sum()) for stats in scorer(prompts)])
+    log_p = np.array([float(stats.logp.sum()) for stats in model.scorers["base"](prompts)])
     return [_extraction(str(PLAIN), works, log_p)]
+
+
+def by_model(
+    works: Sequence[Work], model: "LanguageModel", samplings: Sequence[Sampling], *, shown: bool = True
+) -> list[Extraction]:
+    """The same by a model on this machine; one forward pass per passage."""
+    length = works[0].prefix + works[0].suffix
+    rows = [np.lib.stride_tricks.sliding_window_view(work.tokens, length)[work.starts] for work in works]
+    log_p = suffix_log_probabilities(model, np.concatenate(rows), works[0].prefix, samplings, shown=shown)
+    return [_extraction(str(sampling), works, values) for sampling, values in zip(samplings, log_p, strict=True)]
 
 
 def _extraction(sampling: str, works: Sequence[Work], log_p: FloatArray) -> Extraction:

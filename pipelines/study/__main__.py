@@ -14,15 +14,16 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pipelines.common.cli import check_name, command
+from pipelines.common.job import Job
 from pipelines.study.grid import StudyConfig
 
 if TYPE_CHECKING:
     from fsd.tracking import Run
-    from pipelines.common.dry_run import Plan
     from pipelines.study.catalogue import Study
     from pipelines.study.cells import CellResult, PreparedCell
     from pipelines.study.grid import Cell
@@ -31,74 +32,69 @@ LAB = "lab"
 """First argument that runs the laboratory in place of a study of the papers."""
 
 
-def main(config: StudyConfig) -> None:
-    """Plan the cells, run those that are not finished yet, and lay out table and figure as in the paper."""
-    from fsd import tracking
-    from fsd.data.readers import parse_columns
-    from pipelines.common import outcome
-    from pipelines.common.output import check_space
-    from pipelines.common.report import run_name
-    from pipelines.study.cells import prepare_cell
-    from pipelines.study.grid import plan
-
-    if config.list:
-        show_catalogue()
-        return
-    check_name("domain", config.domain)
-    parse_columns(config.columns)
-    name, study = _study(config)
-    planned = plan(name, study, config)
-    tracking.check_store()
-    experiment = f"fsd-{config.domain}"
-    cells = [prepare_cell(cell, study) for cell in planned]
-    check_space(document.text for cell in cells for part in cell.parts for document in part)
-    params = {"cells": len(cells), "scale": config.scale, "model": config.model, "data": config.data}
-    models = dict.fromkeys(cell.config.model.model for cell in planned)
-    called = run_name(next(iter(models)) if len(models) == 1 else f"{len(models)} models", config.data, name)
-    title = f"{called} ({config.scale})"
-    with outcome.tracked_run(
-        config, experiment, title, params=params, tags={"study": name}, description=study.title
-    ) as run:
-        publish(run, study, run_cells(name, cells, run, experiment))
-
-
-def dry_run_plan(config: StudyConfig) -> "Plan":
-    """What would be computed: the cells, of which those that earlier runs hold are not computed again."""
+def prepare(config: StudyConfig) -> Job:
+    """Plan the cells, of which those that earlier runs hold are not computed again."""
     from fsd.data import benchmarks
     from fsd.data.readers import parse_columns
-    from fsd.errors import UsageError
-    from pipelines.common import dry_run
+    from pipelines.common import job
+    from pipelines.common.outcome import run_name
     from pipelines.study.cells import load_detectors
     from pipelines.study.grid import plan
     from pipelines.study.texts import split_texts
 
     if config.list:
-        raise UsageError("dry-run must be without --list, which computes nothing; got both")
+        return Job(show_catalogue, {"studies": "their declarations"})
+    check_name("domain", config.domain)
     parse_columns(config.columns)
     name, study = _study(config)
     cells = plan(name, study, config)
     models = list(dict.fromkeys(cell.config.model.model for cell in cells))
     data = list(dict.fromkeys(entry for cell in cells for entry in cell.config.data.data))
-    reads = {"cells": f"{len(cells):,}, less those that earlier runs hold", "models": ", ".join(models)}
-    reads["texts"] = ", ".join(data) or "the embedded corpus"
-    writes = dry_run.tracked(f"fsd-{config.domain}", f"a run for each of {len(cells)} cells")
     first = cells[0]
+    title = run_name(models[0] if len(models) == 1 else f"{len(models)} models", config.data, name)
+    work = Job(
+        partial(run, config, name, study, cells, f"{title} ({config.scale})"),
+        {
+            "cells": f"{len(cells):,}, less those that earlier runs hold",
+            "models": ", ".join(models),
+            "texts": ", ".join(data) or "the embedded corpus",
+        },
+        first.config.model,
+        texts=None,
+        rounds=len(cells),
+        writes=[f"a run for each of {len(cells)} cells"],
+        experiment=f"fsd-{config.domain}",
+        notes=described(study, cells),
+    )
     if any(map(benchmarks.is_name, data)):
-        return dry_run.Plan(reads, first.config.model, texts=None, writes=writes, notes=described(study, cells))
+        return work
     parts = split_texts(first, trained=study.trained)
     texts = [document.text for document in (*parts.validation, *parts.test)]
     states = ("base", "tuned") if parts.unseen else ("base",)
-    return dry_run.Plan(
-        reads,
-        first.config.model,
+    return replace(
+        work,
         texts=texts,
-        passes=dry_run.passes(load_detectors(study.detectors), texts, first.config.model, states=states),
+        passes=job.passes(load_detectors(study.detectors), texts, first.config.model, states=states),
         trained=[document.text for document in parts.unseen],
         training=first.config.training if parts.unseen else None,
-        rounds=len(cells),
-        writes=writes,
-        notes=[f"the numbers are those of the first cell, {first.name}, times {len(cells)}", *described(study, cells)],
+        notes=[f"the numbers are those of the first cell, {first.name}, times {len(cells)}", *work.notes],
     )
+
+
+def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]", title: str) -> None:
+    """Run the cells that are not finished yet, and lay out table and figure as in the paper."""
+    from pipelines.common import outcome
+    from pipelines.common.output import check_space
+    from pipelines.study.cells import prepare_cell
+
+    experiment = f"fsd-{config.domain}"
+    cells = [prepare_cell(cell, study) for cell in planned]
+    check_space(document.text for cell in cells for part in cell.parts for document in part)
+    params = {"cells": len(cells), "scale": config.scale, "model": config.model, "data": config.data}
+    with outcome.tracked_run(
+        config, experiment, title, params=params, tags={"study": name}, description=study.title
+    ) as tracked:
+        publish(tracked, study, run_cells(name, cells, tracked, experiment))
 
 
 def _study(config: StudyConfig) -> "tuple[str, Study]":
@@ -122,7 +118,8 @@ def run_cells(name: str, cells: "Sequence[PreparedCell]", parent: "Run", experim
     from fsd.progress import note, progress
     from fsd.tracking import find_runs
     from pipelines.common import experiment
-    from pipelines.study.cells import CellResult, reuse, run
+    from pipelines.study.cells import CellResult, reuse
+    from pipelines.study.cells import run as run_cell
 
     def model_of(at: int) -> str:
         return cells[at].cell.config.model.model
@@ -141,7 +138,7 @@ def run_cells(name: str, cells: "Sequence[PreparedCell]", parent: "Run", experim
                     result = reuse(finished[cell.tag], cell.cell, parent, experiment_name)
                 else:
                     model = model or experiment.load_model(cell.cell.config)
-                    result = run(name, cell, model, parent, experiment_name)
+                    result = run_cell(name, cell, model, parent, experiment_name)
                 results[at] = by_tag[cell.tag] = result
                 bar.update(1)
                 status = "reused" if result.reused else f"{time.perf_counter() - start:.1f} s"
@@ -153,6 +150,7 @@ def publish(run: "Run", study: "Study", results: "Sequence[CellResult]") -> None
     """Log table and figure to the run, and print the table: in Markdown, unless it is for a terminal."""
     from fsd.reporting import console
     from fsd.reporting.figures import png
+    from fsd.reporting.report import Report, Section, numbers
     from pipelines.common import outcome
     from pipelines.study import figures, tables
 
@@ -175,13 +173,15 @@ def publish(run: "Run", study: "Study", results: "Sequence[CellResult]") -> None
         left = range(len(study.rows))
         console.table(headings, rows, notes, title=f"{study.place}: {study.title}", left=left, everything="table.csv")
 
-    headline = f"{study.place}: {study.title}"
-    outcome.show(outcome.Outcome(headline, {"results": measured}, notes, report="table.md"), run, text)
+    sections = [Section("", tables=[numbers("results", measured)])]
+    report = Report(headline=f"{study.place}: {study.title}", findings=notes, sections=sections)
+    outcome.show(report, run, text=text, page="table.md")
 
 
 def show_catalogue() -> None:
     """Print the studies: name, research question, requirements, and the scales at which each can run now."""
     from fsd.net.hub import EMBEDDED, hub_reachable
+    from fsd.reporting.report import Report
     from pipelines.common import outcome
     from pipelines.study import catalogue
     from pipelines.study.grid import plan
@@ -198,7 +198,7 @@ def show_catalogue() -> None:
             f"    small: {small}; {cells} {'cell' if cells == 1 else 'cells'}, embedded model and corpus",
             f"    full:  {online}; {_requirements(study)}",
         ]
-    outcome.show(outcome.Outcome("studies", notes=lines), None, lambda: print("\n".join(lines)))
+    outcome.show(Report(headline="studies", findings=lines), text=lambda: print("\n".join(lines)))
 
 
 def _requirements(study: "Study") -> str:
@@ -235,6 +235,6 @@ if __name__ == "__main__":
         from pipelines.study.lab import command as lab
 
         sys.argv[:2] = [f"{program()} {LAB}"]
-        command(lab.LabConfig, lab.main, lab.__doc__ or "", plan=lab.dry_run_plan)
+        command(lab.LabConfig, lab.prepare, lab.__doc__ or "")
     else:
-        command(StudyConfig, main, __doc__ or "", plan=dry_run_plan)
+        command(StudyConfig, prepare, __doc__ or "")

@@ -2,32 +2,25 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fsd import tracking
-from fsd.config import TuneConfig
-from fsd.evaluation.results import Results
-from fsd.reporting import console, figures
+from fsd.reporting import figures
+from fsd.reporting.report import Report, Section, plain
 from fsd.search_space import Range
 from fsd.tracking import Run
 from fsd.tuning import comparison
 from fsd.tuning.comparison import Gain
 from fsd.tuning.objective import DetectorTask, Settings, TrialRecord, Winner, grid
-from pipelines.common.report import run_name
 from pipelines.tune.job import TuningResult
 
 SETTINGS = "settings.json"
 POINTS = 40
 """Points of the history at most; the number of trials is on a logarithmic scale, as early ones change the best most."""
-
-
-def name(config: TuneConfig) -> str:
-    """Name of the run."""
-    texts = config.job.data.data or (config.job.data.domain,)
-    return run_name(config.job.model.model, texts, f"tune {config.tune}")
 
 
 def track(run: Run, result: TuningResult, gains: Sequence[Gain], study: str) -> None:
@@ -57,19 +50,19 @@ def _track_study(parent: Run, gain: Gain, trials: Sequence[TrialRecord], experim
         run.log_table("trials.csv", trials_frame({label: trials}))
 
 
-def show(results: Results, gains: Sequence[Gain], notes: Sequence[str], objective: str) -> None:
-    """Print the results with the tuned settings, and their gains over the defaults."""
-    console.show(results)
-    title = f"Tuned for {objective} on validation; the test texts were opened once"
-    console.table(
+def with_gains(report: Report, gains: Sequence[Gain], notes: Sequence[str], objective: str) -> Report:
+    """The report of the run with the tuned settings, their gains over the defaults first."""
+    table = plain(
         comparison.HEADINGS,
         comparison.rows(gains),
-        notes,
-        title=title,
-        left=(0, 1),
+        words=(0, 1),
+        title=f"Tuned for {objective} on validation; the test texts were opened once",
+        name="tuning",
+        frame=comparison.frame(gains),
         kept=(0, 5, 4, 6, 1, 2),
-        everything="tuning.csv",
+        source="tuning.csv",
     )
+    return replace(report, findings=notes, sections=[Section("Tuning", tables=[table]), *report.sections])
 
 
 def settings_json(winners: Sequence[Winner], study: str) -> str:

@@ -12,7 +12,7 @@ from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
 from fsd.tracking import version_info
-from pipelines.adapter_audit.__main__ import AuditConfig, main
+from pipelines.adapter_audit.__main__ import AuditConfig, prepare
 
 TRAINED, OTHERS = 40, 40
 
@@ -61,7 +61,7 @@ def test_the_base_tells_fine_tuning_texts_from_others(
 ) -> None:
     from fsd.tracking import fetch_artifact, find_runs
 
-    main(configured(folder, out="scores.csv"))
+    prepare(configured(folder, out="scores.csv")).run()
 
     (run,) = find_runs("fsd-adapter-audit")
     assert run.metrics["auc/loss.calibrated"] > 0.9
@@ -77,9 +77,9 @@ def test_the_base_tells_fine_tuning_texts_from_others(
 
 def test_texts_without_a_label_are_judged_also_later_by_the_registered_adapter(folder: Path, there: Path) -> None:
     from pipelines.detect.__main__ import DetectConfig
-    from pipelines.detect.__main__ import main as detect
+    from pipelines.detect.__main__ import prepare as detect
 
-    main(configured(folder, data=(str(folder / "hidden.jsonl"),), fpr=0.1, out="scores.parquet"))
+    prepare(configured(folder, data=(str(folder / "hidden.jsonl"),), fpr=0.1, out="scores.parquet")).run()
 
     table = pd.read_parquet("scores.parquet")
     judged = table[table["split"] == "judged"]
@@ -97,7 +97,7 @@ def test_texts_without_a_label_are_judged_also_later_by_the_registered_adapter(f
     hidden = (json.dumps({"text": text}) for text in judged["text"])
     (there / "further.jsonl").write_text("\n".join(hidden))
     adapter = "models:/fsd-adapter-audit/1"
-    detect(DetectConfig(("further.jsonl",), adapter, fpr=0.1, out="verdicts.parquet", report="verdicts.html"))
+    detect(DetectConfig(("further.jsonl",), adapter, fpr=0.1, out="verdicts.parquet", report="verdicts.html")).run()
     later = pd.read_parquet("verdicts.parquet")
     assert later["p_value"].to_numpy() == pytest.approx(judged["p_value"].to_numpy(), nan_ok=True)
     assert ((later["verdict"] == "member").to_numpy() == called.to_numpy()).all()
@@ -109,7 +109,9 @@ def test_texts_of_another_kind_get_no_verdict(folder: Path, there: Path, capsys:
     kitchen = ["butter", "flour", "sugar", "whisk", "golden", "fold", "eggs", "warm", "milk", "salt", "lemon"]
     other = [json.dumps({"text": " ".join(rng.choices(kitchen, k=120))}) for _ in range(20)]
     (there / "other.jsonl").write_text((folder / "data.jsonl").read_text() + "\n".join(other) + "\n")
-    main(configured(folder, data=("other.jsonl",), detection=DetectorConfig(detectors="loss"), out="scores.parquet"))
+    prepare(
+        configured(folder, data=("other.jsonl",), detection=DetectorConfig(detectors="loss"), out="scores.parquet")
+    ).run()
 
     judged = pd.read_parquet("scores.parquet").query("split == 'judged'")
     assert len(judged) == 20
@@ -119,8 +121,8 @@ def test_texts_of_another_kind_get_no_verdict(folder: Path, there: Path, capsys:
 
 
 def test_a_merged_model_gives_the_numbers_of_its_adapter(folder: Path, there: Path) -> None:
-    main(configured(folder, out="adapter.parquet"))
-    main(configured(folder, adapter=None, tuned=str(folder / "merged"), out="merged.parquet"))
+    prepare(configured(folder, out="adapter.parquet")).run()
+    prepare(configured(folder, adapter=None, tuned=str(folder / "merged"), out="merged.parquet")).run()
 
     columns = ["loss.base", "loss.tuned", "min_k.tuned"]
     merged, adapter = (pd.read_parquet(f"{name}.parquet")[columns] for name in ("merged", "adapter"))
@@ -129,20 +131,20 @@ def test_a_merged_model_gives_the_numbers_of_its_adapter(folder: Path, there: Pa
 
 def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder: Path, there: Path) -> None:
     from pipelines.detect.__main__ import DetectConfig
-    from pipelines.detect.__main__ import main as detect
+    from pipelines.detect.__main__ import prepare as detect
 
     rng = random.Random(0)
     rows = [json.loads(line) for line in (folder / "data.jsonl").read_text().splitlines()]
     kitchen = ["butter", "flour", "sugar", "whisk", "golden", "fold", "eggs", "warm", "milk", "salt", "lemon"]
     rows = [row if row["label"] else {"text": " ".join(rng.choices(kitchen, k=100)), "label": 0} for row in rows]
     (there / "apart.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    main(configured(folder, data=("apart.jsonl",), detection=DetectorConfig(detectors="loss")))
+    prepare(configured(folder, data=("apart.jsonl",), detection=DetectorConfig(detectors="loss"))).run()
 
     version = version_info("models:/fsd-adapter-audit/1")
     assert version is not None
     assert version.aliases == ()
     with pytest.raises(UsageError, match="adapter must come from a benchmark that can show membership"):
-        detect(DetectConfig(("apart.jsonl",), "models:/fsd-adapter-audit/1"))
+        detect(DetectConfig(("apart.jsonl",), "models:/fsd-adapter-audit/1")).run()
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def test_what_cannot_be_is_refused_before_a_model_is_loaded(
     monkeypatch.setattr(language_model, "load", never)
     (there / "hidden.jsonl").write_text((folder / "hidden.jsonl").read_text())
     with pytest.raises(UsageError, match=message):
-        main(configured(folder, **change))
+        prepare(configured(folder, **change)).run()
 
 
 def test_models_that_do_not_belong_together_are_refused(folder: Path, there: Path, tiny: Path) -> None:
@@ -174,4 +176,4 @@ def test_models_that_do_not_belong_together_are_refused(folder: Path, there: Pat
         ({"detection": DetectorConfig(detectors="min_k_deviation")}, "min_k_deviation cannot be used in an audit"),
     ):
         with pytest.raises(UsageError, match=message):
-            main(replace(configured(folder), **change))  # type: ignore[arg-type]
+            prepare(replace(configured(folder), **change)).run()  # type: ignore[arg-type]

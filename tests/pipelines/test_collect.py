@@ -12,7 +12,7 @@ from fsd.data.periods import kinds_of
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.tracking import find_runs
-from pipelines.collect import Collect, main, specs
+from pipelines.collect import Collect, prepare, specs
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def here(tmp_path, monkeypatch, store):
 
 def test_nonmembers_by_the_cutoff_of_a_model(here, capsys, dump):
     options = (dump(here / "dump.jsonl", ["2023-02-24", "2023-02-25", "2023-02-26"]),)
-    main(Collect(domain="local", limit=9, model="huggyllama/llama-7b", options=options))
+    prepare(Collect(domain="local", limit=9, model="huggyllama/llama-7b", options=options)).run()
     (row, _) = read_files(["local-after-2023-02-24.jsonl"], labelled=True)
     assert (row.member, row.date) == (False, date(2023, 2, 25))
     manifest = json.loads((here / "local-after-2023-02-24.manifest.json").read_text())
@@ -61,7 +61,7 @@ def test_an_order_that_cannot_be_met_opens_no_store(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     for more in ({}, {"before": "2020-01-01", "out": tmp_path / "b.jsonl"}):
         with pytest.raises(UsageError, match="limit must be at least 1; got 0"):
-            main(Collect(domain="arxiv", limit=0, after="2024-01-01", **more))
+            prepare(Collect(domain="arxiv", limit=0, after="2024-01-01", **more)).run()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -69,7 +69,7 @@ def test_members_and_nonmembers_make_a_benchmark_that_survives_a_failure(here, c
     days = [f"2022-01-{n:02}" for n in range(1, 21)] + [f"2024-01-{n:02}" for n in range(1, 21)]
     options = (dump(here / "dump.jsonl", days),)
     config = Collect("local", 15, before="2023-01-01", after="2023-12-31", options=options, out=here / "b.jsonl")
-    main(config)
+    prepare(config).run()
     documents = read_files([here / "b.jsonl"], labelled=True)
     assert [sum(d.member is side for d in documents) for side in (True, False)] == [15, 15]
     assert {d.date.year for d in documents if d.member} == {2022}
@@ -78,17 +78,17 @@ def test_members_and_nonmembers_make_a_benchmark_that_survives_a_failure(here, c
     assert card["members"]["dates"] == ["2022-01-06", "2022-01-13", "2022-01-20"]
     assert "blind classifier: AUC" in capsys.readouterr().out
     with pytest.raises(UsageError, match="exists"):
-        main(config)
+        prepare(config).run()
     (here / "b.jsonl").unlink()
     (here / "dump.jsonl").write_text("")
-    main(config)  # both sides are there already, so the source is not read again
+    prepare(config).run()  # both sides are there already, so the source is not read again
     assert read_files([here / "b.jsonl"])[0].text == documents[0].text
 
 
 def test_contemporaries_are_nonmembers_of_the_members_period(here, capsys, dump):
     days = [f"2022-01-{n:02}" for n in range(1, 11)] + [f"2024-01-{n:02}" for n in range(1, 11)]
     options = (dump(here / "dump.jsonl", days),)
-    main(Collect("local", 4, before="2023-01-01", after="2022-01-02", contemporaries=True, options=options))
+    prepare(Collect("local", 4, before="2023-01-01", after="2022-01-02", contemporaries=True, options=options)).run()
     rows = read_files(["local-contemporaries-before-2023-01-01-after-2022-01-02.jsonl"], labelled=True)
     assert [(d.member, d.date.day, d.period) for d in rows] == [
         (False, 10, "up to the cutoff"),
@@ -98,8 +98,8 @@ def test_contemporaries_are_nonmembers_of_the_members_period(here, capsys, dump)
     ]
     assert "contemporaries only if they are known not to be in the training data" in capsys.readouterr().out
     options = (dump(here / "more.jsonl", days, first=100),)
-    main(Collect("local", 4, before="2023-01-01", options=options, out=here / "members.jsonl"))
-    main(Collect("local", 4, after="2023-01-01", options=options, out=here / "later.jsonl"))
+    prepare(Collect("local", 4, before="2023-01-01", options=options, out=here / "members.jsonl")).run()
+    prepare(Collect("local", 4, after="2023-01-01", options=options, out=here / "later.jsonl")).run()
     files = [*here.glob("local-*.jsonl"), here / "members.jsonl", here / "later.jsonl"]
     assert Counter(kinds_of(read_files(files))) == {"contemporary": 4, "member": 4, "later": 4}
     assert "contemporaries only" not in capsys.readouterr().out
@@ -119,7 +119,7 @@ def test_sides_that_share_a_text_are_refused(here, dump, prose):
         "local", 5, before="2023-01-01", after="2023-12-31", options=("path=dump.jsonl",), out=here / "b.jsonl"
     )
     with pytest.raises(UsageError, match=r"dump.jsonl:1 \(2022-01-01\) = dump.jsonl:4 \(2024-01-02\), copy"):
-        main(config)
+        prepare(config).run()
     assert not (here / "b.jsonl").exists()
 
 

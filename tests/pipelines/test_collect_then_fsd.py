@@ -54,7 +54,7 @@ def run_fsd(tiny):
     """Runs the main job on the tiny model; gives its run, its scores and the texts of the fine-tuning."""
 
     def run(domain, data, unseen=0.3):
-        fsd.main(
+        fsd.prepare(
             FSDConfig(
                 audit_repeats=1,
                 data=DataConfig(domain=domain, data=(data,), unseen=unseen),
@@ -63,7 +63,7 @@ def run_fsd(tiny):
                 detection=DetectorConfig(detectors="loss,zlib"),
                 placebo="none",
             )
-        )
+        ).run()
         done = tracking.find_runs(f"fsd-{domain}")[0]
         scores = pd.read_parquet(tracking.fetch_artifact(done.id, "scores.parquet"))
         return done, scores, read_files([tracking.fetch_artifact(done.id, "unseen.jsonl")])
@@ -74,9 +74,9 @@ def run_fsd(tiny):
 @pytest.mark.parametrize("domain", domains.names())
 def test_the_main_job_runs_on_what_a_domain_collects(domain, here, run_fsd, published):
     options = published(domain)
-    collect.main(
+    collect.prepare(
         collect.Collect(domain, 30, before=str(BEFORE), after=str(AFTER), out=Path("b.jsonl"), options=options)
-    )
+    ).run()
     collected = read_files(["b.jsonl"], labelled=True)
     assert [sum(text.member is side for text in collected) for side in (True, False)] == [30, 30]
     assert {text.member for text in collected if text.date > AFTER} == {False}
@@ -97,8 +97,8 @@ def test_the_main_job_runs_on_what_a_domain_collects(domain, here, run_fsd, publ
 
 def test_the_main_job_fine_tunes_on_what_was_collected_for_it(here, run_fsd, published):
     order = {"domain": "stackexchange", "after": str(AFTER), "options": published("stackexchange")}
-    collect.main(collect.Collect(limit=15, before=str(BEFORE), out=Path("b.jsonl"), **order))
-    collect.main(collect.Collect(limit=12, benchmark_of=("b.jsonl",), out=Path("fresh.jsonl"), **order))
+    collect.prepare(collect.Collect(limit=15, before=str(BEFORE), out=Path("b.jsonl"), **order)).run()
+    collect.prepare(collect.Collect(limit=12, benchmark_of=("b.jsonl",), out=Path("fresh.jsonl"), **order)).run()
     fresh, benchmark = read_files(["fresh.jsonl"]), read_files(["b.jsonl"])
     manifest = json.loads(Path("fresh.manifest.json").read_text())
     assert manifest["dropped"] == {"in the benchmark": 15}

@@ -17,8 +17,8 @@ from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.contrasts import CONTRASTS, kinds_in
 from fsd.evaluation.metrics import auc
 from pipelines.common.datasets import load_texts, split_texts
-from pipelines.fsd import main
-from pipelines.tune.__main__ import main as tune
+from pipelines.fsd import prepare
+from pipelines.tune.__main__ import prepare as tune
 
 DETECTORS = "loss,min_k_deviation"
 
@@ -63,7 +63,7 @@ def finished(
         patch.chdir(folder)
         lighter(patch)
         with redirect_stdout(StringIO()) as printed:
-            main(config)
+            prepare(config).run()
         (run,) = tracking.find_runs("fsd-arxiv", {})
         yield Finished(folder, config, printed.getvalue(), run.id)
 
@@ -135,7 +135,7 @@ def test_a_cutoff_gives_the_same_numbers_as_the_column(finished: Finished) -> No
 @pytest.mark.slow
 def test_tuning_chooses_on_members_and_contemporaries(finished: Finished, capsys: pytest.CaptureFixture[str]) -> None:
     job = replace(finished.config, detection=DetectorConfig(detectors="min_k"), placebo="none")
-    tune(TuneConfig(job=job, trials=2, folds=2, repeats=1, sampler="random", storage="journal:trials.log"))
+    tune(TuneConfig(job=job, trials=2, folds=2, repeats=1, sampler="random", storage="journal:trials.log")).run()
     assert "members against contemporaries" in capsys.readouterr().out
     (run,) = [
         run for run in tracking.find_runs("fsd-arxiv", {}) if run.id != finished.id and "auc/min_k.fsd" in run.metrics

@@ -20,7 +20,7 @@ from fsd.errors import StorageError
 from fsd.models import finetuning
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.tracking.runs import Run
-from pipelines.fsd import main
+from pipelines.fsd import prepare
 
 
 @pytest.fixture
@@ -67,11 +67,11 @@ def test_on_a_full_disk_the_table_is_shown_and_a_second_run_computes_nothing(job
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfileobj", full_disk)  # by which MLflow copies artifacts
         with pytest.raises(StorageError, match="the run could not be stored: No space left on device"):
-            main(job)
+            prepare(job).run()
     assert "FSD AUC" in capsys.readouterr().out
     assert list(Path("cache").glob("training/*/checkpoint-*"))
     work.clear()
-    main(job)
+    prepare(job).run()
     assert work == []
     assert list(Path("cache").glob("training/*/checkpoint-*")) == []
 
@@ -79,7 +79,7 @@ def test_on_a_full_disk_the_table_is_shown_and_a_second_run_computes_nothing(job
 def test_a_full_folder_for_temporary_files_costs_only_what_goes_through_it(job, capsys, monkeypatch) -> None:
     monkeypatch.setattr(Path, "write_bytes", full_disk)
     with pytest.raises(StorageError, match="the run could not be stored: No space left on device"):
-        main(job)
+        prepare(job).run()
     assert "FSD AUC" in capsys.readouterr().out
 
 
@@ -133,13 +133,13 @@ def test_when_the_server_dies_in_training_nothing_is_computed_twice(job, work, s
     with monkeypatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", server.uri)
         with pytest.raises(StorageError, match=r"the run could not be stored: http.* does not answer"):
-            main(job)
+            prepare(job).run()
     assert killed[1] - killed[0] < 60
     output = capsys.readouterr()
     assert "FSD AUC" in output.out
     assert output.err.count("does not answer; the job goes on without it") == 1
     work.clear()
-    main(replace(job))
+    prepare(replace(job)).run()
     assert work == []
     (scores,) = Path().glob("mlruns/**/scores.parquet")
     assert len(pd.read_parquet(scores))

@@ -8,7 +8,7 @@ from fsd.config import ModelConfig
 from fsd.net.hub import EMBEDDED
 from fsd.scoring.scorers import frequency_file
 from fsd.scoring.token_frequencies import FrequencyTable
-from pipelines.frequencies import FrequencyConfig, main
+from pipelines.frequencies import FrequencyConfig, prepare
 
 TEXTS = ["the score of a text\nmoves", "a member  moves more", "unseen"]
 
@@ -22,7 +22,7 @@ def corpus(tmp_path):
 
 def test_it_counts_and_saves_a_table_that_fits_the_model(tiny, corpus, tmp_path, capsys):
     out = tmp_path / "new" / "table.npz"
-    main(FrequencyConfig(corpus=(corpus, corpus), out=out, model=str(tiny), column="body"))
+    prepare(FrequencyConfig(corpus=(corpus, corpus), out=out, model=str(tiny), column="body")).run()
     tokenizer = AutoTokenizer.from_pretrained(tiny)
     expected = Counter(token for text in TEXTS * 2 for token in tokenizer(text)["input_ids"])
     table = FrequencyTable.load(out).matching(tokenizer, 300, str(tiny))
@@ -33,7 +33,7 @@ def test_it_counts_and_saves_a_table_that_fits_the_model(tiny, corpus, tmp_path,
 
 def test_limit(tiny, corpus, tmp_path):
     out = tmp_path / "table.npz"
-    main(FrequencyConfig(corpus=(corpus,), out=out, model=str(tiny), column="body", limit=2))
+    prepare(FrequencyConfig(corpus=(corpus,), out=out, model=str(tiny), column="body", limit=2)).run()
     assert FrequencyTable.load(out).documents == 2
 
 

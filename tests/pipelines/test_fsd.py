@@ -12,7 +12,7 @@ import pytest
 
 from fsd.config import DetectorConfig
 from fsd.errors import UsageError
-from pipelines.fsd import main
+from pipelines.fsd import prepare
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_pictures_and_report_are_at_the_root(finished: Any) -> None:
 def test_reused_adapter_gives_the_same_scores_without_training_or_forward_pass(
     finished: Any, passes: list[int]
 ) -> None:
-    main(replace(finished.config, adapter="models:/fsd-arxiv@champion"))
+    prepare(replace(finished.config, adapter="models:/fsd-arxiv@champion")).run()
 
     first = pd.read_parquet(artifact(finished.folder, "scores.parquet"))
     second = pd.read_parquet(artifact(finished.folder, "scores.parquet", run=-1))
@@ -112,7 +112,7 @@ def test_adapter_of_another_base_is_refused(finished: Any, other: Path) -> None:
     before = len(runs(finished.folder))
 
     with pytest.raises(UsageError, match="must be used on its own base"):
-        main(stranger)
+        prepare(stranger).run()
 
     assert len(runs(finished.folder)) == before
 
@@ -122,24 +122,24 @@ def test_a_moved_checkout_finds_its_adapter(finished: Any, tmp_path: Path, monke
     shutil.copytree(finished.folder, moved)
     monkeypatch.chdir(moved)
 
-    main(replace(finished.config, adapter="models:/fsd-arxiv/1", detection=DetectorConfig(detectors="loss")))
+    prepare(replace(finished.config, adapter="models:/fsd-arxiv/1", detection=DetectorConfig(detectors="loss"))).run()
 
     assert pd.read_parquet(artifact(moved, "scores.parquet", run=-1))["loss.fsd"].notna().all()
 
 
 def test_detector_that_was_asked_for_and_cannot_be_computed_is_refused(finished: Any) -> None:
     with pytest.raises(UsageError, match="detector dc_pdd cannot be computed here: no unigram table"):
-        main(replace(finished.config, detection=DetectorConfig(detectors="loss,dc_pdd")))
+        prepare(replace(finished.config, detection=DetectorConfig(detectors="loss,dc_pdd"))).run()
 
 
 def test_paper_split_says_what_it_leaks(finished: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    main(
+    prepare(
         replace(
             finished.config,
             data=replace(finished.config.data, split="paper", validation=None),
             detection=DetectorConfig(detectors="loss"),
         )
-    )
+    ).run()
 
     told = capsys.readouterr().out
     assert "no validation texts" in told
@@ -154,6 +154,6 @@ def test_an_impossible_training_leaves_no_run_behind(finished: Any, change: dict
     before = len(runs(finished.folder))
 
     with pytest.raises(UsageError):
-        main(replace(finished.config, training=replace(finished.config.training, **change)))  # type: ignore[arg-type]
+        prepare(replace(finished.config, training=replace(finished.config.training, **change))).run()  # type: ignore[arg-type]
 
     assert len(runs(finished.folder)) == before

@@ -16,7 +16,7 @@ from fsd.net.hub import fingerprint
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.token_frequencies import FrequencyTable
 from fsd.token_stats import Prompt
-from pipelines.pretrain import PretrainConfig, main
+from pipelines.pretrain import PretrainConfig, prepare
 
 WORDS = "river stone lamp paper quiet seven market glass winter copper orange valley thread signal".split()  # noqa: SIM905
 
@@ -42,7 +42,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> PretrainConfig:
             hidden_size=64, layers=2, heads=2, vocabulary=300, context=64, exposures=150, passes=1, learning_rate=5e-3
         ),
     )
-    main(made)
+    prepare(made).run()
     return made
 
 
@@ -77,7 +77,7 @@ def test_the_tokens_of_its_background_are_counted(config: PretrainConfig) -> Non
 
 def test_a_folder_that_holds_something_is_not_overwritten(config: PretrainConfig) -> None:
     with pytest.raises(UsageError, match="out must be a folder that does not exist or is empty"):
-        main(config)
+        prepare(config).run()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_training_that_diverges_writes_nothing(config: PretrainConfig, tmp_pat
     with pytest.raises(
         UsageError, match=r"training must converge; .*: lower the learning_rate, which is 1000000000\.0"
     ):
-        main(replace(config, out=str(tmp_path / "new"), recipe=recipe))
+        prepare(replace(config, out=str(tmp_path / "new"), recipe=recipe)).run()
     assert not list(tmp_path.iterdir())
 
 
@@ -107,19 +107,21 @@ def test_the_truth_about_members_is_checked(config: PretrainConfig, tmp_path: Pa
     others = tmp_path / "others.jsonl"
     others.write_text("".join(json.dumps(row | {"label": 0}) + "\n" for row in rows))
     with pytest.raises(UsageError, match=r"members must hold texts that are not labelled 0; all 40 rows of .*others"):
-        main(replace(config, out=str(tmp_path / "new"), members=(str(others),)))
+        prepare(replace(config, out=str(tmp_path / "new"), members=(str(others),))).run()
     for row in rows[:2]:  # a non-member and a member
         others.write_text(json.dumps({"text": row["text"] + " more"}))
         with pytest.raises(UsageError, match=r"background must hold other texts .* 1 copies, the first .*:[12] = .*:1"):
-            main(replace(config, out=str(tmp_path / "new"), background=(str(others),)))
+            prepare(replace(config, out=str(tmp_path / "new"), background=(str(others),))).run()
     with pytest.raises(UsageError, match="paragraphs must be at least 1; got -5"):
-        main(replace(config, out=str(tmp_path / "new"), paragraphs=-5))
+        prepare(replace(config, out=str(tmp_path / "new"), paragraphs=-5)).run()
     with pytest.raises(UsageError, match="out must be in a folder that can be written"):
-        main(replace(config, out="/proc/x"))
+        prepare(replace(config, out="/proc/x")).run()
 
 
 def test_a_twin_takes_over_the_tokenizer(config: PretrainConfig, tmp_path: Path) -> None:
-    main(replace(config, out=str(tmp_path / "twin"), tokenizer=config.out, recipe=replace(config.recipe, exposures=0)))
+    prepare(
+        replace(config, out=str(tmp_path / "twin"), tokenizer=config.out, recipe=replace(config.recipe, exposures=0))
+    ).run()
 
     twin, target = load(str(tmp_path / "twin"), device="cpu"), load(config.out, device="cpu")
     assert twin.tokens([WORDS[0]]) == target.tokens([WORDS[0]])
@@ -129,7 +131,7 @@ def test_a_twin_takes_over_the_tokenizer(config: PretrainConfig, tmp_path: Path)
 def test_contemporaries_are_held_out_and_read_by_the_twin(config: PretrainConfig, tmp_path: Path) -> None:
     out = tmp_path / "lab"
 
-    main(replace(config, out=str(out), hold_out=0.5))
+    prepare(replace(config, out=str(out), hold_out=0.5)).run()
 
     rows = [json.loads(line) for line in (out / "texts.jsonl").read_text().splitlines()]
     older = [row for row in rows if row["period"] == "older"]
@@ -153,5 +155,5 @@ def test_impossible_shares_are_refused(
     config: PretrainConfig, tmp_path: Path, changes: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        main(replace(config, out=str(tmp_path / "out"), **changes))  # type: ignore[arg-type]
+        prepare(replace(config, out=str(tmp_path / "out"), **changes)).run()  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()

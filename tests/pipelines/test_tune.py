@@ -13,8 +13,8 @@ from fsd.data.documents import Document
 from fsd.errors import UsageError
 from pipelines.common import datasets, experiment, run_log
 from pipelines.common.detection import load_detectors
-from pipelines.score import main as score
-from pipelines.tune.__main__ import main
+from pipelines.score import prepare as score
+from pipelines.tune.__main__ import prepare
 from pipelines.tune.job import digest, tuning_data
 
 TASKS = ("min_k.base", "min_k.fsd", "min_k_deviation.fsd")
@@ -44,7 +44,7 @@ def config(job, tmp_path):
 def test_winners_are_compared_registered_and_used(config, capsys):
     from mlflow import MlflowClient
 
-    main(config)
+    prepare(config).run()
     said = capsys.readouterr().out
     assert "Tuned for auc on validation; the test texts were opened once" in said
     assert "more on validation than on the test texts" in said
@@ -102,7 +102,7 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     texts = scores[["text", "label"]]
     texts.to_json("test.jsonl", orient="records", lines=True)
     detection = replace(detection, detectors="min_k")
-    score(ScoreConfig(data=("test.jsonl",), out="scored.parquet", model=config.job.model, detection=detection))
+    score(ScoreConfig(data=("test.jsonl",), out="scored.parquet", model=config.job.model, detection=detection)).run()
     np.testing.assert_allclose(pd.read_parquet("scored.parquet")["min_k.base"], scores["min_k.base"], rtol=1e-5)
 
 
@@ -134,7 +134,9 @@ def test_no_test_label_reaches_the_tuner(config):
 def test_an_adapter_is_tuned_by_training(config):
     from mlflow import MlflowClient
 
-    main(replace(config, tune="adapter", trials=3, job=replace(config.job, detection=DetectorConfig(detectors="loss"))))
+    prepare(
+        replace(config, tune="adapter", trials=3, job=replace(config.job, detection=DetectorConfig(detectors="loss")))
+    ).run()
     client = MlflowClient(f"sqlite:///{Path.cwd()}/mlruns/mlflow.db")  # MLflow keeps relative ones open
     runs = client.search_runs(["1"])
     parent = next(r for r in runs if "mlflow.parentRunId" not in r.data.tags)
@@ -153,7 +155,7 @@ def test_the_digest_tells_texts_labels_and_groups():
 
 @pytest.mark.slow
 def test_another_setup_is_refused_before_the_training(config, monkeypatch):
-    main(replace(config, trials=1, job=replace(config.job, detection=DetectorConfig(detectors="min_k"))))
+    prepare(replace(config, trials=1, job=replace(config.job, detection=DetectorConfig(detectors="min_k")))).run()
     monkeypatch.setattr(experiment, "train_adapter", None)
     with pytest.raises(UsageError, match=r"'s/min_k.base' must be continued .*repeats: begun with 2, got 3"):
-        main(replace(config, repeats=3))
+        prepare(replace(config, repeats=3)).run()

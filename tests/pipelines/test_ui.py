@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import urlopen
 
-import numpy as np
 import pytest
-from PIL import Image, ImageColor
 
 from fsd import tracking
 from fsd.errors import UsageError
-from fsd.reporting.figures import FSD as FSD_COLOUR
-from pipelines.ui import UIConfig, check_free, main
+from pipelines.ui import UIConfig, check_free, prepare
 
 
 def free_port() -> int:
@@ -41,7 +38,7 @@ def test_the_page_is_the_table_of_the_newest_runs(tmp_path: Path, monkeypatch: p
     assert newest.startswith(f"http://server/#/experiments/{ids['fsd-wikipedia']}/runs?workflowType=machine_learning")
     assert named.startswith(f"http://server/#/experiments/{ids['fsd-arxiv']}/runs?")
     with pytest.raises(UsageError, match=r"the experiment must be one of .*fsd-arxiv.*; got fsd-books"):
-        main(UIConfig(domain="books"))
+        prepare(UIConfig(domain="books")).run()
 
 
 def test_a_port_that_is_taken_is_refused() -> None:
@@ -113,19 +110,3 @@ def test_the_pages_show_name_and_headline(served: Served, browser: Callable[...,
     for page in (served.page, tracking.address(served.server, experiment, served.run.id)):
         shown = browser("--dump-dom", page)
         assert all(text in shown for text in (f">{name}<", "headline/fsd_auc", "headline/blind_auc", number))
-
-
-@pytest.mark.slow
-def test_the_interactive_figure_is_drawn_in_the_viewer_of_artifacts(
-    served: Served, browser: Callable[..., str], tmp_path: Path
-) -> None:
-    experiment = served.page.partition("/experiments/")[2].partition("/")[0]
-    run = f"{served.server}/#/experiments/{experiment}/runs/{served.run.id}"
-    browser(f"--screenshot={tmp_path}/page.png", f"{run}/artifacts/headline.html?workflowType=machine_learning")
-    with Image.open(tmp_path / "page.png") as picture:
-        pixels = np.asarray(picture.convert("RGB"))
-
-    curve = (pixels == ImageColor.getrgb(FSD_COLOUR)).all(axis=2)
-    rows, columns = np.nonzero(curve)
-    assert np.ptp(columns) > 400  # the axes have most of the width, and the legend is below
-    assert np.ptp(rows) > 200

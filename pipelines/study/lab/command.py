@@ -13,17 +13,16 @@ import multiprocessing
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import arg
 
 from fsd.config import Columns, OptionalInt, OptionalPath, Recipe
 from fsd.errors import UsageError
+from pipelines.common.job import Job
 from pipelines.study.lab.targets import READ_WITH, Cell, one_thread, reference_model, run_cell
-
-if TYPE_CHECKING:
-    from pipelines.common.dry_run import Plan
 
 EXPERIMENT = "fsd-lab"
 FOLDER = "lab"
@@ -65,58 +64,9 @@ class LabConfig:
     """File for the raw results: .parquet, .csv or .jsonl."""
 
 
-def main(config: LabConfig) -> None:
-    """Plan the cells, compute those that are not finished yet, and record tables and figure."""
-    import pandas as pd
-
-    from fsd import tracking
-    from fsd.reporting.figures import png
-    from pipelines.common import outcome
-    from pipelines.common.output import check_table_path, write_table
-    from pipelines.study.lab import results
-    from pipelines.study.lab.figure import figure
-
-    if config.small:
-        config = shrunk(config)
-    check(config)
-    if config.out:
-        check_table_path(Path(config.out), config.corpora)
-    tracking.check_store()
-    cells = plan(config)
-    params = {
-        "corpora": config.corpora,
-        "exposures": config.exposures,
-        "seeds": config.seeds,
-        "size": config.size,
-        "paragraphs": config.paragraphs,
-    }
-    with outcome.tracked_run(
-        config, EXPERIMENT, f"lab · {config.size} · {len(cells)} cells", params=params, tags={"study": "lab"}
-    ) as run:
-        compute(cells, config.workers or os.cpu_count() or 1)
-        table = results.measure([(cell, pd.read_parquet(cell.file)) for cell in cells])
-        measured = dict(list(table.groupby(["corpus", "exposures", "seed"])))
-        for cell in cells:
-            numbers = measured[cell.corpus, cell.exposures, cell.seed]
-            tags = {"study": "lab", "kind": "cell", "cell": cell.key}
-            facts = {"corpus": cell.corpus, "exposures": cell.exposures, "seed": cell.seed, "size": cell.size}
-            with tracking.run(EXPERIMENT, f"lab: {cell.name}", params=facts, tags=tags, parent=run) as child:
-                child.log_metrics(results.headline(numbers))
-        page = results.page(table)
-        run.log_table("results.parquet", table)
-        run.log_table("summary.csv", results.summarise(table))
-        run.log_text("lab.md", page)
-        run.log_bytes("lab.png", png(figure(table)))
-        if config.out:
-            write_table(table, Path(config.out))
-        files = {"results": config.out} if config.out else {}
-        found = outcome.Outcome(f"laboratory of {len(cells)} cells", {"results": table}, files=files, report="lab.md")
-        outcome.show(found, run, lambda: print(page))
-
-
-def dry_run_plan(config: LabConfig) -> "Plan":
-    """What would be pretrained: a target a cell that is not finished yet, after the model that all of them continue."""
-    from pipelines.common import dry_run
+def prepare(config: LabConfig) -> Job:
+    """Plan the cells: a target for each that is not finished yet, after the model that all of them continue."""
+    from pipelines.common import job
     from pipelines.common.output import check_table_path
 
     if config.small:
@@ -130,16 +80,67 @@ def dry_run_plan(config: LabConfig) -> "Plan":
     shared = background * first.recipe.passes if missing else 0
     beside = background * min(1.0, READ_WITH / len(first.background))
     own = sum(beside + cell.exposures * sum(map(len, cell.members)) for cell in missing)
-    return dry_run.Plan(
+    return Job(
+        partial(run, config, cells),
         {
             "corpora": ", ".join(config.corpora),
             "cells": f"{len(cells):,}, of which {len(cells) - len(missing):,} are finished",
             "background": f"{len(first.background):,} paragraphs",
-            **dry_run.pretraining(first.recipe, (shared + own) / dry_run.TOKEN, "cpu"),
+            **job.pretraining(first.recipe, (shared + own) / job.TOKEN),
         },
-        writes=dry_run.tracked(EXPERIMENT, config.out, str(first.folder)),
-        notes=["the time is that of pretraining; that of adapters and scores is added to it"],
+        writes=[config.out, first.folder],
+        experiment=EXPERIMENT,
+        notes=["the numbers are those of pretraining; adapters and scores are added to them"],
     )
+
+
+def run(config: LabConfig, cells: "Sequence[Cell]") -> None:
+    """Compute the cells that are not finished yet, and record tables and figure."""
+    import pandas as pd
+
+    from fsd import tracking
+    from fsd.reporting.figures import png
+    from fsd.reporting.report import Report, Section, numbers
+    from pipelines.common import outcome
+    from pipelines.common.output import write_table
+    from pipelines.study.lab import results
+    from pipelines.study.lab.figure import figure
+
+    params = {
+        "corpora": config.corpora,
+        "exposures": config.exposures,
+        "seeds": config.seeds,
+        "size": config.size,
+        "paragraphs": config.paragraphs,
+    }
+    with outcome.tracked_run(
+        config, EXPERIMENT, f"lab · {config.size} · {len(cells)} cells", params=params, tags={"study": "lab"}
+    ) as tracked:
+        compute(cells, config.workers or os.cpu_count() or 1)
+        table = results.measure([(cell, pd.read_parquet(cell.file)) for cell in cells])
+        measured = dict(list(table.groupby(["corpus", "exposures", "seed"])))
+        for cell in cells:
+            cell_numbers = measured[cell.corpus, cell.exposures, cell.seed]
+            tags = {"study": "lab", "kind": "cell", "cell": cell.key}
+            facts = {"corpus": cell.corpus, "exposures": cell.exposures, "seed": cell.seed, "size": cell.size}
+            with tracking.run(EXPERIMENT, f"lab: {cell.name}", params=facts, tags=tags, parent=tracked) as child:
+                child.log_metrics(results.headline(cell_numbers))
+        page = results.page(table)
+        if config.out:
+            write_table(table, Path(config.out))
+        report = Report(
+            headline=f"laboratory of {len(cells)} cells",
+            sections=[Section("", tables=[numbers("results", table)])],
+            artifacts={
+                "results.parquet": table,
+                "summary.csv": results.summarise(table),
+                "lab.md": page,
+                "lab.png": png(figure(table)),
+            },
+            files={"results": config.out} if config.out else {},
+        )
+        outcome.publish(report, tracked)
+        outcome.show(report, tracked, text=lambda: print(page), page="lab.md")
 
 
 def shrunk(config: LabConfig) -> LabConfig:

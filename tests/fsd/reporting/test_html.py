@@ -1,6 +1,7 @@
 import base64
 import re
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -8,17 +9,9 @@ import pytest
 
 from fsd.evaluation.metrics import Row
 from fsd.evaluation.results import evaluate
-from fsd.reporting.html import (
-    Page,
-    Picture,
-    Section,
-    Table,
-    limits,
-    p_shown,
-    placebo_table,
-    results_table,
-    shown,
-)
+from fsd.reporting.html import limits, page
+from fsd.reporting.report import Picture, Report, Section, p_value, plain, shown
+from fsd.reporting.results import detectors_table, placebo_table
 
 PNG = b"\x89PNG\r\n\x1a\nnot really"
 VOID = {"meta", "img", "br"}
@@ -52,14 +45,14 @@ def _page(**more):
                 "Results",
                 paragraphs=["First."],
                 points=["A point."],
-                tables=[Table("Caption.", ["name", "n"], [["a", "1"], ["b", "2"]], marked=[1])],
+                tables=[plain(["name", "n"], [["a", "1"], ["b", "2"]], caption="Caption.", marked=[1])],
                 pictures=[Picture(PNG, "A figure.")],
             ),
             limits(0.05),
         ],
         "facts": [("Model", "tiny"), ("Seed", "42")],
     }
-    return Page(**{**values, **more}).render()
+    return page(Report(**{**values, **more}))
 
 
 def _read(page):
@@ -94,7 +87,7 @@ def test_texts_are_escaped():
         findings=[nasty],
         facts=[(nasty, nasty)],
         sections=[
-            Section(nasty, [nasty], [nasty], [Table(nasty, [nasty], [[nasty]])], [Picture(PNG, nasty)]),
+            Section(nasty, [nasty], [nasty], [plain([nasty], [[nasty]], caption=nasty)], [Picture(PNG, nasty)]),
         ],
     )
     assert "<script" not in page
@@ -107,7 +100,7 @@ def test_overrides_and_control_characters_are_neutral():
         title=nasty,
         findings=[nasty],
         facts=[(nasty, nasty)],
-        sections=[Section(nasty, [nasty], [nasty], [Table(nasty, [nasty], [[nasty]])], [Picture(PNG, nasty)])],
+        sections=[Section(nasty, [nasty], [nasty], [plain([nasty], [[nasty]], caption=nasty)], [Picture(PNG, nasty)])],
     )
     page.encode("utf-8")
     assert not set("\u202e\u2066\x1b\x00\u2028") & set(page)
@@ -124,33 +117,30 @@ def test_warnings_numbers_and_the_best_row_are_set_off():
 
 
 @pytest.fixture
-def table():
+def results():
     rng = np.random.default_rng(0)
     labels = np.arange(60) % 2 == 0
     scores = {"loss.base": rng.normal(size=60), "loss.fsd": rng.normal(size=60)}
     scores["pair.fsd"] = rng.normal(size=60) + 3 * labels
-    placebo = {"loss": rng.normal(size=60)}
-    return evaluate(pd.DataFrame(scores), labels, resamples=50, placebo=placebo)
+    table = evaluate(pd.DataFrame(scores), labels, resamples=50, placebo={"loss": rng.normal(size=60)})
+    parts = SimpleNamespace(validation=[1])
+    return SimpleNamespace(table=table, best="pair", placebo="twin", parts=parts, judged=labels, contrasts=False)
 
 
-def test_table_of_results(table):
-    shown_table = results_table(table, "pair")
-    assert [len(row) for row in shown_table.rows] == [9, 9] == [len(shown_table.head)] * 2
-    assert shown_table.rows[1][:2] == ["pair", "–"]
-    assert shown_table.rows[1][3:5] == ["–", "–"]
-    assert shown_table.rows[0][-1] == "–"
-    assert shown_table.marked == [1]
-    assert "[" in shown_table.rows[0][1]
+def test_tables_of_results(results):
+    table = detectors_table(results)
+    assert [len(row) for row in table.rows] == [len(table.head)] * 2
+    assert table.rows[1][:2] == ["pair", "–"]
+    assert table.rows[1][3:6] == ["–", "–", "–"]
+    assert table.marked == [1]
+    assert "[" in table.rows[0][1]
 
-
-def test_the_placebo_table_has_the_detectors_with_a_placebo(table):
-    (row,) = placebo_table(table).rows
-    assert placebo_table(table).head[-1] == results_table(table, "pair").head[4] == "p (Holm)"
-    assert row[:2] == ["loss", results_table(table, "pair").rows[0][2]]
+    (row,) = placebo_table(results).rows
+    assert row[:2] == ["loss", table.rows[0][2]]
     assert re.fullmatch(r"-?\.\d\d \[-?\.\d\d, -?\.\d\d\]", row[3])
 
 
 def test_numbers_as_shown():
     assert shown(None) == "–"
     assert shown(Row("loss", "fsd", "auc", 0.5, 0.4, 0.6)) == ".50 [.40, .60]"
-    assert [p_shown(p) for p in (None, 0.0001, 0.0123, 1.0)] == ["–", "< .001", ".012", "1.000"]
+    assert [p_value(p) for p in (None, 0.0001, 0.0123, 1.0)] == ["–", "< .001", ".012", "1.000"]

@@ -18,7 +18,7 @@ from fsd.data.embedded import corpus
 from fsd.errors import UsageError
 from pipelines.canary import files, make, scoring
 from pipelines.canary.rank import RankConfig
-from pipelines.canary.rank import main as rank
+from pipelines.canary.rank import prepare as rank
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def making(data: Path, out: Path, **settings: object) -> make.MakeConfig:
 @pytest.fixture(scope="module")
 def folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("canaries") / "c"
-    make.main(making(data, out, repetitions=(1, 2)))
+    make.prepare(making(data, out, repetitions=(1, 2))).run()
     return out
 
 
@@ -55,8 +55,8 @@ def test_the_folder_holds_what_is_published_and_what_is_sealed(folder: Path, dat
 
 
 def test_the_same_seed_makes_the_same_folder(folder: Path, data: Path, tmp_path: Path) -> None:
-    make.main(making(data, tmp_path / "again", repetitions=(1, 2)))
-    make.main(making(data, tmp_path / "other", repetitions=(1, 2), seed="t"))
+    make.prepare(making(data, tmp_path / "again", repetitions=(1, 2))).run()
+    make.prepare(making(data, tmp_path / "other", repetitions=(1, 2), seed="t")).run()
 
     for name in ("published.jsonl", "sealed.json"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
@@ -70,7 +70,7 @@ def test_one_seed_never_gives_two_collections_the_same_canaries(data: Path, tmp_
     for settings in ({"words": words}, {"kind": "digits", "length": 12, "words": ()}):
         folders = [tmp_path / f"{settings.get('kind')}-{source.stem}" for source in (data, other)]
         for source, out in zip((data, other), folders, strict=True):
-            make.main(making(source, out, **settings))
+            make.prepare(making(source, out, **settings)).run()
         a, b = (files.read(out).sealed for out in folders)
         canaries = [{canary for entry in sealed.documents for canary in sealed.candidates(entry)} for sealed in (a, b)]
         assert len(canaries[0] | canaries[1]) == 2 * 12 * 20
@@ -105,12 +105,12 @@ def test_a_store_that_cannot_be_opened_is_refused_before_the_model_is_loaded(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{data}")
     with pytest.raises(UsageError, match="the tracking store must be an MLflow database"):
-        rank(RankConfig(str(folder), model=ModelConfig(model="/no/such/model")))
+        rank(RankConfig(str(folder), model=ModelConfig(model="/no/such/model"))).run()
 
 
 def test_without_a_seed_every_folder_differs(data: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
-        make.main(making(data, tmp_path / name, seed=None))
+        make.prepare(making(data, tmp_path / name, seed=None)).run()
 
     assert (tmp_path / "a/sealed.json").read_bytes() != (tmp_path / "b/sealed.json").read_bytes()
 
@@ -118,7 +118,7 @@ def test_without_a_seed_every_folder_differs(data: Path, tmp_path: Path) -> None
 def test_words_of_one_length_in_tokens(data: Path, tmp_path: Path) -> None:
     from fsd.models.language_model import load_tokenizer
 
-    make.main(making(data, tmp_path / "c", tokenizer="embedded"))
+    make.prepare(making(data, tmp_path / "c", tokenizer="embedded")).run()
     sealed = files.read(tmp_path / "c").sealed
     tokenizer, _ = load_tokenizer("embedded")
 
@@ -148,13 +148,13 @@ def test_canaries_that_cannot_be_are_refused(
         settings = {"words": (str(tmp_path / "few.jsonl"),)}
 
     with pytest.raises(UsageError, match=message):
-        make.main(making(data, tmp_path / "c", **settings))
+        make.prepare(making(data, tmp_path / "c", **settings)).run()
     assert not (tmp_path / "c").exists()
 
 
 def test_a_folder_in_use_is_left_alone(folder: Path, data: Path) -> None:
     with pytest.raises(UsageError, match="out must be a folder that does not exist or is empty"):
-        make.main(making(data, folder))
+        make.prepare(making(data, folder)).run()
 
 
 def altered(text: str) -> str:
@@ -255,15 +255,17 @@ def test_resolution(folder: Path) -> None:
 
 
 def test_another_tokenizer_is_refused(data: Path, tmp_path: Path, tiny: Path) -> None:
-    make.main(making(data, tmp_path / "c", tokenizer="embedded"))
+    make.prepare(making(data, tmp_path / "c", tokenizer="embedded")).run()
 
     with pytest.raises(UsageError, match="must have the tokenizer that the canaries were made for"):
-        rank(RankConfig(str(tmp_path / "c"), model=ModelConfig(model=str(tiny))))
+        rank(RankConfig(str(tmp_path / "c"), model=ModelConfig(model=str(tiny)))).run()
 
 
 def test_detectors_that_read_more_than_the_canary_are_refused(folder: Path, tiny: Path) -> None:
     with pytest.raises(UsageError, match="recall cannot be computed on canaries"):
-        rank(RankConfig(str(folder), model=ModelConfig(model=str(tiny)), detection=DetectorConfig(detectors="recall")))
+        rank(
+            RankConfig(str(folder), model=ModelConfig(model=str(tiny)), detection=DetectorConfig(detectors="recall"))
+        ).run()
 
 
 @pytest.mark.slow
@@ -273,7 +275,7 @@ def test_a_model_that_read_nothing(
     from fsd.tracking import find_runs
 
     monkeypatch.chdir(tmp_path)
-    rank(RankConfig(str(folder), detection=DetectorConfig(detectors="loss,min_k,reference")))
+    rank(RankConfig(str(folder), detection=DetectorConfig(detectors="loss,min_k,reference"))).run()
 
     (run,) = find_runs("fsd-canaries")
     assert set(run.metrics) == {f"canary_{n}/{d}" for n in ("p", "found") for d in ("loss", "min_k", "reference")}
@@ -294,7 +296,7 @@ def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
     from fsd.scoring.scorers import build_scorers
     from pipelines.common.detection import load_detectors
 
-    make.main(making(data, tmp_path / "c", repetitions=(8,)))
+    make.prepare(making(data, tmp_path / "c", repetitions=(8,))).run()
     canaries = files.read(tmp_path / "c")
     published = [json.loads(line)["text"] for line in (tmp_path / "c/published.jsonl").read_text().splitlines()]
     model = language_model.load(ModelConfig(cache="none"))
@@ -315,7 +317,7 @@ def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
 def test_paraphrases(tmp_path: Path, tiny: Path) -> None:
     rows = [{"variants": [f"text {at} says {word} today" for word in ("one", "two", "three")]} for at in range(8)]
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    make.main(make.MakeConfig((str(tmp_path / "p.jsonl"),), str(tmp_path / "c"), kind="paraphrase", seed="s"))
+    make.prepare(make.MakeConfig((str(tmp_path / "p.jsonl"),), str(tmp_path / "c"), kind="paraphrase", seed="s")).run()
 
     canaries = files.read(tmp_path / "c")
 

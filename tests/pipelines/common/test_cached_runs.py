@@ -20,10 +20,10 @@ from fsd.scoring.cache import FILE, SQLiteStore
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.scorers import build_scorers
 from fsd.token_stats import Prompt
-from pipelines.fsd import main
-from pipelines.study.__main__ import main as study
+from pipelines.fsd import prepare
+from pipelines.study.__main__ import prepare as study
 from pipelines.study.grid import StudyConfig
-from pipelines.tune.__main__ import main as tune
+from pipelines.tune.__main__ import prepare as tune
 
 NAMES = "loss,lowercase,min_k_deviation,recall"
 
@@ -56,17 +56,19 @@ def stored() -> int:
 
 @pytest.mark.slow
 def test_a_second_run_and_one_that_reuses_the_adapter_make_no_forward_pass(job, passes, tmp_path) -> None:
-    main(job)
+    prepare(job).run()
     first, rows = newest_scores(tmp_path), stored()
     assert passes
     passes.clear()
-    main(job)  # trained again, to the same adapter
+    prepare(job).run()  # trained again, to the same adapter
     assert passes == []
     pd.testing.assert_frame_equal(newest_scores(tmp_path), first, check_exact=True)
-    main(replace(job, adapter="models:/fsd-arxiv/1", detection=DetectorConfig(detectors="loss,lowercase")))
+    prepare(replace(job, adapter="models:/fsd-arxiv/1", detection=DetectorConfig(detectors="loss,lowercase"))).run()
     assert passes == []
     assert stored() == rows
-    main(replace(job, training=replace(job.training, learning_rate=2e-3), detection=DetectorConfig(detectors="loss")))
+    prepare(
+        replace(job, training=replace(job.training, learning_rate=2e-3), detection=DetectorConfig(detectors="loss"))
+    ).run()
     assert passes  # by the tuned model, which is another now
     assert stored() > rows
 
@@ -75,10 +77,10 @@ def test_a_second_run_and_one_that_reuses_the_adapter_make_no_forward_pass(job, 
 def test_tuning_on_the_same_texts_makes_no_forward_pass(job, passes, tmp_path) -> None:
     job = replace(job, detection=DetectorConfig(detectors="min_k,min_k_deviation"))
     config = TuneConfig(job=job, storage=f"journal:{tmp_path}/trials.log", study="s", trials=12, folds=2, repeats=1)
-    main(job)
+    prepare(job).run()
     assert passes
     passes.clear()
-    tune(config)
+    tune(config).run()
     assert passes == []
 
 
@@ -88,29 +90,31 @@ def test_a_study_on_texts_that_were_read_makes_no_forward_pass(job, passes, tmp_
     config = StudyConfig(
         "fsd-fig2", model=(job.model.model,), data=(str(tmp_path / "data.jsonl"),), training=job.training
     )
-    study(config)
+    study(config).run()
     assert passes
     passes.clear()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")  # where no cell is finished
-    study(config)
+    study(config).run()
     assert passes == []
 
 
 @pytest.mark.slow
 def test_scores_with_a_cache_are_bitwise_those_without(job, passes, tmp_path) -> None:
     one_form = DetectorConfig(detectors="loss,min_k_deviation")
-    main(replace(job, detection=one_form))
+    prepare(replace(job, detection=one_form)).run()
     kept, made = newest_scores(tmp_path), list(passes)
     passes.clear()
-    main(replace(job, detection=one_form, model=replace(job.model, cache="none")))
+    prepare(replace(job, detection=one_form, model=replace(job.model, cache="none"))).run()
     assert passes == made
     pd.testing.assert_frame_equal(newest_scores(tmp_path), kept, check_exact=True)
 
 
 def test_an_unusable_folder_costs_one_line(job, passes, capsys) -> None:
     Path("file").touch()
-    main(replace(job, model=replace(job.model, cache="file/cache"), detection=DetectorConfig(detectors="loss")))
+    prepare(
+        replace(job, model=replace(job.model, cache="file/cache"), detection=DetectorConfig(detectors="loss"))
+    ).run()
     told = [line for line in capsys.readouterr().err.splitlines() if "cache:" in line]
     assert passes
     # One for a folder, whoever reads: base and tuned model.

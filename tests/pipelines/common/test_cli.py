@@ -191,6 +191,7 @@ import tempfile, time
 from dataclasses import dataclass
 from pathlib import Path
 from pipelines.common.cli import command
+from pipelines.common.job import Job
 
 @dataclass(frozen=True)
 class Config:
@@ -204,7 +205,7 @@ def main(_):
     finally:
         Path("cleaned").touch()
 
-command(Config, main, "")
+command(Config, lambda _: Job(lambda: main(_), {}), "")
 """
 
 
@@ -285,6 +286,7 @@ from dataclasses import dataclass
 from fsd import distributed
 from fsd.errors import UsageError
 from pipelines.common.cli import command
+from pipelines.common.job import Job
 
 case = sys.argv.pop()
 
@@ -299,7 +301,7 @@ def main(_):
         raise ZeroDivisionError
     distributed.gather(None)
 
-command(Config, main, "", parallel=case != "refused")
+command(Config, lambda _: Job(lambda: main(_), {}), "", parallel=case != "refused")
 """
 
 

@@ -128,8 +128,8 @@ def test_every_command_with_labelled_texts_refuses_before_any_work(
     flag = {"blank": "--skip-invalid", "both": "--near-duplicates drop"}[file]
     config = ScoreConfig(data=(name,), out=str(tmp_path / "s.csv"), model=ModelConfig("no/such"))
     for command in (
-        lambda: score.main(config),
-        lambda: detect.main(detect.DetectConfig(files=(name,), adapter="no/such")),
+        lambda: score.prepare(config).run(),
+        lambda: detect.prepare(detect.DetectConfig(files=(name,), adapter="no/such")).run(),
         lambda: split_texts(study_cell(StudyConfig("fsd-t6", data=(name,))), trained=True),
     ):
         with pytest.raises(UsageError, match=flag) as error:
@@ -160,7 +160,7 @@ def test_scores_of_cleaned_files(
         unseen=both,
         cleaning=DROP,
     )
-    score.main(config)
+    score.prepare(config).run()
     shown = " ".join(capsys.readouterr().out.split())
     assert "too few independent non-members, 20, for the intervals of TPR@1%FPR (reliable from about 250 on)" in shown
     assert "recall: 40 of 40 texts exceed the model's context with the prefix" in shown
@@ -178,7 +178,7 @@ def test_the_flags_are_the_same_in_all_commands(config: Any, monkeypatch: pytest
 @pytest.mark.parametrize("name", ["../x", "", "a/b", "x" * 300, "..", "a b"])
 def test_names_of_experiments_and_studies_are_checked(name: str, blank: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="domain must be 1 to 100 letters, digits, _, - and"):
-        score.main(ScoreConfig(data=(blank,), out=str(tmp_path / "s.csv"), domain=name))
+        score.prepare(ScoreConfig(data=(blank,), out=str(tmp_path / "s.csv"), domain=name)).run()
     with pytest.raises(UsageError, match="study must be 1 to 100 letters, digits, _, - and"):
         tuning_data(TuneConfig(study=name), Split((), (), ()), "")
 
@@ -187,7 +187,7 @@ def test_remarks_on_a_published_benchmark_are_in_the_terminal_and_the_report(
     blank: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run.main(
+    run.prepare(
         FSDConfig(
             data=DataConfig(data=("patentmia:blank.jsonl",), validation=0.3),
             model=ModelConfig(str(tiny), device="cpu", cache="none"),
@@ -195,7 +195,7 @@ def test_remarks_on_a_published_benchmark_are_in_the_terminal_and_the_report(
             detection=DetectorConfig(detectors="loss"),
             placebo="none",
         )
-    )
+    ).run()
     remark = "patentmia:blank.jsonl: 1 left out: blank text"
     assert remark in " ".join(capsys.readouterr().out.split())
     (record,) = tracking.find_runs("fsd-arxiv", {})

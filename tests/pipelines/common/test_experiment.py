@@ -14,7 +14,7 @@ from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from pipelines.common import datasets, detection, experiment
-from pipelines.fsd import main
+from pipelines.fsd import prepare
 
 OWN = [Document(f"a text of my own, number {n}", member=n % 2 == 0) for n in range(4)]
 CORPUS = list(embedded.corpus())[:4]
@@ -111,7 +111,7 @@ def test_a_control_that_can_compute_no_detector_is_left_out_with_a_remark(job, t
 
     assert placebo is None
     assert remarks == ["no placebo: the control model can compute none of these detectors"]
-    main(job)  # fine-tuned, scored and then failed in the stage "placebo"
+    prepare(job).run()  # fine-tuned, scored and then failed in the stage "placebo"
 
 
 def test_a_control_computes_the_detectors_that_it_can(job, tiny) -> None:
@@ -127,11 +127,11 @@ def test_a_control_that_does_not_exist_is_refused_before_training(job, monkeypat
     monkeypatch.setattr(experiment, "train_adapter", lambda *_: pytest.fail("an adapter was trained"))
 
     with pytest.raises(UsageError, match="nowhere"):
-        main(replace(job, placebo="./nowhere"))
+        prepare(replace(job, placebo="./nowhere")).run()
 
 
 def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(job, monkeypatch) -> None:
-    main(replace(job, placebo="none"))
+    prepare(replace(job, placebo="none")).run()
     reuse = replace(job, adapter="models:/fsd-arxiv@champion", training=AdapterConfig())
     trained = []
     monkeypatch.setattr(experiment, "finetune", lambda *arguments, **_: trained.append(arguments[2]))

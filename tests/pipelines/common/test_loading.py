@@ -58,7 +58,7 @@ def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.Mon
 
 def test_the_main_job_and_its_placebo(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
     with pytest.raises(Loaded):
-        fsd.main(job)
+        fsd.prepare(job).run()
     placebo, _ = experiment.plan_placebo(replace(job, placebo=str(tiny)), *_parts(job))
     with pytest.raises(Loaded):
         placebo.deviation(_parts(job)[0])
@@ -73,7 +73,7 @@ def _parts(job: FSDConfig) -> tuple[Any, Any]:
 @pytest.mark.parametrize("what", ["detectors", "adapter"])
 def test_tuning(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]], what: Any) -> None:
     with pytest.raises(Loaded):
-        tune.main(TuneConfig(job=job, tune=what))
+        tune.prepare(TuneConfig(job=job, tune=what)).run()
     assert loaded == [{"model": str(tiny), **ASKED}]
 
 
@@ -143,7 +143,7 @@ def test_the_main_job_on_rounded_weights(job: FSDConfig, bits: Any) -> None:
     tables = []
     for asked in (bits, None, bits):
         how = replace(job.model, device="cpu", dtype="auto", bits=asked, cache="kept")
-        fsd.main(replace(job, model=how))
+        fsd.prepare(replace(job, model=how)).run()
         newest = max(Path().glob("mlruns/**/scores.parquet"), key=lambda file: file.stat().st_mtime)
         tables.append(pd.read_parquet(newest))
     assert (tables[0]["min_k.base"] != tables[1]["min_k.base"]).all()  # the cache gives none to the other

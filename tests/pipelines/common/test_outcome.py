@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 
 from fsd import tracking
+from fsd.reporting.report import Column, Report, Section, Table
 from pipelines.common import outcome
 from pipelines.common.cli import command, parse
+from pipelines.common.job import Job
 
 
 @dataclass(frozen=True)
@@ -21,13 +23,20 @@ class Config:
     """Files."""
 
 
-def main(config: Config) -> None:
+def prepare(config: Config) -> Job:
+    return Job(lambda: work(config), {"texts": "none"})
+
+
+def work(config: Config) -> None:
     print("a library prints this")
     table = pd.DataFrame({"detector": ["loss"], "value": [0.75], "low": [float("nan")]})
-    found = outcome.Outcome("loss is best", {"results": table}, ["a note"], {"scores": "out.csv"}, report="report.html")
+    columns = [Column("detector", "detector"), Column("AUC", lambda row: f"{row.value:.2f}")]
+    sections = [Section("Results", tables=[Table(table, columns, name="results")])]
+    found = Report(
+        "Page", "Which?", ["loss is best", "a note"], sections, score="loss .75", files={"scores": "out.csv"}
+    )
     with outcome.tracked_run(config, "fsd-x", "by default", tags={"task": "test"}) as run:
-        run.conclude("loss .75", "Loss is best.")
-        outcome.show(found, run, lambda: print("a table"))
+        outcome.deliver(found, run)
 
 
 @pytest.fixture
@@ -35,7 +44,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def call(*flags: str) -> None:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["fsd run", *flags])
-        command(Config, main, "")
+        command(Config, prepare, "")
 
     return call
 
@@ -64,9 +73,11 @@ def test_the_end_of_a_run_names_run_page_and_report_and_its_configuration_runs_a
     (stored,) = tracking.find_runs("fsd-x")
     file = tracking.fetch_artifact(stored.id, "config.yaml")
 
-    assert shown[:3] == ["a library prints this", "a table", ""]
-    assert [line.split("  ")[0].strip() for line in shown[3:]] == ["scores", "run", "page", "report"]
-    assert shown[4].endswith(stored.id)
+    assert shown[:2] == ["a library prints this", "loss is best"]
+    assert "│ loss     │ 0.75 │" in shown
+    assert shown[-6:-4] == ["• a note", ""]
+    assert [line.split("  ")[0].strip() for line in shown[-4:]] == ["scores", "run", "page", "report"]
+    assert shown[-3].endswith(stored.id)
     assert stored.name == "by default · loss .75"
     monkeypatch.setattr(sys, "argv", ["fsd run", "--config", str(file)])
     assert parse(Config, "") == Config(3, ("a b", "c"))
@@ -91,14 +102,14 @@ def test_a_tag_that_cannot_be_set_is_refused(run, capsys, tag, message):
 
 def test_a_pipeline_that_is_called_as_a_function_has_no_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    main(Config())
+    prepare(Config()).run()
 
     assert "command" not in tracking.fetch_artifact(tracking.find_runs("fsd-x")[0].id, "config.yaml").read_text()
-    assert "a table" in capsys.readouterr().out
+    assert "loss is best" in capsys.readouterr().out
 
 
-def test_a_command_without_a_dry_run_refuses_one(run, capsys):
-    with pytest.raises(SystemExit):
-        run("--dry-run")
+def test_a_dry_run_does_nothing(run, capsys):
+    run("--dry-run")
 
-    assert capsys.readouterr().err == "error: dry-run must be left out with run, which has none; got --dry-run\n"
+    assert capsys.readouterr().out.splitlines()[:2] == ["texts   none", "writes  nothing"]
+    assert not Path("mlruns").exists()

@@ -87,10 +87,10 @@ def test_commands_look_for_space_before_the_work(command: str, monkeypatch: pyte
     Path("book.txt").write_text("A book.\n" * 40)
     job = FSDConfig(data=DataConfig(data=("rows.jsonl",)), placebo="none")
     calls = {
-        "detect": lambda: detect.main(detect.DetectConfig(files=("rows.jsonl",), adapter="none")),
-        "extract": lambda: extract.main(extract.ExtractConfig("book.txt")),
+        "detect": lambda: detect.prepare(detect.DetectConfig(files=("rows.jsonl",), adapter="none")).run(),
+        "extract": lambda: extract.prepare(extract.ExtractConfig("book.txt")).run(),
         "study": lambda: study.main(study.StudyConfig("fsd-t6", data=("rows.jsonl",))),
-        "tune": lambda: tune.main(TuneConfig(job=job)),
+        "tune": lambda: tune.prepare(TuneConfig(job=job)).run(),
     }
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: namedtuple("Usage", "free")(500_000))
     with pytest.raises(UsageError, match=r"must have at least 1\.0 MiB of free space"):

@@ -14,6 +14,7 @@ from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.evaluation.results import judge
 from fsd.models.language_model import BaseIdentity
+from fsd.reporting import html
 from fsd.scoring.deviation import Deviation
 from fsd.tracking.registry import COMPARED
 from pipelines.common import run_log
@@ -57,7 +58,7 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
         log_dataset=lambda name, texts, *, labels, source, context: logged.update({context: (name, source)}),
         storing=contextlib.nullcontext,
         **dict.fromkeys(("log_table", "log_json", "log_bytes", "log_text", "log_metrics"), lambda *args: None),
-        **dict.fromkeys(("log_figure", "conclude", "describe_experiment"), lambda *args: None),
+        **dict.fromkeys(("conclude", "describe_experiment"), lambda *args: None),
     )
     monkeypatch.setattr(run_log, "save_adapter", lambda model, folder: None)
     monkeypatch.setattr(run_log, "register", lambda *args, **more: None)
@@ -108,10 +109,10 @@ def test_choices_on_the_test_texts_are_admitted():
 
 
 def test_the_report_has_every_figure_and_table(results):
-    pictures = run_log.draw(results)
-    page = run_log.report(results, CONFIG, IDENTITY, pictures, SOURCES).render()
+    report = run_log.report(results, CONFIG, IDENTITY, {}, SOURCES)
+    page = html.page(report)
 
-    assert set(pictures) == {"headline.png", "roc.png", "scores.png", "reliability.png"}
+    assert {picture.name for picture in report.pictures} == {"headline.png", "roc.png", "scores.png", "reliability.png"}
     assert page.count("<figure>") == 4
     assert '<tr class="best"><th scope="row">loss</th>' in page
     assert "How to repeat this" in page

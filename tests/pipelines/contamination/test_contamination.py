@@ -14,7 +14,7 @@ import pytest
 from fsd.config import AdapterConfig, APIConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
-from pipelines.contamination.__main__ import ContaminationConfig, main
+from pipelines.contamination.__main__ import ContaminationConfig, prepare
 from pipelines.contamination.outcomes import Outcome, corrected
 
 
@@ -50,7 +50,7 @@ def configured(tiny: Path, **changes: object) -> ContaminationConfig:
 def test_all_tests_run_and_are_tracked(files: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from fsd.tracking import fetch_artifact, find_runs
 
-    main(configured(tiny))
+    prepare(configured(tiny)).run()
 
     (run,) = find_runs("fsd-contamination")
     names = ("exchangeability", "dataset inference", "CoDeC", "kernel divergence")
@@ -63,7 +63,7 @@ def test_all_tests_run_and_are_tracked(files: Path, tiny: Path, capsys: pytest.C
 def test_without_known_texts_only_the_order_is_tested(
     files: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(configured(tiny, known=()))
+    prepare(configured(tiny, known=())).run()
 
     shown = capsys.readouterr().out
     assert "exchangeability" in shown
@@ -115,7 +115,7 @@ def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(
     from fsd.tracking import find_runs
 
     api = {"model": ModelConfig(model="api:x"), "api": APIConfig(base_url=completions(True))}
-    main(configured(tiny, **api))
+    prepare(configured(tiny, **api)).run()
 
     (run,) = find_runs("fsd-contamination")
     assert {f"contamination_p/{name}" for name in ("exchangeability", "dataset inference", "CoDeC")} <= set(run.metrics)
@@ -124,7 +124,7 @@ def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(
     assert reason in " ".join(capsys.readouterr().out.split())
     assert (files / "set.jsonl.answers").exists()
     with pytest.raises(UsageError, match="surp cannot be used in dataset inference: the API does not give"):
-        main(configured(tiny, **api, detection=DetectorConfig(detectors="loss,surp")))
+        prepare(configured(tiny, **api, detection=DetectorConfig(detectors="loss,surp"))).run()
 
 
 def test_an_api_must_give_the_log_probabilities_of_prompts(
@@ -132,9 +132,9 @@ def test_an_api_must_give_the_log_probabilities_of_prompts(
 ) -> None:
     api = APIConfig(base_url=completions(False))
     with pytest.raises(UsageError, match="log-probabilities"):
-        main(configured(tiny, model=ModelConfig(model="api:x"), api=api, known=()))
+        prepare(configured(tiny, model=ModelConfig(model="api:x"), api=api, known=())).run()
     with pytest.raises(UsageError, match="must come with --base-url"):
-        main(configured(tiny, model=ModelConfig(model="api:x"), known=()))
+        prepare(configured(tiny, model=ModelConfig(model="api:x"), known=())).run()
 
 
 def test_sets_of_unequal_kind_get_no_p_value_but_that_of_the_order(
@@ -145,7 +145,7 @@ def test_sets_of_unequal_kind_get_no_p_value_but_that_of_the_order(
     rng = random.Random(0)
     kitchen = ["butter", "flour", "sugar", "whisk", "golden", "fold", "eggs", "warm", "milk", "salt", "lemon"]
     write(files / "known.jsonl", [" ".join(rng.choices(kitchen, k=80)) for _ in range(20)])
-    main(configured(tiny, detection=DetectorConfig(detectors="loss")))
+    prepare(configured(tiny, detection=DetectorConfig(detectors="loss"))).run()
 
     (run,) = find_runs("fsd-contamination")
     assert {name for name in run.metrics if name.startswith("contamination_p/")} == {"contamination_p/exchangeability"}

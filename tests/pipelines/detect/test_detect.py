@@ -18,7 +18,7 @@ from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Rules
 from pipelines.common.adapter_files import CALIBRATION
-from pipelines.detect.__main__ import DetectConfig, main
+from pipelines.detect.__main__ import DetectConfig, prepare
 from pipelines.detect.classifier import MembershipClassifier, _model_config
 
 CHAMPION = "models:/fsd-arxiv@champion"
@@ -48,7 +48,7 @@ def jsonl(path, values):
 
 
 def detect(out, *files, **changes):
-    main(replace(DetectConfig(files=files, adapter=CHAMPION, fpr=0.1, device="cpu", out=str(out)), **changes))
+    prepare(replace(DetectConfig(files=files, adapter=CHAMPION, fpr=0.1, device="cpu", out=str(out)), **changes)).run()
     return pd.read_json(out, lines=True) if out.suffix == ".jsonl" else pd.read_parquet(out)
 
 
@@ -308,7 +308,9 @@ def test_invalid_input_is_a_one_line_error(working_folder, unlabelled, changes, 
     (working_folder / "latin.txt").write_bytes(b"caf\xe9")
     before = len(tracking.find_runs("fsd-arxiv", {"task": "detect"}))
     with pytest.raises(UsageError, match=message) as caught:
-        main(DetectConfig(**{"files": (unlabelled,), "adapter": CHAMPION, "fpr": 0.1, "device": "cpu", **changes}))
+        prepare(
+            DetectConfig(**{"files": (unlabelled,), "adapter": CHAMPION, "fpr": 0.1, "device": "cpu", **changes})
+        ).run()
 
     assert "\n" not in str(caught.value)
     assert len(tracking.find_runs("fsd-arxiv", {"task": "detect"})) == before

@@ -13,8 +13,8 @@ from fsd.errors import UsageError
 from fsd.evaluation.verdicts import NO_VERDICT, OUT_OF_DOMAIN
 from pipelines.common.adapter_files import AUDIT
 from pipelines.detect.__main__ import DetectConfig
-from pipelines.detect.__main__ import main as detect
-from pipelines.fsd import main
+from pipelines.detect.__main__ import prepare as detect
+from pipelines.fsd import prepare
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def shifted_run(benchmark_data, tmp_path_factory):
     (folder / "shifted.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        main(
+        prepare(
             FSDConfig(
                 audit_repeats=1,
                 data=DataConfig(data=("shifted.jsonl",)),
@@ -37,7 +37,7 @@ def shifted_run(benchmark_data, tmp_path_factory):
                 detection=DetectorConfig(detectors="loss"),
                 placebo="none",
             )
-        )
+        ).run()
         yield folder
 
 
@@ -50,7 +50,7 @@ def test_a_version_that_a_blind_classifier_explains_is_no_champion(shifted_run):
 
 def test_detect_refuses_an_adapter_that_a_blind_classifier_explains(shifted_run):
     with pytest.raises(UsageError, match=r"a blind classifier.*that benchmark cannot show membership") as caught:
-        detect(DetectConfig(files=("shifted.jsonl",), adapter="models:/fsd-arxiv/1", fpr=0.1, device="cpu"))
+        detect(DetectConfig(files=("shifted.jsonl",), adapter="models:/fsd-arxiv/1", fpr=0.1, device="cpu")).run()
     assert "\n" not in str(caught.value)
 
 
@@ -61,7 +61,7 @@ def test_texts_of_the_kind_of_the_members_get_no_verdict(shifted_run, tmp_path, 
     asked = [{"text": document.text} for document in embedded.corpus() if not document.member][:60]
     (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
     files = (str(tmp_path / "asked.jsonl"),)
-    detect(DetectConfig(files=files, adapter=str(folder), fpr=0.1, device="cpu", out=str(tmp_path / "v.parquet")))
+    detect(DetectConfig(files=files, adapter=str(folder), fpr=0.1, device="cpu", out=str(tmp_path / "v.parquet"))).run()
 
     table = pd.read_parquet(tmp_path / "v.parquet")
     assert set(table["verdict"]) <= {OUT_OF_DOMAIN, NO_VERDICT}
@@ -80,5 +80,5 @@ def test_texts_of_the_kind_of_the_members_get_no_verdict(shifted_run, tmp_path, 
             device="cpu",
             out=str(tmp_path / "one.parquet"),
         )
-    )
+    ).run()
     assert pd.read_parquet(tmp_path / "one.parquet")["verdict"].tolist()[0] in (OUT_OF_DOMAIN, NO_VERDICT)

@@ -10,7 +10,7 @@ from fsd.config import ModelConfig
 from fsd.data.embedded import corpus
 from fsd.evidence.extraction import Work
 from pipelines.extract import report, works
-from pipelines.extract.__main__ import ExtractConfig, main
+from pipelines.extract.__main__ import ExtractConfig, prepare
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_a_run_has_passages_metrics_and_report(files: Path, tiny: Path, capsys: 
     from fsd.tracking import fetch_artifact, find_runs
 
     settings = {"prefix": 10, "suffix": 10, "stride": 5, "temperature": 0.7, "top_k": 40}
-    main(ExtractConfig("book.txt", ("control.txt",), ModelConfig(model=str(tiny), device="cpu"), **settings))
+    prepare(ExtractConfig("book.txt", ("control.txt",), ModelConfig(model=str(tiny), device="cpu"), **settings)).run()
 
     (run,) = find_runs("fsd-extraction")
     table = pd.read_parquet(fetch_artifact(run.id, "passages.parquet"))

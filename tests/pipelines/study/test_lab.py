@@ -16,7 +16,7 @@ from fsd.data import docstrings
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 from pipelines.study.lab import command, comparison, corpora, results, seeds
-from pipelines.study.lab.command import LabConfig, main
+from pipelines.study.lab.command import LabConfig, prepare
 from pipelines.study.lab.targets import Cell
 
 
@@ -50,7 +50,7 @@ def background() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def measured(lab: LabConfig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[pd.DataFrame]:
     with contextlib.chdir(tmp_path_factory.mktemp("store")):
-        main(lab)
+        prepare(lab).run()
         yield pd.read_parquet(str(lab.out))
 
 
@@ -63,10 +63,10 @@ def auc(table: pd.DataFrame, contrast: str, exposures: int, detector: str = "los
 
 @pytest.mark.slow
 def test_a_dry_run_counts_the_cells_and_makes_nothing(lab: LabConfig, tmp_path: Path) -> None:
-    plan = command.dry_run_plan(replace(lab, cache=str(tmp_path / "cache"), out=None))
+    plan = command.prepare(replace(lab, cache=str(tmp_path / "cache"), out=None))
 
     assert plan.reads["cells"] == "2, of which 0 are finished"
-    assert "GFLOP/s measured" in plan.reads["time"]
+    assert "to train on" in plan.reads["tokens"]
     assert not (tmp_path / "cache").exists()
 
 
@@ -89,7 +89,7 @@ def test_a_finished_laboratory_is_read_again(
 ) -> None:
     monkeypatch.setattr(command, "run_cell", None)
 
-    main(replace(lab, out=None))
+    prepare(replace(lab, out=None)).run()
 
     page = capsys.readouterr().out
     assert "### wikipedia, tiny parameters" in page
@@ -260,7 +260,7 @@ def test_code_has_no_docstrings() -> None:
 )
 def test_an_impossible_grid_is_refused(lab: LabConfig, changes: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        main(replace(lab, small=False, **changes))  # type: ignore[arg-type]
+        prepare(replace(lab, small=False, **changes)).run()  # type: ignore[arg-type]
     assert str(error.value) == message
 
 

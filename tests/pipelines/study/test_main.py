@@ -15,7 +15,7 @@ from fsd.models.language_model import load_tokenizer
 from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
 from pipelines.common import experiment
 from pipelines.study import catalogue, cells
-from pipelines.study.__main__ import dry_run_plan, main
+from pipelines.study.__main__ import prepare
 from pipelines.study.grid import StudyConfig
 
 TRAINING = AdapterConfig(epochs=2, batch_size=2)
@@ -70,8 +70,8 @@ def parents(**tags):
 
 
 def test_a_second_run_runs_nothing(here, config, ran):
-    main(config("fsd-t6"))
-    main(config("fsd-t6"))
+    prepare(config("fsd-t6")).run()
+    prepare(config("fsd-t6")).run()
     assert ran == ["AdaLoRA", "IA3", "LoRA"]
     newest, first = parents(study="fsd-t6")
     assert (first.metrics["cells/run"], first.metrics["cells/reused"]) == (3, 0)
@@ -84,10 +84,10 @@ def test_a_second_run_runs_nothing(here, config, ran):
 
 
 def test_equal_cells_are_run_once_and_shared_between_studies(here, config, ran):
-    main(replace(config("fsd-t16"), training=AdapterConfig()))
+    prepare(replace(config("fsd-t16"), training=AdapterConfig())).run()
     assert len(ran) == 7
     assert ran.count("learning rate 0.001") == 1
-    main(replace(config("fsd-t6"), training=AdapterConfig()))
+    prepare(replace(config("fsd-t6"), training=AdapterConfig())).run()
     assert ran[7:] == ["AdaLoRA", "IA3"]
 
 
@@ -102,8 +102,8 @@ def test_an_interrupted_study_resumes_and_shows_the_cells_that_it_had_finished(h
     with monkeypatch.context() as patch:
         patch.setattr(cells, "compute", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            main(config("fsd-t6"))
-    main(config("fsd-t6"))
+            prepare(config("fsd-t6")).run()
+    prepare(config("fsd-t6")).run()
     assert ran == ["AdaLoRA", "IA3", "LoRA"]
     (finished,) = parents(study="fsd-t6")
     assert [cell.parent == finished.id for cell in cells_in()] == [True, True, False]  # the newest first
@@ -118,20 +118,20 @@ def test_a_failed_cell_is_run_again(here, config, ran, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(cells, "compute", failing)
         with pytest.raises(UsageError, match="no memory"):
-            main(config("fsd-t6"))
-    main(config("fsd-t6"))
+            prepare(config("fsd-t6")).run()
+    prepare(config("fsd-t6")).run()
     assert len(ran) == 3
 
 
 def test_no_model_is_loaded_when_all_cells_are_known(here, config, ran, monkeypatch):
-    main(config("fsd-t6"))
+    prepare(config("fsd-t6")).run()
     monkeypatch.setattr(experiment, "load_model", lambda _: pytest.fail("a model was loaded"))
-    main(config("fsd-t6"))
+    prepare(config("fsd-t6")).run()
 
 
 @pytest.mark.slow
 def test_the_table_shows_the_metrics_of_the_scores(here, config, capsys):
-    main(config("fsd-t6"))
+    prepare(config("fsd-t6")).run()
     shown = capsys.readouterr().out
     (parent,) = parents()
     table = pd.read_csv(tracking.fetch_artifact(parent.id, "table.csv"))
@@ -158,7 +158,7 @@ def test_the_table_shows_the_metrics_of_the_scores(here, config, capsys):
 @pytest.mark.slow
 def test_a_study_of_base_scores_trains_nothing(here, config, monkeypatch, capsys):
     monkeypatch.setattr(experiment, "train_adapter", lambda *_: pytest.fail("an adapter was trained"))
-    main(config("surp-fig4"))
+    prepare(config("surp-fig4")).run()
     (cell,) = cells_in()
     (parent,) = parents()
     assert cell.metrics["texts/test"] == 40
@@ -169,14 +169,14 @@ def test_a_study_of_base_scores_trains_nothing(here, config, monkeypatch, capsys
 
 def test_the_best_of_a_grid_is_chosen_on_the_tested_texts(here, tiny, texts, capsys):
     config = StudyConfig("surp-t3", model=(str(tiny),), data=(texts,))
-    main(config)
+    prepare(config).run()
     shown, _, end = capsys.readouterr().out.partition("\nrun ")
     assert end
     (cell,) = cells_in()
     setting = json.loads(cell.tags["chosen"])["surp best of grid"].removeprefix("surp ")
     assert f"surp best of grid: of 200 settings, {BEST_OF}. Chosen in the cells: {setting} (1)." in shown
     assert cell.metrics["auc/surp best of grid.base"] > cell.metrics["auc/surp.base"]
-    main(config)
+    prepare(config).run()
     assert capsys.readouterr().out.partition("\nrun ")[0] == shown  # the choice is stored with the cell
 
 
@@ -198,15 +198,15 @@ def test_reference_and_neighbour_have_rows_where_their_models_are_given(here, ti
     rows = [{"text": f"the cat sat on {n} mat {n * 7} ran {n * n} dog {n + 50}", "label": n % 2} for n in range(24)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = {"reference_model": (str(tiny),), "neighbour_model": str(masked_lm)}
-    main(StudyConfig("surp-t3", model=(str(tiny),), data=(str(file),), **given))
-    main(StudyConfig("surp-t3", model=(str(tiny),), data=(str(file),)))
+    prepare(StudyConfig("surp-t3", model=(str(tiny),), data=(str(file),), **given)).run()
+    prepare(StudyConfig("surp-t3", model=(str(tiny),), data=(str(file),))).run()
     newest, first = parents()
     rows = [pd.read_csv(tracking.fetch_artifact(run.id, "table.csv"))["detector"] for run in (first, newest)]
     assert set(rows[0]) - set(rows[1]) == {"reference", "neighbour"}
 
 
 def test_a_dry_run_names_the_cells_and_runs_none(here, ran):
-    plan = dry_run_plan(StudyConfig("fsd-t1", scale="full", split="paper"))
+    plan = prepare(StudyConfig("fsd-t1", scale="full", split="paper"))
     assert plan.notes[0] == (
         "cell wikimia, EleutherAI/gpt-j-6b: model EleutherAI/gpt-j-6b; data wikimia; split paper, unseen 0.3"
     )
@@ -231,7 +231,7 @@ def two_tokenizers(tiny, tmp_path):
 
 
 def test_models_with_different_tokenizers_have_their_own_tables(here, texts, two_tokenizers):
-    main(StudyConfig("dcpdd-t2", data=(texts,), **two_tokenizers))
+    prepare(StudyConfig("dcpdd-t2", data=(texts,), **two_tokenizers)).run()
     (parent,) = parents()
     cells = pd.read_csv(tracking.fetch_artifact(parent.id, "cells.csv"))
     computed = cells[cells["metric"] == "AUC"].groupby("model")["detector"].agg(set)
@@ -242,13 +242,13 @@ def test_models_with_different_tokenizers_have_their_own_tables(here, texts, two
 def test_a_table_of_another_tokenizer_is_refused_before_any_cell(here, texts, ran, two_tokenizers):
     swapped = {**two_tokenizers, "frequencies": two_tokenizers["frequencies"][::-1]}
     with pytest.raises(UsageError, match=r"frequency table must be made with the tokenizer of '[^']*tiny'"):
-        main(StudyConfig("dcpdd-t2", data=(texts,), **swapped))
+        prepare(StudyConfig("dcpdd-t2", data=(texts,), **swapped)).run()
     assert ran == []
     assert parents() == []
 
 
 def test_the_list_names_every_study_and_what_it_needs(capsys):
-    main(StudyConfig(list=True))
+    prepare(StudyConfig(list=True)).run()
     lines = capsys.readouterr().out
     assert all(f"\n{name}" in f"\n{lines}" for name in catalogue.studies())
     assert "--frequencies" in lines
@@ -256,12 +256,12 @@ def test_the_list_names_every_study_and_what_it_needs(capsys):
 
 def test_a_name_must_be_given():
     with pytest.raises(UsageError, match="study must be a name shown by --list; none is given"):
-        main(StudyConfig())
+        prepare(StudyConfig()).run()
 
 
 @pytest.mark.slow
 def test_the_accuracy_has_an_interval_and_the_texts_that_set_its_threshold(here, tiny, texts, capsys):
-    main(StudyConfig("fsd-t3", model=(str(tiny),), data=(texts,), training=TRAINING))
+    prepare(StudyConfig("fsd-t3", model=(str(tiny),), data=(texts,), training=TRAINING)).run()
     shown = capsys.readouterr().out
     (cell,) = cells_in()
     assert cell.metrics["accuracy_low/perplexity.base"] < cell.metrics["accuracy/perplexity.base"]

@@ -14,8 +14,8 @@ from fsd import tracking
 from fsd.config import APIConfig, DetectorConfig, FSDConfig, ModelConfig, ScoreConfig
 from fsd.errors import UsageError
 from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
-from pipelines.fsd import main as fsd
-from pipelines.score import main
+from pipelines.fsd import prepare as fsd
+from pipelines.score import prepare
 
 KEY = "sk-secret-0123456789"
 
@@ -55,9 +55,9 @@ def table(model, tmp_path) -> str:
 def test_scores_equal_those_of_the_local_model(serve, vllm, tiny, job, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("FSD_API_KEY", KEY)
     url = serve(vllm(bos=True))
-    main(job(url, price=1000.0))
+    prepare(job(url, price=1000.0)).run()
     output = capsys.readouterr()
-    main(job(None, model=str(tiny), out="own.csv"))
+    prepare(job(None, model=str(tiny), out="own.csv")).run()
     by_api, own = pd.read_parquet("scores.parquet"), pd.read_csv("own.csv")
 
     scored = [name for name in by_api if name.endswith(".base")]
@@ -83,9 +83,9 @@ def test_scores_equal_those_of_the_local_model(serve, vllm, tiny, job, tmp_path,
 
 def test_with_its_tokenizer_dc_pdd_too(serve, vllm, tiny, job, table, capsys) -> None:
     url = serve(vllm())
-    main(job(url, tokenizer=str(tiny), frequencies=table))
+    prepare(job(url, tokenizer=str(tiny), frequencies=table)).run()
     output = capsys.readouterr().err
-    main(job(None, model=str(tiny), out="own.csv", frequencies=table))
+    prepare(job(None, model=str(tiny), out="own.csv", frequencies=table)).run()
     by_api, own = pd.read_parquet("scores.parquet"), pd.read_csv("own.csv")
 
     scored = [name for name in by_api if name.endswith(".base")]
@@ -100,11 +100,11 @@ def test_a_frequency_table_is_found_beside_its_tokenizer(serve, vllm, tiny, othe
     beside = tmp_path / "beside"
     shutil.copytree(tiny, beside)
     shutil.copy(table, beside / "frequencies.npz")
-    main(replace(job(serve(vllm()), tokenizer=str(beside)), detection=DetectorConfig(detectors="dc_pdd")))
+    prepare(replace(job(serve(vllm()), tokenizer=str(beside)), detection=DetectorConfig(detectors="dc_pdd"))).run()
     assert list(pd.read_parquet("scores.parquet"))[-1] == "dc_pdd.base"
     url = serve(vllm())
     with pytest.raises(UsageError, match=r"^frequency table must be made with the tokenizer of 'embedded'"):
-        main(job(url, tokenizer="embedded", frequencies=table))
+        prepare(job(url, tokenizer="embedded", frequencies=table)).run()
     assert url.requests == []
 
 
@@ -112,11 +112,11 @@ def test_the_pipeline_resumes(serve, words, job, capsys) -> None:
     left = [{"prompt": "not what was asked"}]
     url = serve(lambda request: words(left.pop() if left else request))
     with pytest.raises(UsageError, match="must read the text whole"):
-        main(job(url, concurrency=2))
+        prepare(job(url, concurrency=2)).run()
     first = len(url.requests)
     assert not Path("scores.parquet").exists()
     capsys.readouterr()
-    main(job(url, concurrency=2))
+    prepare(job(url, concurrency=2)).run()
 
     assert f"{26 - (first - 1)} requests" in capsys.readouterr().err
     assert len(pd.read_parquet("scores.parquet")) == 13
@@ -128,9 +128,9 @@ def test_a_local_model_leaves_the_answers_of_an_api_alone(serve, words, tiny, jo
     left = [{"prompt": "not what was asked"}]
     url = serve(lambda request: words(left.pop() if left else request))
     with pytest.raises(UsageError, match="must read the text whole"):
-        main(job(url, out="own.csv"))
+        prepare(job(url, out="own.csv")).run()
     answers = Path("own.csv.partial").read_bytes()
-    main(replace(job(None, model=str(tiny), out="own.csv"), detection=DetectorConfig(detectors="loss")))
+    prepare(replace(job(None, model=str(tiny), out="own.csv"), detection=DetectorConfig(detectors="loss"))).run()
     assert Path("own.csv.partial").read_bytes() == answers
 
 
@@ -140,7 +140,7 @@ def test_answers_that_cannot_be_stored_are_not_paid_for(serve, words, job) -> No
     with pytest.raises(
         UsageError, match=r"scores\.parquet\.partial must be a database that can be written; got: file is"
     ):
-        main(job(url))
+        prepare(job(url)).run()
     assert url.requests == []
     assert Path("scores.parquet.partial").read_text() == "somebody's own\n"
 
@@ -148,17 +148,17 @@ def test_answers_that_cannot_be_stored_are_not_paid_for(serve, words, job) -> No
 def test_mistakes_are_refused_before_any_request(serve, words, job) -> None:
     url = serve(words)
     with pytest.raises(UsageError, match=r"^model api:tiny must come with --base-url"):
-        main(job(None))
+        prepare(job(None)).run()
     with pytest.raises(UsageError, match=r"^detector surp cannot be computed here: the API does not give .* mean$"):
-        main(replace(job(url), detection=DetectorConfig(detectors="surp")))
+        prepare(replace(job(url), detection=DetectorConfig(detectors="surp"))).run()
     with pytest.raises(UsageError, match=r"^detector dc_pdd cannot .*: it reads token ids, which --tokenizer MODEL"):
-        main(replace(job(url), detection=DetectorConfig(detectors="dc_pdd")))
+        prepare(replace(job(url), detection=DetectorConfig(detectors="dc_pdd"))).run()
     with pytest.raises(UsageError, match=r"^start-token must not come with a tokenizer"):
-        main(job(url, tokenizer="embedded", start_token="<s>"))
+        prepare(job(url, tokenizer="embedded", start_token="<s>")).run()
     with pytest.raises(UsageError, match=r"^price must be at least 0; got -1"):
-        main(job(url, price=-1.0))
+        prepare(job(url, price=-1.0)).run()
     with pytest.raises(UsageError, match=r"^out must end in"):
-        main(job(url, out="scores.xls"))
+        prepare(job(url, out="scores.xls")).run()
     with pytest.raises(UsageError, match=r"api:tiny can only be scored: pipelines\.score$"):
-        fsd(FSDConfig(model=ModelConfig(model="api:tiny")))
+        fsd(FSDConfig(model=ModelConfig(model="api:tiny"))).run()
     assert url.requests == []

@@ -9,7 +9,7 @@ import pytest
 from fsd import tracking
 from fsd.config import ModelConfig
 from pipelines.common.detection import load_detectors
-from pipelines.common.dry_run import passes
+from pipelines.common.job import passes
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
@@ -49,7 +49,7 @@ def test_the_main_job(plan):
     assert rows["forward passes"] == f"{4 * scored:,} texts ({2 * scored} by base, {2 * scored} by tuned)"
     assert int(rows["training steps"]) == 2 * -(-unseen // 4)
     assert "parameters" in rows["model"]
-    assert "measured" in rows["time"]
+    assert rows["tokens"].endswith("in the texts to score")
     assert rows["writes"] == "a registered adapter, a run of the experiment fsd-arxiv"
 
 
@@ -82,7 +82,7 @@ def test_other_commands(module, arguments, passes, plan):
             "training steps",
             "4 of 16 texts",
         ),
-        ("pretrain", "--members data.jsonl --background book.jsonl --out m", "time", "GFLOP/s measured"),
+        ("pretrain", "--members data.jsonl --background book.jsonl --out m", "tokens", "to train on"),
         ("frequencies", "--corpus data.jsonl --out t.npz --limit 9", "at most", "9 documents"),
         ("frequencies", "--corpus data.jsonl hf://datasets/a/b/c.jsonl --out t.npz", "corpus", "c.jsonl"),
         (
@@ -102,7 +102,7 @@ def test_what_would_be_downloaded_is_named(plan):
 
     assert rows["texts"] == "wikimia:64: downloaded, if it is not in the cache"
     assert rows["model"] == "nobody/nothing: not on this machine, to be downloaded; its size is known after that"
-    assert rows["time"] == "unknown before the download"
+    assert rows["forward passes"] == "unknown before the download"
 
 
 def test_a_view_is_counted_once(make_rows):
