@@ -128,7 +128,8 @@ def show(report: Report) -> None:
     """Print the result in one bold line, the tables, and the other findings."""
     console = Console()
     if report.line:
-        console.print(Text(printable(report.line), style="bold"), soft_wrap=not console.is_terminal)
+        whole = not (console.is_terminal or "COLUMNS" in os.environ)
+        console.print(Text(printable(report.line), style="bold"), soft_wrap=whole)
     notes = [finding for finding in report.findings if finding != report.line]
     printed = [table for table in (*report.printed, *report.tables) if table.printed and table.rows]
     for each in printed:

@@ -38,9 +38,8 @@ def prepare(config: StudyConfig) -> Job:
     from fsd.data.readers import parse_columns
     from pipelines.common import job
     from pipelines.common.outcome import run_name
-    from pipelines.study.cells import load_detectors
+    from pipelines.study.cells import load_detectors, parts_of
     from pipelines.study.grid import plan
-    from pipelines.study.texts import split_texts
 
     if config.list:
         return Job(show_catalogue, {"studies": "their declarations"})
@@ -68,7 +67,7 @@ def prepare(config: StudyConfig) -> Job:
     )
     if any(map(benchmarks.is_name, data)):
         return work
-    parts = split_texts(first, trained=study.trained)
+    parts = parts_of(first, study)
     texts = [document.text for document in (*parts.validation, *parts.test)]
     states = ("base", "tuned") if parts.unseen else ("base",)
     return replace(

@@ -104,6 +104,18 @@ def load_detectors(specs: Sequence[DetectorSpec]) -> tuple[Detector, ...]:
     return tuple(replace(detectors.load(spec.name, **spec.settings), name=spec.key) for spec in single)
 
 
+def parts_of(cell: Cell, study: Study) -> Split:
+    """The texts of a cell, split.
+
+    Raises:
+        UsageError: for texts that cannot be found, or too few of them.
+    """
+    try:
+        return split_texts(cell, trained=study.trained)
+    except UsageError as error:
+        raise UsageError(f"cell {cell.name}: {error}") from error
+
+
 def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
     """Texts, detectors and tag of a cell; no model is loaded.
 
@@ -111,10 +123,7 @@ def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
         UsageError: for texts or a model that cannot be found, a frequency table of another tokenizer, or too few texts.
     """
     cell = replace(cell, config=replace(cell.config, model=_with_counted_table(cell.config.model)))
-    try:
-        parts = split_texts(cell, trained=study.trained)
-    except UsageError as error:
-        raise UsageError(f"cell {cell.name}: {error}") from error
+    parts = parts_of(cell, study)
     if parts.unseen:
         check_training(cell.config.training)
     loaded = load_detectors(study.detectors)

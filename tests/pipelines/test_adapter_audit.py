@@ -72,7 +72,7 @@ def test_the_base_tells_fine_tuning_texts_from_others(
     assert (table["loss.calibrated"] == table["loss.tuned"] - table["loss.base"]).all()
     assert len(pd.read_csv("scores.csv")) == TRAINED + OTHERS
     assert "fine-tuned" in fetch_artifact(run.id, "report.html").read_text()
-    assert "can be told from others" in capsys.readouterr().out
+    assert "can be distinguished from others" in capsys.readouterr().out
 
 
 def test_texts_without_a_label_are_judged_also_later_by_the_registered_adapter(folder: Path, there: Path) -> None:

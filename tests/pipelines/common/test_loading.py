@@ -79,7 +79,7 @@ def test_tuning(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]], what: 
 
 def test_scores_of_any_texts(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
     with pytest.raises(Loaded):
-        score.build_scorers(ScoreConfig(data=("data.jsonl",), out="scores.csv", model=job.model), None)
+        score.prepare(ScoreConfig(data=("data.jsonl",), out="scores.csv", model=job.model)).run()
     assert loaded == [{"model": str(tiny), **ASKED}]
 
 

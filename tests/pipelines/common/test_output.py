@@ -89,7 +89,7 @@ def test_commands_look_for_space_before_the_work(command: str, monkeypatch: pyte
     calls = {
         "detect": lambda: detect.prepare(detect.DetectConfig(files=("rows.jsonl",), adapter="none")).run(),
         "extract": lambda: extract.prepare(extract.ExtractConfig("book.txt")).run(),
-        "study": lambda: study.main(study.StudyConfig("fsd-t6", data=("rows.jsonl",))),
+        "study": lambda: study.prepare(study.StudyConfig("fsd-t6", data=("rows.jsonl",))).run(),
         "tune": lambda: tune.prepare(TuneConfig(job=job)).run(),
     }
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: namedtuple("Usage", "free")(500_000))

@@ -66,6 +66,7 @@ def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
     """The same passages through a scorer of strings: the suffix after its prefix, tokenized anew."""
     from fsd.models import language_model
     from fsd.scoring.api.prompt_ids import PromptTokens
+    from fsd.scoring.model import Model
     from fsd.scoring.model_scorer import ModelScorer
 
     model = language_model.load(ModelConfig(cache="none"))
@@ -74,7 +75,8 @@ def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
     tokens = PromptTokens(model.tokenizer, "embedded")
 
     (local,) = works.by_model(cut, model, [works.PLAIN], shown=False)
-    (remote,) = works.by_api(cut, ModelScorer(model), tokens)
+    api = Model("api:embedded", {"base": ModelScorer(model)}, tokens.tokens, tokens.decode)
+    (remote,) = works.score(cut, api, [works.PLAIN])
 
     same = [
         model.tokens([tokens.decode(cut[0].tokens[s + 20 : s + 40].tolist())])[0]
