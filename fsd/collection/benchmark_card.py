@@ -64,9 +64,6 @@ def build(
 
     The larger side loses the texts farthest from the other in time, so both must be dated and sorted with the nearest
     day first, as they are collected.
-
-    Raises:
-        UsageError: if the sides share texts (the same words, or near-copies) or groups, listing them.
     """
     left_out = Counter[str]()
     pairs = shared(members, nonmembers)

@@ -104,10 +104,6 @@ class CollectionJob:
 
         A run that was killed resumes when it is started again with an equal specification, see `fsd.collection.files`.
         Near-duplicates are searched among all rows at once, so that a few more than `limit` may be fetched.
-
-        Raises:
-            UsageError: if `out` cannot be written or is another file, or the source cannot be reached or has no
-                suitable text.
         """
         if self.finished:
             return self.finished

@@ -70,10 +70,6 @@ class PartialCollection(Journal):
     """The journal of a source together with the rows taken from it, `documents`, both on disk.
 
     `found` is the number of texts that the source has yielded or left out so far; `on_save` is called at every save.
-
-    Raises:
-        UsageError: if `out` exists or cannot be written, its partial file belongs to another order, or another process
-            is collecting it.
     """
 
     def __init__(self, out: Path, order: Mapping[str, Any], clock: Clock) -> None:
@@ -112,12 +108,7 @@ class PartialCollection(Journal):
         self._kept_at = self.found
 
     def save(self, cursor: Any) -> None:
-        """Save the cursor, and with it all rows so far.
-
-        Raises:
-            UsageError: if none of the last `BARREN` texts was kept: a specification that nothing meets would make
-                requests without end.
-        """
+        """Save the cursor, and with it all rows so far; UsageError if none of the last `BARREN` texts was kept."""
         super().save(cursor)
         self._write({"cursor": cursor, "found": self.found, "dropped": self.dropped})
         self.on_save()

@@ -69,15 +69,8 @@ class Service(HTTPClient):
     ) -> Parsed:
         """Request a path and parse the body of the reply.
 
-        Args:
-            path: after the address of the service.
-            parse: its ValueError, SyntaxError or TransientError leads to another attempt, its UsageError is final.
-            params: of the query.
-            throttled: seconds to wait that the body of an error demands; 0 for another error.
-
-        Raises:
-            RefusedError: for a final status, 4xx mostly.
-            UsageError: if the service cannot be reached, fails in all attempts, or demands too long a pause.
+        A ValueError, SyntaxError or TransientError of `parse` leads to another attempt, its UsageError is final.
+        `throttled` gives the seconds to wait that the body of an error demands, 0 for another error.
         """
 
         def read(reply: Reply) -> Parsed:

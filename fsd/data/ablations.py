@@ -79,9 +79,6 @@ def fine_tuning_set(
     The share is drawn from both classes and is the same for every kind, and validation and test contain none of it, so
     that the three kinds are compared on the same texts. Under "paper", "non" is the paper's own split;
     `splitting.split` drops the members of its share, which "mem" and "all" use for training.
-
-    Raises:
-        UsageError: for another kind, and as `fsd.data.splitting.split`.
     """
     wanted = {"non": (False,), "mem": (True,), "all": (False, True)}
     if kind not in wanted:
@@ -97,9 +94,6 @@ def add_unseen(parts: Split, foreign: Sequence[Document], *, own: bool) -> Split
     """A split whose unseen texts are those of another domain, in addition to its `own` or in their place.
 
     Foreign texts in one family with a validation or test text are not used.
-
-    Raises:
-        UsageError: for a member among the foreign texts, or if none of them can be used.
     """
     members = sum(d.member is True for d in foreign)
     if members:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fsd.data import hub_dataset
-from fsd.data.documents import Benchmark, Document
+from fsd.data.documents import Benchmark
 from fsd.data.near_duplicates import drop_contradictions
 from fsd.data.periods import AFTER, UP_TO
 from fsd.data.readers import parse_rows, read_files
@@ -33,36 +33,20 @@ WORDS = 512
 
 @dataclass(frozen=True)
 class Source:
-    """A published benchmark.
+    """A published benchmark."""
 
-    Attributes:
-        columns: column of each field of a document; see `fsd.data.readers.NAMES`.
-        labels: meaning of label 1 and label 0.
-        dataset: id on the hub, owner/name; "" for a benchmark of local files.
-        revision: commit on the hub; None for the newest.
-        group: what the texts of one group share; "" if rows have no group and only near-duplicates are grouped.
-        parts: known parts, or what the files are that are named after the colon.
-        whole: whether it can be loaded without a part.
-        split: name of the split that holds a part.
-        part_column: column that names the part of a row.
-        splits: label of each split, where rows have none; a part is then a configuration of the dataset.
-        later: whether non-members are later than all members, or contemporaries (see `fsd.data.periods`), or the
-            parts of which they are later; None if it is not known.
-        reader: how it is read, see `READERS`.
-    """
-
-    columns: Mapping[str, str]
-    labels: str
-    dataset: str = ""
-    revision: str | None = None
-    group: str = ""
-    parts: tuple[str, ...] = ()
-    whole: bool = True
-    split: str = ""
-    part_column: str = ""
-    splits: Mapping[str, bool] | None = None
-    later: bool | tuple[str, ...] | None = None
-    reader: str = "hub"
+    columns: Mapping[str, str]  # column of each field of a document, see `fsd.data.readers.NAMES`
+    labels: str  # meaning of label 1 and label 0
+    dataset: str = ""  # id on the hub, owner/name; "" for a benchmark of local files
+    revision: str | None = None  # commit on the hub; None for the newest
+    group: str = ""  # what the texts of one group share; "" if rows have no group
+    parts: tuple[str, ...] = ()  # known parts, or what the files are that are named after the colon
+    whole: bool = True  # whether it can be loaded without a part
+    split: str = ""  # name of the split that holds a part
+    part_column: str = ""  # column that names the part of a row
+    splits: Mapping[str, bool] | None = None  # label of each split, where rows have none; a part is a configuration
+    later: bool | tuple[str, ...] | None = None  # whether, or in which parts, non-members are later than all members
+    reader: str = "hub"  # how it is read, see `READERS`
 
 
 @functools.cache
@@ -83,11 +67,7 @@ def is_name(entry: str) -> bool:
 def load(entry: str) -> Benchmark:
     """Load a benchmark, or the part named after the colon.
 
-    Rows without a text or a label of 0 or 1 are left out, and so are all copies of a text that is labelled both; their
-    numbers are part of the result.
-
-    Raises:
-        UsageError: for an unknown name or part, or a benchmark that is not available or has no valid row.
+    Rows without a text or a label of 0 or 1, and all copies of a text that is labelled both, are left out and counted.
     """
     name, colon, part = entry.partition(":")
     if name not in sources():
@@ -140,7 +120,7 @@ def _from_mimir(name: str, source: Source, part: str) -> Benchmark:
     paths = [f"{folder}/{side}/{part.replace('/', '_')}.jsonl" for side in ("train", "test")]
     files, revision = hub_dataset.files(source.dataset, paths, revision=source.revision)
     rows = [
-        ({**(value if isinstance(value, dict) else {"text": value}), "label": member}, where)
+        (where, {**(value if isinstance(value, dict) else {"text": value}), "label": member})
         for member, file, path in zip((True, False), files, paths, strict=True)
         for where, value in _json_lines(file, f"{source.dataset}/{path}")
     ]
@@ -179,28 +159,25 @@ def _from_books(name: str, source: Source, part: str) -> Benchmark:
     files = _files(name, source, ",".join(pieces[:2]))
     words = sizes[0] if sizes else WORDS
     left_out = Counter[str]()
-    members = _as_side(read_files(files[:1], source.columns, skipped=left_out), "dolma:", True)
-    others = _as_side(read_files(files[1:], skipped=left_out), "new:", False)
-    book, rows = Counter(d.group for d in others).most_common(1)[0]
+    members = read_files(files[:1], source.columns, skipped=left_out)
+    others = read_files(files[1:], skipped=left_out)
+    book, rows = Counter(d.group or d.source for d in others).most_common(1)[0]
     if places and rows > 1:  # rows do not record their place in the book
         raise UsageError(
-            f"{files[1]} must have one row a book if {places[0]} alone is asked for; {book.removeprefix('new:')} has "
-            f"{rows}: collect with --options places={places[0]}"
+            f"{files[1]} must have one row a book if {places[0]} alone is asked for; {book} has {rows}: collect with "
+            f"--options places={places[0]}"
         )
-    documents = [*_cut(members, files[0], words, places), *_cut(others, files[1], words, places)]
+    documents = []
+    for file, side, member, prefix in zip(files, (members, others), (True, False), ("dolma:", "new:"), strict=True):
+        cut = [
+            replace(d, text=text, member=member, group=prefix + (d.group or d.source))  # no group of both sides
+            for d in side
+            for text in segments(d.text, words, places or PLACES)
+        ]
+        if not cut:
+            raise UsageError(f"{file} must have texts of at least {words} words; all {len(side)} are shorter")
+        documents += cut
     return Benchmark(documents, ", ".join(map(str, files)), _digest(files), left_out)
-
-
-def _as_side(documents: list[Document], prefix: str, member: bool) -> list[Document]:
-    """One class, with groups that are distinct from those of the other class."""
-    return [replace(d, member=member, group=prefix + (d.group or d.source)) for d in documents]
-
-
-def _cut(documents: list[Document], file: Path, words: int, places: tuple[str, ...]) -> list[Document]:
-    cut = [replace(d, text=text) for d in documents for text in segments(d.text, words, places or PLACES)]
-    if not cut:
-        raise UsageError(f"{file} must have texts of at least {words} words; all {len(documents)} are shorter")
-    return cut
 
 
 def _files(name: str, source: Source, part: str) -> list[Path]:

@@ -33,10 +33,6 @@ def load(
         splits: splits to read; may be empty for a dataset with one split. A mapping gives the label of each split.
         only: column and value of the rows to use.
         revision: full commit hash; None is the newest commit.
-
-    Raises:
-        UsageError: if the dataset is not available, lacks a split, column or value, or has no valid row, and for a row
-            that is invalid in another way.
     """
     tables = _tables(name, config, revision)
     chosen, there = tuple(splits or tables), ", ".join(tables)
@@ -54,7 +50,7 @@ def load(
             raise UsageError(f"{title}/{split} must have column {', '.join(missing)}; it has {', '.join(names)}")
         label = {"label": splits[split]} if isinstance(splits, Mapping) else {}
         rows = (
-            ({**row, **label}, f"{title}/{split}:{number}")
+            (f"{title}/{split}:{number}", {**row, **label})
             for number, row in enumerate(tables[split], 1)
             if only is None or str(row[only[0]]) == only[1]
         )

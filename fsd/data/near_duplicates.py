@@ -234,11 +234,7 @@ def _aligned(first: str, second: str) -> float:
 
 
 def refuse_contradictions(documents: Sequence[Document], remedy: str = "") -> None:
-    """Refuse texts of which a member is a copy or near-copy of a non-member; the remedy is appended to the error.
-
-    Raises:
-        UsageError: with the number of such pairs and the origins of the first `LISTED`.
-    """
+    """Refuse texts of which a member is a copy or near-copy of a non-member; the remedy is appended to the error."""
     pairs = contradictions(documents)
     if pairs:
         listed = "; ".join(f"{documents[i].origin} = {documents[j].origin}" for i, j in pairs[:LISTED])

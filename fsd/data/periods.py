@@ -58,11 +58,8 @@ def with_periods(documents: Sequence[Document], cutoff: Date | None) -> list[Doc
     """Labelled texts, each of which has a period, or none of which has one.
 
     With a cutoff, texts without a period get one by their dates: members, and non-members dated up to the cutoff have
-    one period, later non-members another.
-
-    Raises:
-        UsageError: without a cutoff, if some texts have a period and others none; with one, if a non-member has neither
-            period nor date, or a date contradicts the cutoff.
+    one period, later non-members another. It is an error if only some texts have a period, or if a date contradicts
+    the cutoff.
     """
     if cutoff is None:
         without = [document for document in documents if not document.period]

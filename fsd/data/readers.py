@@ -3,6 +3,12 @@
 Formats: JSONL (.jsonl, .ndjson, .json; also a JSON list of objects), CSV (.csv) and TSV (.tsv), each also compressed
 (.gz, .zst, .bz2), and Parquet (.parquet). General loaders are not used, because they silently convert mixed types and
 missing values.
+
+A text must be a string that is not blank. A label is 1 or true for a member, 0 or false for a non-member, also in
+quotes or as 1.0. A date must begin with an ISO date or be eight digits, 20230131; a time with an offset is converted to
+UTC. A group or a period is a string or a number, 5.0 being the same as 5; missing ones are "". An empty cell of CSV or
+TSV, null and NaN are missing values, and so is a date of 0. A column `source` names the collection, unless it is an
+address or a file:line. Other columns are ignored.
 """
 
 import csv
@@ -57,11 +63,7 @@ class RowError(UsageError):
 
 
 def parse_columns(spec: str) -> dict[str, str]:
-    """Column names by field from a string such as `text=Example_A,label=Label,group=ID`; empty for "".
-
-    Raises:
-        UsageError: for another syntax, an unknown field, or a field named twice.
-    """
+    """Column names by field from a string such as `text=Example_A,label=Label,group=ID`; empty for ""."""
     columns: dict[str, str] = {}
     for part in spec.split(",") if spec.strip() else ():
         field, equals, name = (piece.strip() for piece in part.partition("="))
@@ -82,14 +84,7 @@ def read_files(
     labelled: bool = False,
     skipped: Counter[str] | None = None,
 ) -> list[Document]:
-    """All rows of all files as one benchmark, in order; other columns are ignored.
-
-    A text must be a string that is not blank. A label is 1 or true for a member, 0 or false for a non-member,
-    also in quotes or as 1.0; without a label, `member` is None. A date must begin with an ISO date or be eight digits,
-    20230131; a time with an offset is converted to UTC. A group or a period is a string or a number, 5.0 being the same
-    as 5; missing ones are "". An empty cell of CSV or TSV, null and NaN are missing values, and so is a date of 0.
-    A column `source` names the collection, unless it is an address or a file:line. The `source` of a document is
-    file:line, or file:row for a JSON list and for Parquet, counted from 1.
+    """All rows of all files as one benchmark, in order; sources are file:line, file:row for JSON lists and Parquet.
 
     Args:
         paths: files.
@@ -103,14 +98,11 @@ def read_files(
     """
     documents: list[Document] = []
     for path in _distinct(paths) or _none("data file"):
-        before = skipped.total() if skipped is not None else 0
-        rows = ((row, f"{path}:{line}") for line, row in _rows(path))
-        if not (read := list(parse_rows(rows, columns or {}, labelled=labelled, skipped=skipped))):
-            left_out = skipped.total() - before if skipped is not None else 0
+        rows = read_rows([path])
+        read = list(parse_rows(rows, columns or {}, labelled=labelled, skipped=skipped))
+        if not read:
             raise UsageError(
-                f"{path} must have at least one valid row; all {left_out} have no text or no label of 0 or 1"
-                if left_out
-                else f"{path} must have at least one row; it has none"
+                f"{path} must have at least one valid row; all {len(rows)} have no text or no label of 0 or 1"
             )
         documents += read
     return documents
@@ -175,14 +167,14 @@ def _text_files(paths: Iterable[Path], skipped: Counter[str] | None) -> Iterator
 
 
 def parse_rows(
-    rows: Iterable[tuple[Row, str]],
+    rows: Iterable[tuple[str, Row]],
     columns: Mapping[str, str],
     *,
     labelled: bool = False,
     skipped: Counter[str] | None = None,
 ) -> Iterator[Document]:
-    """Rows, each with its origin, as documents; the other arguments and errors are those of `read_files`."""
-    for row, source in rows:
+    """Rows, each after its origin, as documents; the other arguments and errors are those of `read_files`."""
+    for source, row in rows:
         try:
             yield document(row, columns, source, labelled=labelled)
         except RowError as error:

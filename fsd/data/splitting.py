@@ -58,22 +58,9 @@ def split(
     if there are later texts); all other rows are the test set, on which the papers also choose their thresholds.
     Near-duplicates leak between the parts: use it only for comparison with the papers' tables.
 
-    Args:
-        documents: labelled texts of both classes.
-        unseen: share used for training, in (0, 1); see above.
-        validation: share of the benchmark in [0, 1), with `unseen` less than 1; under "paper" a share of all rows.
-            None is 0.2 for "grouped" and 0 for "paper".
-        scheme: how to split.
-        seed: random seed.
-        members_too: the unseen part holds a share of both classes, in families with or without members, so that
-            models trained on its members, its non-members or all of it can be compared on the same test texts. Under
-            "paper" validation and test do not change.
-
-    Returns:
-        The parts, each in the order of `documents`.
-
-    Raises:
-        UsageError: for shares out of range, missing labels, a single class, or too few texts or families.
+    With `members_too` the unseen part holds a share of both classes, in families with or without members, so that
+    models trained on its members, its non-members or all of it can be compared on the same test texts. Under "paper"
+    validation and test do not change. `validation` is 0.2 by default for "grouped" and 0 for "paper".
     """
     if scheme not in ("grouped", "paper"):
         raise UsageError(f"split must be grouped or paper; got {scheme!r}")
@@ -106,14 +93,7 @@ def split_with(
     """Split a labelled benchmark into validation and test texts, with given unseen texts for training.
 
     Texts of the benchmark in one family with an unseen text are left out, because the model would be tested on its
-    training data. The other families are kept whole, with the same class balance in both parts.
-
-    Returns:
-        The parts, each in the given order, with the unseen texts as non-members, and the texts left out.
-
-    Raises:
-        UsageError: for no unseen text or a member among them, a share out of range, missing labels, a single class,
-            or too few families.
+    training data: they are the second result. The unseen texts become non-members.
     """
     validation = VALIDATION if validation is None else validation
     if not unseen:
@@ -132,11 +112,7 @@ def split_with(
 
 
 def split_labelled(documents: Sequence[Document], *, validation: float, seed: int = 42) -> Split:
-    """Split labelled texts into validation and test texts, by family; nothing is trained on.
-
-    Raises:
-        UsageError: for a share out of range, missing labels, a single class, or too few families.
-    """
+    """Split labelled texts into validation and test texts, by family; nothing is trained on."""
     _check(documents, validation)
     held = _hold_out(_sides(documents), np.array(families(documents)), validation, np.random.default_rng(seed))
     parts = Split((), _where(documents, held), _where(documents, ~held))
@@ -145,11 +121,7 @@ def split_labelled(documents: Sequence[Document], *, validation: float, seed: in
 
 
 def hold_out(documents: Sequence[Document], share: float, *, seed: int) -> tuple[list[Document], list[Document]]:
-    """Texts to train on, and a share that is held out, in whole families; each in the given order.
-
-    Raises:
-        UsageError: if one of the two would be empty although the share is above 0.
-    """
+    """Texts to train on, and a share that is held out, in whole families; each in the given order."""
     if not share:
         return list(documents), []
     family = np.array(families(documents))

@@ -39,18 +39,8 @@ class Passage(NamedTuple):
 class Corpus:
     """The documents of a list of files, in order, without empty ones.
 
-    Args:
-        files: paths, or URLs of hub files as in `fsd.net.hub.data_files`; the format follows from the file name.
-        column: column of the text.
-
-    Attributes:
-        files: the files, hub files with their commit.
-        size: total size in bytes.
-        done: number of bytes read so far, for progress.
-
-    Raises:
-        UsageError: for no files, a missing file or an unknown format; during iteration, for a damaged file, a missing
-            column or a value that is not a text.
+    Files are paths, or URLs of hub files as in `fsd.net.hub.data_files`; `column` is that of the text. For progress,
+    `size` is the number of all bytes and `done` of those read so far.
     """
 
     def __init__(self, files: Sequence[Path | str], column: str = "text") -> None:

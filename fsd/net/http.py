@@ -146,17 +146,8 @@ class HTTPClient:
 
         The n-th retry waits for `backoff` * 2**(n - 1) seconds, or for as long as Retry-After demands if that is more.
 
-        Args:
-            method: of HTTP.
-            url: address.
-            read: makes the result of a reply; it may raise `TransientError`, and UsageError for what is final. Of an
-                error reply, `content` is the beginning.
-            retried: statuses that lead to another attempt; replies of all others go to `read`.
-            options: of `requests.Session.request`.
-
-        Raises:
-            UsageError: if the service cannot be reached, fails in all attempts, demands too long a pause, or sends a
-                reply that exceeds the limits.
+        `read` makes the result of a reply, and of an error, of which `content` is the beginning, unless its status is
+        `retried`; it may raise `TransientError`, and UsageError for what is final.
         """
         if not self._reached and not reachable(url):
             raise UsageError(f"{self.name} must be within reach; {self.base_url} does not answer{self.offline_hint}")

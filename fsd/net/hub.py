@@ -46,9 +46,6 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
         model: a name in `EMBEDDED`, a local folder or a hub id.
         revision: branch, tag or commit of a hub id.
         weights: False fetches configuration and tokenizer only.
-
-    Raises:
-        UsageError: if it is no model folder, or a hub id that is neither cached nor within reach.
     """
     if model in EMBEDDED:
         return EMBEDDED[model], ""
@@ -168,11 +165,7 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of a model's weights: safetensors before `.bin`, one file or the parts of an index.
-
-    Raises:
-        UsageError: if the folder holds no weights, or lacks a part.
-    """
+    """The files of a model's weights: safetensors before `.bin`, one file or the parts of an index."""
     for name in WEIGHT_FILES:
         index = folder / f"{name}.index.json"
         if (folder / name).exists():
@@ -195,9 +188,6 @@ def fingerprint(folder: Path) -> str:
     """A hash of a model's weights that is independent of their folder and of sharding.
 
     Tensors are hashed in the order of their names (name, type, shape, bytes); `.bin` files by their bytes.
-
-    Raises:
-        UsageError: if the folder holds no weights, lacks a part, or a file is cut short.
     """
     digest = xxhash.xxh3_128()
     files = weight_files(folder)
@@ -243,11 +233,7 @@ class ModelSize(NamedTuple):
 
 
 def model_size(model: str, revision: str | None = None) -> ModelSize | None:
-    """The size of a model; None for a hub id whose weights are not on this machine, and for one behind an API.
-
-    Raises:
-        UsageError: for a folder that holds no model.
-    """
+    """The size of a model; None for a hub id whose weights are not on this machine, and for one behind an API."""
     if model.startswith("api:"):
         return None
     local = model in EMBEDDED or model.startswith((".", "/", "~")) or Path(model).is_dir() or model.count("/") > 1
@@ -283,9 +269,6 @@ def data_files(place: str) -> list[DataFile]:
     """A file on disk, or the dataset files that a URL names, sorted, at the commit that its revision is now.
 
     The URL is hf://datasets/OWNER/NAME[@REVISION]/PATH; * in PATH matches any name, ** across folders.
-
-    Raises:
-        UsageError: for a malformed URL, no network, no such dataset or revision, or no such file.
     """
     if not place.startswith("hf:"):
         if not Path(place).is_file():

@@ -43,9 +43,6 @@ class Domain:
         """Parse `["categories=cs.CL,cs.LG", "words=512"]` into values of the defaults' types.
 
         `language` is the value of the option of that name, where the domain has one, which must not be set again.
-
-        Raises:
-            UsageError: for another syntax, an unknown option, a missing one, or a value of the wrong type.
         """
         options = self.options
         shown = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in options.items()}

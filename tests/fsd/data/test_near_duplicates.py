@@ -49,33 +49,38 @@ def test_words() -> None:
     assert {written: words(written) for written in expected} == expected
 
 
-def test_exact_copies_but_for_case_and_punctuation() -> None:
-    assert pairs(["One two.", "three four", "ONE, two"]) == [(0, 2, "copy")]
-
-
-def test_prefix_is_a_copy_with_full_overlap() -> None:
+def test_exact_copies_but_for_case_and_punctuation_and_prefixes_are_copies() -> None:
     whole = passage(0, 64)
+    assert pairs(["One two.", "three four", "ONE, two"]) == [(0, 2, "copy")]
     (link,) = near_duplicates([text(whole), text(passage(1, 64)), text(whole[:32])])
     assert link == (0, 2, "copy", 1.0)
 
 
-def test_same_opening_and_nothing_else() -> None:
-    start = passage(0, 10)
+def test_a_copy_shares_four_fifths_of_its_ngrams() -> None:
+    original = passage(0, 60)
+    for changed, reason in ((1, "copy"), (3, "overlap")):
+        places = [20 + 8 * i for i in range(changed)]  # each changed word is in 7 of the 54 n-grams
+        copy = [f"x{i}" if i in places else word for i, word in enumerate(original)]
+        (link,) = near_duplicates([text(["a"], original), text(["b"], copy)])
+        assert link.reason == reason
+        assert link.overlap == pytest.approx(1 - (7 * changed + 1) / 55)
+
+
+def test_openings() -> None:
+    start, whole = passage(0, 10), passage(4, 40)
     texts = [text(start, passage(1, 30)), text(start, passage(2, 30)), text(start[:9], passage(3, 30))]
     assert pairs(texts) == [(0, 1, "opening")]
-
-
-def test_a_short_text_that_opens_a_long_one() -> None:
-    whole = passage(0, 40)
     assert [bool(pairs([text(whole), text(whole[:length])])) for length in (4, 5, 9)] == [False, True, True]
+    shared = passage(0, 25)
+    assert pairs([text(passage(1, 20), shared), text(passage(2, 20), shared)]) == [(0, 1, "overlap")]
+    assert pairs([text(shared, passage(1, 20)), text(shared, passage(2, 20))]) == [(0, 1, "opening")]  # the stronger
 
 
 def test_overlap_is_the_share_of_the_text_with_fewer_ngrams() -> None:
     shared = passage(0, 16)  # 10 of its 7-grams
     small, large = text(passage(1, 20), shared, passage(2, 20)), text(passage(3, 90), shared)
     (link,) = near_duplicates([large, small])
-    assert link.reason == "overlap"
-    assert link.overlap == pytest.approx(10 / 50)
+    assert (link.reason, link.overlap) == ("overlap", pytest.approx(10 / 50))
     assert not pairs([large, text(passage(1, 20), shared, passage(2, 21))])  # 10 of 51
 
 
@@ -83,12 +88,6 @@ def test_one_shared_sentence_in_long_texts() -> None:
     for length, expected in ((20, [(0, 1, "run")]), (19, [])):
         shared = passage(0, length)
         assert pairs([text(passage(1, 200), shared, passage(2, 200)), text(passage(3, 300), shared)]) == expected
-
-
-def test_the_stronger_reason_is_named() -> None:
-    shared = passage(0, 25)
-    assert pairs([text(passage(1, 20), shared), text(passage(2, 20), shared)]) == [(0, 1, "overlap")]
-    assert pairs([text(shared, passage(1, 20)), text(shared, passage(2, 20))]) == [(0, 1, "opening")]
 
 
 def test_scripts_without_spaces_need_twice_as_many_characters() -> None:
@@ -104,13 +103,13 @@ def test_scripts_without_spaces_need_twice_as_many_characters() -> None:
 def test_clean_texts_and_texts_without_words_pass() -> None:
     assert not pairs([text(passage(i, 50)) for i in range(200)])
     assert not pairs(["!", "?", "a", ""])
-    assert near_duplicates([]) == []
     assert families([]) == []
 
 
 def test_boilerplate_links_nothing_but_copies_of_it_stay_one_family() -> None:
     boilerplate = passage(0, 40)
     many = [text(boilerplate, passage(i, 40)) for i in range(1, COMMON + 2)]
+    assert pairs(many[:COMMON])
     assert not pairs(many)
     copies = [text(passage(99, 60), [f"v{i}"]) for i in range(3 * COMMON)]
     number = families([Document(text) for text in many + copies])
@@ -123,15 +122,7 @@ def test_standard_sentences_in_a_row_are_no_common_origin() -> None:
     texts = [text(*sentences, passage(i, 60)) for i in (10, 11)]
     texts += [text(*sentences[:2], passage(20 + i, 60)) for i in range(COMMON)]
     texts += [text(*sentences[1:], passage(40 + i, 60)) for i in range(COMMON)]
-    texts = [text(passage(60 + i, 10), [t]) for i, t in enumerate(texts)]
-    assert not pairs(texts)
-
-
-def test_common_is_what_more_texts_have() -> None:
-    shared = passage(0, 20)
-    texts = [text(passage(i, 20), shared) for i in range(1, COMMON + 2)]
-    assert pairs(texts[:COMMON])
-    assert not pairs(texts)
+    assert not pairs([text(passage(60 + i, 10), [t]) for i, t in enumerate(texts)])
 
 
 def test_families_join_groups_and_links_through_others() -> None:
@@ -163,8 +154,7 @@ SENTENCES = [passage(100 + i, length) for i, length in enumerate((1, 2, 4, 5, 7,
 @given(st.lists(st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=6).map(lambda s: text(*s)), max_size=COMMON))
 def test_equals_a_slow_version_over_all_pairs(texts: list[str]) -> None:
     expected = {(i, j) for i, j in combinations(range(len(texts)), 2) if slow_rule(texts[i], texts[j])}
-    links = near_duplicates(texts)
-    assert {(link.i, link.j) for link in links} <= expected
+    assert {(link.i, link.j) for link in near_duplicates(texts)} <= expected
     component = list(range(len(texts)))
     for i, j in expected:
         low, high = sorted((component[i], component[j]))
@@ -188,16 +178,6 @@ def test_time_grows_linearly_with_boilerplate_in_every_text() -> None:
     assert seconds(20_000) < 30 * max(small, 0.1)
 
 
-def test_a_copy_shares_four_fifths_of_its_ngrams() -> None:
-    original = passage(0, 60)
-    for changed, reason in ((1, "copy"), (3, "overlap")):
-        places = [20 + 8 * i for i in range(changed)]  # each changed word is in 7 of the 54 n-grams
-        copy = [f"x{i}" if i in places else word for i, word in enumerate(original)]
-        (link,) = near_duplicates([text(["a"], original), text(["b"], copy)])
-        assert link.reason == reason
-        assert link.overlap == pytest.approx(1 - (7 * changed + 1) / 55)
-
-
 def test_texts_labelled_both_ways_are_refused_and_listed() -> None:
     fine = [Document("a", True), Document("b", False), Document("a", True), Document("a"), Document("?", False)]
     refuse_contradictions(fine)
@@ -205,9 +185,8 @@ def test_texts_labelled_both_ways_are_refused_and_listed() -> None:
     with pytest.raises(UsageError, match=message):
         refuse_contradictions([*fine, Document(" A\n", False, source="f:7")], "; say how")
     many = [Document(str(i), m, source=f"{'non' * (not m)}{i}") for m in (True, False) for i in range(12)]
-    with pytest.raises(UsageError, match=r"12 pairs are .*: 0 = non0; .*; 4 = non4; and 7 more$") as raised:
+    with pytest.raises(UsageError, match=r"12 pairs are .*: 0 = non0; .*; 4 = non4; and 7 more$"):
         refuse_contradictions(many)
-    assert "\n" not in str(raised.value)
 
 
 def test_near_copies_labelled_both_ways_are_refused_or_left_out() -> None:
@@ -218,8 +197,6 @@ def test_near_copies_labelled_both_ways_are_refused_or_left_out() -> None:
     for copy in (changed, member[:100], [*passage(3, 20), *member], spun):
         documents = [*fine, Document(text(copy), False)]
         assert contradictions(documents) == [(0, 3)]
-        with pytest.raises(UsageError, match="1 pair is copies or near-copies"):
-            refuse_contradictions(documents)
         assert drop_contradictions(documents) == (fine[1:], 2)
     quoting = Document(text(passage(4, 60), member[:30], passage(5, 60)), False)
     assert drop_contradictions([*fine, quoting]) == ([*fine, quoting], 0)
@@ -232,9 +209,7 @@ def test_all_copies_of_a_text_labelled_both_ways_are_left_out_in_any_order() -> 
     rng = random.Random(0)
     for _ in range(5):
         documents = rng.sample([*family, alone, unlabelled], 5)
-        kept, count = drop_contradictions(documents)
-        assert count == 3
-        assert kept == [d for d in documents if d in (alone, unlabelled)]
+        assert drop_contradictions(documents) == ([d for d in documents if d in (alone, unlabelled)], 3)
 
 
 def longest_common_subsequence(a: list[str], b: list[str]) -> int:
@@ -257,11 +232,10 @@ def test_contradictions_equal_a_slow_version_over_all_pairs() -> None:
         documents.append(Document(text(words_), rng.random() < 0.5))
 
     def copies(a: Document, b: Document) -> bool:
-        grams = [ngrams(d.text.split(), 7) for d in (a, b)]
+        first, second = a.text.split(), b.text.split()
+        grams = ngrams(first, 7), ngrams(second, 7)
         share = len(grams[0] & grams[1]) / min(map(len, grams))
-        aligned = longest_common_subsequence(a.text.split(), b.text.split()) / min(
-            len(a.text.split()), len(b.text.split())
-        )
+        aligned = longest_common_subsequence(first, second) / min(len(first), len(second))
         return share >= 0.8 or (share >= 0.2 and aligned >= 0.9)
 
     expected = {
@@ -275,11 +249,11 @@ def test_contradictions_equal_a_slow_version_over_all_pairs() -> None:
     assert not any(copies(a, b) for a, b in combinations(kept, 2) if a.member != b.member)
 
 
+def test_the_embedded_corpus_has_no_copies_across_labels() -> None:
+    assert contradictions(list(embedded.corpus())) == []
+
+
 @pytest.mark.slow
 def test_published_benchmarks_have_no_copies_across_labels(benchmark_data: Path) -> None:
     for name in ("wikimia_32", "wikimia_64", "wikimia_128", "wikimia_256", "arxiv_mia_dev"):
         assert contradictions(read_files([benchmark_data / f"{name}.jsonl"], labelled=True)) == []
-
-
-def test_the_embedded_corpus_has_no_copies_across_labels() -> None:
-    assert contradictions(list(embedded.corpus())) == []

@@ -18,7 +18,6 @@ from fsd.data.documents import Document
 from fsd.data.readers import RowError, parse_columns, read_files, read_texts
 from fsd.errors import UsageError
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
 ROWS: list[dict[str, Any]] = [
     {"text": 'one, "two"\nthree', "label": 1, "group": "g", "date": "2023-01-31", "more": 1},
     {"text": "vier\u2028fünf", "label": 0, "group": None, "date": None, "more": 2},
@@ -85,6 +84,7 @@ def test_several_files_are_one_benchmark(tmp_path: Path) -> None:
 
 def test_named_columns_and_names_of_known_benchmarks(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "ID,Example_A,Label\n7,some words,1\n")
+    assert parse_columns("") == {}
     columns = parse_columns("text=Example_A, label=Label,group=ID")
     assert read_files([path], columns) == [Document("some words", True, None, "7", f"{path}:2")]
     book = write(tmp_path / "b.jsonl", '{"snippet": "a b", "label": 0, "book_id": 12}')
@@ -170,6 +170,9 @@ def test_texts_are_rows_files_and_folders_of_text_files(tmp_path: Path) -> None:
 def test_names_that_cannot_be_opened_are_errors_in_one_line(tmp_path: Path) -> None:
     loop = tmp_path / "loop.jsonl"
     loop.symlink_to(loop)
+    for paths in ([], [loop, loop]):
+        with pytest.raises(UsageError, match=r"at least one data file|given once"):
+            read_files(paths)
     for path in (tmp_path / ("x" * 300 + ".jsonl"), loop):
         for read in (read_files, read_texts):
             with pytest.raises(UsageError, match="data file must exist; there is no") as error:
@@ -178,33 +181,20 @@ def test_names_that_cannot_be_opened_are_errors_in_one_line(tmp_path: Path) -> N
 
 
 GOOD = b'{"text": "x", "label": 1}\n'
+# beside the many of docs/bad_input.tsv
 BAD: list[tuple[str, str | bytes, str]] = [
-    ("a.jsonl", GOOD + b'{"text": "y", "label": NaN}', ":2: label must be 1 or true .* got nan"),
-    ("a.jsonl", GOOD + b'{"text": "y", "label": [1]}', r":2: label must be .* got \[1\]"),
-    ("a.jsonl", GOOD + b'{"text": "y"', ":2: must be one JSON object a line"),
     ("a.json", '[{"text": "x"},\n{"text": }]', ":2: must be one JSON object a line"),
-    ("a.json", "[1]", ":1: a row must be a JSON object; got 1"),
     ("a.jsonl", '{"text": "x", "label": 1, "label": 0}', ":1: must be .*; the key 'label' occurs 2 times in one"),
-    ("a.jsonl", '{"text": "x"}'.encode("utf-16-le"), ":1: must be encoded in UTF-8; it has NUL bytes, as UTF-16 has"),
     ("a.jsonl", '{"text": "x", "group": Infinity}', ":1: group must be a string or a number; got inf"),
-    ("a.jsonl", '{"text": "x", "group": ["a"]}', ":1: group must be a string or a number"),
-    ("a.jsonl", '{"text": 5}', ":1: text must be a string that is not blank; got 5"),
-    ("a.jsonl", '{"text": null}', ":1: text must be a string that is not blank; got None"),
-    ("a.jsonl", '{"text": "\\ud800"}', ":1: text must be valid Unicode"),
-    ("a.jsonl", '{"words": "x", "Label": 1}', ":1: text must be in column 'text' or 'input' .*are words, Label; "),
-    *(("a.jsonl", f'{{"text": "x", "date": {day}}}', ":1: date must begin as year-month-day, like 2023-01-31; got ")
-      for day in ("20241310", '"2023"', '"2023-02-30"', '"2023-01-311"', "true")),
-    ("a.jsonl", "", "must have at least one row"),
-    ("a.json", "[]", "must have at least one row"),
-    ("a.csv", "text,label\n", "must have at least one row"),
+    *(
+        ("a.jsonl", f'{{"text": "x", "date": {day}}}', ":1: date must begin as year-month-day, like 2023-01-31; got ")
+        for day in ("20241310", '"2023"', '"2023-01-311"', "true")
+    ),
     ("a.csv", "text,label\nx,1\ny\n", ":3: a row must have 2 fields like the header; got 1"),
-    ("a.csv", 'text,label\nx,1\n"y,0\n', ":3: must be valid CSV"),
-    ("a.csv", "text,text\nx,1\n", ":1: columns must have different names; got text, text"),
     ("a.csv", "text,label\nx,1\ncafé,1\n".encode("latin-1"), ":3: must be encoded in UTF-8; byte 0xe9 at position 18"),
-    ("a.parquet", "nothing", "must be a Parquet file"),
     ("a.jsonl.gz", gzip.compress(b"{}" * 9999, mtime=0)[:-20], "a.jsonl.gz must be a whole gzip file; "),
     ("a.parquet.gz", "x", "data file must end in .jsonl, .ndjson, .json, .csv, .tsv, .parquet, all but .parquet"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "content", "says"), BAD)
@@ -228,18 +218,6 @@ def test_a_file_that_expands_without_end_is_refused(tmp_path: Path, monkeypatch:
         read_files([file])
 
 
-def test_bad_paths(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="at least one data file"):
-        read_files([])
-    with pytest.raises(UsageError, match="there is no"):
-        read_files([tmp_path / "none.jsonl"])
-    with pytest.raises(UsageError, match="is a folder"):
-        read_files([tmp_path])
-    path = write(tmp_path / "a.jsonl", GOOD)
-    with pytest.raises(UsageError, match="given once"):
-        read_files([path, tmp_path / "." / "a.jsonl"])
-
-
 def test_named_columns_must_be_there_and_labels_where_needed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", GOOD + b'{"text": "y", "label": null}\n')
     assert [d.member for d in read_files([path])] == [True, None]
@@ -250,19 +228,3 @@ def test_named_columns_must_be_there_and_labels_where_needed(tmp_path: Path) -> 
     bare = write(tmp_path / "b.jsonl", '{"text": "x"}')
     with pytest.raises(UsageError, match=":1: label must be in column 'label'; columns are text"):
         read_files([bare], labelled=True)
-
-
-@pytest.mark.parametrize("spec", ["text", "text=", "=a", "text=a,", "text=a,text=b", "words=a"])
-def test_bad_columns(spec: str) -> None:
-    assert parse_columns("") == {}
-    with pytest.raises(UsageError, match=r"columns (must|may)"):
-        parse_columns(spec)
-
-
-def test_real_files_load_without_naming_columns() -> None:
-    if not DATA.is_dir():
-        pytest.skip(f"real text is not at {DATA}")
-    found = read_files([DATA / f"wikimia_{length}.jsonl" for length in (32, 64, 128, 256)], labelled=True)
-    assert len(found) == 1650
-    assert sum(d.member is True for d in found) == 387 + 284 + 139 + 51
-    assert len(read_files([DATA / "arxiv_mia_dev.jsonl"], labelled=True)) == 400
