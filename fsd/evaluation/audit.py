@@ -141,10 +141,9 @@ def blind(
     """AUC of the best classifier without a language model, cross-validated by whole groups.
 
     Which kind of classifier is best (see `fsd.evaluation.text_classifiers`) is chosen inside the training texts of each
-    fold. It works in every script: characters of scripts without spaces count as words.
-
-    The AUC is the mean over several divisions of the texts into folds. Its interval contains the spread over folds as
-    well as that over texts: every resample of the groups is judged by the scores of one of the divisions.
+    fold. It works in every script: characters of scripts without spaces count as words. The AUC is a mean over several
+    divisions of the texts into folds. Its interval contains the spread over folds as well as that over texts: every
+    resample of the groups is judged by the scores of one of the divisions.
 
     Args:
         texts: (N,).

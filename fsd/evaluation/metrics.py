@@ -161,11 +161,10 @@ def auc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 
 def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The receiver operating characteristic, from the strictest threshold to the mildest.
+    """The receiver operating characteristic, from the strictest threshold to the mildest: FPR, TPR and threshold.
 
-    Returns:
-        FPR, TPR and threshold, each (K + 1,) for K distinct scores; the first point is (0, 0) at +inf. A text is called
-        a member if its score is at least the threshold.
+    Each is (K + 1,) for K distinct scores; the first point is (0, 0) at +inf. A text is called a member if its score is
+    at least the threshold.
     """
     member, values = _checked(labels, scores)
     order = np.argsort(-values, kind="stable")

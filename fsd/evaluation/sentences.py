@@ -39,22 +39,8 @@ def conclusions(
 ) -> list[str]:
     """Cautious sentences about one detector, the most important first.
 
-    - The interval contains .5: nothing was shown. The blind classifier is given all the same.
-    - The blind classifier explains the result (see `explains`): the benchmark cannot show membership.
-    - The blind classifier is better than chance but clearly worse than the detector: part of the result may be the
-      difference between members and non-members that it sees.
-    - The lead over the placebo may be zero: the result is not evidence of membership.
-    - The most telling word or sign is named with its corrected p-value.
-    - There is a lead, but the placebo is better than chance: only the lead can be due to membership.
-    - Without contemporaries, no lead is called membership; with them, the contrasts state what is familiarity with the
-      period and what is membership (see `fsd.evaluation.contrasts`).
-
-    Args:
-        audit: of the same split.
-        table: of results (see `fsd.evaluation.results.evaluate`); if it is empty, only the benchmark is described.
-        best: the detector to describe.
-        on_validation: whether it was chosen on validation texts, otherwise on the test texts themselves.
-        never_saw: whether the model is known to have been trained on none of these texts.
+    What the blind classifier explains is not evidence, nor is a lead over the placebo that may be zero; and without
+    contemporaries, no lead is called membership. If the table of results is empty, only the benchmark is described.
     """
     rows = by_key(table)
     lines = []
@@ -383,14 +369,11 @@ class AuditSummary:
 
 
 class Judgement(NamedTuple):
-    """What a result amounts to."""
+    """Whether members can be distinguished from non-members and why, what to do with that, what would change it."""
 
     answer: str
-    """To the question whether members can be distinguished from non-members, and why."""
     advice: str
-    """What to do with the result."""
     change: str
-    """What would change the answer."""
 
 
 JUDGEMENTS = {

@@ -41,26 +41,19 @@ def draw(below: int, seed: str, *position: object) -> int:
 
 @dataclass(frozen=True)
 class Scheme:
-    """How the variants of a document's canary are drawn.
-
-    Attributes:
-        seed: secret until the test; who knows it knows which variants were published.
-        variants: N, the number of equally likely variants per document.
-        length: number of words or digits of a canary.
-        words: words to draw from; none for digits.
-    """
+    """How the variants of a document's canary are drawn."""
 
     seed: str
+    """Secret until the test; who knows it knows which variants were published."""
     variants: int
+    """N, the number of equally likely variants per document."""
     length: int
+    """Number of words or digits of a canary."""
     words: Sequence[str] = ()
+    """Words to draw from; none for digits."""
 
     def check(self) -> None:
-        """Check that the variants of a document can differ.
-
-        Raises:
-            UsageError: for too few or too many variants, no length or a long one, or too few possible canaries.
-        """
+        """A UsageError unless the variants of a document can differ."""
         if not (2 <= self.variants <= MOST_VARIANTS and 1 <= self.length <= LONGEST):
             raise UsageError(
                 f"variants must be from 2 to {MOST_VARIANTS:,} and length from 1 to {LONGEST}; got {self.variants:,} "
@@ -76,21 +69,16 @@ class Scheme:
     def candidates(self, document: tuple[str, str]) -> list[str]:
         """The N different variants of the canary of a document, given by its id and the hash of its text.
 
-        Raises:
-            UsageError: if the words are so alike that there are not N different ones.
+        A UsageError if the words are so alike that there are not N different ones.
         """
+        kind, pool, between = ("word", self.words, " ") if self.words else ("digit", "0123456789", "")
         made: dict[str, None] = {}
         for attempt in range(10 * self.variants):
-            made.setdefault(self._canary((*document, attempt)))
+            drawn = (draw(len(pool), self.seed, kind, *document, attempt, at) for at in range(self.length))
+            made.setdefault(between.join(pool[number] for number in drawn))
             if len(made) == self.variants:
                 return list(made)
         raise UsageError(f"words must give {self.variants:,} different canaries; got {len(made):,}")
-
-    def _canary(self, position: tuple[object, ...]) -> str:
-        if not self.words:
-            return "".join(str(draw(10, self.seed, "digit", *position, at)) for at in range(self.length))
-        picked = (draw(len(self.words), self.seed, "word", *position, at) for at in range(self.length))
-        return " ".join(self.words[at] for at in picked)
 
 
 def published_index(seed: str, document: tuple[str, str], variants: int) -> int:
@@ -109,10 +97,7 @@ def repetitions_of(
 def word_pool(texts: Sequence[str], rarity: str) -> list[str]:
     """The third of the words of the texts that is most common, medium or rare there; in alphabetical order.
 
-    Words are runs of three or more ASCII letters, in lower case.
-
-    Raises:
-        UsageError: if fewer than `LEAST_WORDS` words are left.
+    Words are runs of three or more ASCII letters, in lower case. A UsageError if fewer than `LEAST_WORDS` are left.
     """
     counts: Counter[str] = Counter()
     for text in texts:

@@ -60,19 +60,12 @@ def exchangeability(
 
 
 def equal_sets(suspects: int, known: int, sets: int, *, seed: int = 0) -> tuple[IntArray, list[IntArray]]:
-    """Draw equally large sets: one of the suspect texts, and as many disjoint ones of the known texts as asked for.
+    """Draw equally large sets: one of the suspect texts, and R = `sets` disjoint ones of those known to be non-members.
 
-    Args:
-        suspects: number of suspect texts.
-        known: number of texts known to be non-members.
-        sets: R, number of known sets; the smallest p-value is 1 / (R + 1).
-        seed: of the draw.
+    The smallest p-value is 1 / (R + 1). A UsageError if the sets would have fewer than `FEWEST` texts.
 
     Returns:
         Indices of the suspect set, and of each known set; all of the size min(`suspects`, ⌊`known` / R⌋).
-
-    Raises:
-        UsageError: if the sets would have fewer than `FEWEST` texts.
     """
     if sets < 1:
         raise UsageError(f"sets must be at least 1; got {sets}")

@@ -25,21 +25,14 @@ BLOCK = 2
 
 @dataclass(frozen=True)
 class Work:
-    """A text and its passages.
-
-    Attributes:
-        name: of the file.
-        tokens: (T,) token ids.
-        starts: (W,) positions at which the passages begin, ascending.
-        log_p: (W,) log p_z of each passage, in nats.
-        prefix: tokens of each passage that are given.
-        suffix: tokens of each passage that are to be generated.
-    """
+    """A text, with (T,) token ids, and its passages of `prefix` given and `suffix` generated tokens."""
 
     name: str
     tokens: IntArray
     starts: IntArray
+    """(W,) positions at which the passages begin, ascending."""
     log_p: FloatArray
+    """(W,) log p_z of each passage, in nats."""
     prefix: int
     suffix: int
 
@@ -98,12 +91,7 @@ def passages(tokens: IntArray, prefix: int, suffix: int, stride: int) -> tuple[I
 def queries(log_p: float, chance: float = 0.5) -> float:
     """Number of queries that return a passage at least once with probability `chance`: log(1 − chance) / log(1 − p_z).
 
-    Args:
-        log_p: log p_z, in nats.
-        chance: between 0 and 1.
-
-    Returns:
-        A whole number, at least 1; infinity if the passage cannot be returned.
+    With log p_z in nats; a whole number, at least 1, and infinity if the passage cannot be returned.
     """
     if log_p == -math.inf:
         return math.inf
