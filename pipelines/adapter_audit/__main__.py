@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.adapter_audit.config import AuditConfig, check
+from pipelines.adapter_audit.config import AuditConfig
 from pipelines.common.cli import command
 from pipelines.common.job import Job
 
@@ -26,18 +26,16 @@ if TYPE_CHECKING:
 
 def prepare(config: AuditConfig) -> Job:
     """Read the texts, and check the settings: every text is scored by the base and by the fine-tuned model."""
-    from pipelines.adapter_audit import demo
-    from pipelines.adapter_audit.texts import read
+    from pipelines.adapter_audit import audit, demo
     from pipelines.common import job
     from pipelines.common.detection import cheap, load_detectors
     from pipelines.common.output import check_table_path
 
     if config.demo:
         return demo.prepare(config.seed)
-    check(config)
+    parts, judged = audit.read(config)
     if config.out:
         check_table_path(Path(config.out), config.data)
-    parts, judged = read(config)
     detectors = [detector for detector in cheap(load_detectors(config.detection)) if not detector.paired]
     texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
     sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
@@ -57,7 +55,7 @@ def prepare(config: AuditConfig) -> Job:
 
 def run(config: AuditConfig, parts: "Split", judged: "Sequence[Document]") -> None:
     """Load the models, score, judge, write, track and print."""
-    from pipelines.adapter_audit import audit, registration, report
+    from pipelines.adapter_audit import audit, report
     from pipelines.common import outcome
     from pipelines.common.output import write_table
 
@@ -70,7 +68,7 @@ def run(config: AuditConfig, parts: "Split", judged: "Sequence[Document]") -> No
         outcome.publish(found, tracked)
         if config.out:
             write_table(results.scores, Path(config.out))
-        version = registration.register(tracked, results, config, identity) if config.adapter else None
+        version = report.register(tracked, results, config, identity) if config.adapter else None
         outcome.show(found, tracked, version)
 
 

@@ -8,13 +8,15 @@ import pandas as pd
 
 from fsd import tracking
 from fsd.data.documents import Document, content_hash
-from fsd.data.near_duplicates import families
-from fsd.data.splitting import Split
+from fsd.data.near_duplicates import families, refuse_contradictions
+from fsd.data.readers import parse_columns, read_files
+from fsd.data.splitting import Split, split_labelled
 from fsd.errors import UsageError
-from fsd.evaluation.audit import Audit, audit
-from fsd.evaluation.calibration import Calibration, calibrate
+from fsd.evaluation import results
+from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.domain_check import power
-from fsd.evaluation.results import evaluate, reference_of
+from fsd.evaluation.results import Results
+from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, Judge, Rules
 from fsd.models import language_model
 from fsd.models.adapters import attach
@@ -23,7 +25,7 @@ from fsd.scoring import deviation
 from fsd.scoring.deviation import Deviation
 from fsd.scoring.scorers import build_scorers
 from fsd.scoring.token_frequencies import fingerprint
-from fsd.token_stats import Scorer, Scores
+from fsd.token_stats import Scorer
 from fsd.views import Detector, usable
 from pipelines.adapter_audit.config import AuditConfig
 from pipelines.common.adapter_files import AUDITED
@@ -37,24 +39,65 @@ class AuditResults:
     """What an audit measured.
 
     Attributes:
-        parts: validation and test texts; no unseen ones.
+        results: of the labelled texts, with the scores of the fine-tuned model as "base", and fine-tuned minus base
+            score as "fsd".
+        calibration: of the detector that was best on validation.
         judged: the texts without a label.
         scores: one row per text, the judged ones last, with `<detector>.base`, `.tuned` and `.calibrated`.
-        table: one row per number, with the states "tuned" and "calibrated".
-        audit: what separates the two sides without the model.
         detectors: those that were scored.
-        calibration: of the detector that was best on validation.
-        remarks: detectors that were left out.
+        remarks: detectors that were left out, and what verdicts rest on.
     """
 
-    parts: Split
+    results: Results
+    calibration: Calibration
     judged: Sequence[Document]
     scores: pd.DataFrame
-    table: pd.DataFrame
-    audit: Audit
     detectors: Sequence[Detector]
-    calibration: Calibration
     remarks: Sequence[str]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per number, with the states "tuned" and "calibrated"."""
+        table = self.results.table[~self.results.table["metric"].isin(("accuracy", "validation_auc"))]
+        return table.assign(state=table["state"].replace({"base": "tuned", "fsd": AUDITED})).reset_index(drop=True)
+
+    @property
+    def summary(self) -> AuditSummary:
+        """How well the best detector and a blind classifier separate the labelled texts."""
+        return replace(self.results.audit_summary, state=AUDITED)
+
+
+def read(config: AuditConfig) -> tuple[Split, list[Document]]:
+    """The labelled texts in two parts, by family, and the texts to be judged.
+
+    Raises:
+        UsageError: unless there are data, one fine-tuned model, and shares between 0 and 1; if a file cannot be read, a
+            class is missing or too small, or a text to be judged is also labelled.
+    """
+    if not config.data:
+        raise UsageError("data must be given, files with labelled texts (or --demo); got none")
+    if (config.adapter is None) == (config.tuned is None):
+        given = "both" if config.adapter else "none"
+        raise UsageError(f"the fine-tuned model must be given by either --adapter or --tuned; got {given}")
+    for name in ("validation", "fpr"):
+        if not 0 < getattr(config, name) < 1:
+            raise UsageError(f"{name} must be above 0 and below 1; got {getattr(config, name):g}")
+    documents = read_files(config.data, parse_columns(config.columns))
+    labelled = [document for document in documents if document.member is not None]
+    judged = [document for document in documents if document.member is None]
+    known = {document.text for document in labelled}
+    both = next((document for document in judged if document.text in known), None)
+    if both:
+        raise UsageError(f"a text to be judged must not be labelled elsewhere; {both.source} is")
+    refuse_contradictions(labelled)
+    parts = split_labelled(labelled, validation=config.validation, seed=config.seed)
+    groups = len(set(families([document for document in parts.validation if not document.member])))
+    if judged and config.fpr < 1 / (groups + 1):
+        raise UsageError(
+            f"fpr must be at least {1 / (groups + 1):.4g} = 1/({groups}+1), with {groups} families of other texts in "
+            f"validation; got {config.fpr:g}"
+        )
+    return parts, judged
 
 
 def load(config: AuditConfig) -> tuple[dict[str, Scorer], str, BaseIdentity]:
@@ -71,101 +114,61 @@ def load(config: AuditConfig) -> tuple[dict[str, Scorer], str, BaseIdentity]:
     tuned = language_model.load(config.model, model=config.tuned, revision=None)
     if fingerprint(base.tokenizer) != fingerprint(tuned.tokenizer):
         raise UsageError(f"tuned must have the tokenizer of its base {config.model.model}; {config.tuned} has another")
-    built = build_scorers(base, config.model)
-    tuned_scorer = build_scorers(tuned, config.model)["base"]
-    return {**built, "tuned": tuned_scorer}, str(config.tuned), base.identity
+    scorers = {**build_scorers(base, config.model), "tuned": build_scorers(tuned, config.model)["base"]}
+    return scorers, str(config.tuned), base.identity
 
 
 def judge(parts: Split, judged: Sequence[Document], scorers: dict[str, Scorer], config: AuditConfig) -> AuditResults:
-    """Score all texts, measure on the test texts, calibrate on validation, and give p-values to the others.
+    """Score all texts, measure on the test texts, calibrate on validation, and give verdicts on the others.
 
-    The score of a text by a detector S is S(fine-tuned) − S(base): fine-tuning raises S of what it read.
+    The score of a text by a detector S is S(fine-tuned) − S(base), minus its FSD: fine-tuning raises S of what it is
+    trained on.
     """
     requested = load_detectors(config.detection)
     plain = [detector.name for detector in cheap(requested) if not detector.paired]
     excluded = {d.name: "an audit compares plain scores" for d in requested if d.name not in plain}
-    documents = [*parts.validation, *parts.test, *judged]
-    texts = [document.text for document in documents]
-    strict = config.detection.detectors != "all"
-    computable, left_out = usable(requested, texts, scorers, excluded=excluded, strict=strict, use="used in an audit")
-    scored = deviation.evaluate(texts, computable, scorers, shown=True)
-    calibrated = calibrated_scores(scored)
-    held, labelled = len(parts.validation), len(parts.validation) + len(parts.test)
-    family = families([*parts.validation, *parts.test])
-    member = [bool(document.member) for document in documents[:labelled]]
-    states = {"base": scored.tuned, "fsd": calibrated}  # `evaluate` compares the second with the first
-    test = slice(held, labelled)
-    frame = pd.DataFrame({f"{name}.{state}": of[name][test] for state, of in states.items() for name in of})
-    table = evaluate(frame, member[held:], family[held:], states=("base", "fsd"), seed=config.seed)
-    table["state"] = table["state"].replace({"base": "tuned", "fsd": "calibrated"})
-    reference = reference_of(parts)
-    calibration = calibrate(
-        member[:held],
-        {name: column[:held] for name, column in calibrated.items()},
-        family[:held],
-        reference=replace(reference, power=power(reference)),
-        collections=[document.collection for document in parts.validation],
-        state=AUDITED,
-        settings={detector.name: detector.settings for detector in computable},
-    )
-    scores, remarks = score_table(parts, judged, scored, calibration, config.fpr, same_source=config.same_source)
-    return AuditResults(
-        parts=parts,
-        judged=judged,
-        scores=scores,
-        table=table,
-        audit=audit(parts, seed=config.seed),
-        detectors=computable,
-        calibration=calibration,
-        remarks=[*remarks, *(f"{name} left out: {reason}" for name, reason in left_out.items())],
-    )
-
-
-def calibrated_scores(scored: Deviation) -> Scores:
-    """Detector → (N,) fine-tuned minus base score, which is minus the FSD."""
-    return {name: -column for name, column in scored.fsd.items()}
-
-
-def score_table(
-    parts: Split,
-    judged: Sequence[Document],
-    scored: Deviation,
-    calibration: Calibration,
-    fpr: float,
-    *,
-    same_source: bool,
-) -> tuple[pd.DataFrame, list[str]]:
-    """One row per text: id, text, label, group, split, scores, and for the judged texts p_value and verdict.
-
-    Texts of which nothing shows that they are of the kind of the calibration texts get neither; the remarks say so.
-    """
     sides = {"validation": parts.validation, "test": parts.test, "judged": judged}
     documents = [document for side in sides.values() for document in side]
-    table = pd.DataFrame(
+    texts, strict = [document.text for document in documents], config.detection.detectors != "all"
+    computable, left_out = usable(requested, texts, scorers, excluded=excluded, strict=strict, use="used in an audit")
+    scored = deviation.evaluate(texts, computable, scorers, shown=True)
+    calibrated = {name: -column for name, column in scored.fsd.items()}
+    labelled = len(documents) - len(judged)
+    compared = Deviation(
+        base={name: scored.tuned[name][:labelled] for name in calibrated},
+        fsd={name: column[:labelled] for name, column in calibrated.items()},
+    )
+    measured = results.judge(parts, compared, None, computable, seed=config.seed)
+    assert measured.calibration is not None  # the share of validation is above 0
+    reference = replace(measured.calibration.reference, power=power(measured.calibration.reference))
+    calibration = replace(measured.calibration, state=AUDITED, reference=reference)
+    columns = {
+        f"{name}.{state}": of[name]
+        for name in calibrated
+        for state, of in (("base", scored.base), ("tuned", scored.tuned), (AUDITED, calibrated))
+    }
+    scores = pd.DataFrame(
         {
             "id": [content_hash(document.text)[:16] for document in documents],
-            "text": [document.text for document in documents],
+            "text": texts,
             "label": pd.array([None if d.member is None else int(d.member) for d in documents], dtype="Int64"),
             "group": [document.group for document in documents],
             "split": [name for name, side in sides.items() for _ in side],
+            **columns,
+            "p_value": np.nan,
+            "verdict": pd.array([None] * len(documents), dtype="string"),
         }
     )
-    calibrated = calibrated_scores(scored)
-    for name, column in calibrated.items():
-        table[f"{name}.base"], table[f"{name}.tuned"] = scored.base[name], scored.tuned[name]
-        table[f"{name}.calibrated"] = column
-    p = np.full(len(documents), np.nan)
-    verdicts: list[str | None] = [None] * (len(documents) - len(judged))
     remarks = []
     if judged:
-        first = len(verdicts)
         found = Judge(calibration).classify(
             judged,
-            lambda at: {name: column[[first + n for n in at]] for name, column in calibrated.items()},
-            Rules(fpr, same_source=same_source),
+            lambda at: {name: column[[labelled + n for n in at]] for name, column in calibrated.items()},
+            Rules(config.fpr, same_source=config.same_source),
         )
-        p[first:] = found.table["p_value"]
-        verdicts += [FOUND if verdict == MEMBER else str(verdict) for verdict in found.table["verdict"]]
+        verdicts = found.table["verdict"].replace(MEMBER, FOUND)
+        scores.loc[labelled:, ["p_value", "verdict"]] = np.stack([found.table["p_value"], verdicts], axis=1)
         remarks += [f"no verdicts: {basis.reason}" for basis in found.bases if basis.reason]
         remarks += [f"verdicts are {ASSERTED}" for basis in found.bases if basis.verdict == ASSERTED]
-    return table.assign(p_value=p, verdict=pd.array(verdicts, dtype="string")), remarks
+    remarks += [f"{name} left out: {reason}" for name, reason in left_out.items()]
+    return AuditResults(measured, calibration, judged, scores, computable, remarks)

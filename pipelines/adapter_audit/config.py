@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from fsd.config import Columns, DetectorConfig, ModelConfig, OptionalModel, OptionalPath, OptionalPaths, OptionalURI
-from fsd.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -34,19 +33,3 @@ class AuditConfig:
     """Random seed for the split and the bootstrap."""
     demo: bool = False
     """Fine-tune the embedded model in front of you, and audit it; the other flags have no effect."""
-
-
-def check(config: AuditConfig) -> None:
-    """Check the settings that need no file.
-
-    Raises:
-        UsageError: unless there are data, one fine-tuned model, and shares between 0 and 1.
-    """
-    if not config.data:
-        raise UsageError("data must be given, files with labelled texts (or --demo); got none")
-    if (config.adapter is None) == (config.tuned is None):
-        given = "both" if config.adapter else "none"
-        raise UsageError(f"the fine-tuned model must be given by either --adapter or --tuned; got {given}")
-    for name in ("validation", "fpr"):
-        if not 0 < getattr(config, name) < 1:
-            raise UsageError(f"{name} must be above 0 and below 1; got {getattr(config, name):g}")

@@ -8,11 +8,11 @@ from fsd.data.embedded import corpus
 from fsd.data.splitting import split_labelled
 from fsd.models import language_model
 from fsd.models.finetuning import finetune
-from fsd.reporting.report import Column, Report, Section, Table
+from fsd.reporting.report import Report, Section, plain
 from fsd.scoring.scorers import build_scorers
 from pipelines.adapter_audit.audit import judge
 from pipelines.adapter_audit.config import AuditConfig
-from pipelines.adapter_audit.report import columns, detectors_table
+from pipelines.adapter_audit.report import detectors_table
 from pipelines.common import outcome
 from pipelines.common.job import Job
 
@@ -27,27 +27,24 @@ def run(seed: int) -> None:
     detection = DetectorConfig(detectors="loss,min_k,zlib")
     config = AuditConfig(model=ModelConfig(cache="none"), detection=detection, seed=seed)
     others = [document for document in corpus() if not document.member][:100]
-    half = len(others) // 2
-    documents = [replace(document, member=at < half) for at, document in enumerate(others)]
+    documents = [replace(document, member=at < len(others) // 2) for at, document in enumerate(others)]
     parts = split_labelled(documents, validation=config.validation, seed=seed)
     model = language_model.load(config.model)
     training = AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4)
     finetune(model, [d.text for d in documents if d.member], training, seed=seed)
     scorers = build_scorers(model, config.model)
-    lines = []
-    for name, tuned in (("fine-tuned on half", "tuned"), ("control, not fine-tuned", "base")):
-        results = judge(parts, [], {**scorers, "tuned": scorers[tuned]}, config)
-        lines += [(name, line) for line in detectors_table(results).lines]
-    notes = ["the control is the base itself in place of the fine-tuned model: the same texts and labels, no training"]
-    of_detectors = [
-        Column(column.heading, partial(lambda column, line: column.cell(line[1]), column))
-        for column in columns()
-        if column[0] != "gain"
-    ]
-    shown = Table(
-        lines,
-        [Column("model", lambda line: line[0]), *of_detectors],
+    tuned, control = (
+        detectors_table(judge(parts, [], {**scorers, "tuned": scorers[name]}, config)) for name in ("tuned", "base")
+    )
+    shown = plain(
+        ["model", *tuned.head],
+        [
+            *(["fine-tuned on half", *row] for row in tuned.rows),
+            *(["control, not fine-tuned", *row] for row in control.rows),
+        ],
+        words=(0, 1),
         title=f"{len(parts.test)} test texts, half of them fine-tuning data",
         name="results",
     )
-    outcome.show(Report(findings=notes, sections=[Section("", tables=[shown])]))
+    note = "the control is the base itself in place of the fine-tuned model: the same texts and labels, no training"
+    outcome.show(Report(findings=[note], sections=[Section("", tables=[shown])]))

@@ -60,13 +60,21 @@ class DetectConfig:
 
 def prepare(config: DetectConfig) -> Job:
     """Read the texts, and check the settings; the adapter, which is not fetched yet, tells which model is loaded."""
+    from fsd.errors import UsageError
     from fsd.evaluation.discoveries import check_fdr
     from pipelines.common import datasets, job
+    from pipelines.common.output import check_path, check_table_path
 
     check_fdr(config.fdr)
     documents, remarks = datasets.read_cleaned(config.files, config.columns, config.cleaning)
     known, unknown = datasets.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
-    check_outputs(config)
+    inputs = [*config.files, *config.known]
+    if config.out:
+        check_table_path(Path(config.out), inputs)
+    if config.report and not config.report.lower().endswith((".html", ".htm")):
+        raise UsageError(f"report must end in .html; got {config.report}")
+    if config.report:
+        check_path(Path(config.report), inputs)
     texts = [document.text for document in documents]
     return Job(
         partial(run, config, documents, known, [*remarks, *unknown]),
@@ -93,7 +101,9 @@ def run(
     """Load the classifier, judge, write, track and print."""
     from fsd import tracking
     from fsd.evaluation.verdicts import Rules
+    from fsd.reporting import html
     from pipelines.common import outcome
+    from pipelines.common.output import write_table, write_text
     from pipelines.detect import report, verdicts
     from pipelines.detect.classifier import MembershipClassifier
 
@@ -114,21 +124,17 @@ def run(
             seed=config.seed,
         )
         found = report.report(replace(result, remarks=remarks), classifier, adapter, config.files)
-        report.deliver(found, result, tracked, files=config.files, out=config.out, report=config.report)
-
-
-def check_outputs(config: DetectConfig) -> None:
-    """Check the output paths before any work is done."""
-    from fsd.errors import UsageError
-    from pipelines.common.output import check_path, check_table_path
-
-    inputs = [*config.files, *config.known]
-    if config.out:
-        check_table_path(Path(config.out), inputs)
-    if config.report:
-        if not config.report.lower().endswith((".html", ".htm")):
-            raise UsageError(f"report must end in .html; got {config.report}")
-        check_path(Path(config.report), inputs)
+        if config.out:
+            with tracked.storing():
+                write_table(result.frame(), Path(config.out))
+        if config.report:
+            with tracked.storing():
+                write_text(html.page(outcome.dated(found)), Path(config.report))
+        texts, labels = [document.text for document in documents], [document.member for document in documents]
+        tracked.log_dataset("suspect", texts, labels=labels, source=", ".join(config.files), context="detect")
+        written = {"verdicts": config.out, "report": config.report}
+        kept = {name: path for name, path in written.items() if path and Path(path).exists()}
+        outcome.deliver(replace(found, files=kept), tracked)
 
 
 if __name__ == "__main__":

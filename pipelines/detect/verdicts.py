@@ -19,7 +19,7 @@ from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.evaluation.intervals import BoolArray, Estimate
 from fsd.evaluation.metrics import by_state
 from fsd.evaluation.sentences import AuditSummary
-from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Basis, Classified, Rules
+from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Classified, Rules
 from pipelines.detect.classifier import MembershipClassifier
 
 
@@ -47,9 +47,8 @@ class DatasetComparison(NamedTuple):
     """Comparison of all texts together with known non-members."""
 
     verdict: DatasetVerdict
-    date: Control
-    """AUC of the date alone between the texts and the known non-members."""
-    length: Control
+    controls: dict[str, Control]
+    """What date and length alone, and a blind classifier, reach between the texts and the known non-members."""
     left_out: int
     """Number of texts on either side on which no verdict can be given."""
 
@@ -72,21 +71,6 @@ class Verdicts:
     def table(self) -> pd.DataFrame:
         """N rows with score, rank, p_value, verdict, basis, warning and selected."""
         return self.classified.table
-
-    @property
-    def fpr(self) -> float:
-        """False-positive rate chosen by the user."""
-        return self.rules.fpr
-
-    @property
-    def fdr(self) -> float:
-        """False discovery rate of the column `selected`."""
-        return self.rules.fdr
-
-    @property
-    def bases(self) -> Sequence[Basis]:
-        """What the verdicts on the texts of each source rest on."""
-        return self.classified.bases
 
     def count(self, *verdicts: str) -> int:
         """Number of texts with one of these verdicts."""
@@ -206,9 +190,7 @@ def compare_dataset(
         blind=without_model["blind"],
         seed=seed,
     )
-    return DatasetComparison(
-        verdict, without_model["date"], without_model["length"], len(suspect) + len(known) - len(documents)
-    )
+    return DatasetComparison(verdict, without_model, len(suspect) + len(known) - len(documents))
 
 
 def fetch_test_scores(uri: str) -> pd.DataFrame | None:
