@@ -64,10 +64,6 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
     That is its weights, configuration, adapter, tokenizer, precision, device type, libraries, and the engine. The batch
     is not part of it: in float32 it changes a number only by rounding, since `ModelScorer` separates texts to which the
     model would apply other position encodings together than alone.
-
-    Raises:
-        UsageError: if an adapter has changed the base.
-        ValueError: if the model's weights have no fingerprint, as those of a model that was never saved.
     """
     from importlib.metadata import version
 
@@ -164,11 +160,7 @@ class SQLiteStore:
         self.mode: Literal["write", "read", "off"] = "write"
 
     def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
-        """The stored statistics of those of the prompts that have any.
-
-        Raises:
-            UsageError: if the file is required and cannot be written.
-        """
+        """The stored statistics of those of the prompts that have any."""
         if self.required:
             self._run(lambda db: db.execute("BEGIN IMMEDIATE"), writes=True)
             self.required = False
@@ -272,13 +264,8 @@ class MemoizedScorer:
     """A scorer that computes the statistics of a prompt once and then takes them from a store.
 
     The scorer below is called with distinct prompts that are not in the store. If it has `as_read`, which yields
-    (prompt, statistics) pairs as they become ready, in any order, that is used instead.
-
-    Args:
-        scorer: computes what is not stored.
-        store: where statistics are stored; memory by default.
-        key: identifies everything but the prompt that the statistics depend on; a function is called anew at every
-            call, for a model whose adapter may change.
+    (prompt, statistics) pairs as they become ready, in any order, that is used instead. `key` identifies everything but
+    the prompt that the statistics depend on; a function is called anew at every call, as an adapter may change.
     """
 
     def __init__(

@@ -28,14 +28,11 @@ CHUNK = 1024
 
 @dataclass
 class Deviation:
-    """Scores of N texts by the base model, by the tuned model, and their difference.
+    """Detector → (N,) scores of N texts by the base model, by the tuned model, and their difference.
 
-    Attributes:
-        base: detector → (N,); without the paired detectors.
-        tuned: detector → (N,); without the paired detectors; empty without a tuned model.
-        fsd: detector → (N,) base − tuned, or the score itself of a paired detector; empty without a tuned model. Where
-            the base score has settings of its own, it is not the base score that tuned is subtracted from.
-        fallbacks: (detector, state, name of the fallback) → number of texts whose score is that fallback.
+    A paired detector has `fsd` alone, its own score; without a tuned model, `tuned` and `fsd` are empty. Where the base
+    score has settings of its own, it is not the base score that `tuned` is subtracted from. `fallbacks` counts the
+    texts whose score is a fallback, by detector, state and name of the fallback.
     """
 
     base: Scores = field(default_factory=dict)
@@ -62,9 +59,8 @@ class Deviation:
 class ViewStatistics:
     """Token statistics of N texts by view, from which detectors are computed at any setting without a forward pass.
 
-    Attributes:
-        columns: view → N entries, each a `TokenStats` or, for the forms in `LISTS`, a list of them. At four numbers
-            a token, 1,000 texts of 150 tokens take 5 MB a view.
+    A column has N entries, each a `TokenStats` or, for the forms in `LISTS`, a list of them. At four numbers a token,
+    1,000 texts of 150 tokens take 5 MB a view.
     """
 
     columns: Mapping[View, Sequence[TokenStats | list[TokenStats]]]
@@ -80,16 +76,7 @@ class ViewStatistics:
         states: Sequence[str] = ("base", "tuned"),
         known: "ViewStatistics | None" = None,
     ) -> "ViewStatistics":
-        """Compute every view that the detectors read, once for all of them.
-
-        Args:
-            texts: N ≥ 1 texts.
-            detectors: detectors that can be computed, see `fsd.views.usable`.
-            scorers: reader → scorer.
-            inputs: what forms need besides the texts.
-            states: model states to compute; without "tuned", no view of the tuned model.
-            known: statistics of the same texts, which are taken over.
-        """
+        """Compute every view that the detectors need in the states, once for all of them, beyond those `known`."""
         columns = dict(known.columns) if known else {}
         needed = (
             view_in(state, name)
@@ -107,12 +94,7 @@ class ViewStatistics:
         return cls(columns)
 
     def scores(self, detector: Detector, state: str) -> FloatArray:
-        """(N,) scores for "base", "tuned" or "fsd": base − tuned, or the score itself of a paired detector.
-
-        Raises:
-            UsageError: for a setting out of the detector's range.
-            ValueError: if a score is not finite.
-        """
+        """(N,) scores for "base", "tuned" or "fsd": base − tuned, or the score itself of a paired detector."""
         if state == "base":
             return self._scores(detector.for_base, "base")
         if state == "fsd" and not detector.paired:

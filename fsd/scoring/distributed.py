@@ -37,12 +37,7 @@ class DistributedScorer(ModelScorer):
 
 
 def collective(scorer: Scorer, distributed: DistributedScorer) -> Scorer:
-    """A scorer that all processes call together and that gives each of them the main process's statistics.
-
-    Args:
-        scorer: what the main process calls: `distributed`, or a cache around it, which computes some of the prompts.
-        distributed: the scorer in which the other processes take part meanwhile.
-    """
+    """A scorer that all processes call together and that gives each of them the main process's statistics."""
 
     def score(prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
         statistics: list[TokenStats] = []

@@ -15,16 +15,7 @@ from fsd.views import Detector, ViewInputs, usable
 
 @dataclass(frozen=True)
 class ScoringJob:
-    """Everything that scoring needs; made by `prepare`.
-
-    Attributes:
-        texts: the N texts to score.
-        detectors: the detectors that can be computed on them.
-        left_out: the other requested detectors, each with the reason.
-        scorers: model state or table → scorer.
-        inputs: what the views need besides the texts.
-        remarks: a line for each detector that was left out, and on a prefix that is cut.
-    """
+    """Everything that scoring needs; made by `prepare`."""
 
     texts: list[str]
     detectors: Sequence[Detector]

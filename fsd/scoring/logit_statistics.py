@@ -67,14 +67,6 @@ def statistics_for(device: torch.device, dtype: torch.dtype, vocabulary: int) ->
     """The fastest function for these logits: the kernel if it compiles and agrees with torch, else torch.
 
     If the kernel cannot be used on a GPU, one line on stderr gives the reason.
-
-    Args:
-        device: device of the logits.
-        dtype: type of the logits.
-        vocabulary: V.
-
-    Raises:
-        torch.OutOfMemoryError: if two rows of logits do not fit into memory.
     """
     if device.type != "cuda":
         return token_statistics
@@ -110,9 +102,6 @@ class Reduction:
     """Hidden states → statistics, a chunk of tokens at a time, with one buffer for the logits of all chunks.
 
     New memory for every chunk of logits would cost as much as the statistics themselves.
-
-    Args:
-        head: the output embedding; None if the states are already logits.
     """
 
     def __init__(self, head: Any) -> None:

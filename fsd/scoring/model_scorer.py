@@ -77,12 +77,7 @@ class ModelScorer:
             self.max_batch_tokens = min(self.max_batch_tokens, max(1, WHOLE_LOGITS_BYTES // (4 * vocabulary)))
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
-        """Statistics of each prompt's text, in order; repeated prompts are computed once.
-
-        Raises:
-            UsageError: for a text without tokens, one that exceeds `max_batch_tokens` or the memory, or
-                log-probabilities that are not finite.
-        """
+        """Statistics of each prompt's text, in order; repeated prompts are computed once."""
         distinct = list(dict.fromkeys(prompts))
         if distinct:
             answers = dict(self.as_read(distinct))

@@ -39,11 +39,7 @@ class Vocabulary:
 
 
 def build_vocabulary(texts: Iterable[str]) -> Vocabulary:
-    """The words of the unseen texts by class and frequency.
-
-    Raises:
-        UsageError: if the texts have no words.
-    """
+    """The words of the unseen texts by class and frequency."""
     counts = Counter(word for text in texts for word in WORD.findall(text))
     if not counts:
         raise UsageError("the unseen texts must hold words to make neighbours from; they hold none")
@@ -66,21 +62,10 @@ def word_class(word: str) -> tuple[str, int]:
 
 
 def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: float = 0.15, seed: int = 42) -> list[str]:
-    """Neighbours without a model: some words replaced by others of similar frequency, case and length.
+    """Neighbours without a model: a share of the words replaced by others of similar frequency, case and length.
 
-    Args:
-        text: the text.
-        vocabulary: words to draw from, see `build_vocabulary`.
-        count: number of neighbours.
-        share: share of the words that are replaced, at least one word.
-        seed: determines the neighbours together with the text.
-
-    Returns:
-        `count` texts, each different from `text` and, if enough words can be replaced, from each other; a text in
-        which no word can be replaced is its own neighbour.
-
-    Raises:
-        UsageError: for a count below 1 or a share outside (0, 1].
+    They are determined by text and seed, and differ from each other if enough words can be replaced; a text in which no
+    word can be replaced is its own neighbour.
     """
     if count < 1:
         raise UsageError(f"count of neighbours must be at least 1; got {count}")
@@ -145,13 +130,8 @@ def masked_neighbours(text: str, proposals: Sequence[Proposal], *, count: int = 
     """Neighbours with one word replaced, the most suitable replacements first.
 
     The suitability of a word is its probability, given that it is not the original word (Mattern et al. 2023, §2). One
-    replacement per neighbour was best in the paper. Ties go to the earlier position.
-
-    Returns:
-        Up to `count` different texts other than `text`, best first; a text without proposals is its own neighbour.
-
-    Raises:
-        UsageError: for a count below 1.
+    replacement per neighbour was best in the paper. Ties go to the earlier position. A text without proposals is its
+    own neighbour.
     """
     if count < 1:
         raise UsageError(f"count of neighbours must be at least 1; got {count}")

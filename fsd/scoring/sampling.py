@@ -15,22 +15,13 @@ from fsd.token_stats import FloatArray
 
 @dataclass(frozen=True)
 class Sampling:
-    """A way of sampling the next token.
-
-    Attributes:
-        temperature: divides the logits; 0 is greedy decoding.
-        top_k: only the k most probable tokens are drawn; None for all.
-    """
+    """A way of sampling the next token: `temperature` 0 is greedy decoding; `top_k` None draws from all tokens."""
 
     temperature: float = 1.0
     top_k: int | None = None
 
     def check(self) -> None:
-        """Check the settings.
-
-        Raises:
-            UsageError: for a temperature below 0 or not finite, or a k below 1.
-        """
+        """Check the settings."""
         if not 0 <= self.temperature < float("inf"):
             raise UsageError(f"temperature must be at least 0 and finite; got {self.temperature:g}")
         if self.top_k is not None and self.top_k < 1:
@@ -78,19 +69,8 @@ def suffix_log_probabilities(
 ) -> FloatArray:
     """Log-probability of generating the end of each window after its beginning: one forward pass for all samplings.
 
-    Args:
-        language_model: the model; its start token precedes every window.
-        windows: (W, L) token ids.
-        prefix: tokens at the beginning of a window that are given; the L − `prefix` others are generated.
-        samplings: S ways of sampling.
-        tuned: whether the adapter is on.
-        shown: whether to show a progress bar.
-
-    Returns:
-        (S, W) log p_z in nats; −∞ where a sampling cannot generate the tokens.
-
-    Raises:
-        UsageError: if start token and window exceed the context.
+    Of (W, L) token ids the first `prefix` are given and the others are generated, after the model's start token.
+    Returns (S, W) in nats for S samplings; −∞ where a sampling cannot generate the tokens.
     """
     count, length = windows.shape
     if length > language_model.context:

@@ -24,11 +24,7 @@ WORD_SWAPS = 5
 
 
 def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
-    """Scorers by reader name: the model with its adapter off and on, the reference model, and token frequencies.
-
-    Raises:
-        UsageError: if the reference model cannot be located, or the frequencies are of another tokenizer.
-    """
+    """Scorers by reader name: the model with its adapter off and on, the reference model, and token frequencies."""
     from fsd.scoring.cache import FILE, SQLiteStore
     from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
 
@@ -113,9 +109,6 @@ def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: 
     """The prefix of unseen texts for `recall`, and the source of neighbours for `neighbour`.
 
     Without unseen texts there is no prefix, and no neighbour by word swaps.
-
-    Raises:
-        UsageError: for fewer shots than one, or fewer neighbours.
     """
     if shots < 1:
         raise UsageError(f"shots must be at least 1; got {shots}")

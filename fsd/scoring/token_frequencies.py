@@ -23,14 +23,9 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class FrequencyTable:
-    """Number of occurrences of each token of a model's vocabulary in a reference corpus.
+    """Number of occurrences of each token of a model's vocabulary in a reference corpus of some documents.
 
-    Attributes:
-        counts: (V,) occurrences; V is the model's vocabulary, which may exceed the tokenizer's.
-        fingerprint: hash of the tokenizer, see `fingerprint`.
-        model: the model of this tokenizer.
-        corpus: description of the corpus.
-        documents: number of documents that were counted.
+    `counts` are (V,); V may exceed the vocabulary of the tokenizer, which `fingerprint` identifies.
     """
 
     counts: IntArray

@@ -47,15 +47,8 @@ def _is_long(config: TuneConfig) -> bool:
 def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) -> list[TrialRecord]:
     """Run or continue the study until it is complete; trials of other processes count as well.
 
-    Args:
-        task: what is tuned; it must pickle, because it is sent to the workers.
-        name: of the study in the storage.
-        setup: everything that a trial's value depends on, as JSON values; stored with the study.
-        config: sampler, number of trials, timeout, workers, pruner, storage and seed. Adapter trials take minutes:
-            they send heartbeats, and a failure does not end the study.
-
-    Returns:
-        All finished trials, in the order of their numbers.
+    `setup` is everything that a trial's value depends on, as JSON values; it is stored with the study. The task is sent
+    to the workers. Adapter trials take minutes: they send heartbeats, and a failure does not end the study.
     """
     with _quiet_optuna():
         create_study(name, setup, config.storage)

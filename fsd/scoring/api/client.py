@@ -30,11 +30,7 @@ REFUSALS = {
 
 
 def key_for(url: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The key for an address: $FSD_API_KEY, or $OPENAI_API_KEY for OpenAI itself alone.
-
-    Raises:
-        UsageError: for a key that no header can hold, without showing it.
-    """
+    """The key for an address: $FSD_API_KEY, or $OPENAI_API_KEY for OpenAI itself alone."""
     key = environment.get(KEY, "").strip()
     if not key and urlsplit(url).hostname == OPENAI:
         key = environment.get(OPENAI_KEY, "").strip()
@@ -44,17 +40,7 @@ def key_for(url: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 class Client(HTTPClient):
-    """One completions API.
-
-    Args:
-        base_url: its address up to /v1, without the name of the endpoint.
-        key: sent as a bearer token; "" sends none.
-        per_minute: most requests that start in a minute; None is no limit.
-        clock: the time.
-
-    Raises:
-        UsageError: for an address that is invalid or holds a password, or a rate that is not above 0.
-    """
+    """One completions API, at its address up to /v1, with at most `per_minute` requests that start in a minute."""
 
     name = "the API"
     attempts = 7

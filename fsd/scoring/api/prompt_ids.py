@@ -13,13 +13,6 @@ class PromptTokens:
     """Start token + context + text as in `fsd.scoring.model_scorer`; safe for any number of threads.
 
     Context and text are tokenised separately, without special tokens.
-
-    Args:
-        tokenizer: a fast tokenizer.
-        name: its model, for messages.
-
-    Raises:
-        UsageError: if it has neither BOS nor EOS, or is no fast tokenizer.
     """
 
     def __init__(self, tokenizer: Any, name: str) -> None:

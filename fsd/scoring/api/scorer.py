@@ -31,18 +31,8 @@ class CompletionsScorer:
     """Scores prompts through a completions API.
 
     An API returns the log-probabilities of a text's tokens and, with a tokenizer, their ids. `lacks` names the other
-    fields of `TokenStats`; detectors that need them are left out.
-
-    Args:
-        client: the API.
-        model: name of the model there.
-        start: start token to put before every prompt, so that the first token is scored; "" if the server adds one.
-        tokens: the model's own tokenizer, to send token ids with its start token; None sends strings.
-        concurrency: number of concurrent requests, one prompt each.
-        description: label of the progress bar; "" for no bar.
-
-    Raises:
-        UsageError: for no name, a concurrency below 1, or a start token beside a tokenizer.
+    fields of `TokenStats`; detectors that need them are left out. Given the model's own tokenizer in `tokens`,
+    token ids are sent, with its start token; else strings that begin with `start`, "" if the server adds its own.
     """
 
     def __init__(

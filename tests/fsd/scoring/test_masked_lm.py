@@ -3,13 +3,12 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from fsd.errors import UsageError
-from fsd.scoring.masked_lm import MaskedModel, mask_proposals
+from fsd.scoring.masked_lm import MaskedModel
 
 TEXT = "The  cat,\tsat on a mat!\n\nParis DOG cats  ran. " * 3
 
@@ -19,17 +18,15 @@ def masked(masked_lm: Path) -> MaskedModel:
     return MaskedModel(str(masked_lm), device="cpu")
 
 
-def propose(masked: MaskedModel, text: str, **settings: Any) -> Any:
-    return mask_proposals(masked.network, masked.tokenizer, text, **settings)
-
-
-def test_proposals_depend_on_the_seed_alone(masked: MaskedModel) -> None:
-    assert propose(masked, TEXT, seed=1) == propose(masked, TEXT, seed=1)
-    assert propose(masked, TEXT, seed=1) != propose(masked, TEXT, seed=2)
+def test_proposals_depend_on_the_seed_alone(masked: MaskedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = masked.proposals(TEXT)
+    assert masked.proposals(TEXT) == first
+    monkeypatch.setattr(masked, "seed", 2)
+    assert masked.proposals(TEXT) != first
 
 
 def test_whole_words_of_every_window_are_swapped_in_their_case(masked: MaskedModel) -> None:
-    proposals = propose(masked, TEXT)
+    proposals = masked.proposals(TEXT)
 
     assert {TEXT[p.begin : p.end] for p in proposals} == {"The", "cat", "sat", "on", "a", "mat", "Paris", "DOG", "ran"}
     assert any(p.begin > 2 * len(TEXT) // 3 for p in proposals)
@@ -37,15 +34,14 @@ def test_whole_words_of_every_window_are_swapped_in_their_case(masked: MaskedMod
     assert all(p.word.isupper() for p in proposals if TEXT[p.begin : p.end] == "DOG")
 
 
-def test_without_dropout_the_weight_is_the_models_probability_without_the_original(masked: MaskedModel) -> None:
+def test_without_dropout_the_weight_is_the_models_probability_without_the_original(masked, monkeypatch) -> None:
+    monkeypatch.setattr(masked, "dropout", 0.0)
     x = torch.tensor([masked.tokenizer("a cat sat")["input_ids"]])
     cat, dog = masked.tokenizer.convert_tokens_to_ids(["cat", "dog"])
     with torch.inference_mode():
         p = masked.network(x).logits[0, 2].softmax(-1)
 
-    weights = {
-        proposal.word: proposal.weight for proposal in propose(masked, "a cat sat", dropout=0.0) if proposal.begin == 2
-    }
+    weights = {proposal.word: proposal.weight for proposal in masked.proposals("a cat sat") if proposal.begin == 2}
 
     assert weights["dog"] == pytest.approx(float(p[dog] / (1 - p[cat])), abs=1e-6)
 
@@ -61,7 +57,7 @@ def test_neighbours_differ_in_one_word_and_keep_the_rest(masked: MaskedModel) ->
 
 def test_a_text_without_words_is_its_own_neighbour(masked: MaskedModel) -> None:
     assert masked("12") == ["12"]
-    assert propose(masked, "") == []
+    assert masked.proposals("") == []
 
 
 def test_a_model_never_runs_code_of_its_own(masked_lm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
