@@ -1,5 +1,6 @@
 """ViewStatistics are made once, scores land in the right column, and FSD is base minus tuned."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -49,67 +50,52 @@ def all_detectors() -> list[detectors.Detector]:
 def test_fsd_is_base_minus_tuned() -> None:
     answer = engine.evaluate(TEXTS, [detectors.load("loss")], fake_scorers())
 
-    size = np.array([3, 2, 4])
-    length = np.array([13, 9, 20])
-    np.testing.assert_allclose(answer.base["loss"], -0.5 * (length + (size - 1) / 2))
-    np.testing.assert_allclose(answer.tuned["loss"], -0.25 * (length + (size - 1) / 2))
-    np.testing.assert_allclose(answer.fsd["loss"], -0.25 * (length + (size - 1) / 2))
+    middle = np.array([13, 9, 20]) + (np.array([3, 2, 4]) - 1) / 2
+    np.testing.assert_allclose(answer.base["loss"], -0.5 * middle)
+    np.testing.assert_allclose(answer.tuned["loss"], -0.25 * middle)
+    np.testing.assert_allclose(answer.fsd["loss"], -0.25 * middle)
 
 
-def test_each_view_is_computed_once_for_all_detectors() -> None:
-    scorers = fake_scorers()
-
-    engine.evaluate(TEXTS, all_detectors(), scorers, view_inputs())
-
-    for name in ("base", "tuned"):
-        scorer = scorers[name]
-        assert len(scorer.prompts) == len(TEXTS) * (1 + 1 + 1 + 2)  # plain, lower, primed, two neighbours
-        assert len(set(scorer.prompts)) == len(scorer.prompts)
-    for name in ("reference", "unigram"):
-        scorer = scorers[name]
-        assert scorer.prompts == [Prompt(text) for text in TEXTS]
-
-
-def test_a_paired_detector_has_only_its_own_score() -> None:
-    answer = engine.evaluate(TEXTS, all_detectors(), fake_scorers(), view_inputs())
-
-    paired = {"combined", "min_k_deviation"}
-    assert not paired & (set(answer.base) | set(answer.tuned))
-    assert set(answer.fsd) == set(detectors.names())
-    assert set(answer.base) == set(answer.tuned) == set(detectors.names()) - paired
-
-
-def test_scores_equal_the_detectors_called_by_hand() -> None:
+def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_hand() -> None:
     scorers = fake_scorers()
     answer = engine.evaluate(TEXTS, all_detectors(), scorers, view_inputs())
 
+    for name in ("base", "tuned"):
+        prompts = scorers[name].prompts
+        assert len(prompts) == len(set(prompts)) == len(TEXTS) * (1 + 1 + 1 + 2)  # plain, lower, primed, two neighbours
+    for name in ("reference", "unigram"):
+        assert scorers[name].prompts == [Prompt(text) for text in TEXTS]
+    paired = {"combined", "min_k_deviation"}  # they have only their own score
+    assert set(answer.fsd) == set(detectors.names())
+    assert set(answer.base) == set(answer.tuned) == set(detectors.names()) - paired
     for detector in all_detectors():
-        for i, text in enumerate(TEXTS):
-            if detector.paired:
-                continue
-            for state, column in (("base", answer.base), ("tuned", answer.tuned)):
-                views = {}
-                for name in detector.views:
-                    reader, form = VIEWS[name]
-                    scorer = scorers[state if reader == "base" else reader]
-                    prompts = {
-                        "plain": [Prompt(text)],
-                        "lower": [Prompt(text.lower())],
-                        "primed": [Prompt(text, "Before. ")],
-                        "neighbours": [Prompt(text + " a"), Prompt(text + " bc")],
-                    }[form]
-                    stats = list(scorer(prompts))
-                    views[name] = stats if form == "neighbours" else stats[0]
-                assert column[detector.name][i] == pytest.approx(detector(views), abs=0)
+        for (i, text), state in itertools.product(enumerate(TEXTS), ("base", "tuned")):
+            views = {}
+            for name in detector.views:
+                reader, form = VIEWS[name]
+                prompts = {
+                    "plain": [Prompt(text)],
+                    "lower": [Prompt(text.lower())],
+                    "primed": [Prompt(text, "Before. ")],
+                    "neighbours": [Prompt(text + " a"), Prompt(text + " bc")],
+                }[form]
+                stats = list(scorers[state if reader == "base" else reader](prompts))
+                views[name] = stats if form == "neighbours" else stats[0]
+            if not detector.paired:
+                assert getattr(answer, state)[detector.name][i] == detector(views)
 
 
-def test_chunks_do_not_change_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_chunks_nor_statistics_in_memory_change_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = engine.evaluate(TEXTS, all_detectors(), fake_scorers(), view_inputs())
+    statistics = ViewStatistics.compute(TEXTS, all_detectors(), fake_scorers(), view_inputs())
     monkeypatch.setattr(engine, "CHUNK", 2)
     parts = engine.evaluate(TEXTS, all_detectors(), fake_scorers(), view_inputs())
 
-    for name, column in whole.fsd.items():
-        np.testing.assert_array_equal(parts.fsd[name], column)
+    for detector in all_detectors():
+        for state in ("fsd",) if detector.paired else ("base", "tuned", "fsd"):
+            expected = getattr(whole, state)[detector.name]
+            np.testing.assert_array_equal(getattr(parts, state)[detector.name], expected)
+            np.testing.assert_array_equal(statistics.scores(detector, state), expected)
 
 
 def test_without_a_tuned_model_there_are_base_scores_only() -> None:
@@ -145,32 +131,6 @@ def test_the_base_score_may_have_settings_of_its_own() -> None:
         detectors.load("min_k_deviation").with_base_settings(k=0.5)
 
 
-def test_statistics_in_memory_give_the_same_scores() -> None:
-    answer = engine.evaluate(TEXTS, all_detectors(), fake_scorers(), view_inputs())
-    statistics = ViewStatistics.compute(TEXTS, all_detectors(), fake_scorers(), view_inputs())
-
-    for detector in all_detectors():
-        np.testing.assert_array_equal(statistics.scores(detector, "fsd"), answer.fsd[detector.name])
-        if not detector.paired:
-            np.testing.assert_array_equal(statistics.scores(detector, "base"), answer.base[detector.name])
-            np.testing.assert_array_equal(statistics.scores(detector, "tuned"), answer.tuned[detector.name])
-
-
-def test_no_setting_needs_other_statistics() -> None:
-    scorers, detector = fake_scorers(), detectors.load("dc_pdd")
-    statistics = ViewStatistics.compute(TEXTS, [detector], scorers, ViewInputs())
-
-    for cap in (0.001, 0.01, 0.1):
-        statistics.scores(detector.with_settings(cap=cap), "fsd")
-
-    assert {name: len(scorer.prompts) for name, scorer in scorers.items()} == {
-        "base": 3,
-        "tuned": 3,
-        "unigram": 3,
-        "reference": 0,
-    }
-
-
 def test_known_statistics_are_taken_over() -> None:
     scorers, chosen = fake_scorers(), [detectors.load("reference"), detectors.load("min_k_deviation")]
     base = ViewStatistics.compute(TEXTS, chosen, scorers, ViewInputs(), states=("base",))
@@ -178,7 +138,9 @@ def test_known_statistics_are_taken_over() -> None:
     both = ViewStatistics.compute(TEXTS, chosen, scorers, ViewInputs(), known=base)
 
     assert [len(scorers[name].prompts) for name in ("base", "reference", "tuned")] == [3, 3, 3]
-    assert np.isfinite(both.scores(chosen[0], "fsd")).all()
+    for log in (True, False):  # no setting needs other statistics
+        assert np.isfinite(both.scores(chosen[0].with_settings(log=log), "fsd")).all()
+    assert [len(scorers[name].prompts) for name in ("base", "reference", "tuned")] == [3, 3, 3]
 
 
 def test_a_score_that_is_not_finite_is_refused() -> None:
@@ -189,9 +151,6 @@ def test_a_score_that_is_not_finite_is_refused() -> None:
     loss = detectors.load("loss")
     with pytest.raises(ValueError, match="detector loss must give a finite score, got -inf"):
         engine.evaluate(TEXTS, [loss], {"base": infinite})
-    statistics = ViewStatistics.compute(TEXTS, [loss], {"base": infinite}, ViewInputs(), states=("base",))
-    with pytest.raises(ValueError, match="detector loss must give a finite score, got -inf"):
-        statistics.scores(loss, "base")
 
 
 def test_what_cannot_be_computed_is_named_with_its_reason() -> None:
@@ -218,16 +177,22 @@ def test_lowercase_is_left_out_where_the_script_has_no_case() -> None:
     assert left_out == {"lowercase": "the texts' script has no upper and lower case"}
 
 
-@pytest.mark.parametrize(
-    ("texts", "names", "message"),
-    [
-        ([], ["loss"], "scoring must have at least one text; got none"),
-        (["a"], ["neighbour"], "detector neighbour cannot be computed here: no neighbour model is given"),
-    ],
-)
-def test_mistakes_are_refused(texts: list[str], names: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        engine.evaluate(texts, [detectors.load(name) for name in names], fake_scorers())
+def test_a_detector_must_be_usable_as_the_caller_says() -> None:
+    chosen = [detectors.load(name) for name in ("loss", "neighbour", "zlib")]
+    excluded = {"zlib": "of another reason"}
+    for scorers in (fake_scorers(), ["base"]):  # names are enough
+        kept, left_out = usable(chosen, TEXTS, scorers, excluded=excluded, strict=False)
+        assert [detector.name for detector in kept] == ["loss"]
+        assert left_out == {"neighbour": "no neighbour model is given", **excluded}
+    with pytest.raises(UsageError, match="detector neighbour cannot be used here: no neighbour model is given"):
+        usable(chosen, TEXTS, ["base"], strict=True, use="used here")
+    with pytest.raises(UsageError, match="detector zlib cannot be computed here: of another reason"):
+        usable(chosen[2:], TEXTS, ["base"], excluded=excluded, strict=False)
+    assert usable(chosen[2:], TEXTS, ["base"], excluded=excluded) == ([], excluded)
+    with pytest.raises(UsageError, match="detector neighbour cannot be computed here: no neighbour model is given"):
+        engine.evaluate(["a"], chosen, fake_scorers())
+    with pytest.raises(UsageError, match="scoring must have at least one text; got none"):
+        engine.evaluate([], chosen, fake_scorers())
 
 
 def test_progress_is_shown_for_many_texts_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,13 @@
-"""Statistics of logits by hand and in float64, in chunks, and the choice between kernel and torch."""
+"""Statistics of logits by torch and by the kernel: by hand, in float64, in chunks, and the choice between the two.
+
+Triton's interpreter runs the kernel on a CPU, see tests/conftest.py; its compiler is tested too.
+"""
 
 import math
+import os
+import subprocess
+import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,55 +18,106 @@ import torch
 
 from fsd.models.language_model import load
 from fsd.scoring import logit_statistics
-from fsd.scoring.logit_statistics import Reduction, statistics_for, token_statistics
+from fsd.scoring.logit_statistics import Reduction, Statistics, statistics_for, token_statistics
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import STD_FLOOR, Prompt
 
-TEXTS = ["the score of an unseen text moves more than the score of a member", "a member", "x"]
+LN2 = math.log(2)
 
 
-def test_statistics_of_four_logits_by_hand() -> None:
+def kernel() -> Any:
+    return pytest.importorskip("fsd.scoring.triton_kernel", reason="Triton is not installed", exc_type=ImportError)
+
+
+@pytest.fixture(autouse=True)
+def _numpy_warns() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the interpreter is numpy: −∞ − 0, log2 of NaN
+        yield
+
+
+@pytest.fixture(params=["torch", "kernel"])
+def compute(request: pytest.FixtureRequest) -> Statistics:
+    """Logits, which are kept, and targets → float64 statistics."""
+    function = token_statistics if request.param == "torch" else kernel().token_statistics
+    return lambda logits, target: function(logits.clone(), target).double()
+
+
+def slow(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Float64, by the definition of expectation and variance."""
+    logp = logits.double().log_softmax(-1)
+    p = logp.exp()
+    mean = torch.where(p > 0, p * logp, 0.0).sum(-1)
+    std = torch.where(p > 0, p * (logp - mean[:, None]).square(), 0.0).sum(-1).sqrt()
+    return torch.stack([logp.gather(-1, target[:, None])[:, 0], mean, std.clamp_min(STD_FLOOR)])
+
+
+def random_logits(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def test_by_hand(compute: Statistics) -> None:
     # p = 1/2, 1/4, 1/8, 1/8: E[log p] = -(1/2 + 2/4 + 3/8 + 3/8) ln 2 = -1.75 ln 2, and
     # E[(log2 p)^2] = 1/2 + 4/4 + 9/8 + 9/8 = 3.75, so that the variance is 3.75 - 3.0625 = 0.6875 (ln 2)^2.
     logits = torch.tensor([[1 / 2, 1 / 4, 1 / 8, 1 / 8]]).log() + 7.0
-    logp, mean, std = token_statistics(logits, torch.tensor([1]))[:, 0].tolist()
-    ln2 = math.log(2)
-    assert (logp, mean, std) == pytest.approx((-2 * ln2, -1.75 * ln2, math.sqrt(0.6875) * ln2), rel=1e-6)
+    got = compute(logits, torch.tensor([1]))[:, 0].tolist()
+    assert got == pytest.approx((-2 * LN2, -1.75 * LN2, math.sqrt(0.6875) * LN2), rel=1e-6)
 
 
-def test_uniform_logits_have_no_deviation_but_a_floor() -> None:
-    logp, mean, std = token_statistics(torch.full((1, 5), 3.0), torch.tensor([4]))[:, 0].tolist()
-    assert (logp, mean) == pytest.approx((-math.log(5), -math.log(5)), rel=1e-6)
-    assert std == pytest.approx(STD_FLOOR)
+def test_all_alike_and_certain(compute: Statistics) -> None:
+    alike = compute(torch.full((1, 5000), 3.0), torch.tensor([4]))[:, 0].tolist()
+    assert alike == pytest.approx([-math.log(5000), -math.log(5000), STD_FLOOR], abs=1e-4)
+    certain = torch.zeros(1, 5000)
+    certain[0, 4500] = 1e4
+    assert compute(certain, torch.tensor([4500]))[:, 0].tolist() == pytest.approx((0, 0, STD_FLOOR), abs=1e-8)
 
 
-@pytest.mark.parametrize("offset", [-1000.0, 0.0, 1000.0])
-@pytest.mark.parametrize("spread", [0.1, 3.0, 30.0])
-def test_statistics_equal_float64_at_any_offset_and_spread(offset: float, spread: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits = (torch.randn(16, 5000, generator=generator) * spread + offset).float()
-    target = torch.randint(5000, (16,), generator=generator)
-    log = logits.double().log_softmax(-1)
-    mean = (log.exp() * log).sum(-1)
-    std = (log.exp() * (log - mean[:, None]) ** 2).sum(-1).sqrt()
-    expected = torch.stack([log[torch.arange(16), target], mean, std])
-    got = token_statistics(logits.clone(), target).double()
-    assert torch.allclose(got, expected, rtol=2e-6, atol=2e-5 if spread > 3 else 2e-6)
+def test_float64_at_any_offset_and_spread(compute: Statistics) -> None:
+    target = torch.randint(5000, (16,), generator=torch.Generator().manual_seed(0))
+    for offset in (-1000.0, 0.0, 1000.0):
+        for spread in (0.1, 3.0, 30.0):
+            logits = (random_logits(16, 5000) * spread + offset).float()
+            limit = 2e-5 if spread > 3 else 5e-6
+            assert torch.allclose(compute(logits, target), slow(logits, target), rtol=2e-6, atol=limit)
 
 
-def test_half_precision_logits_are_reduced_in_float32() -> None:
-    logits = torch.randn(4, 5000, generator=torch.Generator().manual_seed(0)).bfloat16()
-    target = torch.arange(4)
-    assert torch.equal(token_statistics(logits, target), token_statistics(logits.float(), target))
+@pytest.mark.parametrize("vocabulary", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 4096, 4097, 50304))])
+def test_float64_for_any_type_and_order(compute: Statistics, vocabulary: int) -> None:
+    """A rising row moves the largest logit in every block of the kernel, a falling one never."""
+    target = torch.tensor([0, vocabulary // 2, vocabulary - 1])
+    logits = 4 * random_logits(3, vocabulary)
+    for order in (logits, logits.sort(-1).values, logits.sort(-1, descending=True).values):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            rows = order.to(dtype)
+            assert torch.allclose(compute(rows, target), slow(rows, target), rtol=0, atol=5e-6)
 
 
-def test_a_token_of_probability_zero_adds_nothing() -> None:
-    logits = torch.randn(2, 300, generator=torch.Generator().manual_seed(0))
-    barred = torch.cat([logits, torch.full((2, 40), -torch.inf)], dim=1)
-    target = torch.tensor([4, 299])
-    expected = token_statistics(logits, target)
-    assert torch.allclose(token_statistics(barred.clone(), target), expected, atol=1e-6)
-    assert token_statistics(barred, torch.tensor([310, 4]))[0, 0] == -torch.inf
+def test_tokens_of_probability_zero(compute: Statistics) -> None:
+    logits = 5 * random_logits(3, 9000)
+    logits[0, 4096:] = -torch.inf
+    logits[1, :5000] = -torch.inf  # a whole block, the first
+    logits[2, 1::2] = -torch.inf
+    target = torch.tensor([5, 6000, 8])
+    assert torch.allclose(compute(logits, target), slow(logits, target), rtol=0, atol=5e-6)
+    assert compute(logits, torch.tensor([5000, 6000, 8]))[0, 0] == -torch.inf
+
+
+def test_what_is_no_number_is_not_hidden() -> None:
+    for bad, place in ((torch.nan, 0), (torch.nan, 4999), (torch.inf, 0), (torch.inf, 4999)):
+        logits = random_logits(2, 5000)
+        logits[1, place] = bad
+        got = kernel().token_statistics(logits, torch.tensor([7, 7]))
+        assert got[:, 0].isfinite().all()
+        assert not got[:, 1].isfinite().any()
+
+
+def test_the_kernel_keeps_the_logits_whose_rows_may_have_a_stride() -> None:
+    wide = random_logits(4, 900)
+    kept, part, target = wide.clone(), wide[::2, :700], torch.tensor([3, 699])
+    assert torch.allclose(kernel().token_statistics(part, target).double(), slow(part, target), rtol=0, atol=5e-6)
+    assert torch.equal(wide, kept)
+    with pytest.raises(ValueError, match="got a stride of 900"):
+        kernel().token_statistics(wide.t(), torch.tensor([0]))
 
 
 def test_chunks_of_any_size_give_the_same_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,8 +131,7 @@ def test_chunks_of_any_size_give_the_same_statistics(monkeypatch: pytest.MonkeyP
         assert torch.allclose(Reduction(None)(head(states), target), expected, atol=5e-6)
 
 
-def imported_kernel() -> Any:
-    return pytest.importorskip("fsd.scoring.triton_kernel", reason="Triton is not installed", exc_type=ImportError)
+# The choice
 
 
 class FakeGPU:
@@ -83,83 +140,84 @@ class FakeGPU:
     type = "cuda"
 
 
-@pytest.fixture
-def _uncached() -> Iterator[None]:
-    statistics_for.cache_clear()
-    yield
-    statistics_for.cache_clear()
+def test_the_kernel_is_used_on_a_gpu_if_it_agrees_with_torch(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    triton_kernel = kernel()
 
+    def chosen(outcome: str | Exception) -> Any:
+        def compared(*_: object) -> str:
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
 
-def test_a_cpu_needs_no_kernel() -> None:
+        monkeypatch.setattr(logit_statistics, "_disagreement", compared)
+        statistics_for.cache_clear()
+        device = FakeGPU()
+        return [statistics_for(device, torch.bfloat16, 300) for _ in range(2)][1]  # type: ignore[arg-type]
+
     assert statistics_for(torch.device("cpu"), torch.float32, 300) is token_statistics
-
-
-@pytest.mark.usefixtures("_uncached")
-def test_a_gpu_uses_the_kernel_if_it_agrees_with_torch(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    triton_kernel = imported_kernel()
     assert logit_statistics._disagreement(torch.device("cpu"), torch.bfloat16, 300) == ""
-    monkeypatch.setattr(logit_statistics, "_disagreement", lambda *_: "")
-    assert statistics_for(FakeGPU(), torch.bfloat16, 300) is triton_kernel.token_statistics  # type: ignore[arg-type]
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.usefixtures("_uncached")
-def test_a_kernel_that_fails_is_replaced_with_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("triton", reason="Triton is not installed")
-
-    def fails(*_: object) -> str:
-        raise RuntimeError("no C compiler\nand more")
-
-    monkeypatch.setattr(logit_statistics, "_disagreement", fails)
-    device = FakeGPU()
-    for _ in range(2):
-        assert statistics_for(device, torch.bfloat16, 300) is token_statistics  # type: ignore[arg-type]
-    assert capsys.readouterr().err == (
-        "token statistics are computed by torch, without the Triton kernel: no C compiler\n"
-    )
-
-
-@pytest.mark.usefixtures("_uncached")
-def test_a_kernel_with_other_numbers_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    triton_kernel = imported_kernel()
-    monkeypatch.setattr(triton_kernel, "token_statistics", lambda logits, _: torch.zeros(3, len(logits)))
-    difference = logit_statistics._disagreement(torch.device("cpu"), torch.float32, 300)
+    with monkeypatch.context() as patch:
+        patch.setattr(triton_kernel, "token_statistics", lambda logits, _: torch.zeros(3, len(logits)))
+        difference = logit_statistics._disagreement(torch.device("cpu"), torch.float32, 300)
     assert difference.startswith("its numbers differ by ")
-    monkeypatch.setattr(logit_statistics, "_disagreement", lambda *_: difference)
-    assert statistics_for(FakeGPU(), torch.float32, 300) is token_statistics  # type: ignore[arg-type]
-    assert difference in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("_uncached")
-def test_running_out_of_memory_in_the_comparison_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton", reason="Triton is not installed")
-
-    def full(*_: object) -> str:
-        raise torch.OutOfMemoryError("full")
-
-    monkeypatch.setattr(logit_statistics, "_disagreement", full)
+    assert chosen("") is triton_kernel.token_statistics
+    assert capsys.readouterr().err == ""
+    for outcome, reason in ((difference, difference), (RuntimeError("no C compiler\nand more"), "no C compiler")):
+        assert chosen(outcome) is token_statistics
+        line = f"token statistics are computed by torch, without the Triton kernel: {reason}\n"
+        assert capsys.readouterr().err == line
     with pytest.raises(torch.OutOfMemoryError):
-        statistics_for(FakeGPU(), torch.float32, 300)  # type: ignore[arg-type]
+        chosen(torch.OutOfMemoryError("full"))
+    statistics_for.cache_clear()
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter is numpy
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("split", [True, False])
-def test_scores_with_the_kernel_are_the_same(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, split: bool
-) -> None:
-    triton_kernel = imported_kernel()
+@pytest.mark.parametrize(("dtype", "split"), [("float32", True), ("bfloat16", False)])
+def test_scores_with_the_kernel_are_the_same(tiny: Path, monkeypatch, dtype: str, split: bool) -> None:
+    triton_kernel = kernel()
     model = load(str(tiny), device="cpu", dtype=dtype)
     model.split_head = split
-    prompts = [Prompt(text) for text in TEXTS]
+    prompts = [Prompt("the score of an unseen text moves more than the score of a member"), Prompt("x")]
     expected = list(ModelScorer(model)(prompts))
     monkeypatch.setattr(logit_statistics, "statistics_for", lambda *_: triton_kernel.token_statistics)
     for got, other in zip(ModelScorer(model)(prompts), expected, strict=True):
         for column in ("logp", "mean", "std"):
             np.testing.assert_allclose(getattr(got, column), getattr(other, column), atol=5e-6)
+
+
+COMPILE = """
+import re, sys, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from fsd.scoring import triton_kernel
+
+warps, threads = 8, 256
+for capability in (80, 90):
+    for dtype, size in (("bf16", 2), ("fp16", 2), ("fp32", 4)):
+        signature = {"logits": f"*{dtype}", "target": "*i64", "out": "*fp32", "rows": "i32", "stride": "i32"}
+        source = ASTSource(
+            fn=triton_kernel._kernel,
+            signature=signature | {"width": "constexpr", "block": "constexpr"},
+            constexprs={"width": 50304, "block": triton_kernel.BLOCK},
+            attrs={(at,): [["tt.divisibility", 16]] for at in (0, 4)},
+        )
+        built = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
+        assert built.asm["cubin"]
+        ptx = built.asm["ptx"]
+        assert len(re.findall(r"ex2[.]approx", ptx)) == triton_kernel.BLOCK // threads + 1, "one exponential a logit"
+        loads = len(re.findall(r"ld[.]global[.\\w]*v4", ptx))
+        assert loads >= triton_kernel.BLOCK // threads * size // 16, "16 bytes at once"
+        print("compiled", capability, dtype)
+"""
+
+
+@pytest.mark.slow
+def test_compiles_for_cards_with_one_exponential_a_logit(tmp_path: Path) -> None:
+    kernel()
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE],
+        env=os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("compiled") == 6

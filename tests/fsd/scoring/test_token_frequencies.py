@@ -27,9 +27,6 @@ def test_log_frequency_by_hand():
     # N' = 7 tokens, V = 4: (count + 1) / 11. Documents (2) do not enter.
     expected = [math.log(6 / 11), math.log(3 / 11), math.log(1 / 11), math.log(1 / 11)]
     np.testing.assert_allclose(table([5, 2, 0, 0]).log_frequency(), expected, rtol=1e-15)
-
-
-def test_frequencies_sum_to_one():
     counts = np.random.default_rng(0).integers(0, 10**9, 50_000)
     assert np.exp(table(counts).log_frequency()).sum() == pytest.approx(1, abs=1e-12)
 
@@ -111,9 +108,6 @@ def test_unigram_scorer_by_hand():
     np.testing.assert_allclose(first.mean, [-1.5 * math.log(2)] * 4, rtol=1e-14)
     np.testing.assert_allclose(first.std, [0.5 * math.log(2)] * 4, rtol=1e-14)
     assert (first.text, first.token.tolist(), second.token.tolist()) == ("0120", [0, 1, 2, 0], [1])
-
-
-def test_unigram_scorer_keeps_order_over_many_prompts_and_floors_std():
     prompts = [Prompt(str(i % 2)) for i in range(2500)]
     stats = list(unigram_scorer(table([5, 5]), lambda texts: [[int(text)] for text in texts])(prompts))
     assert [s.text for s in stats] == [p.text for p in prompts]

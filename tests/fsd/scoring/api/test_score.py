@@ -124,41 +124,29 @@ def test_the_pipeline_resumes(serve, words, job, capsys) -> None:
     assert not Path("scores.parquet.partial").exists()
 
 
-def test_a_local_model_leaves_the_answers_of_an_api_alone(serve, words, tiny, job) -> None:
-    left = [{"prompt": "not what was asked"}]
-    url = serve(lambda request: words(left.pop() if left else request))
-    with pytest.raises(UsageError, match="must read the text whole"):
-        prepare(job(url, out="own.csv")).run()
-    answers = Path("own.csv.partial").read_bytes()
-    prepare(replace(job(None, model=str(tiny), out="own.csv"), detection=DetectorConfig(detectors="loss"))).run()
-    assert Path("own.csv.partial").read_bytes() == answers
-
-
-def test_answers_that_cannot_be_stored_are_not_paid_for(serve, words, job) -> None:
-    url = serve(words)
-    Path("scores.parquet.partial").write_text("somebody's own\n")
-    with pytest.raises(
-        UsageError, match=r"scores\.parquet\.partial must be a database that can be written; got: file is"
-    ):
-        prepare(job(url)).run()
+def test_answers_that_cannot_be_stored_are_not_paid_for(serve, words, tiny, job) -> None:
+    url, partial = serve(words), Path("scores.csv.partial")
+    partial.write_text("somebody's own\n")
+    with pytest.raises(UsageError, match=r"scores\.csv\.partial must be a database that can be written; got: file is"):
+        prepare(job(url, out="scores.csv")).run()
     assert url.requests == []
-    assert Path("scores.parquet.partial").read_text() == "somebody's own\n"
+    prepare(replace(job(None, model=str(tiny), out="scores.csv"), detection=DetectorConfig(detectors="loss"))).run()
+    assert partial.read_text() == "somebody's own\n"
 
 
 def test_mistakes_are_refused_before_any_request(serve, words, job) -> None:
     url = serve(words)
-    with pytest.raises(UsageError, match=r"^model api:tiny must come with --base-url"):
-        prepare(job(None)).run()
-    with pytest.raises(UsageError, match=r"^detector surp cannot be computed here: the API does not give .* mean$"):
-        prepare(replace(job(url), detection=DetectorConfig(detectors="surp"))).run()
-    with pytest.raises(UsageError, match=r"^detector dc_pdd cannot .*: it reads token ids, which --tokenizer MODEL"):
-        prepare(replace(job(url), detection=DetectorConfig(detectors="dc_pdd"))).run()
-    with pytest.raises(UsageError, match=r"^start-token must not come with a tokenizer"):
-        prepare(job(url, tokenizer="embedded", start_token="<s>")).run()
-    with pytest.raises(UsageError, match=r"^price must be at least 0; got -1"):
-        prepare(job(url, price=-1.0)).run()
-    with pytest.raises(UsageError, match=r"^out must end in"):
-        prepare(job(url, out="scores.xls")).run()
+    named = {name: replace(job(url), detection=DetectorConfig(detectors=name)) for name in ("surp", "dc_pdd")}
+    for config, message in (
+        (job(None), "^model api:tiny must come with --base-url"),
+        (named["surp"], "^detector surp cannot be computed here: the API does not give .* mean$"),
+        (named["dc_pdd"], "^detector dc_pdd cannot .*: it reads token ids, which --tokenizer MODEL"),
+        (job(url, tokenizer="embedded", start_token="<s>"), "^start-token must not come with a tokenizer"),
+        (job(url, price=-1.0), "^price must be at least 0; got -1"),
+        (job(url, out="scores.xls"), "^out must end in"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            prepare(config).run()
     with pytest.raises(UsageError, match=r"api:tiny can only be scored: pipelines\.score$"):
         fsd(FSDConfig(model=ModelConfig(model="api:tiny"))).run()
     assert url.requests == []

@@ -75,25 +75,23 @@ def test_another_tokenizer_is_refused(serve, scorer, vllm, model) -> None:
         list(scorer(serve(vllm()), tokens=PromptTokens(other, "other"))([Prompt("the text")]))
 
 
-def test_a_tokenizer_without_a_start_is_refused(model) -> None:
-    bare = PreTrainedTokenizerFast(tokenizer_object=model.tokenizer.backend_tokenizer)
-    with pytest.raises(UsageError, match=r"^the tokenizer of 'bare' must have a BOS or EOS token"):
-        PromptTokens(bare, "bare")
-
-
 def test_a_context_is_read_and_not_scored(serve, scorer, words) -> None:
     (stats,) = scorer(serve(words))([Prompt("bcd", context="aa ")])
 
     assert stats.logp.tolist() == [-0.98, -0.99, -1.0]
 
 
-def test_settings_out_of_range_are_refused(tokens) -> None:
+def test_impossible_settings_are_refused(tokens, model) -> None:
+    client = Client("http://a/v1")
     with pytest.raises(UsageError, match=r"^concurrency must be at least 1; got 0"):
-        CompletionsScorer(Client("http://a/v1"), "m", concurrency=0)
+        CompletionsScorer(client, "m", concurrency=0)
     with pytest.raises(UsageError, match="must be named, as api:NAME"):
-        CompletionsScorer(Client("http://a/v1"), "")
+        CompletionsScorer(client, "")
     with pytest.raises(UsageError, match=r"^start-token must not come with a tokenizer, which has its own; got '<s>'$"):
-        CompletionsScorer(Client("http://a/v1"), "m", start="<s>", tokens=tokens)
+        CompletionsScorer(client, "m", start="<s>", tokens=tokens)
+    bare = PreTrainedTokenizerFast(tokenizer_object=model.tokenizer.backend_tokenizer)
+    with pytest.raises(UsageError, match=r"^the tokenizer of 'bare' must have a BOS or EOS token"):
+        PromptTokens(bare, "bare")
 
 
 def test_estimate_by_hand(tokens) -> None:
