@@ -3,6 +3,7 @@
 import math
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -76,6 +77,7 @@ def test_the_loss_falls(model: LanguageModel, method: str) -> None:
     losses = [numbers["lm_loss"] for _, numbers in logs]
     assert np.mean(losses[-4:]) < np.mean(losses[:4]) - 0.1
     assert {"loss", "lm_loss", "learning_rate", "grad_norm"} <= logs[0][1].keys()
+    assert all((numbers["loss"] > numbers["lm_loss"] + 0.01) == (method == "adalora") for _, numbers in logs)
 
 
 def test_the_first_loss_is_that_of_the_base(model: LanguageModel) -> None:
@@ -202,13 +204,6 @@ def test_the_orthogonal_penalty_is_what_peft_adds_to_its_own_loss(model: Languag
     assert all(grad is not None and grad.abs().sum() > 0 for grad in grads)
 
 
-def test_adaloras_training_loss_has_the_penalty_and_loras_has_none(model: LanguageModel) -> None:
-    for method, penalised in (("adalora", True), ("lora", False)):
-        logs = train(model, settings(method))
-        assert all((numbers["loss"] > numbers["lm_loss"] + 0.01) == penalised for _, numbers in logs)
-    assert orthogonal_penalty(model.model) == 0.0
-
-
 # Several processes
 
 WORKER = """
@@ -284,17 +279,7 @@ def test_an_architecture_without_known_targets_is_refused_with_what_is_allowed(
     model = load(str(make_model("phi3")), device="cpu")
     with pytest.raises(UsageError, match=rf"for {method} on architecture 'phi3', .* allowed: all-linear"):
         train(model, settings(method))
-    train(model, settings(method, target_modules="all-linear"))
     train(model, settings(method, target_modules="qkv_proj, down_proj"))
-    assert model.adapted
-
-
-@pytest.mark.parametrize("architecture", ["gpt_neox", pytest.param("gpt2", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("method", LORA_FIRST)
-def test_all_linear_leaves_the_output_embedding_out(
-    make_model: Callable[..., Path], architecture: str, method: str
-) -> None:
-    model = load(str(make_model(architecture)), device="cpu")
     train(model, settings(method, target_modules="all-linear"))
     targets = set(model.model.peft_config["default"].target_modules)
     assert len(targets) >= 3
@@ -421,27 +406,20 @@ def test_a_short_training_saves_nothing(model: LanguageModel, tmp_path: Path) ->
     assert list(tmp_path.glob("*/checkpoint-*")) == []
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        "adapter_model.safetensors",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("optimizer.pt", "rng_state.pth")),
-    ],
-)
 def test_a_damaged_checkpoint_is_not_used(
-    model: LanguageModel, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(finetuning, "SECONDS", 0)
     config = settings(epochs=2)
     train(model, config)
     expected = adapter_fingerprint(model)
     with pytest.raises(KeyboardInterrupt):
-        finetune(model, TEXTS, config, seed=0, shown=False, cache=tmp_path, after_epoch=killed_after(2))
-    (damaged,) = tmp_path.glob(f"*/checkpoint-2/{file}")
-    damaged.write_bytes(b"half")
-
-    finetune(model, TEXTS, config, seed=0, shown=False, cache=tmp_path)
-    assert adapter_fingerprint(model) == expected
+        finetune(model, TEXTS, config, seed=0, shown=False, cache=tmp_path / "kept", after_epoch=killed_after(2))
+    for file in ("adapter_model.safetensors", "optimizer.pt", "rng_state.pth", "trainer_state.json"):
+        (damaged,) = shutil.copytree(tmp_path / "kept", tmp_path / file).glob(f"*/checkpoint-2/{file}")
+        damaged.write_bytes(b"half")
+        finetune(model, TEXTS, config, seed=0, shown=False, cache=tmp_path / file)
+        assert adapter_fingerprint(model) == expected
 
 
 def test_another_training_has_another_checkpoint(model: LanguageModel) -> None:

@@ -96,26 +96,19 @@ def test_artifacts_are_written_under_their_names(here, tmp_path):
         get("roc.svg")
 
 
-def test_a_dataset_is_logged_by_its_digest(here):
-    with tracking.run("fsd-x", "a") as run:
-        digest = run.log_dataset("arxiv", ["a", "b"], source="data.jsonl", context="unseen")
-        other = run.log_dataset("arxiv", ["ab"], source="data.jsonl", context="test")
-    assert digest == sha256(sha256(b"a").digest() + sha256(b"b").digest()).hexdigest()[:32] != other
-    inputs = run.store.client.get_run(run.id).inputs.dataset_inputs
-    assert {(i.dataset.name, i.dataset.digest, i.tags[0].value) for i in inputs} == {
-        ("arxiv", digest, "unseen"),
-        ("arxiv", other, "test"),
-    }
-
-
 def test_labels_and_many_files_are_part_of_a_data_set(here):
     files = ", ".join(f"texts-of-the-year-{year}-{'x' * 30}.jsonl" for year in range(300))
     with tracking.run("fsd-x", "a") as run:
         digests = {
-            run.log_dataset("x", ["a", "b"], labels=labels, source=files, context="test")
+            run.log_dataset("arxiv", ["a", "b"], labels=labels, source=files, context="unseen")
             for labels in ((), (True, False), (False, True), (None, None))
         }
+        other = run.log_dataset("arxiv", ["ab"], source="data.jsonl", context="test")
     assert len(digests) == 3
+    assert sha256(sha256(b"a").digest() + sha256(b"b").digest()).hexdigest()[:32] in digests
+    inputs = run.store.client.get_run(run.id).inputs.dataset_inputs
+    assert {i.dataset.digest for i in inputs} == {*digests, other}
+    assert {(i.dataset.name, i.tags[0].value) for i in inputs} == {("arxiv", "unseen"), ("arxiv", "test")}
 
 
 @pytest.mark.parametrize(
@@ -157,12 +150,9 @@ def test_a_run_ends_with_its_score_in_the_name_and_its_result_as_description(her
     assert {"workflowType=machine_learning", "viewStateShareKey=fsd"} == set(address.partition("?")[2].split("&"))
     columns = json.loads(experiment.tags["mlflow.sharedViewState.fsd"])["selectedColumns"]
     assert columns[:2] == ["attributes.`Description`", "metrics.`headline/fsd_auc`"]
-
-
-def test_a_description_of_the_users_is_kept(here):
+    client = run.store.client
+    client.set_experiment_tag(experiment.experiment_id, "mlflow.note.content", "Mine.")
     with tracking.run("fsd-x", "a") as run:
-        client = run.store.client
-        client.set_experiment_tag(client.get_experiment_by_name("fsd-x").experiment_id, "mlflow.note.content", "Mine.")
         run.describe_experiment("loss FSD AUC .67")
     assert client.get_experiment_by_name("fsd-x").tags["mlflow.note.content"] == "Mine."
 
