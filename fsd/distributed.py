@@ -49,11 +49,7 @@ def is_main_process() -> bool:
 
 
 def join() -> None:
-    """Join the process group and select this process's card; does nothing in a single-process job or a second time.
-
-    Raises:
-        UsageError: if the other processes cannot be reached.
-    """
+    """Join the process group and select this process's card; nothing in a single-process job or a second time."""
     if num_processes() == 1:
         return
     import torch
@@ -119,9 +115,5 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def unpickled(data: bytes) -> Any:
-    """The object that another process pickled.
-
-    Raises:
-        UsageError: if it does not consist of `PLAIN` and Python's own types.
-    """
+    """The object that another process pickled, of `PLAIN` and Python's own types alone."""
     return _PlainUnpickler(io.BytesIO(data)).load()

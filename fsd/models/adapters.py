@@ -116,11 +116,9 @@ def _base_digest(base: Any) -> str:
 
 def detach(language_model: LanguageModel) -> None:
     """Remove the adapter, if there is one; the base is as it was before."""
-    if language_model.adapted and language_model.bits:  # peft cannot unload ia3 from quantized weights
+    if language_model.adapted:
         language_model.model = language_model.base
         strip(language_model)
-    elif language_model.adapted:
-        language_model.model = language_model.model.unload()
 
 
 def strip(language_model: LanguageModel) -> None:

@@ -16,7 +16,7 @@ import xxhash
 from fsd.config import ModelConfig
 from fsd.distributed import num_processes
 from fsd.errors import UsageError
-from fsd.net.hub import fingerprint, first_line, locate
+from fsd.net.hub import ModelSize, fingerprint, first_line, locate
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -306,3 +306,10 @@ def resolve_precision(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
     if config.dtype not in DTYPES:
         raise UsageError(f"dtype must be one of auto, {', '.join(DTYPES)}; got {config.dtype!r}")
     return device, DTYPES[config.dtype]
+
+
+def memory(size: ModelSize, config: ModelConfig, *, trained: bool) -> tuple[float, float, str]:
+    """Least and most bytes on the device: the weights, a batch, and for training up to three times the weights."""
+    device, dtype = resolve_precision(config)
+    weights = size.parameters * (config.bits or 8 * dtype.itemsize) / 8
+    return weights, weights * (4 if trained else 2) + 2**30, device.type

@@ -225,11 +225,11 @@ def _header(file: Path) -> dict[str, Any]:
 
 
 class ModelSize(NamedTuple):
-    """Folder of a model, bytes of its weights, and number of parameters, None if the format does not tell."""
+    """Folder of a model, bytes of its weights, and number of parameters: half the bytes if the format does not tell."""
 
     folder: Path
     size: int
-    parameters: int | None
+    parameters: int
 
 
 def model_size(model: str, revision: str | None = None) -> ModelSize | None:
@@ -244,10 +244,11 @@ def model_size(model: str, revision: str | None = None) -> ModelSize | None:
         if local:
             raise
         return None
-    count = None
+    size = sum(file.stat().st_size for file in files)
+    count = size // 2
     if files[0].suffix == ".safetensors":
         count = sum(math.prod(entry["shape"]) for file in files for entry in _header(file).values())
-    return ModelSize(folder, sum(file.stat().st_size for file in files), count)
+    return ModelSize(folder, size, count)
 
 
 class DataFile(NamedTuple):

@@ -197,10 +197,6 @@ class Run:
         else:
             raise UsageError(f"a table must be named *.parquet, *.csv or *.json; got {name!r}")
 
-    def log_figure(self, name: str, figure: Any) -> None:
-        """Write an interactive figure of Plotly as an HTML file that needs no network."""
-        self.log_text(name, figure.to_html(include_plotlyjs=True, default_height="95vh"))
-
     def log_dataset(
         self,
         name: str,

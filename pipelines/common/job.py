@@ -82,10 +82,11 @@ class Job:
         """Model, passes, steps, tokens and memory."""
         if self.model is None:
             return []
-        from fsd.models import cost
+        from fsd.models.language_model import load_tokenizer, memory
+        from fsd.net.hub import model_size
 
         name = self.model.model
-        size = cost.model_size(name, self.model.revision)
+        size = model_size(name, self.model.revision)
         work = ", ".join(f"{count * self.rounds:,} by {reader}" for reader, count in self.passes.items())
         passes = f"{sum(self.passes.values()) * self.rounds:,} texts ({work})"
         steps = 0
@@ -100,13 +101,16 @@ class Job:
         if size is None:
             absent = f"{name}: not on this machine, to be downloaded; its size is known after that"
             return [("model", absent), *computes]
-        shown = f"{name}: {cost.parameters(size):,} parameters, {byte_size(size.size)} in {size.folder}"
+        shown = f"{name}: {size.parameters:,} parameters, {byte_size(size.size)} in {size.folder}"
         rows = [("model", shown), *computes]
         if self.texts is not None:
-            read = cost.tokens(name, self.model.revision, list(self.texts)) if self.texts else 0
-            rows.append(("tokens", f"{read:,} in the texts to score"))
-        memory = cost.memory(size, self.model, trained=bool(steps))
-        return [*rows, ("memory", f"{byte_size(memory.low)} to {byte_size(memory.high)} on {memory.device}")]
+            tokenizer, _ = load_tokenizer(name, revision=self.model.revision)
+            ids = (
+                tokenizer(list(self.texts), add_special_tokens=False, verbose=False)["input_ids"] if self.texts else []
+            )
+            rows.append(("tokens", f"{sum(map(len, ids)):,} in the texts to score"))
+        low, high, device = memory(size, self.model, trained=bool(steps))
+        return [*rows, ("memory", f"{byte_size(low)} to {byte_size(high)} on {device}")]
 
 
 def passes(
