@@ -25,6 +25,7 @@ SEEDS = 2**32
 """Number of seeds; NumPy takes no others."""
 DESCRIPTION = "(description)"
 """Stands for the description in the text of tyro, which would not wrap it."""
+HINT = "; --help lists all flags"
 WIDEST = 100
 """Columns of the descriptions in --help, if the terminal has as many."""
 
@@ -74,15 +75,10 @@ def read(config: type[Any], description: str) -> Read:
         frozen=True,
         namespace={"__doc__": config.__doc__},
     )
-    arguments = _joined(whole, sys.argv[1:])
-    _refuse_empty(whole, arguments)
-    default = None
-    file = _last_value("--config", arguments)
-    if file is not None:
-        from pipelines.common.config_file import defaults
-
-        default = defaults(whole, file, command_name(), by_tyro)
-    read = by_tyro(whole, arguments, description, default)
+    given = _joined(whole, sys.argv[1:])
+    _refuse_empty(whole, given)
+    file = _last_value("--config", given)
+    read = by_tyro(whole, given, description) if file is None else _with_file(whole, given, file, description)
     settings = config(**{entry.name: getattr(read, entry.name) for entry in fields(config)})
     _check_values(settings)
     _check_values(read.run)
@@ -90,8 +86,22 @@ def read(config: type[Any], description: str) -> Read:
     return Read(settings, read.run)
 
 
-def by_tyro(config: type[Any], arguments: Sequence[str], description: str, default: Any = None) -> Any:
-    """The arguments as a `config`; what they leave out is as in `default`.
+def _with_file(config: type[Any], given: Sequence[str], file: str, description: str) -> Any:
+    """The arguments, and the settings of a configuration file that they leave out; its mistakes name the file."""
+    from pipelines.common.config_file import expanded
+
+    try:
+        return by_tyro(config, expanded(config, file, command_name(), given), description)
+    except UsageError as error:
+        flag = re.search(r"--([\w-]+)|^([\w-]+)", str(error))
+        named = flag and f"--{flag[1] or flag[2]}" in {argument.partition("=")[0] for argument in given}
+        if named or file in str(error):
+            raise
+        raise UsageError(f"{str(error).removesuffix(HINT)} (in {file})") from None
+
+
+def by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> Any:
+    """The arguments as a `config`.
 
     Raises:
         UsageError: for an unknown option or an impossible value, in one line.
@@ -109,7 +119,6 @@ def by_tyro(config: type[Any], arguments: Sequence[str], description: str, defau
                 prog=program(),
                 description=DESCRIPTION,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
-                **({} if default is None else {"default": default}),
             )
         except SystemExit as end:
             failed = bool(end.code)
@@ -244,4 +253,4 @@ def _in_one_line(box: str) -> str:
     if choice:
         allowed = [name.strip("' ") for name in choice[3].split(",")]
         text = f"{choice[2]} must be one of {', '.join(name for name in allowed if name != 'None')}; got {choice[1]}"
-    return f"{text}; --help lists all flags"
+    return f"{text}{HINT}"

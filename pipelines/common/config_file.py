@@ -2,10 +2,12 @@
 
 import difflib
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass, make_dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args, get_origin
+
+from tyro.conf import FlagCreatePairsOff, Positional
 
 from fsd.config import flags, settings_of
 from fsd.errors import UsageError, without_credentials
@@ -15,8 +17,6 @@ NAME = "config.yaml"
 VERSION = 1
 """Version of the format, which files may state under `version`."""
 _SUFFIXES = (".yaml", ".yml", ".toml")
-_OWN = ("version", "command")
-"""Keys that are no flags."""
 
 
 def dump(config: Any, command: str) -> str:
@@ -39,22 +39,17 @@ def _plain(value: Any) -> Any:
     return without_credentials(str(value)) if isinstance(value, str | Path) else value
 
 
-Converter = Callable[[type[Any], list[str], str], Any]
-"""Converts a dataclass, arguments and a description as the command line is converted."""
-
-
-def defaults(config: type[Any], file: str, command: str, convert: Converter) -> Any:
-    """The configuration with the settings of a file, where `tyro.MISSING` stands for what is required and not there.
+def expanded(config: type[Any], file: str, command: str, given: Sequence[str]) -> list[str]:
+    """The arguments of the command line with those of a file, but for flags that are given.
 
     Args:
         config: dataclass of settings, with the invocation as one of its groups.
         file: path of the file.
         command: name of the command that reads it.
-        convert: converts the values.
+        given: the arguments of the command line.
 
     Raises:
-        UsageError: for a file that cannot be read, is for another command or version of the format, or has an unknown
-            key or a value of the wrong type.
+        UsageError: for a file that cannot be read, or is for another command or version of the format.
     """
     entries = _parse(file)
     version, intended = entries.pop("version", VERSION), entries.pop("command", command)
@@ -62,10 +57,41 @@ def defaults(config: type[Any], file: str, command: str, convert: Converter) -> 
         raise UsageError(f"config must be of version {VERSION}; {file} is of version {version!r}")
     if intended != command:
         raise UsageError(f"config must be of the command {command}; {file} is of {intended!r}")
-    try:
-        return _with(config, _values(config, dict(_flat(config, entries)), convert))
-    except UsageError as error:
-        raise UsageError(f"{str(error).removesuffix('; --help lists all flags')} (in {file})") from None
+    names = {argument.partition("=")[0].replace("_", "-").replace("--no-", "--") for argument in given}
+    known = {entry.name: entry for entry in settings_of(config)}
+    groups = {entry.name for entry in _groups(config)}
+    first, last = [], []
+    for name, value in _flat(groups, entries):
+        if name not in known or name == "config":
+            near = difflib.get_close_matches(name, known.keys() - {"config"}, n=1, cutoff=0.0)[0].replace("_", "-")
+            raise UsageError(f"keys must be flags of the command; got {name[:60]!r}, nearest is {near} (in {file})")
+        kind = known[name].type
+        if Positional in _markers(kind):
+            first += [] if given[:1] and not given[0].startswith("-") else _arguments("", kind, value)
+        elif f"--{name.replace('_', '-')}" not in names and not (value is None and known[name].default is None):
+            last += _arguments(name, kind, value)
+    return [*first, *given, *last]
+
+
+def _groups(config: type[Any]) -> Iterator[Field[Any]]:
+    for entry in fields(config):
+        if is_dataclass(entry.type):
+            yield entry
+            yield from _groups(cast("type[Any]", entry.type))
+
+
+def _flat(groups: set[str], entries: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Name of a setting → value, from entries and tables of entries that are named after groups."""
+    seen: set[str] = set()
+    for key, value in entries.items():
+        name = str(key).replace("-", "_")
+        if name in seen:
+            raise UsageError(f"a flag must stand once; {key!r} stands twice")
+        seen.add(name)
+        if isinstance(value, dict) and name in groups:
+            yield from _flat(groups, value)
+        else:
+            yield name, value
 
 
 def _parse(file: str) -> dict[str, Any]:
@@ -118,107 +144,36 @@ def _yaml(text: str) -> Any:
         raise ValueError(str(error)) from error
 
 
-def _flat(config: type[Any], entries: Mapping[Any, Any], group: str = "") -> Iterator[tuple[str, Any]]:
-    """Name of a field → value, from entries and tables of entries that are named after groups."""
-    groups = {entry.name: entry.type for entry in fields(config) if is_dataclass(entry.type)}
-    known = {entry.name for entry in settings_of(config)} - {"config"}
-    seen: set[str] = set()
-    for key, value in entries.items():
-        name = str(key).replace("-", "_")
-        if name in seen:
-            raise UsageError(f"a flag must stand once; {key!r} stands twice")
-        seen.add(name)
-        if name in groups and isinstance(value, dict):
-            yield from _flat(cast("type[Any]", groups[name]), value, f" of {key}")
-        elif name in known:
-            yield name, value
-        else:
-            near = difflib.get_close_matches(name, [*known, *(() if group else groups)], n=1, cutoff=0.0)
-            nearest = f"; nearest is {near[0].replace('_', '-')}" if near else ""
-            raise UsageError(f"keys{group} must be flags of the command; got {str(key)[:60]!r}{nearest}")
-
-
-def _values(config: type[Any], entries: Mapping[str, Any], convert: Converter) -> dict[str, Any]:
-    """Name of a field → its value, converted as the command line converts it.
-
-    Raises:
-        UsageError: for a value of the wrong type.
-    """
-    kinds = {entry.name: entry for entry in settings_of(config)}
-    values: dict[str, Any] = {}
-    arguments, given = [], []
-    for name, value in entries.items():
-        if _bare(kinds[name].type) is bool:
-            if not isinstance(value, bool):
-                raise UsageError(f"{name.replace('_', '-')} must be true or false; got {value!r}")
-            values[name] = value
-        elif value is None and _may_be_none(kinds[name]):
-            values[name] = None
-        else:
-            arguments += _arguments(name, kinds[name].type, value)
-            given.append((name, _bare(kinds[name].type)))
-    read = convert(make_dataclass("Config", given), arguments, "")
-    return values | {name: getattr(read, name) for name, _ in given}
-
-
-def _may_be_none(entry: Field[Any]) -> bool:
-    return type(None) in get_args(_bare(entry.type)) and entry.default is None
-
-
-def _bare(kind: Any) -> Any:
-    """A type without its annotations."""
-    return _bare(get_args(kind)[0]) if get_origin(kind) is Annotated else kind
+def _markers(kind: Any) -> tuple[Any, ...]:
+    return kind.__metadata__ if get_origin(kind) is Annotated else ()
 
 
 def _arguments(name: str, kind: Any, value: Any) -> list[str]:
-    """A value of the file as it would stand on the command line.
+    """A value of the file as it stands on the command line; without a name as positional arguments.
 
     Raises:
         UsageError: if it cannot: a table, or a list for a flag that takes one value.
     """
     flag = name.replace("_", "-")
-    bare = _bare(kind)
+    bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if bare is bool:
+        if not isinstance(value, bool):
+            raise UsageError(f"{flag} must be true or false; got {value!r}")
+        return [f"--{flag}"] if value else [] if FlagCreatePairsOff in _markers(kind) else [f"--no-{flag}"]
     if get_origin(bare) is tuple:
         if isinstance(value, dict):
             value = [f"{key}={entry}" for key, entry in value.items()]
         listed = value if isinstance(value, list) else [value]
         if any(isinstance(entry, dict | list) for entry in listed):
             raise UsageError(f"{flag} must be a list of single values; got {str(value)[:60]}")
-        return [f"--{flag}", *map(str, listed)]
+        return [*([f"--{flag}"] if flag else []), *map(str, listed)]
     if isinstance(value, dict | list) or value is None:
         raise UsageError(f"{flag} must be one value; got {_kind(value)}")
     if isinstance(value, bool) and bare is not str:
         raise UsageError(f"{flag} must not be true or false; got {str(value).lower()}")
-    return [f"--{flag}={value}"]
+    return [f"--{flag}={value}" if flag else str(value)]
 
 
 def _kind(value: Any) -> str:
     names = {dict: "a table", list: "a list", type(None): "nothing", str: "a text"}
     return names.get(type(value), str(value)[:60])
-
-
-def _with(config: type[Any], values: Mapping[str, Any]) -> Any:
-    """The configuration with these values, and its defaults otherwise."""
-    import tyro
-
-    made = {}
-    for entry in fields(config):
-        if is_dataclass(entry.type):
-            made[entry.name] = _replaced(cast("Any", entry.default_factory)(), values)
-        elif entry.name in values:
-            made[entry.name] = values[entry.name]
-        elif entry.default is MISSING and entry.default_factory is MISSING:
-            made[entry.name] = tyro.MISSING
-    return config(**made)
-
-
-def _replaced(group: Any, values: Mapping[str, Any]) -> Any:
-    """A group with these values in place of its own."""
-    changes = {}
-    for entry in fields(group):
-        value = getattr(group, entry.name)
-        if is_dataclass(value):
-            changes[entry.name] = _replaced(value, values)
-        elif entry.name in values:
-            changes[entry.name] = values[entry.name]
-    return replace(group, **changes)

@@ -150,7 +150,7 @@ FILES: dict[str, bytes] = {
     "nothing.yaml": b"epochs:\n",
     "truth.yaml": b"skip-invalid: perhaps\n",
     "choice.yaml": b"method: lara\n",
-    "nested.yaml": b"data: [[a]]\n",
+    "nested.yaml": b"settings: [[a]]\n",
     "range.yaml": b"batch-size: 0\n",
     "twice.yaml": b"seed: 1\nseed: 2\n",
     "twice.toml": b"seed = 1\nseed = 2\n",
