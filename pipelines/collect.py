@@ -107,11 +107,7 @@ def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
 
 
 def sides(config: Collect) -> "tuple[list[CollectionJob], Path]":
-    """The files to be collected, the members of a benchmark first, and the file of the result.
-
-    Raises:
-        UsageError: for settings that cannot be met.
-    """
+    """The files to be collected, the members of a benchmark first, and the file of the result."""
     from fsd.collection import engine
     from fsd.errors import UsageError
 
@@ -129,11 +125,7 @@ def sides(config: Collect) -> "tuple[list[CollectionJob], Path]":
 
 
 def specs(config: Collect) -> "list[CollectionSpec]":
-    """What to collect: members, non-members, or both, members first; or contemporaries.
-
-    Raises:
-        UsageError: for no date, dates that contradict each other, or options that the domain does not have.
-    """
+    """What to collect: members, non-members, or both, members first; or contemporaries."""
     from fsd.collection import domains
     from fsd.collection.engine import CollectionSpec
     from fsd.collection.source import Window

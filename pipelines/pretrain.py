@@ -172,11 +172,7 @@ class TrainingTexts:
         return [document.text for document in self.read]
 
     def labelled(self) -> "list[Document]":
-        """All documents with the label of the target and their period; it is named where the files name none.
-
-        Raises:
-            UsageError: if the periods cannot be: see `fsd.data.periods.with_periods`.
-        """
+        """All documents with the label of the target and their period; it is named where the files name none."""
         from fsd.data.periods import with_periods
 
         sides = ((self.read, True, OLDER), (self.held_out, False, OLDER), (self.others, False, LATER))
@@ -191,12 +187,7 @@ class TrainingTexts:
 
 
 def read_texts(config: PretrainConfig) -> TrainingTexts:
-    """The members, those held out, and the background.
-
-    Raises:
-        UsageError: for a file that cannot be read, members that are all labelled 0, a share out of range, too few
-            families or paragraphs, or files of background that hold copies of the members or of the rows labelled 0.
-    """
+    """The members, those held out, and the background."""
     from fsd.data import embedded
     from fsd.data.docstrings import docstring_paragraphs
     from fsd.data.documents import Document

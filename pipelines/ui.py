@@ -83,11 +83,7 @@ def run(config: UIConfig) -> None:
 
 
 def check_free(port: int) -> None:
-    """Check that nothing else listens on the port.
-
-    Raises:
-        UsageError: if something does, or the port is none.
-    """
+    """Check that nothing else listens on the port."""
     if not 0 < port < 2**16:
         raise UsageError(f"port must be between 1 and 65535; got {port}")
     with socket.socket() as probe:
@@ -102,11 +98,7 @@ def check_free(port: int) -> None:
 
 
 def wait(process: "subprocess.Popen[bytes]", server: str) -> None:
-    """Wait until the server answers.
-
-    Raises:
-        StorageError: if it ends, or does not answer in time.
-    """
+    """Wait until the server answers."""
     end = time.monotonic() + READY
     while time.monotonic() < end:
         if process.poll() is not None:

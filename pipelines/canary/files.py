@@ -63,9 +63,6 @@ class Sealed:
         scheme: how random variants follow from the seed.
         tokenizer: hash of the tokenizer in whose tokens all variants are equally long; "" without one.
         documents: one entry each.
-
-    Raises:
-        UsageError: if the parts do not fit each other.
     """
 
     version: Annotated[int, AfterValidator(_current)]
@@ -114,13 +111,7 @@ class Canaries:
 
 
 def write(folder: Path, sealed: Sealed, published: Mapping[str, str]) -> None:
-    """Write the three files into an existing folder, and let nobody else read the sealed one.
-
-    Args:
-        folder: an empty folder.
-        sealed: the list.
-        published: id → published text.
-    """
+    """Write the three files into an existing folder, and let nobody else read the sealed one."""
     content = sealed.to_json()
     rows = [
         {"id": entry.id, "text": published[entry.id], "group": entry.id, "label": 1}
@@ -137,12 +128,7 @@ def write(folder: Path, sealed: Sealed, published: Mapping[str, str]) -> None:
 
 
 def read(folder: Path) -> Canaries:
-    """Read a folder that `write` made, and check that its parts belong together.
-
-    Raises:
-        UsageError: if a file is missing or invalid, the list does not match its commitment, or the published texts
-            are not the sealed ones.
-    """
+    """Read a folder that `write` made, and check that its parts belong together."""
     content = _read(folder / SEALED)
     committed = _read(folder / COMMITMENT).lower().split()
     digest = content_hash(content)

@@ -103,12 +103,7 @@ def make(config: MakeConfig) -> "Canaries":
 
 
 def check(config: MakeConfig) -> None:
-    """Check the settings that do not depend on the documents.
-
-    Raises:
-        UsageError: for a seed that cannot be written, a level that so few variants cannot reach, or a number of
-            repetitions out of range.
-    """
+    """Check the settings that do not depend on the documents."""
     from fsd.errors import UsageError
     from fsd.evidence.canaries import MOST_REPETITIONS
 
@@ -127,11 +122,7 @@ def check(config: MakeConfig) -> None:
 
 
 def draw(config: MakeConfig, seed: str) -> "tuple[Sealed, dict[str, str]]":
-    """The sealed list, and what is published of each document: the text, a blank line and a canary, or a paraphrase.
-
-    Raises:
-        UsageError: if a file cannot be read, its words are too few, or a row has fewer than two different paraphrases.
-    """
+    """The sealed list, and what is published of each document: the text, a blank line and a canary, or a paraphrase."""
     from fsd.data.documents import content_hash
     from fsd.data.readers import parse_columns, read_files
     from fsd.evidence.canaries import Scheme, published_index, repetitions_of
@@ -159,11 +150,7 @@ def draw(config: MakeConfig, seed: str) -> "tuple[Sealed, dict[str, str]]":
 
 
 def words_of(config: MakeConfig, texts: Sequence[str]) -> tuple[list[str], str]:
-    """The words to draw from, and the hash of the tokenizer in whose tokens they are equally long; "" without one.
-
-    Raises:
-        UsageError: if a file cannot be read, its words are too few, or the tokenizer cannot be loaded.
-    """
+    """The words to draw from, and the hash of the tokenizer in whose tokens they are equally long; "" without one."""
     from fsd.data.readers import read_files
     from fsd.evidence.canaries import word_pool
 
@@ -172,11 +159,7 @@ def words_of(config: MakeConfig, texts: Sequence[str]) -> tuple[list[str], str]:
 
 
 def paraphrases(config: MakeConfig) -> list[list[str]]:
-    """The texts that each row lists as variants, of which one is published (STAMP, arXiv 2504.13416).
-
-    Raises:
-        UsageError: if a file cannot be read, or a row has fewer than two different variants.
-    """
+    """The texts that each row lists as variants, of which one is published (STAMP, arXiv 2504.13416)."""
     from fsd.data.readers import document, read_rows
     from fsd.errors import UsageError
 
@@ -195,11 +178,7 @@ def paraphrases(config: MakeConfig) -> list[list[str]]:
 
 
 def equally_long(words: Sequence[str], model: str) -> tuple[list[str], str]:
-    """The words with the most common number of tokens in a model's tokenizer, after a space, and the tokenizer's hash.
-
-    Raises:
-        UsageError: if the tokenizer cannot be loaded.
-    """
+    """The words with the most common number of tokens in a model's tokenizer, after a space, and the tokenizer's hash."""
     from collections import Counter
 
     from fsd.models.language_model import load_tokenizer

@@ -154,11 +154,7 @@ def columns() -> "list[Column]":
 
 
 def check_tokenizer(canaries: "Canaries", tokenizer: str, model: str) -> None:
-    """Check that the model has the tokenizer in whose tokens all variants are equally long, if it is known.
-
-    Raises:
-        UsageError: if the canaries were made for another one.
-    """
+    """Check that the model has the tokenizer in whose tokens all variants are equally long, if it is known."""
     from fsd.errors import UsageError
 
     if tokenizer and canaries.sealed.tokenizer not in ("", tokenizer):

@@ -31,19 +31,7 @@ def score(
     state: str = "base",
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Score the published variant of every document and the others, each after the end of its document.
-
-    Args:
-        canaries: the folder.
-        detectors: that read one text, with or without a reference model or token frequencies.
-        scorers: reader → scorer, see `fsd.scoring.scorers.build_scorers`.
-        withheld: other variants to score per document, drawn at random; None for all.
-        state: "base", or "tuned" to score the model with its adapter.
-        seed: of the draw of the others.
-
-    Returns:
-        One row per variant: document, repetitions, published, variant, and a column per detector.
-    """
+    """Score the published variant of every document and the others, each after the end of its document."""
     parts = []
     rng = np.random.default_rng(seed)
     with progress(len(canaries.sealed.documents), "canaries", "document", shown=True) as bar:
@@ -83,11 +71,7 @@ def _end(text: str) -> str:
 
 
 def check_resolution(canaries: Canaries, alpha: float, withheld: int | None) -> None:
-    """Check that the variants can show a p-value of α.
-
-    Raises:
-        UsageError: if not, with the number that would.
-    """
+    """Check that the variants can show a p-value of α."""
     if not 0 < alpha < 1:
         raise UsageError(f"alpha must be between 0 and 1; got {alpha:g}")
     sealed = canaries.sealed
@@ -108,19 +92,7 @@ def check_resolution(canaries: Canaries, alpha: float, withheld: int | None) -> 
 
 
 def rank_tests(scores: pd.DataFrame, detectors: Sequence[str], *, alpha: float, seed: int = 0) -> pd.DataFrame:
-    """The rank tests of every detector, by number of repetitions if there are several, and of all documents.
-
-    Args:
-        scores: from `score`.
-        detectors: names of its columns.
-        alpha: level at which a single document counts as found.
-        seed: of the combined tests.
-
-    Returns:
-        One row per detector and number of repetitions, 0 for all documents together, which comes last: documents D,
-        median_p of the single documents, found (share of documents with p ≤ α, its power) with found_low and
-        found_high, p of the documents together, and p_holm, corrected for the number of detectors.
-    """
+    """The rank tests of every detector, by number of repetitions if there are several, and of all documents."""
     documents = [part for _, part in scores.groupby("document", sort=True)]
     published = [int(np.argmax(part["published"].to_numpy(bool))) for part in documents]
     repetitions = np.array([int(part["repetitions"].iloc[0]) for part in documents])

@@ -36,16 +36,7 @@ def setup(
     seed: int,
     training: AdapterConfig | None,
 ) -> str:
-    """The settings with which a run scored, as JSON, so that texts can be scored the same way later.
-
-    Args:
-        config: how the base model was run.
-        domain: of the texts.
-        detectors: that scored.
-        shots: unseen texts in the prefix of `recall`.
-        seed: of the run.
-        training: how the adapter was trained; None where it is not known.
-    """
+    """The settings with which a run scored, as JSON, so that texts can be scored the same way later."""
     known = {
         "model": asdict(config),
         "folder": config.model not in EMBEDDED and Path(config.model).expanduser().is_dir(),
@@ -60,12 +51,7 @@ def setup(
 
 
 def read_setup(uri: str, *, collective: bool = True) -> dict[str, Any] | None:
-    """The settings that `setup` wrote with an adapter; None where there are none.
-
-    Args:
-        uri: of the adapter.
-        collective: whether every process of the job calls this function; False if the main process alone does.
-    """
+    """The settings that `setup` wrote with an adapter; None where there are none."""
 
     def fetch() -> Path | None:
         return tracking.fetch_model_file(uri, SETUP)

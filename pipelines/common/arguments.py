@@ -63,11 +63,7 @@ class Read(NamedTuple):
 
 
 def read(config: type[Any], description: str) -> Read:
-    """Read the command line, and the configuration file that it names, into `config`.
-
-    Raises:
-        UsageError: for an unknown option, an impossible value, or a file that cannot be used, in one line.
-    """
+    """Read the command line, and the configuration file that it names, into `config`."""
     whole = make_dataclass(
         config.__name__,
         [("run", Invocation, field(default_factory=Invocation))],
@@ -101,11 +97,7 @@ def _with_file(config: type[Any], given: Sequence[str], file: str, description: 
 
 
 def by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> Any:
-    """The arguments as a `config`.
-
-    Raises:
-        UsageError: for an unknown option or an impossible value, in one line.
-    """
+    """The arguments as a `config`."""
     import tyro
 
     if os.environ.get("NO_COLOR"):  # https://no-color.org; tyro itself does not look at it
@@ -145,13 +137,7 @@ class _Help(io.StringIO):
 
 
 def wrapped(text: str, indent: str = "", hanging: str = "") -> str:
-    """A docstring for the terminal: paragraphs wrapped, indented lines of examples as they are.
-
-    Args:
-        text: the docstring.
-        indent: put before every line of a paragraph.
-        hanging: put before all but the first line, behind `indent`.
-    """
+    """A docstring for the terminal: paragraphs wrapped, indented lines of examples as they are."""
     width = min(shutil.get_terminal_size().columns, WIDEST)
     filler = textwrap.TextWrapper(width, initial_indent=indent, subsequent_indent=indent + hanging)
     paragraphs: list[str] = []
@@ -185,12 +171,7 @@ def _check_values(config: Any) -> None:
 
 
 def check_name(flag: str, name: str) -> None:
-    """Check that a name can be part of the names of experiments and studies.
-
-    Raises:
-        UsageError: for a name that is empty, longer than 100 characters, or has other characters than letters, digits,
-            `_`, `-` and `.`.
-    """
+    """Check that a name can be part of the names of experiments and studies."""
     if not re.fullmatch(r"[\w.-]{1,100}", name) or set(name) == {"."}:
         shown = name if len(name) <= 60 else name[:57] + "..."
         raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {shown!r}")

@@ -39,12 +39,6 @@ def command(
     SIGINT (Ctrl-C), SIGTERM and SIGHUP with 128 + signal; any other error is a bug and keeps its traceback. In a
     multi-process job an error is printed by one process only: by the main one if it occurs there too, else by the
     process that failed, with its rank.
-
-    Args:
-        config: a dataclass of all settings.
-        prepare: reads and checks everything that costs little, and says what will be done.
-        description: shown by --help.
-        parallel: whether the command may run in several processes.
     """
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -180,9 +174,6 @@ def _impossible_paths() -> Iterator[None]:
     """Report a path that the system refuses whatever the disk holds as the user's mistake.
 
     Whatever looks at such a path first fails, and every command looks at its paths before it does anything else.
-
-    Raises:
-        UsageError: for a name that is too long, or a loop of links.
     """
     try:
         yield

@@ -20,12 +20,7 @@ _SUFFIXES = (".yaml", ".yml", ".toml")
 
 
 def dump(config: Any, command: str) -> str:
-    """The settings as a configuration file in YAML, without the credentials of URLs.
-
-    Args:
-        config: dataclass of settings.
-        command: the command that the file is for; empty for any.
-    """
+    """The settings as a configuration file in YAML, without the credentials of URLs."""
     import yaml
 
     entries = {name.replace("_", "-"): _plain(value) for name, value in flags(config).items()}
@@ -40,17 +35,7 @@ def _plain(value: Any) -> Any:
 
 
 def expanded(config: type[Any], file: str, command: str, given: Sequence[str]) -> list[str]:
-    """The arguments of the command line with those of a file, but for flags that are given.
-
-    Args:
-        config: dataclass of settings, with the invocation as one of its groups.
-        file: path of the file.
-        command: name of the command that reads it.
-        given: the arguments of the command line.
-
-    Raises:
-        UsageError: for a file that cannot be read, or is for another command or version of the format.
-    """
+    """The arguments of the command line with those of a file, but for flags that are given."""
     entries = _parse(file)
     version, intended = entries.pop("version", VERSION), entries.pop("command", command)
     if version != VERSION or isinstance(version, bool):
@@ -95,11 +80,7 @@ def _flat(groups: set[str], entries: Mapping[Any, Any]) -> Iterator[tuple[str, A
 
 
 def _parse(file: str) -> dict[str, Any]:
-    """The entries of a file.
-
-    Raises:
-        UsageError: if it is not a readable YAML or TOML file with a mapping.
-    """
+    """The entries of a file."""
     path = Path(file).expanduser()
     if path.suffix.lower() not in _SUFFIXES:
         raise UsageError(f"config must be a file that ends in {', '.join(_SUFFIXES)}; got {file}")
@@ -120,11 +101,7 @@ def _parse(file: str) -> dict[str, Any]:
 
 
 def _yaml(text: str) -> Any:
-    """A YAML document; a key that stands twice in a mapping is an error, as it is in TOML.
-
-    Raises:
-        ValueError: if it is not valid.
-    """
+    """A YAML document; a key that stands twice in a mapping is an error, as it is in TOML."""
     import yaml
 
     def mapping(loader: Any, node: Any) -> dict[Any, Any]:
@@ -149,11 +126,7 @@ def _markers(kind: Any) -> tuple[Any, ...]:
 
 
 def _arguments(name: str, kind: Any, value: Any) -> list[str]:
-    """A value of the file as it stands on the command line; without a name as positional arguments.
-
-    Raises:
-        UsageError: if it cannot: a table, or a list for a flag that takes one value.
-    """
+    """A value of the file as it stands on the command line; without a name as positional arguments."""
     flag = name.replace("_", "-")
     bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if bare is bool:

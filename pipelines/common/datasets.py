@@ -46,12 +46,7 @@ def with_embedded_model(config: FSDConfig) -> FSDConfig:
 
 
 def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
-    """Load the user's files, the embedded corpus, or the published benchmark of the domain.
-
-    Raises:
-        UsageError: for an unknown domain, files that cannot be read, a benchmark that cannot be reached, members that
-            are copies of non-members, or periods and dates that contradict each other or the cutoff.
-    """
+    """Load the user's files, the embedded corpus, or the published benchmark of the domain."""
     cutoff = periods.parse_cutoff(data.cutoff)
     domain = domains.load(data.domain)
     if data.data:
@@ -77,17 +72,7 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
 def read_own(
     files: Sequence[str], columns: str, cleaning: CleaningConfig, *, labelled: bool = False
 ) -> tuple[list[Document], list[str]]:
-    """The user's texts, with remarks for the report.
-
-    Args:
-        files: data files, and without `labelled` also .txt files and folders of them.
-        columns: columns that differ from the defaults.
-        cleaning: whether invalid rows are left out.
-        labelled: whether a row without a label is an error.
-
-    Raises:
-        UsageError: for a file that cannot be read, or an invalid row.
-    """
+    """The user's texts, with remarks for the report."""
     skipped = Counter[str]() if cleaning.skip_invalid else None
     named = parse_columns(columns)
     try:
@@ -108,11 +93,7 @@ def read_cleaned(files: Sequence[str], columns: str, cleaning: CleaningConfig) -
 
 
 def resolve_contradictions(documents: Sequence[Document], cleaning: CleaningConfig) -> tuple[list[Document], list[str]]:
-    """Refuse texts labelled both 1 and 0, or leave them out with a remark; see `fsd.data.near_duplicates`.
-
-    Raises:
-        UsageError: if there are any and `cleaning` refuses them.
-    """
+    """Refuse texts labelled both 1 and 0, or leave them out with a remark; see `fsd.data.near_duplicates`."""
     if cleaning.near_duplicates == "refuse":
         refuse_contradictions(documents, "; leave them out on both sides by --near-duplicates drop")
         return list(documents), []
@@ -150,11 +131,7 @@ def _digest(file: Path) -> str:
 
 
 def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> tuple[Split, list[str]]:
-    """Split the texts into unseen, validation and test, with remarks for the report.
-
-    Raises:
-        UsageError: for shares out of range, an unseen file that cannot be read, or too few texts for a part.
-    """
+    """Split the texts into unseen, validation and test, with remarks for the report."""
     if not isinstance(data.unseen, str):
         return split(documents, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed), []
     if data.split == "paper":

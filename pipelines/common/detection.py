@@ -31,11 +31,7 @@ class Settings(NamedTuple):
 
 
 def load_detectors(config: DetectorConfig) -> list[Detector]:
-    """The requested detectors; `--settings` go before tuned settings, and these before the defaults.
-
-    Raises:
-        UsageError: for an unknown detector or setting, or settings that cannot be fetched.
-    """
+    """The requested detectors; `--settings` go before tuned settings, and these before the defaults."""
     if config.shots < 1:
         raise UsageError(f"shots must be at least 1; got {config.shots}")
     given = _parse_settings(config.settings)

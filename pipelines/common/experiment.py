@@ -60,11 +60,7 @@ class Inputs:
     remarks: Sequence[str] = ()
 
     def fetched(self) -> "Inputs":
-        """The same with the texts, downloaded if they are a published benchmark.
-
-        Raises:
-            UsageError: for texts that cannot be read, or too few of them.
-        """
+        """The same with the texts, downloaded if they are a published benchmark."""
         if self.here:
             return self
         data = self.config.data
@@ -75,11 +71,7 @@ class Inputs:
 
 
 def read(config: FSDConfig) -> Inputs:
-    """The texts and detectors of a run; texts of a published benchmark are left for `Inputs.fetched`.
-
-    Raises:
-        UsageError: for files that cannot be read, or settings that cannot be.
-    """
+    """The texts and detectors of a run; texts of a published benchmark are left for `Inputs.fetched`."""
     config = datasets.with_embedded_model(config)
     inputs = Inputs(config, load_detectors(config.detection))
     if config.adapter is None:
@@ -121,18 +113,7 @@ def prepare(
     config: FSDConfig,
     scorers: Mapping[str, Scorer] | None = None,
 ) -> ScoringJob:
-    """Check that the validation and test texts can be scored, and the model trained, as the configuration says.
-
-    Args:
-        model: the base model; if it has no adapter yet, it must be trainable.
-        split: the unseen texts give the prefix of `recall` and the words of `neighbour`.
-        detectors: the requested detectors.
-        config: of the run.
-        scorers: scorers to use in place of the model's own, e.g. memoized ones; without `tuned` nothing is trained.
-
-    Raises:
-        UsageError: if a detector that was named cannot be computed, if none can, or if the training is impossible.
-    """
+    """Check that the validation and test texts can be scored, and the model trained, as the configuration says."""
     return scoring_job.prepare(
         model,
         [document.text for document in (*split.validation, *split.test)],
@@ -148,11 +129,7 @@ def prepare(
 
 
 def load_model(config: FSDConfig) -> LanguageModel:
-    """The base model, with the adapter attached if one is reused.
-
-    Raises:
-        UsageError: if there is no such adapter, the model cannot be loaded, or the adapter does not fit it.
-    """
+    """The base model, with the adapter attached if one is reused."""
     uri = config.adapter
     adapter = distributed.from_main(lambda: tracking.fetch_adapter(uri)) if uri else None
     if adapter:
@@ -219,11 +196,7 @@ def measure(
     scorers: Mapping[str, Scorer] | None = None,
     logged: bool = True,
 ) -> tuple[ScoringJob, Deviation]:
-    """Prepare, fine-tune a fresh adapter, and score before and after; base scores alone if `scorers` lack `tuned`.
-
-    Raises:
-        UsageError: as `prepare`.
-    """
+    """Prepare, fine-tune a fresh adapter, and score before and after; base scores alone if `scorers` lack `tuned`."""
     work = prepare(model, split, detectors, config, scorers)
     if "tuned" in work.scorers:
         train_adapter(model, split.unseen, config, run, logged=logged)
@@ -256,9 +229,6 @@ def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector])
 
     Detectors that take many forward passes (`recall`, `neighbour`) are left out. With a reused adapter the control is
     trained as that adapter was.
-
-    Raises:
-        UsageError: if there is no such control model.
     """
     name = placebo_model(config, [*split.validation, *split.test])
     if name is None:

@@ -39,11 +39,7 @@ class Invocation:
     """Tags of the run in MLflow, by which it can be found."""
 
     def check(self) -> None:
-        """Check the tags.
-
-        Raises:
-            UsageError: for a tag that is not of the form KEY=VALUE, or one that MLflow or a command sets itself.
-        """
+        """Check the tags."""
         for tag in self.tags:
             found = _TAG.fullmatch(tag)
             if not found:

@@ -50,11 +50,7 @@ class Job:
     notes: Sequence[str] = ()
 
     def run(self) -> object:
-        """Do the work, after a check that its results can be stored.
-
-        Raises:
-            UsageError: if the store cannot be opened, or the disk has no room for tables of the texts.
-        """
+        """Do the work, after a check that its results can be stored."""
         if self.experiment:
             from fsd import distributed, tracking
             from pipelines.common.output import check_space
@@ -121,15 +117,7 @@ def passes(
     states: Sequence[str] = ("base", "tuned"),
     unseen: bool = True,
 ) -> Passes:
-    """Number of texts that each model scores; a view that several detectors share is computed once.
-
-    Args:
-        detectors: the requested detectors; those that cannot be computed are left out.
-        texts: the texts to score.
-        model: with its reference and neighbours.
-        states: of the model.
-        unseen: whether there are unseen texts, for prefixes and neighbours.
-    """
+    """Number of texts that each model scores; a view that several detectors share is computed once."""
     from fsd.scoring.masked_lm import NEIGHBOURS
     from fsd.scoring.scorers import WORD_SWAPS, reader_names
     from fsd.views import ViewInputs, usable, view_in

@@ -46,9 +46,6 @@ def tracked_run(
 
     The options `--name` and `--tags` replace the name, for good, and are added to the tags; the settings of `config`
     are the parameters unless others are given.
-
-    Raises:
-        UsageError: as for `fsd.tracking.run`.
     """
     own, running = dict(tags or {}), context()
     assert own.keys() <= OWN_TAGS, own  # or a tag of the user's could replace one of them
@@ -112,15 +109,7 @@ def show(
     text: Callable[[], object] | None = None,
     page: str = PAGE,
 ) -> None:
-    """Print a report and where it is: for people, or with `--json` as one document.
-
-    Args:
-        report: what was found.
-        run: the run that holds it; None if it is not tracked.
-        version: the registered version, if any.
-        text: prints it for people in place of the report's tables and findings.
-        page: name of the report among the artifacts of the run.
-    """
+    """Print a report and where it is: for people, or with `--json` as one document."""
     running = context()
     places = _places(run, page if report.title or text else "")
     if running.invocation.json:

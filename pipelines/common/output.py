@@ -20,27 +20,14 @@ RUN_BYTES = 2**20
 
 
 def check_table_path(path: Path, inputs: Iterable[str | Path] = ()) -> None:
-    """Check that a table can be written to the path.
-
-    Raises:
-        UsageError: for another suffix than those in `TABLE_SUFFIXES`, and as for `check_path`.
-    """
+    """Check that a table can be written to the path."""
     if path.suffix.lower() not in TABLE_SUFFIXES:
         raise UsageError(f"out must end in {', '.join(TABLE_SUFFIXES)}; got {path}")
     check_path(path, inputs)
 
 
 def check_path(path: Path, inputs: Iterable[str | Path] = (), *, create_folder: bool = False) -> None:
-    """Check that a file can be written to the path, by writing an empty one beside it.
-
-    Args:
-        path: the output file.
-        inputs: files that are read, none of which it may replace; names of anything else are ignored.
-        create_folder: whether the folder of the path is created if it does not exist.
-
-    Raises:
-        UsageError: if its folder does not exist or cannot be written, or the path is a folder, a device or an input.
-    """
+    """Check that a file can be written to the path, by writing an empty one beside it."""
     try:
         if create_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,9 +63,6 @@ def check_space(texts: Iterable[str]) -> None:
     """Check that the disks of temporary files and runs have room for tables of the texts.
 
     The estimate is far below what is needed, so that nothing is refused that could succeed.
-
-    Raises:
-        UsageError: if one of them surely has too little.
     """
     needed = RUN_BYTES + sum(map(len, texts)) // 8
     for name, folder in (("TMPDIR", Path(tempfile.gettempdir())), ("the working folder", Path.cwd())):
@@ -90,11 +74,7 @@ def check_space(texts: Iterable[str]) -> None:
 
 
 def write_table(table: "pd.DataFrame", path: Path) -> None:
-    """Write a table, without its index, in the format of the suffix.
-
-    Raises:
-        StorageError: if the file cannot be written, or the disk is full.
-    """
+    """Write a table, without its index, in the format of the suffix."""
     writers: dict[str, Callable[[Path], object]] = {
         ".parquet": lambda draft: table.to_parquet(draft, index=False),
         ".csv": lambda draft: table.to_csv(draft, index=False),
@@ -106,11 +86,7 @@ def write_table(table: "pd.DataFrame", path: Path) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a UTF-8 text file.
-
-    Raises:
-        StorageError: if the file cannot be written, or the disk is full.
-    """
+    """Write a UTF-8 text file."""
     _write(path, lambda draft: draft.write_text(text, encoding="utf-8"))
 
 
@@ -126,11 +102,7 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def check_new_folder(path: Path) -> None:
-    """Check that a folder can be made at the path without replacing anything.
-
-    Raises:
-        UsageError: if the path exists and is not an empty folder.
-    """
+    """Check that a folder can be made at the path without replacing anything."""
     taken = any(path.iterdir()) if path.is_dir() else path.exists() or path.is_symlink()
     if taken:
         raise UsageError(f"out must be a folder that does not exist or is empty; got {path}")
@@ -138,11 +110,7 @@ def check_new_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A draft of the folder at `path`, which takes its place when the block ends without an error.
-
-    Raises:
-        UsageError: if the path exists and is not an empty folder, or nothing can be written beside it.
-    """
+    """A draft of the folder at `path`, which takes its place when the block ends without an error."""
     check_new_folder(path)
     with contextlib.ExitStack() as stack:
         try:

@@ -105,21 +105,7 @@ def track(
     *,
     study: str = "",
 ) -> tuple[Report, Version | None]:
-    """Log the report, and register the adapter with its calibration as a new version.
-
-    Args:
-        run: an open run.
-        results: of the run.
-        config: of the run.
-        detectors: the requested detectors, with their settings.
-        model: with the adapter.
-        seconds: duration of each stage.
-        sources: file or published benchmark that texts were read from → its version.
-        study: that chose the settings, if any; processes that finish it together register one version.
-
-    Returns:
-        The report, and the registered version; None if it could not be stored, which the run raises at its end.
-    """
+    """Log the report, and register the adapter with its calibration as a new version."""
     log_texts(run, results.parts, config.data, sources)
     found = report(results, config, model.identity, seconds, sources)
     publish(found, run)

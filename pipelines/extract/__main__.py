@@ -111,11 +111,7 @@ def run(
 
 
 def check(config: ExtractConfig) -> "list[Sampling]":
-    """The ways of sampling, after a check of all settings that need no file.
-
-    Raises:
-        UsageError: for no book, a book that is its own control, an API without a tokenizer, or impossible settings.
-    """
+    """The ways of sampling, after a check of all settings that need no file."""
     from fsd.errors import UsageError
     from fsd.scoring.sampling import Sampling
     from pipelines.extract.works import GREEDY, PLAIN

@@ -19,13 +19,7 @@ TOP = 10
 
 
 def report(extractions: Sequence[Extraction], model: Model, files: Sequence[str]) -> Report:
-    """What was found, most important first.
-
-    Args:
-        extractions: by way of sampling; plain sampling comes first.
-        model: that was scored.
-        files: of the works.
-    """
+    """What was found, most important first."""
     first = extractions[0]
     work = first.work
     metrics = {}
@@ -128,12 +122,7 @@ def asked(number: float) -> str:
 
 
 def conclusions(extraction: Extraction, model: str) -> list[str]:
-    """The result of plain sampling in sentences, most important first.
-
-    Args:
-        extraction: by plain sampling.
-        model: its name.
-    """
+    """The result of plain sampling in sentences, most important first."""
     work, controls = extraction.work, extraction.controls
     level = LEVELS[0]
     share = coverage([work], level)

@@ -46,11 +46,7 @@ class Extraction:
 
 
 def read_work(path: str) -> str:
-    """The text of a work.
-
-    Raises:
-        UsageError: if the file cannot be read, is not UTF-8 or is blank.
-    """
+    """The text of a work."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -64,11 +60,7 @@ def read_work(path: str) -> str:
 def cut(
     names: Sequence[str], texts: Sequence[str], tokens: "Callable[[Sequence[str]], list[list[int]]]", windows: Windows
 ) -> list[Work]:
-    """The works as passages, not yet scored.
-
-    Raises:
-        UsageError: for a work shorter than a passage.
-    """
+    """The works as passages, not yet scored."""
     works = []
     for name, ids in zip(names, tokens(texts), strict=True):
         array = np.array(ids, dtype=np.int64)

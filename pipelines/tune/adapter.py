@@ -155,14 +155,7 @@ def memoized(model: "LanguageModel", config: FSDConfig) -> dict[str, Scorer]:
 
 
 def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run) -> TuningResult:
-    """Search training settings, then train with the default and the winner's settings, and score the test texts.
-
-    Args:
-        config: of the command.
-        data: the texts and their folds.
-        model: the base model.
-        run: the parent of the trials' runs.
-    """
+    """Search training settings, then train with the default and the winner's settings, and score the test texts."""
     job, texts = config.job, [document.text for document in data.split.validation]
     scorers = memoized(model, job)
     requested = detection.load_detectors(job.detection)

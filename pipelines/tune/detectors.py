@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 
 def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
-    """The requested detectors that have settings to search, and a remark on the others.
-
-    Raises:
-        UsageError: for a detector that is named and has none, and as `detection.load_detectors`.
-    """
+    """The requested detectors that have settings to search, and a remark on the others."""
     detectors = detection.load_detectors(config.job.detection)
     fixed = [detector.name for detector in detectors if not detector.search]
     if fixed and config.job.detection.detectors != "all":
@@ -43,14 +39,7 @@ def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
 
 
 def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run | None) -> TuningResult:
-    """Search the settings of every detector, for base and FSD separately, and score the test texts with the winners'.
-
-    Args:
-        config: of the command.
-        data: the texts and their folds.
-        model: the model; unless it has an adapter, one is trained.
-        run: for the training's metrics.
-    """
+    """Search the settings of every detector, for base and FSD separately, and score the test texts with the winners'."""
     detectors, remarks = tunable(config)
     scorers = {name: MemoizedScorer(scorer) for name, scorer in build_scorers(model, config.job.model).items()}
     scoring = experiment.prepare(model, data.split, detectors, config.job, scorers)

@@ -69,16 +69,7 @@ class TuningResult:
 
 
 def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningData:
-    """Folds of the validation texts, and the identity of the studies.
-
-    Args:
-        config: of the command.
-        split: of the benchmark.
-        fingerprint: of the base model.
-
-    Raises:
-        UsageError: for numbers out of range, no validation texts, one class only, or too few families for the folds.
-    """
+    """Folds of the validation texts, and the identity of the studies."""
     if config.study is not None:
         check_name("study", config.study)
     for name, value in (("trials", config.trials), ("workers", config.workers)):
