@@ -178,7 +178,7 @@ def paraphrases(config: MakeConfig) -> list[list[str]]:
 
 
 def equally_long(words: Sequence[str], model: str) -> tuple[list[str], str]:
-    """The words with the most common number of tokens in a model's tokenizer, after a space, and the tokenizer's hash."""
+    """The words with the most common number of tokens in a tokenizer, after a space, and the hash of the tokenizer."""
     from collections import Counter
 
     from fsd.models.language_model import load_tokenizer

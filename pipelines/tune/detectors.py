@@ -39,7 +39,7 @@ def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
 
 
 def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run | None) -> TuningResult:
-    """Search the settings of every detector, for base and FSD separately, and score the test texts with the winners'."""
+    """Search the settings of every detector, for base and FSD separately, and score the test texts with them."""
     detectors, remarks = tunable(config)
     scorers = {name: MemoizedScorer(scorer) for name, scorer in build_scorers(model, config.job.model).items()}
     scoring = experiment.prepare(model, data.split, detectors, config.job, scorers)
