@@ -154,6 +154,8 @@ def _none(what: str) -> Any:
 def _text_files(paths: Iterable[Path], skipped: Counter[str] | None) -> Iterator[Document]:
     for path in paths:
         try:
+            if path.exists() and not path.is_file():  # a pipe or a device may have no end
+                raise UsageError(f"{path} must be a readable text file in UTF-8; it is no regular file")
             text = path.read_text(encoding="utf-8-sig").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = "it is not" if isinstance(error, UnicodeDecodeError) else (error.strerror or "").lower()
@@ -304,17 +306,15 @@ def _decoded(path: Path) -> str:
         raise UsageError(f"{path} must be {form}; {first_line(error) if compression else error.strerror}") from error
     content = b"".join(parts)
     nul = content.find(b"\0")
-    if nul >= 0:  # valid UTF-8, but of no text
-        line = content.count(b"\n", 0, nul) + 1
-        raise UsageError(f"{path}:{line}: must be encoded in UTF-8; it has NUL bytes, as UTF-16 has")
     try:
-        return content.decode("utf-8-sig")
+        if nul < 0:
+            return content.decode("utf-8-sig")
+        at, what = nul, "it has NUL bytes, as UTF-16 has"  # valid UTF-8, but of no text
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UsageError(
-            f"{path}:{line}: must be encoded in UTF-8; "
-            f"byte 0x{content[error.start]:02x} at position {error.start} is not"
-        ) from error
+        at = error.start
+        what = f"byte 0x{content[at]:02x} at position {at} is not"
+    line = content.count(b"\n", 0, at) + 1
+    raise UsageError(f"{path}:{line}: must be encoded in UTF-8; {what}")
 
 
 def _check_size(path: Path, size: int) -> None:

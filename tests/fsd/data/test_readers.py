@@ -3,6 +3,7 @@ import csv
 import gzip
 import io
 import json
+import os
 from collections import Counter
 from datetime import date, datetime
 from pathlib import Path
@@ -162,6 +163,9 @@ def test_texts_are_rows_files_and_folders_of_text_files(tmp_path: Path) -> None:
     assert skipped == {"blank text": 1}
     with pytest.raises(RowError, match=r"c\.txt must hold a text that is not blank"):
         read_texts([tmp_path / "sub"])
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(UsageError, match=r"pipe\.txt must be a readable text file in UTF-8; it is no regular file"):
+        read_texts([tmp_path / "pipe.txt"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=r"a folder must hold \.txt files, one text each"):
         read_texts([tmp_path / "empty"])
