@@ -22,17 +22,10 @@ def ended() -> str:
 def test_a_process_that_runs_has_not_ended_and_a_child_that_did_has(ended: str) -> None:
     assert not has_ended(this_process())
     assert has_ended(ended)
-
-
-def test_a_process_id_that_is_used_again_is_another_process() -> None:
     host_and_pid, _, started = this_process().rpartition("-")
-
-    assert has_ended(f"{host_and_pid}-{int(started) - 1}")
-
-
-@pytest.mark.parametrize("process", ["", "elsewhere-4026531836-1-1", "no process at all"])
-def test_of_a_process_elsewhere_nothing_is_known(process: str) -> None:
-    assert not has_ended(process)
+    assert has_ended(f"{host_and_pid}-{int(started) - 1}")  # a process id that is used again
+    for elsewhere in ("", "elsewhere-4026531836-1-1", "no process at all"):
+        assert not has_ended(elsewhere)
 
 
 def test_folders_of_ended_processes_are_removed_and_no_others(ended: str, tmp_path: Path) -> None:

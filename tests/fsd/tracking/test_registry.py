@@ -1,12 +1,9 @@
 import math
-from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from fsd import tracking
 from fsd.errors import StorageError, UsageError
-from fsd.tracking.store import load_mlflow
 
 
 def champion():
@@ -65,19 +62,6 @@ def test_a_version_has_its_tags_and_run(full, register, adapter, code):
         compared = {"benchmark": "texts", "base_fingerprint": "base", "judging": "grouped"}
         assert version.tags == {**compared, "method": "lora", "cutoff": "2024-01-01", "validation_score": "0.8"}
     assert tracking.version_info(f"runs:/{version.run_id}/adapter") is None
-
-
-def test_a_registered_model_downloads_and_predicts(full, tmp_path):
-    tracking.open_store()
-    mlflow = load_mlflow()
-    tree = Path(mlflow.artifacts.download_artifacts("models:/fsd-arxiv@champion", dst_path=str(tmp_path / "download")))
-    adapter = {"adapter_config.json", "adapter_model.safetensors"}
-    assert {p.name for p in (tree / "artifacts" / "adapter").iterdir()} == adapter
-    model = mlflow.pyfunc.load_model("models:/fsd-arxiv@champion")
-    assert list(model.predict(pd.DataFrame({"text": ["a", "abc"]})).score) == [1.5, 3.5]
-    assert "fsd" not in (tree / "requirements.txt").read_text()
-    (logged,) = mlflow.search_logged_models(experiment_ids=["1"], output_format="list")
-    assert logged.name == "membership-detector"
 
 
 def test_an_incomplete_model_is_not_registered(here, adapter, code, tmp_path, monkeypatch):
