@@ -36,6 +36,8 @@ _PROCESS = "process"
 _TABLES = "mlflow.loggedArtifacts"
 """Tag with the tables that the evaluation view of the user interface offers."""
 _RECORD = "run.json"
+_CODE = Path(__file__).parents[2] / "pipelines"
+"""Where the code of a model that a kept run registers must be: its folder may be somebody else's."""
 
 
 @dataclass
@@ -77,7 +79,8 @@ class Run:
         except UsageError:
             raise
         except Exception as error:  # any: artifact stores in the cloud have error classes of their own
-            self.failure = self.failure or self._reason(error)
+            reason = self._reason(error)
+            self.failure = self.failure or reason
 
     def _reason(self, error: Exception) -> str:
         from mlflow.exceptions import MlflowException, RestException
@@ -85,8 +88,9 @@ class Run:
         answered = isinstance(error, RestException) or getattr(error, "error_code", "") not in _OUT_OF_REACH
         if not isinstance(error, MlflowException) or answered or self.store.is_file:
             return getattr(error, "strerror", None) or (str(error).strip() or type(error).__name__).splitlines()[0]
-        self.gone = f"{self.store.address} does not answer"
-        print(f"tracking: {self.gone}; the job goes on without it", file=sys.stderr)
+        if not self.gone:
+            self.gone = f"{self.store.address} does not answer"
+            print(f"tracking: {self.gone}; the job goes on without it", file=sys.stderr)
         return self.gone
 
     def check(self) -> None:
@@ -263,8 +267,15 @@ def kept_run(folder: Path) -> Iterator[Run]:
     store = open_store()
     try:
         made = Run(store, folder, Record(**json.loads((folder / _RECORD).read_text(encoding="utf-8"))))
-    except (OSError, ValueError, TypeError) as error:
+        paths = [(folder / name, folder) for name in (*made.record.files, *made.record.version.get("files", []))]
+        paths += [(Path(made.record.version["code"]), _CODE)] if made.record.version else []
+        outside = [path for path, allowed in paths if not path.resolve().is_relative_to(allowed.resolve())]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"a run to be logged must be a folder with {_RECORD} of a command; got {folder}") from error
+    if outside:
+        raise UsageError(
+            f"a run to be logged must name files of its own folder and code of this package; got {outside[0]}"
+        )
     with _opened(made, None):
         yield made
     shutil.rmtree(folder)

@@ -212,6 +212,9 @@ def test_what_cannot_be_stored_is_raised_after_the_computation_and_logged_later(
     kept = here / f"fsd-run-{run.id[:8]}"
     assert raised.value.command == f"python -m fsd.tracking {kept}"
 
+    with pytest.raises(UsageError, match=r"must name files of its own folder and code of this package; .*serving\.py"):
+        log_later(kept)
+    monkeypatch.setattr(runs, "_CODE", code.parent)
     log_later(kept)
     (record,) = tracking.find_runs("fsd-x")
     assert (record.name, record.params["seed"], record.metrics) == ("a", "1", {"auc": 0.5, "train/loss": 1.0})
@@ -223,9 +226,14 @@ def test_what_cannot_be_stored_is_raised_after_the_computation_and_logged_later(
     assert not kept.exists()
 
 
-def test_a_folder_without_a_run_is_not_logged(here):
-    with pytest.raises(UsageError, match=r"must be a folder with run\.json of a command; got nowhere"):
-        log_later(Path("nowhere"))
+def test_a_folder_that_holds_no_run_or_names_files_outside_is_not_logged(here):
+    (here / "run.json").write_text("[]")
+    for folder in (here, Path("nowhere")):
+        with pytest.raises(UsageError, match=r"must be a folder with run\.json of a command; got"):
+            log_later(folder)
+    (here / "run.json").write_text(json.dumps({"experiment": "fsd-x", "name": "a", "files": ["../secret"]}))
+    with pytest.raises(UsageError, match=r"must name files of its own folder and code of this package; .*secret"):
+        log_later(here)
 
 
 def test_a_full_folder_for_temporary_files_costs_only_what_goes_through_it(here, monkeypatch):
