@@ -23,9 +23,9 @@ from scipy import stats
 
 from fsd.errors import UsageError
 from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.intervals import LEVEL, BoolArray, Estimate, group_index
+from fsd.evaluation.intervals import LEVEL, BoolArray, Estimate, group_index, group_means
 from fsd.evaluation.metrics import auc
-from fsd.token_stats import FloatArray, IntArray, Scores
+from fsd.token_stats import FloatArray, Scores
 
 TOLERANCE = 1e-9
 """Amount by which a p-value may exceed the target rate, so that 1/20 and .05 compare as equal."""
@@ -63,24 +63,21 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Scores of held-out non-members that turn a detector's score into a p-value; saved with the registered model.
-
-    Attributes:
-        detector: name of the detector that was chosen on validation.
-        state: "fsd" if the scores are deviations, "base" if they are plain scores.
-        candidates: that detector and those that one more non-member can put before it, in the order of the choice, in
-            which the first of equals is chosen.
-        families: (n,) number of the family of each held-out non-member; every family counts once.
-        collections: (n,) source of each, "" without; every source has thresholds of its own.
-        reference: all non-members of the benchmark, for the domain check.
-    """
+    """Scores of held-out non-members that turn a detector's score into a p-value; saved with the registered model."""
 
     detector: str
+    """Name of the detector that was chosen on validation."""
     state: str
+    """"fsd" if the scores are deviations, "base" if they are plain scores."""
     candidates: tuple[Candidate, ...]
+    """That detector and those that one more non-member can put before it, in the order of the choice, in which the
+    first of equals is chosen."""
     families: tuple[int, ...]
+    """(n,) number of the family of each held-out non-member; every family counts once."""
     collections: tuple[str, ...]
+    """(n,) source of each, "" without; every source has thresholds of its own."""
     reference: Reference
+    """All non-members of the benchmark, for the domain check."""
 
     def of(self, collection: str) -> "Calibration":
         """The calibration by the non-members of one source; the choice of the detector rests on those of all."""
@@ -202,11 +199,9 @@ class Calibration:
 
     @classmethod
     def from_json(cls, text: str) -> "Calibration":
-        """The inverse of `to_json`.
+        """The inverse of `to_json`; a UsageError if the text is not a calibration of this version.
 
-        Raises:
-            UsageError: if the text is not a calibration of this version; those of earlier releases hold no texts, so
-                that nothing would notice a text of another kind.
+        Those of earlier releases hold no texts, so that nothing would notice a text of another kind.
         """
         try:
             values = json.loads(text)
@@ -256,7 +251,8 @@ def calibrate(
     aucs = family_aucs(member, scores, index.tolist())
     best = max(aucs, key=lambda name: aucs[name])
     # one more family of non-members adds at most one win for each member
-    slack = 1 / np.unique(index[~member]).size + TOLERANCE
+    families, family = np.unique(index[~member], return_inverse=True)
+    slack = 1 / families.size + TOLERANCE
     return Calibration(
         detector=best,
         state=state,
@@ -266,7 +262,7 @@ def calibrate(
                 settings=dict((settings or {}).get(name, {})),
                 scores=tuple(column[~member].tolist()),
                 members=tuple(column[member].tolist()),
-                means=tuple(_family_means(column[~member], index[~member]).tolist()),
+                means=tuple(group_means(column[~member], family).tolist()),
             )
             for name, column in scores.items()
             if aucs[name] >= aucs[best] - slack
@@ -280,21 +276,14 @@ def calibrate(
 def family_aucs(labels: ArrayLike, scores: Scores, groups: Sequence[Hashable] | None = None) -> dict[str, float]:
     """Detector → AUC between (N,) members and families of non-members, each by its mean score; .5 without members."""
     member = np.asarray(labels, dtype=bool)
-    family = group_index(groups, member.size)[~member]
-    families = np.unique(family).size
-    sides = np.arange(int(member.sum()) + families) >= families
+    if not member.any():
+        return dict.fromkeys(scores, 0.5)
+    families, family = np.unique(group_index(groups, member.size)[~member], return_inverse=True)
+    sides = np.arange(int(member.sum()) + families.size) >= families.size
     return {
-        name: auc(sides, np.concatenate([_family_means(column[~member], family), column[member]]))
-        if sides.any()
-        else 0.5
+        name: auc(sides, np.concatenate([group_means(column[~member], family), column[member]]))
         for name, column in scores.items()
     }
-
-
-def _family_means(scores: FloatArray, family: IntArray) -> FloatArray:
-    """(n,) scores → (G,) mean of each family."""
-    place = np.unique(family, return_inverse=True)[1]
-    return np.asarray(np.bincount(place, weights=scores) / np.bincount(place), dtype=np.float64)
 
 
 def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None) -> Estimate:
@@ -302,11 +291,7 @@ def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None) -
 
     The interval is Clopper and Pearson's at the effective sample size of Korn and Graubard (1998, Survey Methodology
     24(2), 193-201): n divided by the factor by which grouping inflates the variance. If all texts agree, the variance
-    cannot be estimated and each group counts as one text.
-
-    Args:
-        called: (N,) booleans, N ≥ 1.
-        groups: (N,) group of each text; None if all are independent.
+    cannot be estimated and each group counts as one text. `called` and `groups` are (N,), N ≥ 1.
     """
     group = group_index(groups, called.size)
     share, size = float(called.mean()), float(group.max() + 1)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control
-from fsd.evaluation.intervals import BoolArray, Estimate, group_index
+from fsd.evaluation.intervals import BoolArray, Estimate, group_index, group_means
 from fsd.token_stats import FloatArray, IntArray, Scores
 
 FEWEST = 5
@@ -27,25 +27,18 @@ REFUSE_ABOVE = 0.6
 
 @dataclass(frozen=True)
 class DatasetVerdict:
-    """Result of the test that the suspect set scores higher than the known non-members.
-
-    Attributes:
-        p: one-sided p-value of the permutation test by group; None if it is withheld.
-        difference: mean of the suspect set minus mean of the known set, in standard deviations of the weighted score,
-            on held-out groups.
-        weights: detector → weight, ≥ 0, summing to 1.
-        suspect_groups: number of independent groups in the suspect set.
-        known_groups: number of independent groups of known non-members.
-        blind: AUC of a blind classifier between the two sets; None if not measured.
-        reason: why the p-value is withheld; empty if it is not.
-    """
+    """Result of the test that the suspect set scores higher than the known non-members."""
 
     p: float | None
+    """One-sided, of the permutation test by group; None if it is withheld, for a `reason`."""
     difference: float
+    """Mean of the suspect minus the known set, in standard deviations of the weighted score, on held-out groups."""
     weights: Mapping[str, float]
+    """Detector → weight, ≥ 0, summing to 1."""
     suspect_groups: int
     known_groups: int
     blind: Estimate | None
+    """AUC of a blind classifier between the two sets; None if not measured."""
     reason: str = ""
 
 
@@ -83,9 +76,9 @@ def dataset_verdict(
     names = list(suspect)
     group, first = _sides(suspect[names[0]].size, known[names[0]].size, suspect_groups, known_groups)
     table = np.stack([np.concatenate([suspect[name], known[name]]) for name in names], axis=1)
-    rows = _standard(_group_means(table, group))
+    rows = _standard(group_means(table, group))
     if blind is not None and blind.scores is not None:
-        rows = _standard(_residual(rows, _group_means(blind.scores[:, None], group)))
+        rows = _standard(_residual(rows, group_means(blind.scores[:, None], group)))
     rng = np.random.default_rng(seed)
     half = rng.permutation(first.size) % 2 == 0
     shuffled = np.stack([first, *(rng.permutation(first) for _ in range(permutations))])
@@ -122,12 +115,6 @@ def _sides(
             f"each data set must have at least {FEWEST} groups of texts; got {sizes[0]} suspect and {sizes[1]} known"
         )
     return np.concatenate([left, right + sizes[0]]), np.arange(sum(sizes)) < sizes[0]
-
-
-def _group_means(values: FloatArray, group: IntArray) -> FloatArray:
-    """(N, D) values of texts → (G, D) means of groups."""
-    sizes = np.bincount(group)
-    return np.stack([np.bincount(group, weights=column) / sizes for column in values.T], axis=1)
 
 
 def _standard(rows: FloatArray) -> FloatArray:

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from fsd.errors import UsageError
-from fsd.evaluation.intervals import BoolArray, group_index
+from fsd.evaluation.intervals import BoolArray, group_index, group_members
 from fsd.token_stats import FloatArray
 
 SPLIT = 0.5
@@ -43,7 +43,7 @@ def discoveries(
     if not values.size:
         return selected
     group = group_index(groups, values.size)
-    members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
+    members = group_members(group)
     family = np.array([_adjusted(values[own]).min() for own in members])
     null = min(1.0, (1 + int((family > SPLIT).sum())) / (family.size * (1 - SPLIT))) if storey else 1.0
     called = _adjusted(family) * null <= fdr + _SLACK

@@ -23,7 +23,7 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
 from fsd.data import embedded
 from fsd.data.near_duplicates import words
-from fsd.evaluation.intervals import BoolArray, group_index
+from fsd.evaluation.intervals import BoolArray, group_index, group_means, group_members
 from fsd.token_stats import FloatArray, IntArray
 
 SCRIPTS: dict[str, tuple[int, int]] = {
@@ -173,9 +173,7 @@ def power(
     """Measure how well the domain checks of a benchmark recognise texts of other kinds, one by one.
 
     The other kinds are those that the package has, the `further` ones, and for each source of the benchmark the others.
-
-    Returns:
-        Kind → share of its texts that are outside, on average over the sources of the benchmark.
+    Gives for each kind the share of its texts that are outside, on average over the sources of the benchmark.
     """
     kinds: dict[str, list[str]] = {}
     for text, name in zip(reference.texts, reference.collections, strict=True):
@@ -262,13 +260,7 @@ class DomainCheck:
     def outside(
         self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, states: FloatArray | None = None
     ) -> list[str]:
-        """(N,) reason why each of N ≥ 1 texts is unlike those of the benchmark; empty for a text that is like them.
-
-        Args:
-            texts: (N,) texts.
-            groups: (N,) group of each; None if all are independent.
-            states: (N, D) their hidden states; None if the benchmark has none.
-        """
+        """(N,) reason why each of N ≥ 1 texts is unlike those of the benchmark; empty for a text that is like them."""
         p_values = self.p_values(texts, groups, states)
         names, table = list(p_values), np.stack(list(p_values.values()))
         found = table.min(axis=0) <= self.rank / (self.groups + 1) + 1e-9
@@ -298,7 +290,7 @@ class DomainCheck:
         Texts of one group are as related as those of one group of the benchmark.
         """
         size = np.bincount(group)
-        mean = _means(_normal(p_values), group)
+        mean = group_means(_normal(p_values), group)
         joint = stats.norm.sf(mean * np.sqrt(size / (1 + (size - 1) * self._related)))
         return np.asarray(np.where(size > 1, joint, 1.0)[group], dtype=np.float64)
 
@@ -369,7 +361,7 @@ class Ridge:
         shrunk = self._values / (self._values + self._shrinkage)
         smoother = (self._vectors * shrunk) @ self._vectors.T + 1 / self._values.size
         predicted = smoother @ labels
-        for at in np.split(np.argsort(block, kind="stable"), np.cumsum(np.bincount(block))[:-1]):
+        for at in group_members(block):
             own = smoother[np.ix_(at, at)]
             rest = np.eye(at.size) * (1 + 1e-9) - own
             predicted[at] = np.linalg.solve(rest, predicted[at] - own @ labels[at])
@@ -428,11 +420,6 @@ def _mean_of_nearest(similar: FloatArray) -> FloatArray:
     return np.asarray(total / np.maximum(1, known.sum(axis=1)), dtype=np.float64)
 
 
-def _means(values: FloatArray, group: IntArray) -> FloatArray:
-    """(G,) mean of the values of each group."""
-    return np.asarray(np.bincount(group, weights=values) / np.bincount(group), dtype=np.float64)
-
-
 def _normal(p_values: FloatArray) -> FloatArray:
     """p-values → normal scores."""
     return np.asarray(stats.norm.isf(np.clip(p_values, 1e-6, 1 - 1e-6)), dtype=np.float64)
@@ -444,7 +431,7 @@ def _intraclass(values: FloatArray, group: IntArray) -> float:
     count, texts = size.size, values.size
     if texts == count or count < 2:
         return 0.0
-    means = _means(values, group)
+    means = group_means(values, group)
     between = float(size @ (means - values.mean()) ** 2) / (count - 1)
     within = float(((values - means[group]) ** 2).sum()) / (texts - count)
     typical = (texts - float((size**2).sum()) / texts) / (count - 1)

@@ -69,6 +69,17 @@ def group_index(groups: Sequence[Hashable] | None, texts: int) -> IntArray:
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 
+def group_members(group: IntArray) -> list[IntArray]:
+    """Positions of the texts of each group 0..G−1."""
+    return np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
+
+
+def group_means(values: FloatArray, group: IntArray) -> FloatArray:
+    """(N,) or (N, D) values of texts → (G,) or (G, D) means of groups 0..G−1."""
+    sums = np.apply_along_axis(lambda column: np.bincount(group, weights=column), 0, values)
+    return np.asarray((sums.T / np.bincount(group)).T, dtype=np.float64)
+
+
 def checked(labels: ArrayLike, groups: Sequence[Hashable] | None) -> tuple[BoolArray, IntArray]:
     """Labels as (N,) bool and groups as (N,) integers; a UsageError unless two groups are on either side."""
     member = np.asarray(labels, dtype=bool)
@@ -241,15 +252,8 @@ def conformal_band(
     simulated curves (Myllymäki et al. 2017, https://doi.org/10.1111/rssb.12172): between the k-th lowest and the k-th
     highest value at each rate, with the largest k that keeps 95 % of the curves inside throughout.
 
-    Args:
-        calibration: number of independent calibration texts, at least 1.
-        texts: number of independent texts with a p-value, at least 1.
-        rates: (K,) ascending rates in [0, 1].
-        curves: number of simulated curves.
-        seed: of the simulation.
-
-    Returns:
-        (K,) lower and (K,) upper end of the band.
+    With numbers of independent calibration texts and texts with a p-value, at least 1, and (K,) ascending rates in
+    [0, 1]; returns the (K,) lower and upper ends of the band.
     """
     rng = np.random.default_rng(seed)
     ranks = np.diff(np.floor(np.append(rates, 1.0) * (calibration + 1) + 1e-9), prepend=0.0)

@@ -255,18 +255,10 @@ def _few(member: BoolArray, group: IntArray, seed: int) -> IntArray:
 def cross_validated(
     texts: Sequence[str], member: BoolArray, group: IntArray, *, seed: int, repeats: int | None = None
 ) -> FloatArray | None:
-    """Out-of-fold scores of the chosen classifiers, once for each of several divisions into folds.
+    """Out-of-fold scores of the chosen classifiers, once for each of several (`REPEATS`) divisions into folds.
 
-    Args:
-        texts: (N,).
-        member: (N,) which of two sets a text is from.
-        group: (N,) family 0..G−1.
-        seed: of the folds and classifiers.
-        repeats: number of divisions; None for `REPEATS`.
-
-    Returns:
-        (`repeats`, N) ranks within the fold, in (0, 1), since scores of different classifiers have no common scale;
-        None if too few groups can be held out.
+    They are (`repeats`, N) ranks within the fold, in (0, 1), since scores of different classifiers have no common
+    scale; None if too few groups can be held out.
     """
     few, repeats = _few(member, group, seed), repeats or REPEATS
     folds = [_folds(member, group, seed + repeat) for repeat in range(repeats)]
