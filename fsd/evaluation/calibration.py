@@ -68,7 +68,7 @@ class Calibration:
     detector: str
     """Name of the detector that was chosen on validation."""
     state: str
-    """"fsd" if the scores are deviations, "base" if they are plain scores."""
+    """"fsd" if the scores are deviations, "calibrated" if they are fine-tuned minus base scores."""
     candidates: tuple[Candidate, ...]
     """That detector and those that one more non-member can put before it, in the order of the choice, in which the
     first of equals is chosen."""
@@ -227,7 +227,6 @@ def calibrate(
     *,
     reference: Reference,
     collections: Sequence[str] | None = None,
-    state: str = "fsd",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Calibration:
     """Calibrate the detector with the highest AUC on the non-members among the validation texts.
@@ -238,7 +237,6 @@ def calibrate(
         groups: (N,) group of each text; None if all are independent.
         reference: all non-members of the benchmark.
         collections: (N,) source of each text; None without.
-        state: "fsd" or "base".
         settings: detector → settings; JSON values.
 
     Raises:
@@ -255,7 +253,7 @@ def calibrate(
     slack = 1 / families.size + TOLERANCE
     return Calibration(
         detector=best,
-        state=state,
+        state="fsd",
         candidates=tuple(
             Candidate(
                 detector=name,

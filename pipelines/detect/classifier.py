@@ -20,7 +20,7 @@ from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import Classified, Judge, Rules
 from fsd.models import adapters, language_model
-from fsd.scoring.deviation import Deviation, evaluate
+from fsd.scoring.deviation import evaluate
 from fsd.scoring.hidden_states import hidden_states
 from fsd.scoring.scorers import TABLE, build_scorers, view_inputs
 from fsd.token_stats import FloatArray, Scores
@@ -55,7 +55,6 @@ class MembershipClassifier:
             _require(files, UNSEEN)
         self.setup = json.loads(files[SETUP].read_text(encoding="utf-8"))
         self.config = _model_config(self.setup, files.get(TABLE), overrides)
-        self.detector = detectors.load(self.calibration.detector, **self.calibration.settings)
         self.candidates = [detectors.load(one.detector, **one.settings) for one in self.calibration.candidates]
         self.unseen = [document.text for document in read_files([files[UNSEEN]])] if UNSEEN in files else []
         self._trained = {ngram for text in self.unseen for ngram in _ngrams(text)}
@@ -71,41 +70,27 @@ class MembershipClassifier:
         """Domain for which the adapter was trained."""
         return str(self.setup["domain"])
 
-    def scores(self, texts: Sequence[str]) -> FloatArray:
-        """(N,) score of each text by the detector that was chosen on validation."""
-        return self._scores(texts, [self.detector])[self.calibration.detector]
+    def scores(self, texts: Sequence[str], by: Sequence[Detector] = ()) -> Scores:
+        """Detector → (N,) FSD of each text, higher = more likely a member, by the candidates unless others are given.
 
-    def _scores(self, texts: Sequence[str], candidates: Sequence[Detector]) -> Scores:
-        deviation = evaluate(texts, candidates, self.scorers, self.inputs)
-        return deviation.base if self.calibration.state == "base" else self._compared(deviation)
-
-    def _compared(self, deviation: Deviation) -> Scores:
-        """FSD scores; of an audited fine-tuned model their opposites, fine-tuned minus base."""
-        if self.calibration.state == AUDITED:
-            return {name: -column for name, column in deviation.fsd.items()}
-        return deviation.fsd
-
-    def fsd_scores(self, texts: Sequence[str]) -> Scores:
-        """Detector → (N,) comparison of fine-tuned model and base for each text, by the cheap detectors of the run.
-
-        It is the FSD, or for an audited fine-tuned model its opposite: higher = more likely a member.
+        Of an audited fine-tuned model it is the opposite of the FSD, fine-tuned minus base score.
         """
-        run_detectors = [detectors.load(name, **settings) for name, settings in self.setup["detectors"].items()]
-        computable, _ = usable(cheap(run_detectors), texts, self.scorers, self.inputs)
-        return self._compared(evaluate(texts, computable or [self.detector], self.scorers, self.inputs))
+        found = evaluate(texts, by or self.candidates, self.scorers, self.inputs).fsd
+        return {name: -column for name, column in found.items()} if self.calibration.state == AUDITED else found
 
-    def trained_on(self, text: str) -> bool:
-        """Whether the adapter was trained on the text or large parts of it, so that its score reflects fine-tuning."""
-        ngrams = _ngrams(text)
-        return len(ngrams & self._trained) >= TRAINED_OVERLAP * len(ngrams)
+    def cheap(self, texts: Sequence[str]) -> list[Detector]:
+        """The cheap detectors of the run that can be computed on the texts, or else the candidates."""
+        run_detectors = [detectors.load(name, **settings) for name, settings in self.setup["detectors"].items()]
+        return usable(cheap(run_detectors), texts, self.scorers, self.inputs)[0] or self.candidates
 
     def _states(self, texts: Sequence[str]) -> FloatArray:
         return hidden_states(self.language_model, texts)
 
     def _excluded(self, documents: Sequence[Document]) -> list[str]:
-        """(N,) reason why a text says nothing, whatever it is like; "" if it does not."""
+        """(N,) reason why a text says nothing, whatever it is like: its score reflects fine-tuning; "" if it does."""
         trained = "the adapter itself was trained on this text or large parts of it"
-        return [trained if self.trained_on(document.text) else "" for document in documents]
+        ngrams = [_ngrams(document.text) for document in documents]
+        return [trained if len(of & self._trained) >= TRAINED_OVERLAP * len(of) else "" for of in ngrams]
 
     def left_out(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
@@ -125,7 +110,7 @@ class MembershipClassifier:
                 raise UsageError(f"text must be a string that is not blank; got {document.text!r} in row {row}")
         return self.judge.classify(
             documents,
-            lambda at: self._scores([documents[n].text for n in at], self.candidates),
+            lambda at: self.scores([documents[n].text for n in at]),
             rules,
             excluded=self._excluded(documents),
         )

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fsd.data.near_duplicates import families
 from fsd.errors import UsageError
 from fsd.evaluation.intervals import Estimate
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Basis
@@ -332,14 +331,13 @@ def _rates(verdicts: Verdicts) -> Table:
 
 def _picture(verdicts: Verdicts) -> Picture:
     table, calibration = verdicts.table[verdicts.table["p_value"].notna()], verdicts.calibration
-    independent = len(set(families([verdicts.documents[at] for at in table.index])))
     figure = figures.verdicts(
         calibration.chosen.scores,
         table["score"].to_numpy(),
         table["p_value"].to_numpy(),
         threshold=calibration.threshold_at(verdicts.rules.fpr),
         fpr=verdicts.rules.fpr,
-        independent=(calibration.groups, independent),
+        independent=(calibration.groups, verdicts.calls()[1]),
     )
     return Picture(
         figures.png(figure),

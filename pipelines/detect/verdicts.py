@@ -92,8 +92,7 @@ class Verdicts:
         Passages of one book are called together, so that only one text of each family says how many calls are chance.
         """
         judged = np.flatnonzero(self.table["p_value"].notna())
-        family = families([self.documents[at] for at in judged.tolist()])
-        first = judged[np.unique(family, return_index=True)[1]]
+        first = judged[np.unique(np.array(self.classified.families)[judged], return_index=True)[1]]
         return int((self.table["verdict"][first] == MEMBER).sum()), first.size
 
     def frame(self) -> pd.DataFrame:
@@ -179,7 +178,8 @@ def compare_dataset(
     refuse_related(left, right)
     documents, split = [*left, *right], len(left)
     groups = [*families(left), *(split + family for family in families(right))]
-    scores = classifier.fsd_scores([document.text for document in documents])
+    texts = [document.text for document in documents]
+    scores = classifier.scores(texts, classifier.cheap(texts))
     labels = [at < split for at in range(len(documents))]
     without_model = controls(documents, labels, groups, seed=seed)
     verdict = dataset_verdict(

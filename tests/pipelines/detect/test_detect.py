@@ -122,8 +122,8 @@ def test_texts_without_a_verdict_are_not_scored(classifier, make_rows, prose, mo
     """Length alone places a megabyte outside, and no pass over it keeps a server busy."""
     long = "a word of a very long text " * 40_000
     scored = []
-    scores = classifier._scores
-    monkeypatch.setattr(classifier, "_scores", lambda texts, named: scored.extend(texts) or scores(texts, named))
+    scores = classifier.scores
+    monkeypatch.setattr(classifier, "scores", lambda texts: scored.extend(texts) or scores(texts))
     ordinary = make_rows(1, 13)[0]["text"]
     table = classifier.verdicts([long, ordinary], fpr=0.1, same_source=True)
     assert scored == [ordinary]
@@ -142,8 +142,8 @@ def test_selected_texts_are_in_the_table_the_report_and_the_metrics(
 ):
     monkeypatch.setattr(
         MembershipClassifier,
-        "_scores",
-        lambda self, texts, named: {d.name: np.full(len(texts), 1e6) for d in named},
+        "scores",
+        lambda self, texts: {detector.name: np.full(len(texts), 1e6) for detector in self.candidates},
     )
     file = jsonl(tmp_path / "t.jsonl", [{"text": row["text"]} for row in make_rows(20, 14)])
     table = detect(tmp_path / "v.parquet", file, fdr=0.2, report=str(tmp_path / "r.html"))
@@ -161,9 +161,10 @@ def test_a_run_a_version_and_a_folder_give_the_same_scores(classifier, working_f
     run_id = tracking.version_info(CHAMPION).run_id
     folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "copy")
 
-    expected = classifier.scores(texts)
+    name = classifier.calibration.detector
+    expected = classifier.scores(texts)[name]
     for uri in (f"runs:/{run_id}", str(folder), str(folder / "adapter")):
-        np.testing.assert_allclose(MembershipClassifier(uri).scores(texts), expected, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(MembershipClassifier(uri).scores(texts)[name], expected, rtol=1e-6, atol=1e-9)
 
 
 def test_p_values_of_non_members_are_uniform(classifier, make_rows):
