@@ -3,10 +3,8 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fsd.evaluation.intervals import Bootstrap, Estimate
@@ -15,27 +13,17 @@ from fsd.token_stats import Scores
 from fsd.tuning.objective import Winner
 
 HEADINGS = ("tuned", "winner", "validation", "cross-val.", "test [95 % CI]", "gain", "p")
-
-
-@dataclass(frozen=True)
-class Gain:
-    """The winner of one task against the default settings, by their objectives on the test texts.
-
-    `gain` has a paired interval; `p` is DeLong's by group for the AUC, otherwise the bootstrap's, and two-sided;
-    `p_holm` is corrected for the number of tasks.
-    """
-
-    winner: Winner
-    default: Estimate
-    tuned: Estimate
-    gain: Estimate
-    p: float
-    p_holm: float
-
-    @property
-    def gap(self) -> float:
-        """Value of the winner on validation minus that on the test texts: optimism of the selection, and chance."""
-        return self.winner.value - self.tuned.value
+METRICS = {
+    "validation_default": "tuning_validation_default",
+    "validation_tuned": "tuning_validation_tuned",
+    "validation_chosen_elsewhere": "tuning_validation_chosen_elsewhere",
+    "test_default": "tuning_test_default",
+    "test_tuned": "tuning_test_tuned",
+    "test_gain": "tuning_test_gain",
+    "p": "tuning_test_gain_p",
+    "validation_test_gap": "tuning_gap",
+}
+"""Column of the table of gains → prefix of its metrics in MLflow."""
 
 
 def compare_on_test(
@@ -47,86 +35,73 @@ def compare_on_test(
     *,
     objective: str = "auc",
     seed: int = 0,
-) -> list[Gain]:
-    """Compare the winners' settings with the default settings on the N test texts, by their scores with either."""
+) -> pd.DataFrame:
+    """Compare the winners' settings with the default settings on the N test texts, by their scores with either.
+
+    Returns the table of gains, one row per task: settings, and the objective on validation and on the test texts with
+    the ends of its intervals. The gain has a paired interval, and a two-sided p: DeLong's by group for the AUC,
+    otherwise the bootstrap's. The gap between validation and test is the optimism of the selection, and chance.
+    """
     bootstrap = Bootstrap.draw(labels, groups, seed=seed)
     comparisons = compare(bootstrap, default, tuned, metric=objective)
-    gains = []
+    rows = []
     for winner in winners:
         before, after = (estimates(bootstrap, scores[winner.label])[objective] for scores in (default, tuned))
         comparison = comparisons[winner.label]
         gain = comparison.gain._replace(value=after.value - before.value)
-        gains.append(Gain(winner, before, after, gain, comparison.p, comparison.p_holm))
-    return gains
-
-
-def frame(gains: Sequence[Gain]) -> pd.DataFrame:
-    """One row per task for tuning.csv: settings, and values on validation and test with the ends of the intervals."""
-    rows: list[dict[str, Any]] = []
-    for g in gains:
         row: dict[str, Any] = {
-            "task": g.winner.label,
-            "default": json.dumps(g.winner.default),
-            "tuned": json.dumps(g.winner.settings),
-            "settings_tried": g.winner.tried,
-            "validation_default": g.winner.default_value,
-            "validation_tuned": g.winner.value,
-            "validation_chosen_elsewhere": g.winner.cross_validated,
+            "task": winner.label,
+            "default": json.dumps(winner.default),
+            "tuned": json.dumps(winner.settings),
+            "settings_tried": winner.tried,
+            "validation_default": winner.default_value,
+            "validation_tuned": winner.value,
+            "validation_chosen_elsewhere": winner.cross_validated,
         }
-        for name, estimate in (("test_default", g.default), ("test_tuned", g.tuned), ("test_gain", g.gain)):
+        for name, estimate in (("test_default", before), ("test_tuned", after), ("test_gain", gain)):
             row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-        rows.append(row | {"p": g.p, "p_holm": g.p_holm, "validation_test_gap": g.gap})
+        p = {"p": comparison.p, "p_holm": comparison.p_holm}
+        rows.append(row | p | {"validation_test_gap": winner.value - after.value})
     return pd.DataFrame(rows)
 
 
-METRICS = {
-    "validation_default": "tuning_validation_default",
-    "validation_tuned": "tuning_validation_tuned",
-    "validation_chosen_elsewhere": "tuning_validation_chosen_elsewhere",
-    "test_default": "tuning_test_default",
-    "test_tuned": "tuning_test_tuned",
-    "test_gain": "tuning_test_gain",
-    "p": "tuning_test_gain_p",
-    "validation_test_gap": "tuning_gap",
-}
-"""Column of `frame` → prefix of its metrics in MLflow."""
+def metrics(gains: pd.DataFrame) -> dict[str, float]:
+    """The numbers of the gains as MLflow metrics."""
+    rows = gains.to_dict("records")
+    return {f"{prefix}/{row['task']}": float(row[column]) for row in rows for column, prefix in METRICS.items()}
 
 
-def metrics(gains: Sequence[Gain]) -> dict[str, float]:
-    """The numbers of `frame` as MLflow metrics."""
-    rows = frame(gains).set_index("task")
-    return {f"{METRICS[column]}/{label}": float(rows.loc[label, column]) for label in rows.index for column in METRICS}
-
-
-def rows(gains: Sequence[Gain]) -> list[list[str]]:
+def rows(gains: pd.DataFrame) -> list[list[str]]:
     """One row per task for the terminal, under `HEADINGS`."""
+
+    def interval(row: Mapping[Any, Any], name: str) -> Estimate:
+        return Estimate(row[name], row[f"{name}_low"], row[f"{name}_high"])
+
     return [
         [
-            g.winner.label,
-            "default" if g.winner.settings == g.winner.default else _shown(g.winner.settings),
-            f"{g.winner.default_value:.3f} → {g.winner.value:.3f}",
-            "–" if math.isnan(g.winner.cross_validated) else f"{g.winner.cross_validated:.3f}",
-            f"{g.default}\n→ {g.tuned}",
-            f"{g.gain.value:+.3f}\n[{g.gain.low:+.3f}, {g.gain.high:+.3f}]",
-            f"{g.p:.3f}",
+            g["task"],
+            "default" if g["tuned"] == g["default"] else _shown(json.loads(g["tuned"])),
+            f"{g['validation_default']:.3f} → {g['validation_tuned']:.3f}",
+            "–" if math.isnan(g["validation_chosen_elsewhere"]) else f"{g['validation_chosen_elsewhere']:.3f}",
+            f"{interval(g, 'test_default')}\n→ {interval(g, 'test_tuned')}",
+            "{:+.3f}\n[{:+.3f}, {:+.3f}]".format(*interval(g, "test_gain")),
+            f"{g['p']:.3f}",
         ]
-        for g in gains
+        for g in gains.to_dict("records")
     ]
 
 
-def remarks(gains: Sequence[Gain]) -> list[str]:
+def remarks(gains: pd.DataFrame) -> list[str]:
     """Conclusions about tuning itself, one line each."""
-    above = [g.winner.label for g in gains if g.gain.low > 0]
-    below = [g.winner.label for g in gains if g.gain.high < 0]
-    gap = float(np.mean([g.gap for g in gains]))
-    optimism = [g.winner.value - g.winner.cross_validated for g in gains if not math.isnan(g.winner.cross_validated)]
+    above, below = gains.task[gains.test_gain_low > 0], gains.task[gains.test_gain_high < 0]
+    optimism = (gains.validation_tuned - gains.validation_chosen_elsewhere).dropna()
     lines = [
         f"gain on test texts with an interval above 0: {', '.join(above) or 'none'}"
-        + (f"; below 0: {', '.join(below)}" if below else ""),
-        f"on average, winners have {gap:+.3f} more on validation than on the test texts",
+        + (f"; below 0: {', '.join(below)}" if len(below) else ""),
+        f"on average, winners have {gains.validation_test_gap.mean():+.3f} more on validation than on the test texts",
     ]
-    if optimism:
-        lines.append(f"optimism of the selection: {np.mean(optimism):+.3f} compared with the cross-validated choice")
+    if len(optimism):
+        lines.append(f"optimism of the selection: {optimism.mean():+.3f} compared with the cross-validated choice")
     return lines
 
 

@@ -14,7 +14,6 @@ from fsd.reporting.report import Report, Section, plain
 from fsd.search_space import Range
 from fsd.tracking import Run
 from fsd.tuning import comparison
-from fsd.tuning.comparison import Gain
 from fsd.tuning.objective import DetectorTask, Settings, TrialRecord, Winner, grid
 from pipelines.tune.job import TuningResult
 
@@ -23,34 +22,34 @@ POINTS = 40
 """Points of the history at most; the number of trials is on a logarithmic scale, as early ones change the best most."""
 
 
-def track(run: Run, result: TuningResult, gains: Sequence[Gain], study: str) -> None:
+def track(run: Run, result: TuningResult, gains: pd.DataFrame, study: str) -> None:
     """Log tables, figures, settings and metrics of a tuning job."""
     trials = trials_frame(result.trials)
     run.log_table("trials.parquet", trials)
     run.log_table("trials.csv", trials)
-    run.log_table("tuning.csv", comparison.frame(gains))
+    run.log_table("tuning.csv", gains)
     for name, picture in result.figures.items():
         run.log_bytes(name, picture)
     run.log_text(SETTINGS, settings_json(result.winners, study))
     run.log_metrics(comparison.metrics(gains))
-    for gain in gains:
-        label = gain.winner.label
-        if label in result.trials:  # the trials of an adapter are nested runs themselves
-            _track_study(run, gain, result.trials[label], f"fsd-{result.job.data.domain}", f"{study}/{label}")
+    for winner, (_, row) in zip(result.winners, gains.iterrows(), strict=True):
+        if winner.label in result.trials:  # the trials of an adapter are nested runs themselves
+            records = result.trials[winner.label]
+            _track_study(run, winner, row, records, f"fsd-{result.job.data.domain}", f"{study}/{winner.label}")
 
 
-def _track_study(parent: Run, gain: Gain, trials: Sequence[TrialRecord], experiment: str, study: str) -> None:
+def _track_study(
+    parent: Run, winner: Winner, row: Any, trials: Sequence[TrialRecord], experiment: str, study: str
+) -> None:
     """A nested run for the study of a detector's score, with the winner's settings and numbers of the same names."""
-    label, settings = gain.winner.label, gain.winner.settings
-    row = comparison.frame([gain]).iloc[0]
     numbers = {name.replace("tuning_", "tuning/", 1): row[column] for column, name in comparison.METRICS.items()}
     tags = {"study": study, "kind": "study"}
-    with tracking.run(experiment, f"tune {label}", params=settings, tags=tags, parent=parent) as run:
+    with tracking.run(experiment, f"tune {winner.label}", params=winner.settings, tags=tags, parent=parent) as run:
         run.log_metrics({**numbers, "tuning/trials": len(trials)})
-        run.log_table("trials.csv", trials_frame({label: trials}))
+        run.log_table("trials.csv", trials_frame({winner.label: trials}))
 
 
-def with_gains(report: Report, gains: Sequence[Gain], notes: Sequence[str], objective: str) -> Report:
+def with_gains(report: Report, gains: pd.DataFrame, notes: Sequence[str], objective: str) -> Report:
     """The report of the run with the tuned settings, their gains over the defaults first."""
     table = plain(
         comparison.HEADINGS,
@@ -58,7 +57,7 @@ def with_gains(report: Report, gains: Sequence[Gain], notes: Sequence[str], obje
         words=(0, 1),
         title=f"Tuned for {objective} on validation; the test texts were opened once",
         name="tuning",
-        frame=comparison.frame(gains),
+        frame=gains,
         kept=(0, 5, 4, 6, 1, 2),
         source="tuning.csv",
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fsd.evaluation.metrics import auc, tpr_at_fpr
-from fsd.tuning.comparison import HEADINGS, compare_on_test, frame, metrics, remarks, rows
+from fsd.tuning.comparison import HEADINGS, compare_on_test, metrics, remarks, rows
 from fsd.tuning.objective import Winner
 
 MEMBER = np.arange(60) % 2 == 0
@@ -23,21 +23,21 @@ WINNERS = [
 def test_gains_are_paired_differences_of_the_objective(objective, measure):
     gains = compare_on_test(WINNERS, list(MEMBER), range(60), DEFAULT, TUNED, objective=objective)
     values = [(measure(MEMBER, DEFAULT[w.label]), measure(MEMBER, TUNED[w.label])) for w in WINNERS]
-    for gain, (default, tuned) in zip(gains, values, strict=True):
-        assert (gain.default.value, gain.tuned.value) == pytest.approx((default, tuned))
-        assert gain.gain.value == pytest.approx(tuned - default)
-    assert gains[0].gain.low > 0
-    assert gains[1].gain == (0, 0, 0)
-    assert gains[0].p < 0.05 < gains[1].p
-    assert gains[0].p_holm == pytest.approx(2 * gains[0].p)
-    assert gains[0].gap == pytest.approx(0.8 - values[0][1])
+    (_, first), (_, second) = gains.iterrows()
+    for gain, (default, tuned) in zip((first, second), values, strict=True):
+        assert (gain.test_default, gain.test_tuned) == pytest.approx((default, tuned))
+        assert gain.test_gain == pytest.approx(tuned - default)
+    assert first.test_gain_low > 0
+    assert (second.test_gain, second.test_gain_low, second.test_gain_high) == (0, 0, 0)
+    assert first.p < 0.05 < second.p
+    assert first.p_holm == pytest.approx(2 * first.p)
+    assert first.validation_test_gap == pytest.approx(0.8 - values[0][1])
 
 
 def test_the_table_the_metrics_and_the_terminal_agree():
     gains = compare_on_test(WINNERS, list(MEMBER), range(60), DEFAULT, TUNED)
-    table = frame(gains).set_index("task")
     values = metrics(gains)
-    assert values["tuning_test_gain/a.fsd"] == table.loc["a.fsd", "test_gain"] == gains[0].gain.value
+    assert values["tuning_test_gain/a.fsd"] == gains.test_gain[0]
     assert values["tuning_validation_chosen_elsewhere/a.fsd"] == 0.7
     assert len(values) == 16
     first, second = rows(gains)
