@@ -1,11 +1,12 @@
 """One model to score with, wherever it is: on this machine or behind a completions API."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsd.config import APIConfig, ModelConfig
+from fsd.errors import UsageError
 from fsd.token_stats import Scorer
 from fsd.views import Detector, ViewInputs, usable
 
@@ -56,28 +57,46 @@ def open_model(config: ModelConfig, api: APIConfig, answers: str | Path) -> Mode
 
     Args:
         config: which model, and how it is run.
-        api: access to an API.
+        api: access to an API; token frequencies need its tokenizer and a table.
         answers: file that keeps the answers of an API, so that an interrupted command goes on.
 
     Raises:
         UsageError: if the model cannot be loaded, or a setting of the API is invalid.
     """
     from fsd.models import language_model
-    from fsd.scoring.api.prompt_ids import PromptTokens
-    from fsd.scoring.api.scorer import api_scorers
-    from fsd.scoring.cache import SQLiteStore
-    from fsd.scoring.scorers import build_scorers
-    from fsd.scoring.token_frequencies import fingerprint
+    from fsd.scoring.api import Client, CompletionsScorer, PromptTokens, key_for
+    from fsd.scoring.cache import MemoizedScorer, SQLiteStore
+    from fsd.scoring.scorers import build_scorers, frequency_file, reference_scorer
+    from fsd.scoring.token_frequencies import FrequencyTable, fingerprint, unigram_scorer
 
     if not config.model.startswith(API):
         model = language_model.load(config)
         scorers = {name: scorer for name, scorer in build_scorers(model, config).items() if name != "tuned"}
         own = fingerprint(model.tokenizer)
         return Model(config.model, scorers, model.tokens, model.tokenizer.decode, own, model)
+    if api.base_url is None:
+        raise UsageError(
+            f"model {config.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none"
+        )
+    if api.price is not None and not api.price >= 0:
+        raise UsageError(f"price must be at least 0; got {api.price}")
+    client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
+    scorers, known = {}, None
+    if api.tokenizer is not None:
+        tokenizer, vocabulary = language_model.load_tokenizer(api.tokenizer, revision=config.revision)
+        known = PromptTokens(tokenizer, api.tokenizer)
+        table = frequency_file(replace(config, model=api.tokenizer))
+        if table:
+            frequencies = FrequencyTable.load(table).matching(tokenizer, vocabulary, api.tokenizer)
+            scorers["unigram"] = unigram_scorer(frequencies, known.tokens)
+    name = config.model.removeprefix(API)
+    scorer = CompletionsScorer(
+        client, name, start=api.start_token, tokens=known, concurrency=api.concurrency, description="API"
+    )
     store = SQLiteStore(Path(answers), limit=None, required=True)
-    scorers = api_scorers(config, api, store)
-    if api.tokenizer is None:
+    scorers["base"] = MemoizedScorer(scorer, store, scorer.key)
+    if config.reference_model:
+        scorers["reference"] = reference_scorer(config.reference_model, config, None)
+    if known is None:
         return Model(config.model, scorers, None, None, answers=store)
-    tokenizer, _ = language_model.load_tokenizer(api.tokenizer, revision=config.revision)
-    known = PromptTokens(tokenizer, api.tokenizer)
     return Model(config.model, scorers, known.tokens, known.decode, known.fingerprint, answers=store)

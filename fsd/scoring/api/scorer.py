@@ -3,24 +3,17 @@
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import replace
 from typing import Any
 
 import xxhash
 
-from fsd.config import APIConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.progress import progress
-from fsd.scoring.api.client import Client, key_for
+from fsd.scoring.api.client import Client
 from fsd.scoring.api.prompt_ids import PromptTokens
 from fsd.scoring.api.response import stats_from_ids, stats_from_string
-from fsd.scoring.cache import MemoizedScorer, SQLiteStore
-from fsd.scoring.scorers import frequency_file, reference_scorer
-from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
-from fsd.token_stats import Prompt, Scorer, TokenStats
+from fsd.token_stats import Prompt, TokenStats
 
-API = "api:"
-"""Prefix of the name of a model behind an API."""
 BYTES_PER_TOKEN = 4
 """Approximate number of UTF-8 bytes of a token, where there is no tokenizer."""
 FORMAT = 2
@@ -130,34 +123,3 @@ class CompletionsScorer:
                 "top_p": 1.0,
             }
         )
-
-
-def api_scorers(model: ModelConfig, api: APIConfig, answers: SQLiteStore) -> dict[str, Scorer]:
-    """Scorers of the model `api:NAME`, as far as they are configured: base, token frequencies, reference model.
-
-    Its answers are kept in `answers`. Token frequencies need its tokenizer and a table.
-    """
-    if api.base_url is None:
-        raise UsageError(f"model {model.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none")
-    if api.price is not None and not api.price >= 0:
-        raise UsageError(f"price must be at least 0; got {api.price}")
-    client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
-    scorers: dict[str, Scorer] = {}
-    tokens = None
-    if api.tokenizer is not None:
-        from fsd.models.language_model import load_tokenizer  # imports torch
-
-        tokenizer, vocabulary = load_tokenizer(api.tokenizer, revision=model.revision)
-        tokens = PromptTokens(tokenizer, api.tokenizer)
-        table = frequency_file(replace(model, model=api.tokenizer))
-        if table:
-            frequencies = FrequencyTable.load(table).matching(tokenizer, vocabulary, api.tokenizer)
-            scorers["unigram"] = unigram_scorer(frequencies, tokens.tokens)
-    name = model.model.removeprefix(API)
-    scorer = CompletionsScorer(
-        client, name, start=api.start_token, tokens=tokens, concurrency=api.concurrency, description="API"
-    )
-    scorers["base"] = MemoizedScorer(scorer, answers, scorer.key)
-    if model.reference_model:
-        scorers["reference"] = reference_scorer(model.reference_model, model, None)
-    return scorers

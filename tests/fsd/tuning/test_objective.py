@@ -51,35 +51,26 @@ def test_the_grid_of_surp_is_the_papers():
     assert sorted({cell["entropy"] for cell in cells}) == [0.5 * i for i in range(1, 21)]
 
 
-def test_the_grid_of_the_cap_holds_the_papers_powers_of_ten():
-    caps = grid(detectors.load("dc_pdd").search["cap"])
-    assert {0.001, 0.01, 0.1, 1.0, 10.0} <= set(caps)
-    assert len(caps) == 13
-
-
-@pytest.mark.parametrize(
-    ("search", "expected"),
-    [
+def test_grids():
+    for search, expected in (
         (Range(0.1, 0.4, step=0.1), [0.1, 0.2, 0.3, 0.4]),
         (Range(1, 4), [1, 2, 3, 4]),
         (Range(0.0, 1.0), [round(i / 20, 12) for i in range(21)]),
         (Choice((True, False)), [True, False]),
-    ],
-)
-def test_grids(search, expected):
-    assert grid(search) == pytest.approx(expected)
-    assert [type(value) for value in grid(search)] == [type(value) for value in expected]
+    ):
+        assert grid(search) == pytest.approx(expected)
+        assert [type(value) for value in grid(search)] == [type(value) for value in expected]
+    caps = grid(detectors.load("dc_pdd").search["cap"])  # with the paper's powers of ten
+    assert {0.001, 0.01, 0.1, 1.0, 10.0} <= set(caps)
+    assert len(caps) == 13
+    assert finite(detectors.load("surp").search)
+    assert not finite(detectors.load("dc_pdd").search)
 
 
 def test_steps_lose_their_dust():
     assert tidy(Range(0.1, 1.0, step=0.1), 0.1 + 0.2) == 0.3
     assert tidy(Range(0.1, 1.0), 0.1 + 0.2) == 0.1 + 0.2
     assert tidy(Range(1, 5), 3) == 3
-
-
-def test_a_space_is_finite_when_a_grid_holds_it_all():
-    assert finite(detectors.load("surp").search)
-    assert not finite(detectors.load("dc_pdd").search)
 
 
 def test_values_are_the_objective_on_each_fold():
@@ -110,11 +101,8 @@ def test_fixed_settings_stay_and_are_the_default():
     task = DetectorTask(detectors.load("surp", k=30.0), "fsd", validation_set())
     assert task.default == {"entropy": 2.0, "k": 30.0}
     assert task.label == "surp.fsd"
-
-
-def test_settings_that_come_again_are_looked_up():
-    task = DetectorTask(detectors.load("min_k"), "fsd", validation_set())
-    assert task.evaluate({"k": 0.3}) is task.evaluate({"k": 0.3})
+    again = DetectorTask(detectors.load("min_k"), "fsd", validation_set())
+    assert again.evaluate({"k": 0.3}) is again.evaluate({"k": 0.3})
 
 
 def test_every_division_holds_every_text_once_and_no_family_twice():
@@ -141,21 +129,15 @@ def test_folds_depend_on_nothing_but_the_seed():
         assert all(np.array_equal(a, b) for a, b in pairs) is same
 
 
-@pytest.mark.parametrize(
-    ("member", "groups", "message"),
-    [
+def test_too_few_families_are_refused():
+    for member, groups, message in (
         ([True] * 20, None, "5 families with members and 5 with non-members.*got 20 and 0"),
         ([True] * 10 + [False] * 10, ["m"] * 10 + [f"n{i}" for i in range(10)], "got 1 and 10"),
         ([True, False] * 3, None, "got 3 and 3"),
         ([True, False] * 5, ["a"] * 10, "got 1 and 1"),
-    ],
-)
-def test_too_few_families_are_refused(member, groups, message):
-    with pytest.raises(UsageError, match=message):
-        grouped_folds(member, groups)
-
-
-def test_impossible_numbers_are_refused():
+    ):
+        with pytest.raises(UsageError, match=message):
+            grouped_folds(member, groups)
     with pytest.raises(UsageError, match="at least 2 and repeats at least 1; got 1 and 4"):
         grouped_folds([True, False] * 9, None, folds=1)
 
@@ -165,13 +147,10 @@ def test_the_choice_is_made_on_other_folds_than_it_is_measured_on():
     values = np.array([[0.9, 0.4], [0.2, 0.8]])
     assert cross_validated_choice(values, folds=2) == pytest.approx((0.2 + 0.4) / 2)
     assert values.mean(axis=1).max() == pytest.approx(0.65)
+    assert cross_validated_choice(np.array([[0.5, 0.5], [0.5, 0.5]]), folds=2) == 0.5
 
 
 def test_settings_of_pure_noise_earn_no_bonus():
     draws = [np.random.default_rng(seed).normal(0.5, 0.1, size=(200, 20)) for seed in range(100)]
     assert np.mean([values.mean(axis=1).max() for values in draws]) > 0.55
     assert abs(np.mean([cross_validated_choice(values, folds=5) for values in draws]) - 0.5) < 0.01
-
-
-def test_of_equals_the_first_is_chosen():
-    assert cross_validated_choice(np.array([[0.5, 0.5], [0.5, 0.5]]), folds=2) == 0.5

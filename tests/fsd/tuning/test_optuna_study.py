@@ -88,21 +88,16 @@ def test_a_repeated_setting_counts_as_a_trial_but_is_evaluated_once(storage):
     assert best.tried == len(different) + 1  # and the default
 
 
-def test_the_same_seed_gives_the_same_trials(tmp_path):
-    runs = [search(Hill(WIDE), "s", {}, settings(f"sqlite:///{tmp_path}/{n}.db", trials=12, seed=5)) for n in "ab"]
-    assert [(t.settings, t.folds) for t in runs[0]] == [(t.settings, t.folds) for t in runs[1]]
-
-
-def test_a_complete_study_is_not_run_again_and_a_larger_one_continues(storage, tmp_path):
-    first = search(Hill(WIDE), "s", {}, settings(storage, trials=6))
+def test_a_study_continues_with_the_trials_that_an_uninterrupted_one_has(storage, database):
+    first = search(Hill(WIDE), "s", {}, settings(storage, trials=6, seed=5))
     again = Hill(WIDE)
-    assert search(again, "s", {}, settings(storage, trials=6)) == first
+    assert search(again, "s", {}, settings(storage, trials=6, seed=5)) == first
     assert again.evaluated == 0
-    more = search(again, "s", {}, settings(storage, trials=10))
+    more = search(again, "s", {}, settings(storage, trials=10, seed=5))
     assert more[:6] == first
     assert again.evaluated == 4
-    uninterrupted = search(Hill(WIDE), "s", {}, settings(f"journal:{tmp_path}/other.log", trials=10))
-    assert [t.settings for t in more] == [t.settings for t in uninterrupted]
+    uninterrupted = search(Hill(WIDE), "s", {}, settings(database, trials=10, seed=5))
+    assert [(t.settings, t.folds) for t in more] == [(t.settings, t.folds) for t in uninterrupted]
 
 
 def test_other_settings_under_the_same_name_are_refused(storage):
@@ -117,26 +112,16 @@ def test_other_settings_under_the_same_name_are_refused(storage):
         search(Hill(), "s", {"objective": "tpr", "folds": 5}, settings(storage))
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "sqlite:///{folder}/file/optuna.db",
-        "sqlite:///{folder}/text.db",
-        "nonsense",
-        "nosuchdatabase://host/name",
-        "postgresql://localhost:1/name",
-        "journal:{folder}/file/x.log",
-        "sqlite:///{folder}/mlflow.db",
-    ],
-)
-def test_a_storage_out_of_reach_is_refused_in_one_line(tmp_path, url):
+def test_a_storage_out_of_reach_is_refused_in_one_line_without_its_password(tmp_path):
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "text.db").write_text("no database, but long enough to be read as one" * 50)
-    with pytest.raises(UsageError, match=r"^storage must be [^\n]*$"):
-        search(Hill(), "s", {}, settings(url.format(folder=tmp_path)))
-
-
-def test_no_password_is_in_a_message(tmp_path):
+    for url in ("sqlite:///{}/file/optuna.db", "sqlite:///{}/text.db", "nonsense", "nosuchdatabase://host/name",
+                "journal:{}/file/x.log", "sqlite:///{}/mlflow.db"):  # fmt: skip
+        with pytest.raises(UsageError, match=r"^storage must be [^\n]*$"):
+            search(Hill(), "s", {}, settings(url.format(tmp_path)))
+    for prefix in ("sqlite:///", "journal:"):
+        with pytest.raises(UsageError, match=r"storage must be .*there is no folder .*nowhere"):
+            open_storage(f"{prefix}{tmp_path}/nowhere/trials")
     with pytest.raises(UsageError, match=r"got 'postgresql://user:\*\*\*@localhost:1/name'") as error:
         open_storage("postgresql://user:secret@localhost:1/name")
     assert "secret" not in str(error.value)
@@ -179,8 +164,7 @@ def test_a_study_that_only_fails_stops_with_the_reason(storage):
     assert task.evaluated == MAX_FAILURES
 
 
-@pytest.mark.parametrize("pruner", ["median", "hyperband"])
-def test_a_trial_that_is_behind_is_pruned_between_stages(storage, pruner):
+def test_a_trial_that_is_behind_is_pruned_between_stages(storage):
     class Staged(Hill):
         def evaluate(self, settings, report):
             self.evaluated += 1
@@ -188,11 +172,12 @@ def test_a_trial_that_is_behind_is_pruned_between_stages(storage, pruner):
                 report(-float(self.evaluated), step)  # each trial is worse than all before
             return np.array([-float(self.evaluated)])
 
-    trials = search(Staged(WIDE), "s", {}, settings(storage, trials=8, pruner=pruner, long_trials=True))
-    assert len(trials) == 8
-    if pruner == "median":
-        assert [t.state for t in trials] == ["complete"] * 5 + ["pruned"] * 3
-        assert trials[-1].folds == ()
+    for name in ("median", "hyperband"):
+        trials = search(Staged(WIDE), name, {}, settings(storage, trials=8, pruner=name, long_trials=True))
+        assert len(trials) == 8
+        if name == "median":
+            assert [t.state for t in trials] == ["complete"] * 5 + ["pruned"] * 3
+            assert trials[-1].folds == ()
 
 
 def test_no_trial_starts_after_the_timeout(storage):
@@ -288,13 +273,6 @@ def test_four_workers_share_a_study_on_postgresql(postgres):
     assert [t.number for t in trials] == sorted({t.number for t in trials})
     assert len({t.settings["x"] for t in trials}) == len(trials)  # no worker repeats the draws of another
     assert max(t.value for t in trials) > -0.05
-
-
-@pytest.mark.parametrize("prefix", ["sqlite:///", "journal:"])
-def test_a_storage_in_a_folder_that_does_not_exist_is_refused(tmp_path, prefix):
-    with pytest.raises(UsageError, match=r"storage must be .*there is no folder .*nowhere"):
-        open_storage(f"{prefix}{tmp_path}/nowhere/trials")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_driver_is_named_with_its_package(monkeypatch):
