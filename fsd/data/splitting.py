@@ -10,7 +10,6 @@ from itertools import compress
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fsd.data import periods
 from fsd.data.documents import Document
@@ -77,13 +76,14 @@ def split(
     rng = np.random.default_rng(seed)
     side = _sides(documents)
     if scheme == "paper":
-        part = _paper(len(side), unseen, validation, rng)
-        if not members_too:
-            part[(side != OTHER) & (part == "unseen")] = "dropped"
+        place = np.argsort(rng.permutation(len(side)))
+        first, second = round(unseen * len(side)), round(unseen * len(side)) + round(validation * len(side))
+        taken, held = place < first, (first <= place) & (place < second)
     else:
         assign = _reserved if members_too else _grouped
-        part = assign(side, np.array(families(documents)), unseen, validation, rng)
-    parts = Split(*(_where(documents, part == name) for name in Split._fields))
+        taken, held = assign(side, np.array(families(documents)), unseen, validation, rng)
+    trained = taken if members_too else taken & (side == OTHER)
+    parts = Split(*(_where(documents, mask) for mask in (trained, held, ~taken & ~held)))
     return _checked(parts, documents, validation, FAMILIES if scheme == "grouped" else "texts")
 
 
@@ -177,39 +177,25 @@ def _hold_out(side: IntArray, family: IntArray, share: float, rng: np.random.Gen
 
 def _grouped(
     side: IntArray, family: IntArray, unseen: float, validation: float, rng: np.random.Generator
-) -> NDArray[np.str_]:
-    """(N,) part of each text; unseen texts come from families without a member or a contemporary."""
+) -> tuple[BoolArray, BoolArray]:
+    """(N,) unseen and validation texts; the former come from families without a member or a contemporary."""
     sizes = _sizes(side, family)
     order = rng.permutation(len(sizes))
-    part = np.full(len(sizes), "test", dtype="<U10")
     free = order[sizes[order, :OTHER].sum(axis=1) == 0]
-    part[free[_fill(sizes[free], np.array([0, 0, unseen * sizes[:, OTHER].sum()]))]] = "unseen"
-    rest = order[part[order] == "test"]
-    share = validation / (1 - unseen)
-    part[rest[_fill(sizes[rest], share * sizes[rest].sum(axis=0))]] = "validation"
-    return part[family]
+    taken = free[_fill(sizes[free], np.array([0, 0, unseen * sizes[:, OTHER].sum()]))]
+    rest = order[~np.isin(order, taken)]
+    held = rest[_fill(sizes[rest], validation / (1 - unseen) * sizes[rest].sum(axis=0))]
+    return np.isin(family, taken), np.isin(family, held)
 
 
 def _reserved(
     side: IntArray, family: IntArray, share: float, validation: float, rng: np.random.Generator
-) -> NDArray[np.str_]:
-    """(N,) part of each text; `share` of every side is "unseen", in whole families of any kind."""
-    part = np.full(len(side), "test", dtype="<U10")
-    first = _hold_out(side, family, share, rng)
-    part[first] = "unseen"
-    rest = np.flatnonzero(~first)
-    part[rest[_hold_out(side[rest], family[rest], validation / (1 - share), rng)]] = "validation"
-    return part
-
-
-def _paper(count: int, unseen: float, validation: float, rng: np.random.Generator) -> NDArray[np.str_]:
-    """(N,) part of each of `count` rows, drawn at random."""
-    order = rng.permutation(count)
-    first = round(unseen * count)
-    part = np.full(count, "test", dtype="<U10")
-    part[order[:first]] = "unseen"
-    part[order[first : first + round(validation * count)]] = "validation"
-    return part
+) -> tuple[BoolArray, BoolArray]:
+    """(N,) unseen and validation texts; `share` of every side is unseen, in whole families of any kind."""
+    taken = _hold_out(side, family, share, rng)
+    held = np.zeros_like(taken)
+    held[~taken] = _hold_out(side[~taken], family[~taken], validation / (1 - share), rng)
+    return taken, held
 
 
 def _check(documents: Sequence[Document], validation: float) -> None:

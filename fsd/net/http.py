@@ -100,22 +100,14 @@ class HTTPClient:
     No message contains the `secret`, even if the server repeats it; `interval` is that of the rate limiter.
     """
 
-    name = "the service"
-    """Subject of error messages."""
-    attempts = 6
-    """Requests in all before a failure is final."""
-    backoff = 2.0
-    """Seconds before the second attempt, doubled before each further one."""
-    timeout = (10.0, 60.0)
-    """Seconds for the connection, and for each part of a reply."""
-    largest_reply = 2**26
-    """Bytes of a reply after decompression."""
-    longest_reply = 600.0
-    """Seconds from the request to the last byte of its reply."""
-    offline_hint = ""
-    """What to do if the service cannot be reached."""
-    resume_hint = ""
-    """What to do after the last attempt."""
+    name = "the service"  # subject of error messages
+    attempts = 6  # requests in all before a failure is final
+    backoff = 2.0  # seconds before the second attempt, doubled before each further one
+    timeout = (10.0, 60.0)  # seconds for the connection, and for each part of a reply
+    largest_reply = 2**26  # bytes of a reply after decompression
+    longest_reply = 600.0  # seconds from the request to the last byte of its reply
+    offline_hint = ""  # what to do if the service cannot be reached
+    resume_hint = ""  # what to do after the last attempt
 
     def __init__(
         self,

@@ -7,13 +7,13 @@ The models of `wikipedia` were made from its articles by
 The twin, pretrained by the same recipe on the background alone, is that of both corpora.
 """
 
-import json
 from collections.abc import Iterator
 from datetime import date as Date  # noqa: N812 - the field `date` would hide it
 from pathlib import Path
 from typing import NamedTuple
 
 from fsd.data.documents import Document
+from fsd.data.readers import document, read_rows
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus.jsonl"
@@ -47,13 +47,5 @@ def corpus(domain: str = "arxiv") -> Iterator[Document]:
     `wikipedia` has 540 short articles: 280 on subjects of 2012 to 2016, half of them members, drawn at random, and
     260 on subjects of July 2023 to 2025. Each was written as it could have been written in its own period.
     """
-    for line in CORPORA[domain].file.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        yield Document(
-            text=row["text"],
-            member=bool(row["label"]),
-            date=Date.fromisoformat(row["date"]),
-            group=row["id"],
-            source=f"embedded corpus: {row['title']}",
-            period=row["period"],
-        )
+    for _, row in read_rows([CORPORA[domain].file]):
+        yield document(row, {"group": "id"}, f"embedded corpus: {row['title']}", labelled=True)

@@ -44,27 +44,23 @@ def test_is_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not benchmarks.is_name("wikimia")  # a file of that name wins
 
 
-@pytest.mark.parametrize(
-    ("entry", "said"),
-    [
-        ("nothing", "benchmark must be one of arxivtection, bookmia, .*; got 'nothing'"),
-        ("wikimia:", "followed by a part after the colon; its parts are 32, 64, 128, 256; got 'wikimia:'"),
-        ("bookmia:", "it has no parts"),
-        ("wikimia:65", "part of wikimia must be one of 32, 64, 128, 256; got '65'"),
-        ("bookmia:x", "bookmia must be loaded whole, it has no parts; got 'x'"),
-        ("mimir", r"one of arxiv/ngram_7_0\.2, .*temporal_wiki; got ''"),
-        ("mimir:full_pile/ngram_7_0.2", "got 'full_pile/ngram_7_0.2'"),
-        ("pile", "part of pile must be one of arxiv, bookcorpus2, .*; got ''"),
-        ("patentmia", "given as patentmia:FILE; got ''"),
-        ("patentmia:no.jsonl", "files that exist; there is no no.jsonl"),
-        ("dolma_book:a.jsonl", "given as dolma_book:MEMBERS,NONMEMBERS; got 'a.jsonl'"),
-        ("dolma_book:a,b,end", "two files, then one of head, middle, tail or none, .*; got 'a,b,end'"),
-    ],
-)
-def test_bad_names_and_parts(entry: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as raised:
-        benchmarks.load(entry)
-    assert "\n" not in str(raised.value)
+def test_bad_names_and_parts() -> None:
+    for entry, said in {
+        "nothing": "benchmark must be one of arxivtection, bookmia, .*; got 'nothing'",
+        "wikimia:": "followed by a part after the colon; its parts are 32, 64, 128, 256; got 'wikimia:'",
+        "bookmia:": "it has no parts",
+        "wikimia:65": "part of wikimia must be one of 32, 64, 128, 256; got '65'",
+        "bookmia:x": "bookmia must be loaded whole, it has no parts; got 'x'",
+        "mimir": r"one of arxiv/ngram_7_0\.2, .*temporal_wiki; got ''",
+        "mimir:full_pile/ngram_7_0.2": "got 'full_pile/ngram_7_0.2'",
+        "pile": "part of pile must be one of arxiv, bookcorpus2, .*; got ''",
+        "patentmia": "given as patentmia:FILE; got ''",
+        "patentmia:no.jsonl": "files that exist; there is no no.jsonl",
+        "dolma_book:a.jsonl": "given as dolma_book:MEMBERS,NONMEMBERS; got 'a.jsonl'",
+        "dolma_book:a,b,end": "two files, then one of head, middle, tail or none, .*; got 'a,b,end'",
+    }.items():
+        with pytest.raises(UsageError, match=said):
+            benchmarks.load(entry)
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> str:

@@ -1,5 +1,4 @@
 import random
-import time
 from itertools import combinations
 from pathlib import Path
 
@@ -161,21 +160,6 @@ def test_equals_a_slow_version_over_all_pairs(texts: list[str]) -> None:
         component = [low if c == high else c for c in component]
     numbers = {c: n for n, c in enumerate(dict.fromkeys(component))}
     assert families([Document(text) for text in texts]) == [numbers[c] for c in component]
-
-
-@pytest.mark.slow
-def test_time_grows_linearly_with_boilerplate_in_every_text() -> None:
-    def seconds(n: int) -> float:
-        rng = random.Random(n)
-        header = [f"h{i}" for i in range(15)]
-        texts = [text(header, [f"w{rng.randrange(5000)}" for _ in range(30)]) for _ in range(n)]
-        start = time.process_time()
-        near_duplicates(texts)
-        return time.process_time() - start
-
-    seconds(200)
-    small = seconds(2_000)
-    assert seconds(20_000) < 30 * max(small, 0.1)
 
 
 def test_texts_labelled_both_ways_are_refused_and_listed() -> None:
