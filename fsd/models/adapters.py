@@ -5,7 +5,6 @@ leave the base as it was, its weights are read from safetensors alone, and the b
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import math
@@ -163,6 +162,8 @@ def check_adapter(folder: Path) -> str:
 
 def _check_config(folder: Path) -> str:
     """Method of a saved adapter, which must be one that can be switched off and leaves the base as it is."""
+    from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftType
+
     file = folder / CONFIG_FILE
     if not file.exists():
         raise UsageError(f"adapter must be a folder with {CONFIG_FILE}; {folder} has none")
@@ -179,20 +180,14 @@ def _check_config(folder: Path) -> str:
         value = config.get(name, least)
         if type(value) not in (int, float) or not least <= value < math.inf:
             raise UsageError(f"{CONFIG_FILE} must hold a number of at least {least} as {name}; {file} holds {value!r}")
+    defaults = PEFT_TYPE_TO_CONFIG_MAPPING[PeftType(kind)]
     for name, value in config.items():
-        allowed = INITIALISATIONS if name == "init_lora_weights" else (*_default(kind, name), None, False, [], {})
+        allowed: tuple[Any, ...] = (getattr(defaults, name, None), None, False, [], {})
+        if name == "init_lora_weights":
+            allowed = INITIALISATIONS
         if name not in SETTINGS and value not in allowed:
             raise UsageError(f"adapter must be of a kind that leaves its base as it was; {name} is {value!r} in {file}")
     return kind.lower()
-
-
-def _default(kind: str, name: str) -> tuple[Any, ...]:
-    """The default of a setting of peft's configuration, if there is such a setting with a default."""
-    from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftType
-
-    fields = {field.name: field for field in dataclasses.fields(PEFT_TYPE_TO_CONFIG_MAPPING[PeftType(kind)])}
-    default = fields[name].default if name in fields else dataclasses.MISSING
-    return () if default is dataclasses.MISSING else (default,)
 
 
 def check_base(identity: BaseIdentity, folder: Path) -> None:
