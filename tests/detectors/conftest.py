@@ -1,6 +1,7 @@
-"""Token statistics to score: made by hand, or random views of any length."""
+"""Token statistics to score, made by hand or random, and the comparison of a detector with a slow version of it."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -64,3 +65,19 @@ def make() -> Make:
 def random_views() -> RandomViews:
     """One random text of `size` tokens in every view, by `seed`; tokens repeat, log-probabilities are below −0.5."""
     return _random_views
+
+
+@pytest.fixture(scope="session")
+def agree() -> Callable[..., None]:
+    """`agree(detector, slow, "text", "tuned", k=(.1, 1))`: the same scores at every size and in every setting."""
+
+    def check(detector: Callable, slow: Callable, *views: str, **grid: Sequence[object]) -> None:
+        for size in (*range(1, 31), 50, 101):
+            text = _random_views(size, size)
+            given = [text[view] for view in views]
+            for values in product(*grid.values()):
+                settings = dict(zip(grid, values, strict=True))
+                expected = slow(*given, **settings)
+                assert detector(*given, **settings) == pytest.approx(expected, rel=1e-12, abs=1e-12), (size, settings)
+
+    return check

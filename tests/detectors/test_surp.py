@@ -1,12 +1,9 @@
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.surp import _percentile, fallback, surp
-from fsd.errors import UsageError
 
 LOGP = [-1.0, -5.0, -2.0, -4.0, -3.0]
 MEAN = [-0.5, -1.0, -3.0, -2.5, -1.5]  # entropies 0.5, 1, 3, 2.5, 1.5
@@ -44,27 +41,19 @@ def test_both_limits_are_strict(text):
     assert surp(text, entropy=1.0, k=40.0) == (-5 - 4) / 2
 
 
-@pytest.mark.parametrize("size", [*range(1, 21), 50, 101])
-def test_equals_a_loop_over_the_grid(random_views, size):
-    text = random_views(size, size)["text"]
-    for entropy in (0.5, 2.0, 4.5, 10.0):
-        for k in (10.0, 40.0, 70.0, 100.0):
-            score, name = slow(text, entropy, k)
-            assert surp(text, entropy=entropy, k=k) == pytest.approx(score, rel=1e-12)
-            assert fallback(text, entropy=entropy, k=k) == name
+def test_equals_a_loop_over_the_grid(random_views):
+    for size in (*range(1, 21), 50, 101):
+        text = random_views(size, size)["text"]
+        for entropy in (0.5, 2.0, 4.5, 10.0):
+            for k in (10.0, 40.0, 70.0, 100.0):
+                score, name = slow(text, entropy, k)
+                assert surp(text, entropy=entropy, k=k) == pytest.approx(score, rel=1e-12)
+                assert fallback(text, entropy=entropy, k=k) == name
 
 
 @given(st.lists(st.floats(-60, 0), min_size=1, max_size=40), st.floats(0.001, 100))
 def test_percentile_is_numpys_to_the_bit(values, k):
     assert _percentile(np.sort(values), k) == np.percentile(values, k)
-
-
-@pytest.mark.parametrize("k", range(10, 101, 10))
-def test_percentile_is_numpys_to_the_bit_at_every_size(k):
-    rng = np.random.default_rng(k)
-    for size in range(1, 200):
-        values = -rng.exponential(2.0, size)
-        assert _percentile(np.sort(values), float(k)) == np.percentile(values, k)
 
 
 def test_no_entropy_limit_and_all_percentiles_give_loss_without_the_best_token(random_views):
@@ -73,32 +62,7 @@ def test_no_entropy_limit_and_all_percentiles_give_loss_without_the_best_token(r
     assert surp(text, entropy=1e9, k=100.0) == pytest.approx((logp.sum() - logp.max()) / 29, rel=1e-12)
 
 
-def test_one_token_is_its_own_lowest(make):
-    one = make([-2.5])
-    assert surp(one) == -2.5
-    assert fallback(one, entropy=2.0, k=40.0) == "lowest token"
-
-
-def test_equal_tokens_have_no_one_below(make):
-    same = make([-2.0, -2.0, -2.0])
-    assert surp(same, k=100.0) == -2
-    assert fallback(same, entropy=2.0, k=100.0) == "lowest token"
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 30])
-@pytest.mark.parametrize("entropy", [0.5, 2.0, 10.0])
-def test_a_fallback_stays_among_the_text_s_own_values(random_views, size, entropy):
-    text = random_views(size, size)["text"]
-    assert text.logp.min() <= surp(text, entropy=entropy, k=10.0) <= text.logp.mean()
-
-
-@pytest.mark.parametrize("k", [0.0, -1.0, 100.5, math.nan])
-def test_a_percentile_outside_its_range_is_refused(text, k):
-    with pytest.raises(UsageError, match=r"^surp\.k must be in \(0, 100\]; got "):
-        surp(text, k=k)
-
-
-@pytest.mark.parametrize("entropy", [0.0, -2.0, math.nan])
-def test_an_entropy_that_no_token_is_below_is_refused(text, entropy):
-    with pytest.raises(UsageError, match=r"^surp\.entropy must be above 0; got "):
-        surp(text, entropy=entropy)
+def test_without_a_lower_token_the_lowest_counts(make):
+    for same in (make([-2.5]), make([-2.5, -2.5, -2.5])):
+        assert surp(same, k=100.0) == -2.5
+        assert fallback(same, entropy=2.0, k=100.0) == "lowest token"
