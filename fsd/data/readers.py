@@ -237,7 +237,7 @@ def _member(value: Any, source: str) -> bool | None:
     if not isinstance(value, str | bool | int | float) or key not in LABELS:
         raise RowError(
             f"{source}: label must be 1 or true (member), 0 or false (non-member); got {_show(value)}",
-            "no label" if _missing(value) or value == "" else "label neither 0 nor 1",
+            "no label" if _missing(value) or not key else "label neither 0 nor 1",
         )
     return LABELS[key]
 
