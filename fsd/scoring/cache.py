@@ -143,12 +143,8 @@ class SQLiteStore:
 
     An error of the file costs speed and one line, never the run: a damaged file is deleted and made anew, a damaged row
     is missing, and what cannot be written is read as far as possible. Every call opens its own connection, so that none
-    is shared between threads or inherited by a child process.
-
-    Args:
-        file: the database; None for `FILE` in `default_folder()`.
-        limit: size in bytes beyond which the rows that were used longest ago are deleted; None for no limit.
-        required: whether a file that cannot be written is an error, found by the first `load`.
+    is shared between threads or inherited by a child process. Beyond `limit` bytes the rows that were used longest ago
+    are deleted; a `required` file that cannot be written is an error, found by the first `load`.
     """
 
     def __init__(self, file: Path | None = None, *, limit: int | None = LIMIT, required: bool = False) -> None:

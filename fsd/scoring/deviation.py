@@ -126,18 +126,8 @@ def evaluate(
 ) -> Deviation:
     """Base, tuned and FSD score of every text by every detector.
 
-    Token statistics are computed for `CHUNK` texts at a time, so that memory does not grow with their number.
-
-    Args:
-        texts: N ≥ 1 texts.
-        detectors: detectors to compute; see `fsd.views.usable`.
-        scorers: `base`, and `tuned` for deviations, and the others that the detectors read.
-        inputs: what forms need besides the texts.
-        shown: whether progress over more than `CHUNK` texts is shown.
-
-    Raises:
-        UsageError: for no texts, or a detector whose scorer or view inputs are missing.
-        ValueError: if a score is not finite.
+    Token statistics are computed for `CHUNK` texts at a time, so that memory does not grow with their number. Without
+    the scorer `tuned` there are base scores alone.
     """
     if not texts:
         raise UsageError("scoring must have at least one text; got none")

@@ -45,20 +45,9 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
 ) -> ScoringJob:
     """Check which detectors can be computed on the texts, and that the training is possible.
 
-    Args:
-        model: the base model, with or without an adapter.
-        texts: N texts to score.
-        unseen: texts that the model cannot have seen; they give the prefix of `recall` and the words of `neighbour`.
-        detectors: the requested detectors.
-        config: how the model is run, and which reference model, frequencies and neighbours it comes with.
-        training: how the adapter will be trained; None for base scores alone, or for a model with an adapter.
-        scorers: scorers to use in place of the model's own, e.g. memoized ones.
-        strict: whether a detector that cannot be computed is an error; otherwise it is left out.
-        shots: unseen texts in the prefix of `recall`.
-        seed: random seed for the prefix and the neighbours.
-
-    Raises:
-        UsageError: if a detector cannot be computed and `strict`, if none can, or if the training is impossible.
+    The unseen texts give the prefix of `recall` and the words of `neighbour`. `training` is None for base scores
+    alone, or for a model with an adapter; `scorers`, e.g. memoized ones, take the place of the model's own. Unless `strict`, a
+    detector that cannot be computed is left out.
     """
     scorers = dict(scorers or build_scorers(model, config))
     if not model.adapted:

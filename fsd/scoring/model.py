@@ -22,14 +22,8 @@ API = "api:"
 class Model:
     """A model without an adapter, opened by `open_model`.
 
-    Attributes:
-        name: as the user gave it.
-        scorers: reader → scorer.
-        tokens: texts → token ids, without special tokens; None for an API without `--tokenizer`.
-        decode: token ids → text, likewise.
-        tokenizer: hash of its tokenizer; empty if it is not known.
-        local: the model itself; None behind an API.
-        answers: where the answers of an API are kept; None for a model on this machine.
+    `tokens` (without special tokens), `decode` and `tokenizer`, its hash, are unknown for an API without `--tokenizer`.
+    `local` is the model on this machine; `answers` keeps those of an API.
     """
 
     name: str
@@ -43,26 +37,13 @@ class Model:
     def computable(
         self, detectors: Sequence[Detector], texts: Sequence[str], inputs: ViewInputs | None = None, **how: Any
     ) -> tuple[list[Detector], list[str]]:
-        """The detectors that can be computed on the texts, and a remark for each of the others; see `fsd.views.usable`.
-
-        Raises:
-            UsageError: as `usable`.
-        """
+        """The detectors that can be computed on the texts, and a remark for each of the others, by `usable`."""
         found, left_out = usable(detectors, texts, self.scorers, inputs, **how)
         return found, [f"{name} left out: {reason}" for name, reason in left_out.items()]
 
 
 def open_model(config: ModelConfig, api: APIConfig, answers: str | Path) -> Model:
-    """Load a model, or connect to its API.
-
-    Args:
-        config: which model, and how it is run.
-        api: access to an API; token frequencies need its tokenizer and a table.
-        answers: file that keeps the answers of an API, so that an interrupted command goes on.
-
-    Raises:
-        UsageError: if the model cannot be loaded, or a setting of the API is invalid.
-    """
+    """Load a model, or connect to its API, whose answers are kept in a file, so that an interrupted command goes on."""
     from fsd.models import language_model
     from fsd.scoring.api import Client, CompletionsScorer, PromptTokens, key_for
     from fsd.scoring.cache import MemoizedScorer, SQLiteStore

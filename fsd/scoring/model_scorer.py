@@ -44,12 +44,8 @@ def _out_of_memory(error: RuntimeError) -> bool:
 class ModelScorer:
     """Token statistics by one state of a language model: adapter off (base) or on (tuned).
 
-    Args:
-        language_model: the model, shared by both states.
-        tuned: whether its adapter is on.
-        max_batch_tokens: largest number of padded tokens per forward pass, at least that of the longest text; None
-            for the default of the device, which is halved whenever memory runs out.
-        description: label of the progress bar; empty for none.
+    `max_batch_tokens` is the largest number of padded tokens per forward pass, at least that of the longest text; None
+    takes the default of the device, which is halved whenever memory runs out. `description` labels the progress bar.
     """
 
     batches_per_round = 32

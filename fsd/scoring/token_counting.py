@@ -43,18 +43,9 @@ def count(
 ) -> FrequencyTable:
     """Count the tokens of a corpus, without start and end tokens; quoted special tokens count as plain text.
 
-    Args:
-        passages: the corpus, e.g. `fsd.data.streaming.Corpus`.
-        tokenizer: a fast transformers tokenizer; its truncation and padding are ignored.
-        vocabulary: V of the model.
-        model: name of the model, recorded in the table.
-        corpus: description of the corpus, recorded in the table.
-        documents: largest number of documents to count.
-        tokens: number of tokens after which counting stops, at the end of a document (or passage of a long one).
-        advance: called after every batch, to show progress.
-
-    Raises:
-        UsageError: for a slow tokenizer, limits below one, a token outside the vocabulary, or an empty corpus.
+    The tokenizer is a fast one of transformers, for a model with a vocabulary of that size. Counting stops after
+    `documents`, or after `tokens` at the end of a document (or passage of a long one). `advance` is called after every
+    batch; `model` and `corpus` are recorded in the table.
     """
     for name, limit in (("documents", documents), ("tokens", tokens)):
         if limit is not None and limit < 1:
