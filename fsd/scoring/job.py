@@ -46,8 +46,8 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
     """Check which detectors can be computed on the texts, and that the training is possible.
 
     The unseen texts give the prefix of `recall` and the words of `neighbour`. `training` is None for base scores
-    alone, or for a model with an adapter; `scorers`, e.g. memoized ones, take the place of the model's own. Unless `strict`, a
-    detector that cannot be computed is left out.
+    alone, or for a model with an adapter; `scorers`, e.g. memoized ones, take the place of the model's own. Unless
+    `strict`, a detector that cannot be computed is left out.
     """
     scorers = dict(scorers or build_scorers(model, config))
     if not model.adapted:

@@ -7,9 +7,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,13 @@ def same(one: Sequence[TokenStats], other: Sequence[TokenStats]) -> bool:
     )
 
 
+def computed(store: SQLiteStore | None, prompts: Sequence[Prompt] = PROMPTS, key: str = "k") -> list[Prompt]:
+    """The prompts that a memoized scorer computes; the numbers must be those of the scorer itself."""
+    scorer = FakeScorer()
+    assert same(list(MemoizedScorer(scorer, store, key)(prompts)), list(FakeScorer()(prompts)))
+    return scorer.prompts
+
+
 def test_in_memory_a_prompt_is_computed_once() -> None:
     scorer = FakeScorer()
     memoized = MemoizedScorer(scorer)
@@ -81,20 +88,20 @@ def test_in_memory_a_prompt_is_computed_once() -> None:
 
 
 def test_on_disk_a_prompt_is_computed_once(store: SQLiteStore) -> None:
-    scorer, expected = FakeScorer(), list(FakeScorer()(PROMPTS))
-    assert MemoizedScorer(scorer, store, "k").unknown(PROMPTS) == PROMPTS[:3]
-    assert same(list(MemoizedScorer(scorer, store, "k")(PROMPTS)), expected)
-    assert scorer.prompts == PROMPTS[:3]
+    assert MemoizedScorer(FakeScorer(), store, "k").unknown(PROMPTS) == PROMPTS[:3]
+    assert computed(store) == PROMPTS[:3]
     for other in (store, reopened(store)):
-        assert same(list(MemoizedScorer(scorer, other, "k")(PROMPTS)), expected)
-        assert MemoizedScorer(scorer, other, "k").unknown(PROMPTS) == []
-    assert len(scorer.prompts) == 3
-    assert same(list(MemoizedScorer(scorer, reopened(store), "k")([Prompt("new"), *PROMPTS]))[1:], expected)
-    assert scorer.prompts[3:] == [Prompt("new")]
+        assert computed(other) == []
+        assert MemoizedScorer(FakeScorer(), other, "k").unknown(PROMPTS) == []
+    assert computed(reopened(store), [Prompt("new"), *PROMPTS]) == [Prompt("new")]
 
 
-def test_a_key_that_is_a_function_is_called_at_every_call(store: SQLiteStore) -> None:
-    for place in (store, None):
+def test_another_key_text_or_context_is_computed(store: SQLiteStore) -> None:
+    computed(store, [Prompt("ab", "c")])
+    for key, prompt in (("l", Prompt("ab", "c")), ("k", Prompt("a", "bc")), ("k", Prompt("ab")), ("k", Prompt("abc"))):
+        assert computed(reopened(store), [prompt], key) == [prompt]
+    assert prompt_hash(Prompt("\ud800")) != prompt_hash(Prompt("\ud801"))  # unpaired surrogates
+    for place in (store, None):  # a function is called at every call
         scorer, keys = FakeScorer(), iter(["a", "a", "b"])
         memoized = MemoizedScorer(scorer, place, lambda keys=keys: next(keys))
         for expected in (1, 1, 2):
@@ -102,52 +109,35 @@ def test_a_key_that_is_a_function_is_called_at_every_call(store: SQLiteStore) ->
             assert len(scorer.prompts) == expected
 
 
-def test_another_key_text_or_context_is_computed(store: SQLiteStore) -> None:
-    scorer = FakeScorer()
-    list(MemoizedScorer(scorer, store, "k")([Prompt("ab", "c")]))
-    for key, prompt in (("l", Prompt("ab", "c")), ("k", Prompt("a", "bc")), ("k", Prompt("ab")), ("k", Prompt("abc"))):
-        before = len(scorer.prompts)
-        list(MemoizedScorer(scorer, reopened(store), key)([prompt]))
-        assert len(scorer.prompts) == before + 1
-
-
-@pytest.mark.parametrize(("scale", "size"), [(1.0, 4), (0.1, 8)])
-def test_numbers_come_back_bitwise_as_float32_where_that_is_lossless(store, scale: float, size: int) -> None:
-    expected = list(FakeScorer(scale)(PROMPTS[:2]))
-    list(MemoizedScorer(FakeScorer(scale), store, "k")(PROMPTS[:2]))
-    assert same(list(MemoizedScorer(FakeScorer(9.0), reopened(store), "k")(PROMPTS[:2])), expected)
-    assert [row for (row,) in execute(store, "SELECT length(data) FROM statistics ORDER BY length(data)")] == [
-        8 + 1 + tokens * (4 + 3 * size) for tokens in (8, 11)
-    ]
-
-
-def test_statistics_that_an_api_does_not_give_stay_nan(store: SQLiteStore) -> None:
-    nan = np.full(2, np.nan)
+def test_numbers_come_back_bitwise_as_float32_where_that_is_lossless(store: SQLiteStore) -> None:
+    for scale, size in ((1.0, 4), (0.1, 8)):
+        expected, key = list(FakeScorer(scale)(PROMPTS[:2])), str(scale)
+        list(MemoizedScorer(FakeScorer(scale), store, key)(PROMPTS[:2]))
+        assert same(list(MemoizedScorer(FakeScorer(9.0), reopened(store), key)(PROMPTS[:2])), expected)
+        sizes = execute(store, "SELECT length(data) FROM statistics WHERE model = ? ORDER BY 1", key)
+        assert sizes == [(8 + 1 + tokens * (4 + 3 * size),) for tokens in (8, 11)]
+    nan = np.full(2, np.nan)  # what an API does not give
     stats = TokenStats("a b", np.array([-1, -1]), np.array([-0.1, -np.inf]), nan, nan)
     store.save("k", [(Prompt("a b"), stats)])
     assert same([reopened(store).load("k", [Prompt("a b")])[Prompt("a b")]], [stats])
 
 
-def test_many_prompts_are_stored_and_found_in_parts(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "ROWS", 4)
+def test_statistics_are_stored_in_parts_and_after_a_minute(store: SQLiteStore, monkeypatch) -> None:
     monkeypatch.setattr(cache, "QUERY_PROMPTS", 3)
-    saved: list[int] = []
-    save = SQLiteStore.save
-    monkeypatch.setattr(SQLiteStore, "save", lambda self, key, rows: saved.append(len(rows)) or save(self, key, rows))
-    prompts = [Prompt(f"text {i}") for i in range(10)]
-    expected = list(MemoizedScorer(FakeScorer(), store, "k")(prompts))
+    prompts, saved, save = [Prompt(f"text {i}") for i in range(10)], [], SQLiteStore.save
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "ROWS", 4)
+        patch.setattr(SQLiteStore, "save", lambda self, key, rows: saved.append(len(rows)) or save(self, key, rows))
+        computed(store, prompts)
     assert saved == [4, 4, 2]
-    assert same(list(MemoizedScorer(FakeScorer(9.0), reopened(store), "k")(prompts)), expected)
-
-
-def test_a_minute_of_work_is_stored_at_once(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert computed(reopened(store), prompts) == []
     seconds = iter(range(0, 1000, 20))
-    monkeypatch.setattr(cache.time, "monotonic", lambda: next(seconds))
-    results = MemoizedScorer(FakeScorer(), store, "k")._computed("k", [Prompt(f"text {i}") for i in range(5)])
-    for _ in range(5):
-        next(results)
-    monkeypatch.undo()
-    assert len(reopened(store).load("k", [Prompt(f"text {i}") for i in range(5)])) == 3  # after 60 s
+    with monkeypatch.context() as patch:
+        patch.setattr(cache.time, "monotonic", lambda: next(seconds))
+        results = MemoizedScorer(FakeScorer(), store, "l")._computed("l", prompts)
+        for _ in range(5):
+            next(results)
+    assert len(reopened(store).load("l", prompts)) == 3  # after 60 s
 
 
 def test_results_of_an_interrupted_scorer_are_stored(store: SQLiteStore) -> None:
@@ -157,16 +147,7 @@ def test_results_of_an_interrupted_scorer_are_stored(store: SQLiteStore) -> None
 
     with pytest.raises(KeyboardInterrupt):
         list(MemoizedScorer(breaking, store, "k")(PROMPTS))
-    scorer = FakeScorer()
-    list(MemoizedScorer(scorer, reopened(store), "k")(PROMPTS))
-    assert scorer.prompts == PROMPTS[2:3]
-
-
-def test_a_memoized_scorer_lacks_what_its_scorer_lacks() -> None:
-    scorer = FakeScorer()
-    assert MemoizedScorer(scorer).lacks == frozenset()
-    scorer.lacks = frozenset({"mean"})  # type: ignore[attr-defined]
-    assert MemoizedScorer(scorer).lacks == {"mean"}
+    assert computed(reopened(store)) == PROMPTS[2:3]
 
 
 # Keys of models
@@ -183,8 +164,7 @@ def test_a_second_run_makes_no_forward_pass_and_the_same_numbers(model: Language
     plain = list(ModelScorer(model)(PROMPTS))
     assert len(passes) == 3
     for other in (store, reopened(store)):
-        cached = list(MemoizedScorer(ModelScorer(model), other, model_key(model, tuned=False))(PROMPTS))
-        assert same(cached, plain)
+        assert same(list(MemoizedScorer(ModelScorer(model), other, model_key(model, tuned=False))(PROMPTS)), plain)
         assert len(passes) == 6
 
 
@@ -243,28 +223,18 @@ def test_a_model_without_a_fingerprint_has_no_key(model: LanguageModel) -> None:
         model_key(model, tuned=False)
 
 
-def test_prompts_with_unpaired_surrogates_have_a_hash() -> None:
-    assert prompt_hash(Prompt("\ud800")) != prompt_hash(Prompt("\ud801"))
-
-
 # Errors of the file
 
 
 def test_a_damaged_file_is_deleted_and_made_anew(store: SQLiteStore, capsys) -> None:
     prompts = [Prompt(f"text {i} " + "a" * 500) for i in range(300)]
-    expected = list(MemoizedScorer(FakeScorer(), store, "k")(prompts))
+    computed(store, prompts)
     raw, page = store.file.read_bytes(), 16384
-    for content in (
-        b"something else" * 100,
-        b"X" + raw[1:],
-        raw[: 5 * page],
-        raw[:page] + b"\xff" * (len(raw) - page),
-    ):
+    cut_pages = raw[:page] + b"\xff" * (len(raw) - page)
+    for content in (b"something else" * 100, b"X" + raw[1:], raw[: 5 * page], cut_pages):
         store.file.write_bytes(content)
-        scorer = FakeScorer()
-        for _ in range(2):
-            assert same(list(MemoizedScorer(scorer, reopened(store), "k")(prompts)), expected)
-            assert len(scorer.prompts) == 300
+        assert computed(reopened(store), prompts) == prompts
+        assert computed(reopened(store), prompts) == []
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"cache: {store.file} was damaged (")
         assert line.endswith("); it is deleted, and a new one is made")
@@ -272,40 +242,29 @@ def test_a_damaged_file_is_deleted_and_made_anew(store: SQLiteStore, capsys) -> 
 
 
 def test_a_damaged_row_is_noticed_and_computed_again(store: SQLiteStore, capsys) -> None:
-    expected = list(MemoizedScorer(FakeScorer(), store, "k")(PROMPTS))
+    stats = list(FakeScorer()(PROMPTS))[1]
+    computed(store)
     at = prompt_hash(PROMPTS[1])
     data = execute(store, "SELECT data FROM statistics WHERE prompt = ?", at)[0][0]
     flipped = [data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :] for place in (0, 8, len(data) - 5)]
-    foreign = [encode("l", at, expected[1]), encode("k", b"0" * 16, expected[1])]
-    scorer = FakeScorer()
+    foreign = [encode("l", at, stats), encode("k", b"0" * 16, stats)]
     for content in (*flipped, b"", data[:12], "text", 5, *foreign):
         execute(store, "UPDATE statistics SET data = ? WHERE prompt = ?", content, at)
-        assert same(list(MemoizedScorer(scorer, reopened(store), "k")(PROMPTS)), expected)
-    assert scorer.prompts == [PROMPTS[1]] * 9
-    assert capsys.readouterr().err == f"cache: 1 damaged rows of {store.file} are computed again\n" * 9
+        assert computed(reopened(store)) == [PROMPTS[1]]
+        assert capsys.readouterr().err == f"cache: 1 damaged rows of {store.file} are computed again\n"
 
 
-def test_a_folder_that_cannot_be_made_costs_one_line(tmp_path: Path, capsys) -> None:
-    (tmp_path / "file").touch()
-    store = SQLiteStore(tmp_path / "file" / "cache" / FILE)
-    for _ in range(2):
-        scorer = FakeScorer()
-        assert same(list(MemoizedScorer(scorer, store, "k")(PROMPTS)), list(FakeScorer()(PROMPTS)))
-        assert len(scorer.prompts) == 3
-    assert unwritten(capsys, store) == "Not a directory"
-
-
-def unwritten(capsys: Any, store: SQLiteStore) -> str:
-    """The reason in the only line on stderr."""
-    begin = f"cache: nothing more is stored, because {store.file} cannot be written: "
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(begin)
-    return line.removeprefix(begin)
-
-
-@pytest.mark.parametrize("fault", ["full", "read-only", "locked"])
-def test_a_file_that_cannot_be_written_costs_one_line_and_is_still_read(store, capsys, monkeypatch, fault) -> None:
-    list(MemoizedScorer(FakeScorer(), store, "k")(PROMPTS))
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [("no folder", "File exists"), ("full", "database or disk is full"), ("locked", "database is locked"),
+     ("read-only", "attempt to write a readonly database")],
+)  # fmt: skip
+def test_a_file_that_cannot_be_written_costs_one_line_and_is_still_read(store, capsys, monkeypatch, fault, why) -> None:
+    known = fault != "no folder"
+    if known:
+        computed(store)
+    else:
+        store.file.parent.write_text("a file")
     monkeypatch.setattr(cache, "BUSY_SECONDS", 0.1)
     connect, pragma = SQLiteStore._connect, {"full": "max_page_count = 8", "read-only": "query_only = 1"}.get(fault)
 
@@ -316,16 +275,15 @@ def test_a_file_that_cannot_be_written_costs_one_line_and_is_still_read(store, c
         return db
 
     monkeypatch.setattr(SQLiteStore, "_connect", faulty)
-    other = sqlite3.connect(store.file, isolation_level=None)
+    other = sqlite3.connect(store.file if known else ":memory:", isolation_level=None)
     if fault == "locked":
         other.execute("BEGIN IMMEDIATE")
-    scorer = FakeScorer()
     for i in range(2):
-        assert len(list(MemoizedScorer(scorer, store, "k")([*PROMPTS, Prompt(f"{i}" * 100_000)]))) == 5
+        new = Prompt(f"{i}" * 100_000)
+        assert computed(store, [*PROMPTS, new]) == [*([] if known else PROMPTS[:3]), new]
     other.close()
-    assert len(scorer.prompts) == 2
-    expected = {"full": "disk is full", "read-only": "attempt to write a readonly", "locked": "database is locked"}
-    assert expected[fault] in unwritten(capsys, store)
+    line = f"cache: nothing more is stored, because {store.file} cannot be written: {why}\n"
+    assert capsys.readouterr().err == line
 
 
 def test_a_required_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -363,6 +321,10 @@ def test_the_rows_used_longest_ago_go_first(store: SQLiteStore) -> None:
     for name in "fghijk":
         store.save("k", [long_result(name)])
     assert store.file.stat().st_size <= size <= 1_700_000
+    small = reopened(store, limit=100)
+    assert computed(small) == computed(small) == PROMPTS[:3]  # more than the limit is not stored
+    with pytest.raises(UsageError, match="at least 1 byte; got 0"):
+        reopened(store, limit=0)
 
 
 def test_loading_a_row_makes_it_young(store: SQLiteStore) -> None:
@@ -374,17 +336,6 @@ def test_loading_a_row_makes_it_young(store: SQLiteStore) -> None:
     ages = dict(execute(store, "SELECT prompt, used FROM statistics"))
     assert now - ages[prompt_hash(Prompt("a"))] < 30
     assert now - ages[prompt_hash(Prompt("b"))] > 30  # young enough: nothing is written
-
-
-def test_more_than_the_limit_is_not_stored(tmp_path: Path) -> None:
-    store = SQLiteStore(tmp_path / FILE, limit=100)
-    list(MemoizedScorer(FakeScorer(), store, "k")(PROMPTS))
-    assert store.load("k", PROMPTS) == {}
-
-
-def test_a_limit_below_one_byte_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="at least 1 byte; got 0"):
-        SQLiteStore(tmp_path / FILE, limit=0)
 
 
 # Several processes and threads
@@ -416,17 +367,15 @@ if sys.argv[3:]:
 
 @pytest.mark.slow
 def test_several_writers_at_once_neither_damage_nor_mix_up(store: SQLiteStore, capsys) -> None:
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(store.file), "100000"], stderr=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
+    command = [sys.executable, "-c", WRITER, str(store.file), "100000"]
+    writers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     for writer in writers:
         _, err = writer.communicate(timeout=120)
         assert (writer.returncode, err) == (0, "")
     stored = reopened(store).load("k", [Prompt(str(i)) for i in range(1, 51)])
     assert stored
-    assert capsys.readouterr().err == ""
     assert all(stats.token.size == int(prompt.text) for prompt, stats in stored.items())
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.slow
@@ -437,27 +386,15 @@ def test_a_killed_process_leaves_what_it_stored(store: SQLiteStore, capsys) -> N
         assert writer.stdout.readline() == "stored\n"
         writer.send_signal(signal.SIGKILL)
     assert len(reopened(store).load("k", [Prompt(str(i)) for i in range(51)])) == 51
-    scorer = FakeScorer()
-    list(MemoizedScorer(scorer, reopened(store), "k")([Prompt("new")]))
-    assert len(reopened(store).load("k", [Prompt("new")])) == 1
+    assert computed(reopened(store), [Prompt("new")]) == [Prompt("new")]
+    assert computed(reopened(store), [Prompt("new")]) == []
     assert capsys.readouterr().err == ""
 
 
 def test_several_threads_share_a_store(store: SQLiteStore, capsys) -> None:
-    results: list[bool] = []
-
-    def score(number: int) -> None:
-        prompts = [Prompt(f"{number % 2} text {i}") for i in range(20)]
-        for _ in range(5):
-            scored = list(MemoizedScorer(FakeScorer(), store, "k")(prompts))
-            results.append(same(scored, list(FakeScorer()(prompts))))
-
-    threads = [threading.Thread(target=score, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [True] * 20
+    texts = [[Prompt(f"{number % 2} text {i}") for i in range(20)] for number in range(20)]
+    with ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(lambda prompts: computed(store, prompts), texts))) == 20
     assert capsys.readouterr().err == ""
 
 
