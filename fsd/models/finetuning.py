@@ -61,24 +61,12 @@ def finetune(
     none is attached. Global random states are restored. The loss of a step is the mean over the tokens of its batch,
     for any number of processes, so that without dropout the adapter is the same up to rounding.
 
-    Args:
-        language_model: the base model, which receives the adapter.
-        texts: unseen non-members.
-        config: method and hyperparameters.
-        seed: random seed for the adapter's initialisation, dropout and the order of the texts.
-        log: called after every step.
-        after_epoch: called with the number of finished epochs while the model can score; an exception ends training.
-        shown: whether to show a progress bar.
-        cache: folder of checkpoints. A training that was killed continues after the last epoch that is saved there,
-            and gives bitwise the adapter of one that was not; one of adalora, whose budget the trainer does not save,
-            starts again. None saves nothing.
-
-    Returns:
-        The folder with the checkpoint of this training, to be deleted once the adapter is stored; None without one.
-
-    Raises:
-        UsageError: for no texts, invalid hyperparameters, an architecture without known targets, a loss that is not
-            finite, or too little memory.
+    `log` is called after every step, and `after_epoch` with the number of finished epochs while the model can score; an
+    exception from them ends the training. One that was killed continues after its last epoch that is saved in `cache`,
+    and gives bitwise the adapter of one that was not; a training of adalora, whose budget the trainer does not save,
+    starts again. Returned is the folder with the checkpoint, if any, to be deleted once the adapter is stored. A
+    UsageError says that there are no texts, a number is out of range, the architecture has no known targets, the loss
+    is not finite, or the memory too small.
     """
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)

@@ -2,8 +2,9 @@
 
 The default store is `mlruns/` in the working folder. MLflow writes absolute artifact locations into its database, so
 that a moved folder would lose its artifacts, and a database that two processes create at the same time is corrupted.
-The default store is therefore created under a file lock, and its locations are rewritten relative to the working
-folder. A store named by MLFLOW_TRACKING_URI is used unchanged.
+The default store is therefore created under a file lock, and the locations of its experiments, from which MLflow
+derives those of runs and models, are rewritten relative to the working folder, against which it resolves them. A store
+named by MLFLOW_TRACKING_URI is used unchanged.
 """
 
 import logging
@@ -111,11 +112,10 @@ class Store:
         if experiment is None:
             with self.lock():
                 try:
-                    self.client.create_experiment(name)
+                    self._relativise(self.client.create_experiment(name))
                 except MlflowException as error:  # created by another process in the meantime
                     if error.error_code != "RESOURCE_ALREADY_EXISTS":
                         raise
-            self.relativise()
             experiment = self.client.get_experiment_by_name(name)
         if experiment.lifecycle_stage != "active":
             raise UsageError(
@@ -124,21 +124,13 @@ class Store:
             )
         return str(experiment.experiment_id)
 
-    def relativise(self) -> None:
-        """Rewrite locations of experiments inside the working folder as relative paths, so that it can be moved.
-
-        MLflow resolves them against the working folder, and derives those of runs and models from them.
-        """
+    def _relativise(self, experiment_id: str) -> None:
         if self.root is None:
             return
         database = self.root / "mlruns" / "mlflow.db"
         with closing(sqlite3.connect(database, timeout=_LOCK_SECONDS)) as connection, connection:
-            for prefix in (f"{self.root}/", f"{self.root.as_uri()}/"):
-                connection.execute(
-                    "update experiments set artifact_location = substr(artifact_location, ?) "
-                    "where substr(artifact_location, 1, ?) = ?",
-                    (len(prefix) + 1, len(prefix), prefix),
-                )
+            change = "update experiments set artifact_location = ? where experiment_id = ?"
+            connection.execute(change, (f"mlruns/{experiment_id}", experiment_id))
 
 
 def open_store() -> Store:
@@ -163,7 +155,6 @@ def open_store() -> Store:
             if is_default and not default.exists():
                 _create(default)
             _connect(store)
-        store.relativise()
     except (OSError, sqlite3.Error) as error:
         raise StorageError(f"the tracking store must be on a disk with free space; {store.address}: {error}") from error
     return store
