@@ -29,7 +29,6 @@ from fsd.token_stats import FloatArray, Scores
 
 TOLERANCE = 1e-9
 """Amount by which a p-value may exceed the target rate, so that 1/20 and .05 compare as equal."""
-
 VERSION = 3
 """Version of the JSON format that `Calibration.to_json` writes."""
 

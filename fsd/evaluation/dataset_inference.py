@@ -20,7 +20,6 @@ from fsd.token_stats import FloatArray, IntArray, Scores
 
 FEWEST = 5
 """Smallest number of groups in each set; with fewer, not even perfect separation gives a p-value below .01."""
-
 REFUSE_ABOVE = 0.6
 """No p-value if the interval of the blind classifier's AUC is above this: the sets differ without any model."""
 

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from scipy import sparse, stats
@@ -40,54 +39,47 @@ SCRIPTS: dict[str, tuple[int, int]] = {
     "Chinese characters": (0x3400, 0x9FFF),
 }
 """Script → first and last code point of its range."""
-
 FOLDS = 10
 """Parts in which the hidden states of the benchmark are compared with the others."""
-
 LEVEL = 0.08
 """Share of texts of the benchmark's kind that may be found outside."""
-
 POWER = 0.8
 """Share of the texts of other kinds that a domain check must find before passing it shows anything."""
-
 LATER = "later texts"
 """Kind of the benchmark's texts of a later period, where it has contemporaries."""
-
 OTHERS = 120
 """Texts of each embedded corpus that the classifier of a domain check is trained on."""
-
 TRIED = 60
 """Texts of each other kind by which a domain check is tried."""
-
 NEAREST = 10
 """Number of nearest texts of the benchmark whose mean similarity counts."""
-
 CHARACTERS = 20_000
 """Beginning of a text that is compared; the number of words is that of the whole text."""
 
 
 def script(text: str) -> str:
     """The script of most letters of the text; "no known" if there are none."""
+    letters = Counter(ord(letter) for letter in text if letter.isalpha())
     counts: Counter[str] = Counter()
-    for letter, number in Counter(filter(str.isalpha, text)).items():
-        code = ord(letter)
-        name = next((name for name, (low, high) in SCRIPTS.items() if low <= code <= high), None)
-        if name:
-            counts[name] += number
-    return counts.most_common(1)[0][0] if counts else "no known"
+    for name, (low, high) in SCRIPTS.items():
+        counts[name] = sum(number for code, number in letters.items() if low <= code <= high)
+    name, number = counts.most_common(1)[0]
+    return name if number else "no known"
 
 
 States = Callable[[Sequence[str]], FloatArray]
 """N texts → their (N, D) hidden states."""
 
 
+_COUNTERS = [
+    HashingVectorizer(n_features=2**18, norm=None, alternate_sign=False, analyzer=analyzer, ngram_range=lengths)
+    for analyzer, lengths in ((words, (1, 1)), ("char_wb", (2, 4)))
+]
+
+
 @lru_cache(maxsize=4096)  # the domain check and the test of exchangeability count the same texts
-def _counted(text: str) -> tuple[sparse.csr_matrix, ...]:
-    settings: tuple[dict[str, Any], ...] = ({"analyzer": words}, {"analyzer": "char_wb", "ngram_range": (2, 4)})
-    return tuple(
-        HashingVectorizer(n_features=2**18, norm=None, alternate_sign=False, **one).transform([text[:CHARACTERS]])
-        for one in settings
-    )
+def _counted(text: str) -> list[sparse.csr_matrix]:
+    return [counter.transform([text[:CHARACTERS]]) for counter in _COUNTERS]
 
 
 class Similarity:

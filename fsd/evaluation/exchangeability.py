@@ -25,10 +25,8 @@ from fsd.token_stats import FloatArray, IntArray
 
 LEVEL = 0.05
 """Texts of the same kind are found different in at most this share of all cases; verdicts on them are then withheld."""
-
 FEWEST = 5
 """Smallest number of groups on both sides for the classifier."""
-
 MOST = 400
 """Largest number of texts on each side that the classifier compares; of more, a random sample."""
 

@@ -26,7 +26,6 @@ _LEADING_ZERO = re.compile(r"^([+-]?)0\.")
 
 BLOCK = 150_000
 """Numbers in one block of resamples: few enough to stay in the processor's cache."""
-
 FPR_SLACK = 1e-9
 """A false-positive rate may exceed its bound by this much, so that .29 × 100 still allows 29 false alarms."""
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
+from sklearn.metrics import roc_curve
 
 from fsd.errors import UsageError
 from fsd.evaluation.intervals import (
@@ -166,15 +167,8 @@ def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, F
     Each is (K + 1,) for K distinct scores; the first point is (0, 0) at +inf. A text is called a member if its score is
     at least the threshold.
     """
-    member, values = _checked(labels, scores)
-    order = np.argsort(-values, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(values[order])), values.size - 1)
-    hits, alarms = np.cumsum(member[order])[ends], np.cumsum(~member[order])[ends]
-    return (
-        np.append(0.0, alarms / alarms[-1]),
-        np.append(0.0, hits / hits[-1]),
-        np.append(np.inf, values[order][ends]),
-    )
+    alarms, hits, thresholds = roc_curve(*_checked(labels, scores), drop_intermediate=False)
+    return alarms, hits, thresholds
 
 
 def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float) -> float:

@@ -26,7 +26,6 @@ LARGE_FAMILY = 0.2
 """Share of a kind's test texts above which one family is remarked on."""
 Rows = Mapping[tuple[str, str, str], Row]
 """(detector, state, metric) → row of the table of results."""
-
 _NEVER_READ = "contemporaries, which the model never read, are separated from later texts by"
 _TEXTS = "a difference of the texts, which the control model shows as well"
 
@@ -448,11 +447,6 @@ class Headline:
         return "lead" if self.audit.contemporaries else "period"
 
     @property
-    def judgement(self) -> Judgement:
-        """What the result amounts to."""
-        return JUDGEMENTS[self.kind]
-
-    @property
     def barred(self) -> str:
         """Why a registered version must not become champion; empty if it may.
 
@@ -472,16 +466,12 @@ class Headline:
         return f"{self.audit.detector} {self.audit.auc.short}"
 
     @property
-    def line(self) -> str:
-        """The detector, its AUC and the controls, for descriptions."""
+    def description(self) -> str:
+        """The detector, its AUC, the controls and the advice, in Markdown."""
         lead, blind = self._estimate("fsd", "placebo_lead"), self.audit.blind or "none"
         shown = lead.signed if lead else "none"
-        return f"{self.audit.detector} FSD AUC {self.audit.auc} · placebo lead {shown} · blind AUC {blind}"
-
-    @property
-    def description(self) -> str:
-        """The line and the advice, in Markdown."""
-        return f"{self.line}\n\n{self.judgement.advice}"
+        line = f"{self.audit.detector} FSD AUC {self.audit.auc} · placebo lead {shown} · blind AUC {blind}"
+        return f"{line}\n\n{JUDGEMENTS[self.kind].advice}"
 
     def metrics(self) -> dict[str, float]:
         """The few numbers by which runs are compared first."""
@@ -501,7 +491,7 @@ class Headline:
             [round(100 * number) for number in estimate] for estimate in (self.audit.auc, tpr)
         )
         return [
-            f"{self.judgement.answer}.",
+            f"{JUDGEMENTS[self.kind].answer}.",
             f"Given one text from the training data and one from outside it, the best score ({self.audit.detector}, "
             f"FSD) is higher for the former in {right} of 100 such pairs; guessing gets 50. With other texts of the "
             f"same kind it could be {low} to {high} (95 % interval).",
@@ -514,7 +504,7 @@ class Headline:
         low, high = (round(100 * end) for end in self.audit.auc[1:])
         members, others = self.families
         lines = [
-            f"The answer would be changed by {self.judgement.change}.",
+            f"The answer would be changed by {JUDGEMENTS[self.kind].change}.",
             f"The range of {low} to {high} rests on {members} independent texts from the training data and {others} "
             "from outside it; four times as many would about halve it.",
         ]

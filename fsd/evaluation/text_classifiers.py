@@ -34,19 +34,14 @@ from fsd.token_stats import FloatArray, IntArray
 
 FOLDS, REPEATS = 5, 3
 """Largest number of folds, and number of divisions into folds."""
-
 TRAINED_ON = 4000
 """Largest number of texts that classifiers and the search for a telling word or sign read, half of them of each set."""
-
 CHARACTERS = 5000
 """Character n-grams are taken from this many characters at the beginning of a text."""
-
 RAREST = 5
 """A telling word or sign occurs in at least this many families: fewer than six can hardly be significant."""
-
 FEWEST_BOOSTED = 100
 """With fewer training texts nothing is boosted: its trees have leaves of at least 15 texts."""
-
 _BEGIN, _END = "\x02", "\x03"  # sorted first: of signs that tell as much, one at an end is named
 _BETWEEN = re.compile(r"[\W_]{2,}")
 _KINDS: dict[str, Callable[[str], bool]] = {

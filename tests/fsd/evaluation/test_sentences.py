@@ -325,7 +325,8 @@ def test_the_headline_judges_and_bars(auc, blind, lead, contemporaries, kind, ba
     assert headline.score == f"loss {summary.auc.short}"
     shown = summary.blind or "none"
     signed = Estimate(*lead).signed if lead else "none"
-    assert headline.line == f"loss FSD AUC {summary.auc} · placebo lead {signed} · blind AUC {shown}"
+    line = f"loss FSD AUC {summary.auc} · placebo lead {signed} · blind AUC {shown}"
+    assert headline.description.startswith(f"{line}\n\n")
     assert headline.metrics()["headline/fsd_auc"] == auc[0]
     assert ("headline/placebo_lead" in headline.metrics()) == bool(lead)
     assert "40 of 100 training texts are found (30 to 50)" in headline.answer()[2]
