@@ -34,33 +34,21 @@ def test_candidates_differ_and_follow_from_seed_number_and_text() -> None:
     assert first == again
     assert not any(set(first) & set(other) for other in others)
     assert all(set(canary.split()) <= set(WORDS) and len(canary.split()) == 3 for canary in first)
-
-
-def test_digits_have_the_length() -> None:
     assert {len(canary) for canary in Scheme("seed", 50, 7).candidates(("1", "a"))} == {7}
 
 
-@pytest.mark.parametrize(
-    ("scheme", "message"),
-    [
-        (Scheme("s", 1, 8), "variants must be from 2 to 100,000"),
-        (Scheme("s", 10**9, 12), "variants must be from 2 to 100,000"),
-        (Scheme("s", 10, 0), "length from 1 to 100"),
-        (Scheme("s", 10, 10**9), "length from 1 to 100"),
-        (Scheme("s", 1000, 4), "length must allow 100,000 different canaries"),
-    ],
-)
-def test_schemes_that_cannot_be(scheme: Scheme, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        scheme.check()
-
-
-def test_words_that_give_equal_canaries_end() -> None:
-    scheme = Scheme("s", 50, 20, ("a", "a a"))
-    scheme.check()
-
+def test_schemes_that_cannot_be() -> None:
+    for variants, length, message in (
+        (1, 8, "variants must be from 2 to 100,000"),
+        (10**9, 12, "variants must be from 2 to 100,000"),
+        (10, 0, "length from 1 to 100"),
+        (10, 10**9, "length from 1 to 100"),
+        (1000, 4, "length must allow 100,000 different canaries"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            Scheme("s", variants, length).check()
     with pytest.raises(UsageError, match="words must give 50 different canaries"):
-        scheme.candidates(("1", "a"))
+        Scheme("s", 50, 20, ("a", "a a")).candidates(("1", "a"))
 
 
 def test_repetitions_are_shared_equally() -> None:
@@ -102,13 +90,10 @@ def test_combined_p_against_every_choice() -> None:
         assert combined_p(scores, published, seed=1) == pytest.approx(exact, abs=0.006)
 
 
-def test_combined_p_of_one_document_is_its_rank() -> None:
+def test_combined_p_of_one_document_is_its_rank_and_of_constant_scores_one() -> None:
     scores = np.random.default_rng(0).normal(size=50)
 
     assert combined_p([scores], [7], seed=0) == pytest.approx(rank_p(scores, 7), abs=0.005)
-
-
-def test_constant_scores_show_nothing() -> None:
     assert combined_p([np.zeros(5)] * 3, [0, 1, 2]) == 1.0
 
 

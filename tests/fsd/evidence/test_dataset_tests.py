@@ -44,6 +44,7 @@ def test_a_model_that_reads_texts_one_by_one_has_no_order() -> None:
     assert (p, z) == (1.0, 0.0)
 
 
+@pytest.mark.slow
 def test_the_test_of_order_holds_its_level() -> None:
     """Random preferences for orders: P(p ≤ .1) is .1."""
     rng = np.random.default_rng(0)

@@ -22,19 +22,15 @@ def test_passages_by_hand() -> None:
     assert ids.tolist() == [[0, 1, 2, 3, 4], [2, 3, 4, 5, 6], [4, 5, 6, 7, 8]]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((4, 2, 3, 1), "must have at least 5 tokens, prefix and suffix; got 4"),
-        ((9, 0, 3, 1), "prefix must be at least 1 token"),
-        ((9, 2, 0, 1), "suffix must be at least 1 token"),
-        ((9, 2, 3, 0), "stride must be at least 1 token"),
-    ],
-)
-def test_passages_that_cannot_be(arguments: tuple[int, int, int, int], message: str) -> None:
-    size, *rest = arguments
-    with pytest.raises(UsageError, match=message):
-        passages(np.arange(size), *rest)
+def test_passages_that_cannot_be() -> None:
+    for size, prefix, suffix, stride, message in (
+        (4, 2, 3, 1, "must have at least 5 tokens, prefix and suffix; got 4"),
+        (9, 0, 3, 1, "prefix must be at least 1 token"),
+        (9, 2, 0, 1, "suffix must be at least 1 token"),
+        (9, 2, 3, 0, "stride must be at least 1 token"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            passages(np.arange(size), prefix, suffix, stride)
 
 
 def test_queries_by_hand_and_by_trying() -> None:
