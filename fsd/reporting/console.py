@@ -29,19 +29,7 @@ def table(
     kept: Sequence[int] = (),
     everything: str = "the tracked run",
 ) -> None:
-    r"""Print a table that fits the terminal and, under it, one paragraph per note.
-
-    Args:
-        headings: names of the columns; `\n` where a heading may be broken.
-        rows: plain text of the cells, `\n` where one of a column of numbers may be broken; without rows there is no
-            table.
-        notes: printed under the table.
-        title: above the table.
-        left: indices of the columns of words; the others are aligned to the right and never wrapped.
-        kept: indices of the columns that a narrow terminal keeps longest, the most important first. The others leave
-            before them, from the right.
-        everything: where all columns are, for the note on those that have left.
-    """
+    r"""Print a table that fits the terminal and, under it, one paragraph per note."""
     console = Console()
     width = console.width if console.is_terminal or "COLUMNS" in os.environ else PIPE_WIDTH
     console.width = width

@@ -74,14 +74,7 @@ def finish(axis: Axes, x_name: str, y_name: str = "", title: str = "", *, size: 
 
 
 def roc(labels: ArrayLike, base: Scores, fsd: Scores, *, names: tuple[str, str] = ("base", "FSD")) -> Figure:
-    """One panel per detector with its base and FSD curves; below it, the same with a logarithmic FPR axis.
-
-    Args:
-        labels: (N,) True for members.
-        base: detector → (N,) scores; a detector without base scores has an FSD curve only.
-        fsd: detector → (N,).
-        names: of the two scores.
-    """
+    """One panel per detector with its base and FSD curves; below it, the same with a logarithmic FPR axis."""
     figure, panels = _panels(fsd, height=2.5)
     lowest = max(LOWEST_FPR, 1 / int((~np.asarray(labels, dtype=bool)).sum()))
     chance = np.geomspace(lowest, 1, 50)
@@ -106,12 +99,7 @@ def roc(labels: ArrayLike, base: Scores, fsd: Scores, *, names: tuple[str, str] 
 
 
 def p_value_histogram(name: str, p_values: ArrayLike) -> Figure:
-    """Histogram of p-values in ten bars, with the level that uniform ones would have.
-
-    Args:
-        name: of the detector.
-        p_values: (N,).
-    """
+    """Histogram of p-values in ten bars, with the level that uniform ones would have."""
     values = np.asarray(p_values, dtype=np.float64)
     figure = Figure(figsize=(5.2, 3.2), layout="constrained")
     axis = figure.subplots()
@@ -186,15 +174,7 @@ def _band(axis: Axes, calibration: int, texts: int) -> None:
 
 
 def reliability(name: str, p_values: FloatArray, *, calibration: int, texts: int | None = None) -> Figure:
-    """Share of held-out non-members with p at most α, against α.
-
-    Args:
-        name: name of the detector.
-        p_values: (n,) p-values of known non-members.
-        calibration: number of independent calibration texts. The grey band contains the whole curve of valid p-values
-            in 95 of 100 cases (see `fsd.evaluation.intervals.conformal_band`).
-        texts: number of independent texts with a p-value; n if absent.
-    """
+    """Share of held-out non-members with p at most α, against α."""
     figure = Figure(figsize=(5.6, 5.2), layout="constrained")
     axis = figure.subplots()
     _band(axis, calibration, texts or p_values.size)
@@ -216,17 +196,7 @@ def verdicts(
     fpr: float,
     independent: tuple[int, int] | None = None,
 ) -> Figure:
-    """Scores of new texts against those of known non-members, and the distribution of their p-values.
-
-    Args:
-        calibration: (n,) scores of held-out non-members.
-        scores: (N,) scores of the new texts.
-        p_values: (N,) of the same texts.
-        threshold: score from which on a text is called a member; may be infinite.
-        fpr: false-positive rate of the threshold.
-        independent: numbers of independent calibration texts and new texts, for the grey band that contains the curve
-            of non-members in 95 of 100 cases; (n, N) if absent.
-    """
+    """Scores of new texts against those of known non-members, and the distribution of their p-values."""
     figure = Figure(figsize=(10.0, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     known, new = np.asarray(calibration, dtype=np.float64), np.asarray(scores, dtype=np.float64)
@@ -259,17 +229,7 @@ def heat_map(
     name: str,
     title: str = "",
 ) -> Figure:
-    """Values as colours with the numbers written in; the highest is framed.
-
-    Args:
-        x: settings along the columns.
-        y: settings along the rows, the first at the bottom.
-        values: (len(y), len(x)); NaN where a setting was not run.
-        x_name: name of the setting along the columns.
-        y_name: name of the setting along the rows.
-        name: name of the value, such as AUC.
-        title: above the figure.
-    """
+    """Values as colours with the numbers written in; the highest is framed."""
     figure = Figure(figsize=(1.8 + 0.62 * len(x), 1.5 + 0.42 * len(y)), layout="constrained")
     axis = figure.subplots()
     image = axis.imshow(values, origin="lower", aspect="auto", cmap="cividis")
@@ -291,13 +251,7 @@ def heat_map(
 
 
 def strips(values: Mapping[str, FloatArray], *, name: str, lowest: float = -12.0) -> Figure:
-    """One strip of colours per series, from its beginning to its end.
-
-    Args:
-        values: series → (N,) values of N equal parts; −∞ where there is none.
-        name: of the values.
-        lowest: values at or below it have the darkest colour.
-    """
+    """One strip of colours per series, from its beginning to its end."""
     figure = Figure(figsize=(9.0, 1.2 + 0.45 * len(values)), layout="constrained")
     axis = figure.subplots()
     grid = np.maximum(np.array(list(values.values())), lowest)
@@ -324,17 +278,7 @@ def curve(
     chance: float | None = None,
     x_log: bool = False,
 ) -> Figure:
-    """One line per name over a setting, with intervals as bands.
-
-    Args:
-        x: (K,) values of the setting.
-        lines: name → K estimates or plain numbers.
-        x_name: name of the setting.
-        y_name: name of the value.
-        title: above the figure.
-        chance: height of a grey line.
-        x_log: whether the x axis is logarithmic.
-    """
+    """One line per name over a setting, with intervals as bands."""
     figure = Figure(figsize=(6.8, 4.4), layout="constrained")
     axis = figure.subplots()
     marks = "osD^vPX*"
@@ -370,14 +314,7 @@ def contrasts(table: pd.DataFrame) -> Figure:
 
 
 def dots(panels: Panels, *, x_name: str, title: str = "", chance: float | None = None) -> Figure:
-    """Dot plot: each number is a dot and its interval a bar.
-
-    Args:
-        panels: panel → series (`base`, `FSD`) → row → number.
-        x_name: label of the numbers.
-        title: above the figure.
-        chance: where to draw a grey line.
-    """
+    """Dot plot: each number is a dot and its interval a bar."""
     rows = list(dict.fromkeys(row for series in panels.values() for column in series.values() for row in column))
     across = max(1, min(COLUMNS, len(panels)))
     down = -(-len(panels) // across)

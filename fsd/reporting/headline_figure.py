@@ -49,10 +49,6 @@ def choose(scores: pd.DataFrame, best: str) -> dict[str, str]:
     """Column → name of the scores to compare: the best base score, the FSD of `best`, and a combined score if any.
 
     The base score is chosen on the validation texts, as `best` is; without any, on the test texts.
-
-    Args:
-        scores: rows as in scores.parquet.
-        best: detector with the best FSD.
     """
     held = scores[scores["split"] == "validation"]
     chosen_on = held if len(held) else scores
@@ -70,14 +66,7 @@ def choose(scores: pd.DataFrame, best: str) -> dict[str, str]:
 
 
 def curves(scores: pd.DataFrame, names: Mapping[str, str], table: pd.DataFrame, *, seed: int = 0) -> list[Curve]:
-    """The ROC curves of columns on the test texts, with bands from resampled groups.
-
-    Args:
-        scores: rows as in scores.parquet.
-        names: column → name.
-        table: of results, for the AUCs.
-        seed: of the bootstrap.
-    """
+    """The ROC curves of columns on the test texts, with bands from resampled groups."""
     test = scores[scores["split"] == "test"]
     bootstrap = Bootstrap.draw(test["label"].to_numpy(bool), test["group"].tolist(), seed=seed)
     lowest = max(LOWEST_FPR, 1 / int((~bootstrap.member).sum()))
