@@ -62,18 +62,6 @@ def _calibrated_scores(scores, per_group):
     return Calibration("loss", "fsd", (candidate,), families, ("",) * scores.size, REFERENCE)
 
 
-def test_passages_counted_one_by_one_would_not_be_calibrated():
-    """Five groups of 40 passages and a text of a new group: one vote per passage gives too many small p-values."""
-    rng = np.random.default_rng(3)
-    naive, voting = [], []
-    for _ in range(2000):
-        shared = np.repeat(rng.normal(size=6), 40) + 0.1 * rng.normal(size=240)
-        naive.append(_calibrated_scores(shared[40:], 1).p_values(shared[:1])[0])
-        voting.append(_calibrated_scores(shared[40:], 40).p_values(shared[:1])[0])
-    assert np.mean(np.array(naive) <= 0.05) > 0.09
-    assert np.mean(np.array(voting) <= 0.05) == 0
-
-
 def test_threshold_and_p_value_agree():
     rng = np.random.default_rng(1)
     scores = rng.integers(0, 30, 60) / 7

@@ -54,26 +54,14 @@ def test_false_positive_rate_on_real_text_is_nominal():
     assert abs(np.mean(np.array(p) <= 0.05) - 0.05) <= 0.046
 
 
-def test_a_real_difference_is_detected_and_weighted():
+def test_a_real_difference_is_detected_and_weighted_but_not_a_lower_score():
     rng = np.random.default_rng(1)
     verdicts = [_verdict(rng, gap=1.0, seed=s) for s in range(40)]
     assert np.mean([v.p <= 0.05 for v in verdicts]) > 0.7
     weights = np.mean([[v.weights[f"d{k}"] for k in range(4)] for v in verdicts], axis=0)
     assert weights[:2].sum() > 0.7
     assert weights.sum() == pytest.approx(1)
-
-
-def test_a_data_set_that_scores_lower_is_not_a_member():
     assert _verdict(np.random.default_rng(2), gap=-2.0).p > 0.5
-
-
-def test_passages_counted_as_independent_texts_inflate_the_error_rate():
-    rng = np.random.default_rng(3)
-    p = []
-    for seed in range(100):
-        (suspect, _), (known, _) = _corpus(rng, 25, per_group=8), _corpus(rng, 40, per_group=8)
-        p.append(dataset_verdict(suspect, known, permutations=99, seed=seed).p)
-    assert np.mean(np.array(p) <= 0.05) > 0.12
 
 
 def test_a_shift_that_the_blind_classifier_detects_is_regressed_out():

@@ -108,18 +108,6 @@ def test_intervals_of_auc_and_tpr_cover_the_truth(texts, per_group):
     assert 0.90 <= rate <= 0.99
 
 
-@pytest.mark.slow
-def test_intervals_that_ignore_groups_do_not_cover():
-    truth = stats.norm.cdf(1 / np.sqrt(2.98))
-    inside = 0
-    for seed in range(150):
-        member, scores, _ = _sample(np.random.default_rng(seed), 480, 12, 1.0, detectors=1)
-        drawn = intervals.Bootstrap.draw(member, resamples=200, seed=seed).values(scores[0], [AUC])
-        low, high = np.quantile(drawn[0, 1:], [0.025, 0.975])
-        inside += low <= truth <= high
-    assert inside / 150 < 0.85
-
-
 def test_a_resample_is_the_metric_of_its_repeated_texts():
     rng = np.random.default_rng(6)
     member, scores, groups = _sample(rng, 40, 2, 0.4, detectors=1)
