@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import Link, families, near_duplicates, words
+from fsd.data.near_duplicates import families, near_duplicates, words
 from fsd.data.splitting import Split, without_later
 from fsd.errors import UsageError
 from fsd.evaluation.distribution_shift import Overlap, overlaps
-from fsd.evaluation.intervals import Bootstrap, Estimate, checked, percentiles
+from fsd.evaluation.intervals import Bootstrap, Estimate, percentiles
 from fsd.evaluation.metrics import METRICS, auc
 from fsd.evaluation.text_classifiers import Telling, cross_validated, most_telling
 from fsd.token_stats import FloatArray
@@ -94,15 +94,12 @@ def explains(blind: Estimate | None, auc: Estimate) -> bool:
     return blind is not None and blind.low > 0.5 and blind.high >= auc.low
 
 
-def leaks(split: Split, links: Sequence[Link] | None = None) -> Leaks:
-    """Families that span more than one part, and the pairs of texts that show it.
-
-    `links` are near-duplicates among the texts of all parts, in their order; they are found here if absent.
-    """
+def leaks(split: Split) -> Leaks:
+    """Families that span more than one part, and the pairs of texts that show it."""
     documents = [document for part in split for document in part]
     part = np.repeat(np.arange(3), [len(documents) for documents in split])
     texts = [document.text for document in documents]
-    links = near_duplicates(texts) if links is None else links
+    links = near_duplicates(texts)
     reasons = {(i, j): reason for i, j, reason, *_ in links if part[i] != part[j]}
     reasons |= dict.fromkeys(_same_group(documents, part), "group")
     family = np.array(families(documents, links), dtype=np.int64)
@@ -156,13 +153,12 @@ def blind(
         The AUC with `scores` (N,), higher = more like a member; no AUC if there are too few groups.
     """
     try:
-        member, group = checked(labels, groups)
+        bootstrap = Bootstrap.draw(labels, groups, seed=seed)
     except UsageError as error:
         return Control(None, str(error))
-    scores = cross_validated(texts, member, group, seed=seed, repeats=repeats)
+    scores = cross_validated(texts, bootstrap.member, bootstrap.group, seed=seed, repeats=repeats)
     if scores is None:
         return Control(None, "members and non-members share too few groups to hold some out")
-    bootstrap = Bootstrap.draw(member, groups, seed=seed)
     values = np.concatenate([bootstrap.values(column, [METRICS["auc"].of]) for column in scores])
     return Control(percentiles(values[:, 0].mean(), values[:, 1:]), scores=scores.mean(axis=0))
 
@@ -185,11 +181,11 @@ def alone(
     member = np.array([labels[at] for at in known], dtype=bool)
     names = None if groups is None else [groups[at] for at in known]
     try:
-        checked(member, names)
+        bootstrap = Bootstrap.draw(member, names, seed=seed)
     except UsageError as error:
         return Control(None, str(error))
     turned = numbers if auc(member, numbers) >= 0.5 else -numbers
-    (found,) = Bootstrap.draw(member, names, seed=seed).values(turned, [METRICS["auc"].of])
+    (found,) = bootstrap.values(turned, [METRICS["auc"].of])
     return Control(percentiles(found[0], found[1:]), scores=turned)
 
 
