@@ -90,7 +90,7 @@ COMMANDS = {
             Moment("logging the model", "fsd.tracking.registry:_log_model"),
             Moment("registering the version", "fsd.tracking.registry:_create_version"),
             Moment("version registered", "fsd.tracking.registry:_create_version", after=True),
-            Moment("printing the table", "fsd.reporting.console:show"),
+            Moment("printing the table", "fsd.reporting.report:print_report"),
             Moment("closing the run", END),
             Moment("run closed", END, after=True),
         ],
@@ -310,7 +310,7 @@ def import_libraries() -> None:
     torch.set_num_threads(1)
     for module in (
         "mlflow.pyfunc", "matplotlib.pyplot", "sklearn.linear_model", "trl", "peft", "datasets", "pyarrow.parquet",
-        "optuna", "fsd.models.finetuning", "fsd.evaluation.results", "pipelines.common.run_log", "fsd.reporting.html",
+        "optuna", "fsd.models.finetuning", "fsd.evaluation.results", "pipelines.common.run_log", "fsd.reporting.report",
     ):  # fmt: skip
         importlib.import_module(module)
 

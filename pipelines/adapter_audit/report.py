@@ -8,8 +8,8 @@ from fsd.data.documents import digest
 from fsd.evaluation.metrics import by_key, by_state
 from fsd.evaluation.results import tracked
 from fsd.models.language_model import BaseIdentity
-from fsd.reporting import figures, html
-from fsd.reporting.report import Column, Picture, Report, Section, Table, numbers, p_value, shown
+from fsd.reporting import figures
+from fsd.reporting.report import Column, Picture, Report, Section, Table, limits, numbers, p_value, shown
 from fsd.scoring.scorers import TABLE, frequency_file
 from fsd.tracking import Run, Version
 from pipelines.adapter_audit.audit import FOUND, AuditResults
@@ -93,7 +93,7 @@ def report(results: AuditResults, config: AuditConfig, name: str) -> Report:
         findings=conclusions(results, config.fpr),
         sections=[
             Section("Results", tables=[detectors_table(results), verdicts], pictures=[picture]),
-            html.limits(),
+            limits(),
         ],
         facts=[
             ("Base", config.model.model),

@@ -14,8 +14,17 @@ from typing import Any, NoReturn
 from fsd import distributed
 from fsd.errors import StorageError, UsageError
 from fsd.leftovers import own_temporary_files
-from pipelines.common.arguments import Config, check_name, command_line, command_name, parse, program, read, wrapped
-from pipelines.common.invocation import running
+from pipelines.common.arguments import (
+    Config,
+    check_name,
+    command_line,
+    command_name,
+    parse,
+    program,
+    read,
+    running,
+    wrapped,
+)
 from pipelines.common.job import Job
 
 __all__ = ["check_name", "command", "parse", "subcommands"]
@@ -88,14 +97,14 @@ def _ends(several: bool) -> Iterator[None]:
 
 
 def _print_plan(job: Job) -> None:
-    from fsd.reporting import console
+    from fsd.reporting.report import print_facts, print_table
     from pipelines.common import outcome
 
     plan = job.plan()
 
     def text() -> None:
-        console.facts(plan.facts)
-        console.table([], [], plan.findings)
+        print_facts(plan.facts)
+        print_table([], [], plan.findings)
 
     outcome.show(plan, text=text)
 

@@ -13,8 +13,8 @@ from fsd import tracking
 from fsd.config import flags
 from fsd.reporting.report import Report
 from fsd.tracking import Run, Version
-from pipelines.common import config_file
-from pipelines.common.invocation import OWN_TAGS, context
+from pipelines.common import arguments
+from pipelines.common.arguments import OWN_TAGS, context
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ def tracked_run(
     with tracking.run(
         experiment, chosen or name, params=params, tags=own | given, description=description, final=bool(chosen)
     ) as run:
-        run.log_text(config_file.NAME, config_file.dump(config, running.command))
+        run.log_text(arguments.NAME, arguments.dump(config, running.command))
         yield run
 
 
@@ -75,12 +75,12 @@ def publish(report: Report, run: Run) -> None:
     if report.title:
         import pandas as pd
 
-        from fsd.reporting import html
+        from fsd.reporting.report import page
 
         for table in report.tables:
             if table.name and table.columns:
                 run.log_table(f"{table.name}.json", pd.DataFrame(table.rows, columns=table.head))
-        run.log_text(PAGE, html.page(dated(report)))
+        run.log_text(PAGE, page(dated(report)))
     if report.score:
         run.conclude(report.score, report.description or "\n\n".join(report.findings[:DESCRIBED]))
 
@@ -115,9 +115,9 @@ def show(
     if running.invocation.json:
         print(document(report, places, version), file=running.stdout or sys.stdout, flush=True)
         return
-    from fsd.reporting import console
+    from fsd.reporting.report import print_facts, print_report
 
-    text() if text else console.show(report)
+    text() if text else print_report(report)
     if version and version.champion_stays:
         print(version.champion_stays)
     rows = [(name, str(path)) for name, path in report.files.items()]
@@ -126,7 +126,7 @@ def show(
         rows.append(("version", version.uri + (f" ({', '.join(version.aliases)})" if version.aliases else "")))
     if rows:
         print()
-        console.facts([("run" if name == "id" else name, place) for name, place in rows])
+        print_facts([("run" if name == "id" else name, place) for name, place in rows])
 
 
 def document(report: Report, places: Mapping[str, str] | None, version: Version | None = None) -> str:

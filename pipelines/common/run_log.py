@@ -17,8 +17,8 @@ from fsd.evaluation.metrics import by_key
 from fsd.evaluation.results import Results, summary
 from fsd.models.adapters import save_adapter
 from fsd.models.language_model import BaseIdentity, LanguageModel
-from fsd.reporting import figures, headline_figure, html
-from fsd.reporting.report import Picture, Report, Section
+from fsd.reporting import figures
+from fsd.reporting.report import Picture, Report, Section, limits
 from fsd.reporting.results import contrast_tables, detectors_table, placebo_table
 from fsd.scoring.scorers import TABLE, frequency_file
 from fsd.tracking import Run, Version, register
@@ -209,7 +209,7 @@ def report(
             Section("What was done", paragraphs=[method(results, config, identity)]),
             Section("Every detector", tables=tables),
             Section("Further figures", pictures=others),
-            html.limits(),
+            limits(),
         ],
         facts=facts(results, config, identity, sources),
         score=headline.score,
@@ -232,7 +232,7 @@ def pictures(results: Results) -> list[Picture]:
         for state in (".base", ".fsd")
     )
     rows = by_key(results.table)
-    chosen = headline_figure.choose(results.compared, results.best)
+    chosen = figures.headline_scores(results.compared, results.best)
     aucs = (
         f"{label} AUC {row.estimate}"
         for column, label in chosen.items()
@@ -240,7 +240,7 @@ def pictures(results: Results) -> list[Picture]:
     )
     drawn = [
         Picture(
-            figures.png(headline_figure.draw(headline_figure.curves(results.compared, chosen, results.table))),
+            figures.png(figures.headline(figures.headline_curves(results.compared, chosen, results.table))),
             "How many members are found, for each share of non-members wrongly called members, by the best score "
             "before fine-tuning (base) and the best fine-tuned score deviation (FSD). The higher the curve, the "
             "better; the dotted line is guessing. In the bands lies the true value at each rate in 95 of 100 cases.",

@@ -101,7 +101,7 @@ def run(
     """Load the classifier, judge, write, track and print."""
     from fsd import tracking
     from fsd.evaluation.verdicts import Rules
-    from fsd.reporting import html
+    from fsd.reporting.report import page
     from pipelines.common import outcome
     from pipelines.common.output import write_table, write_text
     from pipelines.detect import report, verdicts
@@ -129,7 +129,7 @@ def run(
                 write_table(result.frame(), Path(config.out))
         if config.report:
             with tracked.storing():
-                write_text(html.page(outcome.dated(found)), Path(config.report))
+                write_text(page(outcome.dated(found)), Path(config.report))
         texts, labels = [document.text for document in documents], [document.member for document in documents]
         tracked.log_dataset("suspect", texts, labels=labels, source=", ".join(config.files), context="detect")
         written = {"verdicts": config.out, "report": config.report}

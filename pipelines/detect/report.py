@@ -12,8 +12,8 @@ import numpy as np
 from fsd.errors import UsageError
 from fsd.evaluation.intervals import Estimate
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Basis
-from fsd.reporting import figures, html
-from fsd.reporting.report import Picture, Report, Section, Table, numbers, p_value, plain
+from fsd.reporting import figures
+from fsd.reporting.report import Picture, Report, Section, Table, limits, numbers, p_value, plain
 from pipelines.common.adapter_files import AUDITED
 from pipelines.common.run_log import identity_text
 from pipelines.detect.classifier import MembershipClassifier
@@ -60,7 +60,7 @@ def report(verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, f
             Section("How often the answer is wrong", tables=[_rates(verdicts)]),
             Section("Scores and p-values", pictures=[_picture(verdicts)]),
             Section("The texts", tables=[page, numbers("verdicts", verdicts.frame())]),
-            html.limits(verdicts.rules.fpr),
+            limits(verdicts.rules.fpr),
         ],
         facts=_facts(verdicts, classifier, adapter, files),
         printed=[printed],

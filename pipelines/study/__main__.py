@@ -147,9 +147,8 @@ def run_cells(name: str, cells: "Sequence[PreparedCell]", parent: "Run", experim
 
 def publish(run: "Run", study: "Study", results: "Sequence[CellResult]") -> None:
     """Log table and figure to the run, and print the table: in Markdown, unless it is for a terminal."""
-    from fsd.reporting import console
     from fsd.reporting.figures import png
-    from fsd.reporting.report import Report, Section, numbers
+    from fsd.reporting.report import Report, Section, numbers, print_table
     from pipelines.common import outcome
     from pipelines.study import figures, tables
 
@@ -170,7 +169,7 @@ def publish(run: "Run", study: "Study", results: "Sequence[CellResult]") -> None
             return
         headings, rows = tables.layout(study, table)
         left = range(len(study.rows))
-        console.table(headings, rows, notes, title=f"{study.place}: {study.title}", left=left, everything="table.csv")
+        print_table(headings, rows, notes, title=f"{study.place}: {study.title}", left=left, everything="table.csv")
 
     sections = [Section("", tables=[numbers("results", measured)])]
     report = Report(headline=f"{study.place}: {study.title}", findings=notes, sections=sections)

@@ -32,9 +32,9 @@ def write_rows(path: Path, values: list[dict[str, object]]) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def tables_fit() -> Iterator[None]:
     """Every table that a pipeline prints in a test fits narrow and wide terminals, and has more than words in each."""
-    from fsd.reporting import console
+    from fsd.reporting import report
 
-    table = console.table
+    table = report.print_table
 
     def checked(
         headings: Sequence[str],
@@ -55,7 +55,7 @@ def tables_fit() -> Iterator[None]:
         table(headings, rows, notes, left=left, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(console, "table", checked)
+        patch.setattr(report, "print_table", checked)
         yield
 
 

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from fsd.reporting.console import table
+from fsd.reporting.report import print_table as table
 from fsd.tuning.comparison import HEADINGS
 
 ON_TERMINALS = """
 import fcntl, struct, termios
-from fsd.reporting.console import table
+from fsd.reporting.report import print_table as table
 for width in (40, 80, 120):
     fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     headings = ["detector", "base AUC\\n[95 % CI]", "FSD AUC\\n[95 % CI]", "gain", "Holm p"]

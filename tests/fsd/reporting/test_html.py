@@ -9,8 +9,7 @@ import pytest
 
 from fsd.evaluation.metrics import Row
 from fsd.evaluation.results import evaluate
-from fsd.reporting.html import limits, page
-from fsd.reporting.report import Picture, Report, Section, p_value, plain, shown
+from fsd.reporting.report import Picture, Report, Section, limits, p_value, page, plain, shown
 from fsd.reporting.results import detectors_table, placebo_table
 
 PNG = b"\x89PNG\r\n\x1a\nnot really"

@@ -11,8 +11,7 @@ from fsd.config import AdapterConfig, DataConfig, FSDConfig, ScoreConfig, TuneCo
 from fsd.errors import UsageError
 from pipelines.canary.rank import RankConfig
 from pipelines.collect import Collect
-from pipelines.common.arguments import parse, read
-from pipelines.common.config_file import dump
+from pipelines.common.arguments import dump, parse, read
 from pipelines.detect.__main__ import DetectConfig
 from pipelines.extract.__main__ import ExtractConfig
 from pipelines.pretrain import PretrainConfig

@@ -14,7 +14,7 @@ from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.evaluation.results import judge
 from fsd.models.language_model import BaseIdentity
-from fsd.reporting import html
+from fsd.reporting.report import page
 from fsd.scoring.deviation import Deviation
 from fsd.tracking.registry import COMPARED
 from pipelines.common import run_log
@@ -110,12 +110,12 @@ def test_choices_on_the_test_texts_are_admitted():
 
 def test_the_report_has_every_figure_and_table(results):
     report = run_log.report(results, CONFIG, IDENTITY, {}, SOURCES)
-    page = html.page(report)
+    shown = page(report)
 
     assert {picture.name for picture in report.pictures} == {"headline.png", "roc.png", "scores.png", "reliability.png"}
-    assert page.count("<figure>") == 4
-    assert '<tr class="best"><th scope="row">loss</th>' in page
-    assert "How to repeat this" in page
+    assert shown.count("<figure>") == 4
+    assert '<tr class="best"><th scope="row">loss</th>' in shown
+    assert "How to repeat this" in shown
 
 
 def test_versions_are_comparable_on_the_same_texts_base_and_judging_alone(results):
