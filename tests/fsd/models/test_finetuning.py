@@ -152,22 +152,13 @@ def test_training_says_nothing_but_its_own_progress(
     assert all(line.startswith("fine-tuning:") for line in err.replace("\r", "\n").splitlines() if line.strip())
 
 
-@pytest.mark.parametrize(("steps", "warmup"), [(10, 4), (10, 10)])
-def test_the_learning_rate_warms_up_and_follows_a_cosine(model: LanguageModel, steps: int, warmup: int) -> None:
-    rates = [numbers["learning_rate"] for _, numbers in train(model, settings(warmup_steps=warmup))]
-    rise = min(warmup, steps // 2)
-    expected = [
-        t / rise if t < rise else (1 + math.cos(math.pi * (t - rise) / (steps - rise))) / 2 for t in range(steps)
-    ]
-    assert rates == pytest.approx([0.02 * share for share in expected])
-
-
 def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
     config = AdapterConfig()
     arguments = finetuning._arguments(torch.device("cpu"), config, 300, 0, str(tmp_path))
     assert (config.method, config.rank, config.alpha, config.dropout) == ("lora", 16, 32, 0.05)
     assert (arguments.learning_rate, arguments.num_train_epochs, arguments.per_device_train_batch_size) == (1e-3, 3, 8)
     assert (arguments.lr_scheduler_type, arguments.warmup_steps) == ("cosine", 10)
+    assert finetuning._arguments(torch.device("cpu"), config, 10, 0, str(tmp_path)).warmup_steps == 5
     assert (arguments.optim, arguments.weight_decay) == ("adamw_torch", 5e-4)
 
 
@@ -253,21 +244,13 @@ def test_two_processes_train_the_adapter_of_one_for_any_number_of_texts(tiny: Pa
 # Targets
 
 
-TARGETS = [
-    ("gpt_neox", "lora", {"query_key_value"}),
-    ("gpt_neox", "ia3", {"query_key_value", "dense_4h_to_h"}),
-    ("llama", "lora", {"q_proj", "v_proj"}),
-    ("llama", "ia3", {"k_proj", "v_proj", "down_proj"}),
-    ("opt", "adalora", {"q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"}),
-    ("gpt2", "lora", {"c_attn"}),
-    ("gptj", "adalora", {"q_proj", "v_proj"}),
-    ("qwen2", "lora", {"q_proj", "v_proj"}),
-    ("gemma2", "ia3", {"q_proj", "v_proj", "down_proj"}),
-]
-
-
 def test_targets_are_found_by_architecture(make_model: Callable[..., Path]) -> None:
-    for architecture, method, targets in TARGETS:
+    for architecture, method, targets in [
+        ("gpt_neox", "lora", {"query_key_value"}),
+        ("llama", "ia3", {"k_proj", "v_proj", "down_proj"}),
+        ("gptj", "adalora", {"q_proj", "v_proj"}),
+        ("gemma2", "ia3", {"q_proj", "v_proj", "down_proj"}),
+    ]:
         model = load(str(make_model(architecture)), device="cpu")
         assert set(peft_config(model, settings(method), steps=10).target_modules) == targets, architecture
 
@@ -286,36 +269,20 @@ def test_an_architecture_without_known_targets_is_refused_with_what_is_allowed(
     assert "lm_head" not in targets
 
 
-def test_targets_that_do_not_exist_are_refused(model: LanguageModel) -> None:
-    allowed = "dense, dense_4h_to_h, dense_h_to_4h, query_key_value"
-    for targets in ("c_attn", "lm_head", "final_layer_norm", ","):
-        with pytest.raises(UsageError, match=f"must be auto, all-linear or of {allowed}; got"):
-            peft_config(model, settings(target_modules=targets), steps=10)
-
-
 # Bad input and accidents
 
 
-def test_impossible_settings_are_refused(model: LanguageModel) -> None:
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"rank": 0}, "rank must be greater than 0; got 0"),
-        ({"alpha": -1}, "alpha must be"),
-        ({"epochs": 0}, "epochs must be"),
-        ({"batch_size": 0}, "batch-size must be"),
-        ({"learning_rate": 0.0}, "learning-rate must be"),
-        ({"learning_rate": math.nan}, "learning-rate must be"),
-        ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
-        ({"warmup_steps": -1}, "must be at least 0"),
-        ({"weight_decay": -0.1}, "must be at least 0"),
-        ({"method": "adalora", "epochs": 1}, "adalora must have at least 5 steps to move its budget; got 2"),
+def test_impossible_trainings_are_refused(model: LanguageModel) -> None:
+    """Of the numbers, only what the command line refuses by another message; the rest is in docs/bad_input.tsv."""
+    cases: list[tuple[dict[str, Any], Any, str]] = [
+        ({"learning_rate": math.nan}, TEXTS, "learning-rate must be greater than 0; got nan"),
+        ({"method": "adalora", "epochs": 1}, TEXTS, "adalora must have at least 5 steps to move its budget; got 2"),
+        ({}, [], "at least one unseen text"),
+        ({}, ["a", ""], "at least one token"),
     ]
-    for changes, message in cases:
+    for changes, texts, message in cases:
         with pytest.raises(UsageError, match=message):
-            train(model, settings(**changes))
-    with pytest.raises(UsageError, match="at least one unseen text"):
-        train(model, settings(), texts=[])
-    with pytest.raises(UsageError, match="at least one token"):
-        train(model, settings(), texts=["a", ""])
+            train(model, settings(**changes), texts=texts)
 
 
 def assert_bare(model: LanguageModel) -> None:
