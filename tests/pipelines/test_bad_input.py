@@ -7,6 +7,7 @@ The cases are the rows of docs/bad_input.tsv. To add one, leave its message empt
 
 import csv
 import gzip
+import importlib
 import json
 import os
 import re
@@ -251,6 +252,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from fsd import tracking
     from fsd.models import finetuning, pretraining
     from fsd.scoring import deviation
+
+    importlib.import_module("pipelines.common.experiment")  # first imported below, it would keep what is patched
 
     def fails(what: str) -> Callable[..., None]:
         return lambda *_, **__: pytest.fail(f"{what} before the mistake was found")
