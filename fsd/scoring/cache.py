@@ -39,8 +39,6 @@ BUSY_SECONDS = 30
 """Longest wait for another process that writes."""
 TOUCH_SECONDS = 3600
 """Precision of the time of last use, so that most reading needs no writing."""
-QUERY_PROMPTS = 500
-"""Prompts per SELECT."""
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """Errors of a file that is no whole database."""
 
@@ -161,7 +159,8 @@ class SQLiteStore:
             self._run(lambda db: db.execute("BEGIN IMMEDIATE"), writes=True)
             self.required = False
         by_hash = {prompt_hash(prompt): prompt for prompt in prompts}
-        rows = self._run(lambda db: _select(db, key, list(by_hash))) or []
+        query = "SELECT prompt, used, data FROM statistics WHERE model = ? AND prompt = ?"
+        rows = self._run(lambda db: [row for prompt in by_hash for row in db.execute(query, (key, prompt))]) or []
         known: dict[Prompt, TokenStats] = {}
         for prompt, _, data in rows:
             with contextlib.suppress(ValueError, TypeError):
@@ -229,17 +228,6 @@ class SQLiteStore:
             db.close()
             raise
         return db
-
-
-def _select(db: sqlite3.Connection, key: str, prompts: Sequence[bytes]) -> list[tuple[bytes, int, bytes]]:
-    """(prompt, used, data) of those of the prompts that are stored."""
-    rows: list[tuple[bytes, int, bytes]] = []
-    for begin in range(0, len(prompts), QUERY_PROMPTS):
-        part = prompts[begin : begin + QUERY_PROMPTS]
-        marks = ", ".join("?" * len(part))
-        query = f"SELECT prompt, used, data FROM statistics WHERE model = ? AND prompt IN ({marks})"
-        rows += db.execute(query, (key, *part))
-    return rows
 
 
 def _shrink(db: sqlite3.Connection, limit: int) -> None:

@@ -123,7 +123,6 @@ def test_numbers_come_back_bitwise_as_float32_where_that_is_lossless(store: SQLi
 
 
 def test_statistics_are_stored_in_parts_and_after_a_minute(store: SQLiteStore, monkeypatch) -> None:
-    monkeypatch.setattr(cache, "QUERY_PROMPTS", 3)
     prompts, saved, save = [Prompt(f"text {i}") for i in range(10)], [], SQLiteStore.save
     with monkeypatch.context() as patch:
         patch.setattr(cache, "ROWS", 4)
