@@ -1,6 +1,10 @@
 """The errors that a user can mend, and what makes a message safe to show and to keep."""
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _SECRETS = (
     (re.compile(r"(https?://)[^\s/@]{1,999}@", re.IGNORECASE), r"\1***@"),  # a token may stand in place of the user
@@ -58,3 +62,9 @@ def without_credentials(text: str) -> str:
 def printable(text: str) -> str:
     """The text on one line without control and formatting characters, which could command a terminal or reverse it."""
     return "".join(sign if sign.isprintable() else " " if sign.isspace() else "\ufffd" for sign in text)
+
+
+def first_problem(error: "ValidationError") -> str:
+    """What pydantic found wrong first, and where, in one line."""
+    first = error.errors()[0]
+    return f"{first['msg']} at {'.'.join(map(str, first['loc'])) or 'the beginning'}"

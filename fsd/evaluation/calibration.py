@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, first_problem
 from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.intervals import LEVEL, BoolArray, Estimate, group_index, group_means
 from fsd.evaluation.metrics import auc
@@ -203,20 +204,15 @@ class Calibration:
         Those of earlier releases hold no texts, so that nothing would notice a text of another kind.
         """
         try:
-            values = json.loads(text)
-            if (version := values.pop("version")) != VERSION:
+            version = json.loads(text)["version"]
+            if version != VERSION:
                 raise KeyError(f"version {version}: register the adapter again with pipelines.fsd --adapter")
-            values["candidates"] = [Candidate(**_frozen(one)) for one in values["candidates"]]
-            values["reference"] = Reference(**_frozen(values["reference"]))
-            return cls(**_frozen(values))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            return TypeAdapter(cls).validate_json(text)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = first_problem(error) if isinstance(error, ValidationError) else error
             raise UsageError(
-                f"calibration must be JSON of version {VERSION} written by this program; got {error}"
+                f"calibration must be JSON of version {VERSION} written by this program; got {reason}"
             ) from error
-
-
-def _frozen(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def calibrate(

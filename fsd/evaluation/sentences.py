@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, first_problem
 from fsd.evaluation.audit import Audit, explains
 from fsd.evaluation.contrasts import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER
 from fsd.evaluation.intervals import Estimate, shortened
@@ -353,18 +354,9 @@ class AuditSummary:
     def from_json(cls, text: str) -> "AuditSummary":
         """The inverse of `to_json`; a UsageError if the text is not a summary."""
         try:
-            values = json.loads(text)
-            blind = values["blind"]
-            return cls(
-                detector=str(values["detector"]),
-                auc=Estimate(*map(float, values["auc"])),
-                blind=None if blind is None else Estimate(*map(float, blind)),
-                reason=str(values["reason"]),
-                contemporaries=bool(values.get("contemporaries", False)),
-                state=str(values.get("state", "fsd")),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"audit must be JSON written by this program; got {error}") from error
+            return TypeAdapter(cls).validate_json(text)
+        except ValidationError as error:
+            raise UsageError(f"audit must be JSON written by this program; got {first_problem(error)}") from error
 
 
 class Judgement(NamedTuple):
