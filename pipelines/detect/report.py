@@ -26,19 +26,14 @@ TERMINAL_CHARACTERS, REPORT_CHARACTERS = 34, 90
 
 def report(verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, files: Sequence[str]) -> Report:
     """Everything that was found about the texts of the files by the adapter at an address."""
-    audited, texts, fdr = (
-        verdicts.calibration.state == AUDITED,
-        _count(len(verdicts.documents), "text"),
-        verdicts.rules.fdr,
-    )
+    audited, number, fdr = verdicts.calibration.state == AUDITED, len(verdicts.documents), verdicts.rules.fdr
     model, names = classifier.language_model.identity.id, ", ".join(Path(file).name for file in files)
-    rest = (max(0, len(verdicts.documents) - shown) for shown in (TERMINAL_ROWS, REPORT_ROWS))
-    on_terminal, on_page = (f" {left:,} more" if left else "" for left in rest)
+    more = {shown: f"{number - shown:,} more" if number > shown else "" for shown in (TERMINAL_ROWS, REPORT_ROWS)}
     printed = _texts(
         verdicts,
         ("from", "text", "score", "p", "verdict", f"FDR {fdr:.0%}"),
         (TERMINAL_ROWS, TERMINAL_CHARACTERS),
-        title=f"{texts}, lowest p-values first" + (f" ({on_terminal.strip()})" if on_terminal else ""),
+        title=f"{_count(number, 'text')}, lowest p-values first{more[TERMINAL_ROWS] and f' ({more[TERMINAL_ROWS]})'}",
         kept=(4, 3, 1, 5, 2),
     )
     page = _texts(
@@ -46,12 +41,12 @@ def report(verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, f
         ("From", "Beginning of the text", "Score", "p", "Verdict", f"FDR {fdr:.0%}"),
         (REPORT_ROWS, REPORT_CHARACTERS),
         caption="Lowest p-values first; texts without a verdict last. Texts called members are highlighted."
-        + (f"{on_page} are in the file of verdicts." if on_page else ""),
+        + (more[REPORT_ROWS] and f" {more[REPORT_ROWS]} are in the file of verdicts."),
         printed=False,
     )
     return Report(
         title=f"Were these texts in the {_data(verdicts)}?",
-        question=f"Was any of the {texts} in {names} part of the texts on which the model {model} was "
+        question=f"Was any of the {_count(number, 'text')} in {names} part of the texts on which the model {model} was "
         f"{'fine-tuned' if audited else 'trained'}?",
         findings=conclusions(verdicts),
         changes=_changes(verdicts),
@@ -64,7 +59,7 @@ def report(verdicts: Verdicts, classifier: MembershipClassifier, adapter: str, f
         ],
         facts=_facts(verdicts, classifier, adapter, files),
         printed=[printed],
-        score=f"{verdicts.count(MEMBER)} of {len(verdicts.documents)} called members",
+        score=f"{verdicts.count(MEMBER)} of {number} called members",
         metrics=verdicts.metrics(),
         artifacts={"verdicts.parquet": verdicts.frame()},
     )
