@@ -80,25 +80,6 @@ def new_stores_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield
 
 
-@pytest.fixture(scope="session")
-def lighter() -> Callable[[pytest.MonkeyPatch], None]:
-    """`lighter(patch)` leaves out half the time of a short run, which has tests of its own elsewhere.
-
-    The blind classifier divides the texts into folds once only, and every picture is an empty one.
-    """
-    from matplotlib.figure import Figure
-
-    from fsd.reporting import figures
-
-    empty = figures.png(Figure(figsize=(1, 1)))
-
-    def patch_all(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr("fsd.evaluation.text_classifiers.REPEATS", 1)
-        patch.setattr(figures, "png", lambda *_, **__: empty)
-
-    return patch_all
-
-
 @pytest.fixture
 def default_signals() -> Iterator[None]:
     """Signals end the processes that a test starts, also where the tests run under nohup or in the background."""

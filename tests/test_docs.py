@@ -30,12 +30,6 @@ START = re.compile(r"(?:^|\s)(?:-m (?P<module>(?:pipelines|benchmarks)\.\w+)|fsd
 OPERATORS = {"&", "&&", "|", ";", ">"}
 
 
-@pytest.fixture(autouse=True)
-def light_runs(lighter: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pages' commands go without what is tested elsewhere."""
-    lighter(monkeypatch)
-
-
 class Command(NamedTuple):
     """A command of a page: the module that it starts, and its arguments."""
 
@@ -219,14 +213,13 @@ def shortened(config: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
-def first_run(lighter: Callable[[pytest.MonkeyPatch], None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the tracked run and the adapter that --adapter models:/... and --settings-from refer to."""
     from pipelines.fsd import prepare
 
     folder = tmp_path_factory.mktemp("first_run")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        lighter(patch)
         prepare(shortened(FSDConfig())).run()
     return folder
 

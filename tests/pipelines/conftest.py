@@ -59,10 +59,17 @@ def tables_fit() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def light_runs(lighter: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every run in these tests, but those of session fixtures, goes without what is tested elsewhere."""
-    lighter(monkeypatch)
+@pytest.fixture(scope="session", autouse=True)
+def empty_pictures() -> Iterator[None]:
+    """Every picture of a run is an empty one: tests/fsd/reporting draws them."""
+    from matplotlib.figure import Figure
+
+    from fsd.reporting import figures
+
+    empty = figures.png(Figure(figsize=(1, 1)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "png", lambda *_, **__: empty)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +103,6 @@ def finished_run(
     tiny: Path,
     once: Callable[..., Path],
     run_command: Callable[[str], str],
-    lighter: Callable[[pytest.MonkeyPatch], None],
     make_rows: Callable,
 ) -> FinishedRun:
     """A store with one run of all detectors and its registered adapter. Copy it to write to it: see `own_run`."""
@@ -108,7 +114,6 @@ def finished_run(
         write_rows(folder / "data.jsonl", make_rows(200, seed=0))
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
-            lighter(patch)
             (folder / "printed.json").write_text(run_command(line), encoding="utf-8")
 
     folder = once("finished", make)

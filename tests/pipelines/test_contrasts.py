@@ -45,7 +45,6 @@ def finished(
     tiny: Path,
     other: Path,
     make_rows: Callable[..., Any],
-    lighter: Callable[[pytest.MonkeyPatch], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Finished]:
     folder = tmp_path_factory.mktemp("contrasts")
@@ -61,7 +60,6 @@ def finished(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        lighter(patch)
         with redirect_stdout(StringIO()) as printed:
             prepare(config).run()
         (run,) = tracking.find_runs("fsd-arxiv", {})
