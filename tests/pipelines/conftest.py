@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from rich.cells import cell_len
 
-from fsd.config import FSDConfig
+from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 
 
 class FinishedRun(NamedTuple):
@@ -129,6 +129,21 @@ def own_run(finished_run: FinishedRun, tmp_path_factory: pytest.TempPathFactory)
     shutil.copytree(finished_run.folder, folder)
     with contextlib.chdir(folder):
         yield finished_run._replace(folder=folder)
+
+
+@pytest.fixture
+def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.MonkeyPatch) -> FSDConfig:
+    """A short main job on 40 texts of the working folder, a new one; it caches in `kept`."""
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "data.jsonl", make_rows(40, seed=3))
+    return FSDConfig(
+        audit_repeats=1,
+        data=DataConfig(data=("data.jsonl",)),
+        model=ModelConfig(model=str(tiny), device="cpu", cache="kept"),
+        training=AdapterConfig(batch_size=4, epochs=1),
+        detection=DetectorConfig(detectors="loss"),
+        placebo="none",
+    )
 
 
 @pytest.fixture

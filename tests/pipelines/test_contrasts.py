@@ -1,8 +1,8 @@
 """A run with members, contemporaries and later texts on a tiny random model: every output has the three contrasts."""
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -20,8 +20,6 @@ from pipelines.common.datasets import load_texts, split_texts
 from pipelines.fsd import prepare
 from pipelines.tune.__main__ import prepare as tune
 
-DETECTORS = "loss,min_k_deviation"
-
 
 class Finished(NamedTuple):
     folder: Path
@@ -33,34 +31,25 @@ class Finished(NamedTuple):
         return tracking.fetch_artifact(self.id, name)
 
 
-def write_periods(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Half of the texts are members, a quarter contemporaries and a quarter later texts."""
-    periods = ("2020", "2020", "2022", "2020")  # rows 1, 3, 5, ... are members
-    named = [{**row, "period": periods[at % 4]} for at, row in enumerate(rows)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in named))
-
-
 @pytest.fixture(scope="module")
 def finished(
-    tiny: Path,
-    other: Path,
-    make_rows: Callable[..., Any],
-    tmp_path_factory: pytest.TempPathFactory,
+    tiny: Path, other: Path, make_rows: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Finished]:
+    """Half of the texts are members, a quarter contemporaries and a quarter later texts."""
     folder = tmp_path_factory.mktemp("contrasts")
-    rows = make_rows(120, seed=4)
-    write_periods(folder / "data.jsonl", rows)
+    periods = ("2020", "2020", "2022", "2020")  # rows 1, 3, 5, ... are members
+    rows = ({**row, "period": periods[at % 4]} for at, row in enumerate(make_rows(120, seed=4)))
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = FSDConfig(
         audit_repeats=1,
         data=DataConfig(data=("data.jsonl",)),
         model=ModelConfig(model=str(tiny), device="cpu"),
         training=AdapterConfig(batch_size=4, epochs=1),
-        detection=DetectorConfig(detectors=DETECTORS),
+        detection=DetectorConfig(detectors="loss,min_k_deviation"),
         placebo=str(other),
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        with redirect_stdout(StringIO()) as printed:
+    with contextlib.chdir(folder):
+        with contextlib.redirect_stdout(StringIO()) as printed:
             prepare(config).run()
         (run,) = tracking.find_runs("fsd-arxiv", {})
         yield Finished(folder, config, printed.getvalue(), run.id)

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
+from fsd.config import DetectorConfig, ScoreConfig, TuneConfig
 from fsd.data.documents import Document
 from fsd.errors import UsageError
+from fsd.evaluation.metrics import auc
 from pipelines.common import datasets, experiment, run_log
 from pipelines.common.detection import load_detectors
 from pipelines.score import prepare as score
@@ -22,16 +23,13 @@ TASKS = ("min_k.base", "min_k.fsd", "min_k_deviation.fsd")
 
 
 @pytest.fixture
-def job(tiny, tmp_path, monkeypatch, make_rows):
-    monkeypatch.chdir(tmp_path)
+def job(job, make_rows):
     Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in make_rows(120, 1)))
-    return FSDConfig(
-        audit_repeats=1,
-        data=DataConfig(data=("data.jsonl",), validation=0.3),
-        model=ModelConfig(model=str(tiny), device="cpu"),
-        training=AdapterConfig(batch_size=8, epochs=1),
+    return replace(
+        job,
+        data=replace(job.data, validation=0.3),
+        training=replace(job.training, batch_size=8),
         detection=DetectorConfig(detectors="min_k,min_k_deviation"),
-        placebo="none",
     )
 
 
@@ -91,8 +89,6 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     by_hand = load_detectors(replace(detection, settings=("min_k.base.k=0.15",)))
     assert [d.settings["k"] for d in (by_hand[0], by_hand[0].for_base)] == [settings["min_k"]["fsd"]["k"], 0.15]
     scores = pd.read_parquet(folder / "scores.parquet").query("split == 'test'")
-    from fsd.evaluation.metrics import auc
-
     for state in ("base", "fsd"):  # each at its own best settings
         column = scores[f"min_k.{state}"]
         assert auc(scores.label == 1, column) == pytest.approx(table.loc[f"min_k.{state}", "test_tuned"])

@@ -1,12 +1,10 @@
 """The disk cache of a pipeline: what is known is not read again, what is another thing is, and scores are the same."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
+from fsd.config import DetectorConfig, ModelConfig, TuneConfig
 from fsd.models.language_model import LanguageModel, load
 from fsd.scoring.cache import FILE, SQLiteStore
 from fsd.scoring.model_scorer import ModelScorer
@@ -25,22 +23,10 @@ from pipelines.study.__main__ import prepare as study
 from pipelines.study.grid import StudyConfig
 from pipelines.tune.__main__ import prepare as tune
 
-NAMES = "loss,lowercase,min_k_deviation,recall"
-
 
 @pytest.fixture
-def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.MonkeyPatch) -> FSDConfig:
-    monkeypatch.chdir(tmp_path)
-    rows = make_rows(40, seed=3)
-    Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return FSDConfig(
-        audit_repeats=1,
-        data=DataConfig(data=("data.jsonl",)),
-        model=ModelConfig(model=str(tiny), device="cpu", cache="kept"),
-        training=AdapterConfig(batch_size=4, epochs=1),
-        detection=DetectorConfig(detectors=NAMES),
-        placebo="none",
-    )
+def job(job):
+    return replace(job, detection=DetectorConfig(detectors="loss,lowercase,min_k_deviation,recall"))
 
 
 def newest_scores(folder: Path) -> pd.DataFrame:
@@ -99,27 +85,15 @@ def test_a_study_on_texts_that_were_read_makes_no_forward_pass(job, passes, tmp_
     assert passes == []
 
 
-@pytest.mark.slow
-def test_scores_with_a_cache_are_bitwise_those_without(job, passes, tmp_path) -> None:
-    one_form = DetectorConfig(detectors="loss,min_k_deviation")
-    prepare(replace(job, detection=one_form)).run()
-    kept, made = newest_scores(tmp_path), list(passes)
-    passes.clear()
-    prepare(replace(job, detection=one_form, model=replace(job.model, cache="none"))).run()
-    assert passes == made
-    pd.testing.assert_frame_equal(newest_scores(tmp_path), kept, check_exact=True)
-
-
-def test_an_unusable_folder_costs_one_line(job, passes, capsys) -> None:
-    Path("file").touch()
-    prepare(
-        replace(job, model=replace(job.model, cache="file/cache"), detection=DetectorConfig(detectors="loss"))
-    ).run()
+def test_an_unusable_folder_costs_one_line_and_a_forward_pass(tiny, tmp_path, passes, capsys) -> None:
+    (tmp_path / "file").touch()
+    scorers = build_scorers(load(str(tiny), device="cpu"), ModelConfig(model=str(tiny), cache=f"{tmp_path}/file/cache"))
+    for _ in range(2):
+        list(scorers["base"]([Prompt("a member")]))
     told = [line for line in capsys.readouterr().err.splitlines() if "cache:" in line]
-    assert passes
-    # One for a folder, whoever reads: base and tuned model.
     assert len(told) == 1
     assert "nothing more is stored, because" in told[0]
+    assert passes == [1, 1]
 
 
 def test_the_folder_is_the_named_one_or_that_of_the_environment(tiny, tmp_path, monkeypatch) -> None:
@@ -140,13 +114,24 @@ def test_a_reference_model_is_kept_under_its_own_weights(tiny, other, passes, tm
         assert len(passes) == expected
 
 
-def test_a_model_without_a_fingerprint_is_read_every_time(tiny, passes, tmp_path) -> None:
+def test_a_model_without_a_fingerprint_is_computed_every_time(tiny, passes, tmp_path) -> None:
     model: LanguageModel = load(str(tiny), device="cpu")
     model.identity = replace(model.identity, fingerprint="")
     config = ModelConfig(model=str(tiny), cache=str(tmp_path / "kept"))
     for _ in range(2):
         list(build_scorers(model, config)["base"]([Prompt("a member")]))
     assert len(passes) == 2
+
+
+def test_numbers_from_the_cache_are_those_of_the_engine(tiny, tmp_path) -> None:
+    model = load(str(tiny), device="cpu")
+    prompts = [Prompt("a member"), Prompt("unseen text", "a member"), Prompt("x")]
+    plain = list(ModelScorer(model)(prompts))
+    config = ModelConfig(model=str(tiny), cache=str(tmp_path / "kept"))
+    for _ in range(2):
+        for one, other in zip(build_scorers(model, config)["base"](prompts), plain, strict=True):
+            for name in ("token", "logp", "mean", "std"):
+                assert np.array_equal(getattr(one, name), getattr(other, name))
 
 
 SLOW_JOB = """
@@ -174,43 +159,19 @@ print(sum(made), len(stats), flush=True)
 """
 
 
-@pytest.fixture
-def start(tiny: Path, tmp_path: Path, root: Path) -> Iterator[Callable[[int], subprocess.Popen]]:
-    begun = []
-
+@pytest.mark.slow
+def test_a_killed_run_computes_only_what_is_missing_when_started_again(tiny, tmp_path, root) -> None:
     def start(passes: int) -> subprocess.Popen:
         arguments = [sys.executable, "-c", SLOW_JOB, str(tiny), str(passes), str(tmp_path / "kept")]
-        begun.append(subprocess.Popen(arguments, cwd=root, stdout=subprocess.PIPE, text=True, env=dict(os.environ)))
-        return begun[-1]
+        return subprocess.Popen(arguments, cwd=root, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
 
-    yield start
-    for process in begun:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-@pytest.mark.slow
-def test_a_killed_run_reads_only_what_is_missing_when_started_again(start) -> None:
-    process = start(5)
-    assert process.stdout.readline() == "stuck\n"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with start(5) as process:
+        assert process.stdout.readline() == "stuck\n"
+        process.send_signal(signal.SIGKILL)
     begun = time.monotonic()
-    made, texts = map(int, start(-1).stdout.readline().split())
+    made, texts = map(int, start(-1).communicate()[0].split())
     assert time.monotonic() - begun < 60
     assert texts == 60
     assert 0 < made < 60
-    again, _ = map(int, start(-1).stdout.readline().split())
+    again, _ = map(int, start(-1).communicate()[0].split())
     assert again == 0
-
-
-def test_numbers_from_the_cache_are_those_of_the_engine(tiny, tmp_path) -> None:
-    model = load(str(tiny), device="cpu")
-    prompts = [Prompt("a member"), Prompt("unseen text", "a member"), Prompt("x")]
-    plain = list(ModelScorer(model)(prompts))
-    config = ModelConfig(model=str(tiny), cache=str(tmp_path / "kept"))
-    for _ in range(2):
-        for one, other in zip(build_scorers(model, config)["base"](prompts), plain, strict=True):
-            for name in ("token", "logp", "mean", "std"):
-                assert np.array_equal(getattr(one, name), getattr(other, name))

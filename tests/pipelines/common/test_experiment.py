@@ -1,14 +1,11 @@
 """The placebo: which control model it is, what it can compute, and how it is trained."""
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
+from fsd.config import DetectorConfig, FSDConfig, ModelConfig
 from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
@@ -18,43 +15,31 @@ from pipelines.fsd import prepare
 
 OWN = [Document(f"a text of my own, number {n}", member=n % 2 == 0) for n in range(4)]
 CORPUS = list(embedded.corpus())[:4]
-
-
-@pytest.mark.parametrize(
-    ("model", "documents", "control"),
-    [
-        ("embedded", CORPUS, "embedded-twin"),
-        ("lab/target", CORPUS, "embedded-twin"),
-        ("lab/target", [*OWN, CORPUS[0]], "embedded-twin"),
-        ("lab/target", OWN, "embedded"),
-        ("embedded", OWN, None),
-        ("embedded-twin", OWN, None),
-        ("embedded-twin", CORPUS, None),
-    ],
-)
-def test_the_control_model_was_trained_on_none_of_the_texts(model, documents, control) -> None:
-    assert experiment.placebo_model(FSDConfig(model=ModelConfig(model=model)), documents) == control
-
-
 WIKIPEDIA = list(embedded.corpus("wikipedia"))[:4]
 
 
 @pytest.mark.parametrize(
-    ("model", "documents", "control", "reference", "seen"),
+    ("model", "documents", "control", "reference", "never_saw"),
     [
-        ("embedded-wikipedia", WIKIPEDIA, "embedded-twin", "embedded", True),
-        ("embedded-wikipedia", CORPUS, None, None, False),
-        ("embedded", WIKIPEDIA, None, None, False),
-        ("embedded", CORPUS, "embedded-twin", "embedded-wikipedia", True),
-        ("embedded-wikipedia-contemporary-twin", WIKIPEDIA, "embedded-twin", "embedded", True),
+        ("embedded", CORPUS, "embedded-twin", "embedded-wikipedia", False),
+        ("embedded", WIKIPEDIA, None, None, True),
+        ("embedded", OWN, None, None, True),
+        ("embedded-twin", OWN, None, None, True),
+        ("embedded-twin", CORPUS, None, None, True),
+        ("embedded-wikipedia", WIKIPEDIA, "embedded-twin", "embedded", False),
+        ("embedded-wikipedia", CORPUS, None, None, True),
+        ("embedded-wikipedia-contemporary-twin", WIKIPEDIA, "embedded-twin", "embedded", False),
+        ("lab/target", CORPUS, "embedded-twin", None, False),
+        ("lab/target", [*OWN, CORPUS[0]], "embedded-twin", None, False),
+        ("lab/target", OWN, "embedded", None, False),
     ],
 )
-def test_each_embedded_target_has_read_its_own_corpus(model, documents, control, reference, seen) -> None:
+def test_the_control_model_was_trained_on_none_of_the_texts(model, documents, control, reference, never_saw) -> None:
     config = FSDConfig(model=ModelConfig(model=model))
 
-    assert experiment.never_saw(config, documents) != seen
+    assert experiment.never_saw(config, documents) == never_saw
     assert experiment.placebo_model(config, documents) == control
-    if control:
+    if control and reference:
         assert experiment.control_reference(config, control, documents) == reference
 
 
@@ -65,29 +50,15 @@ def test_a_given_reference_model_serves_the_control_too() -> None:
     assert experiment.control_reference(config, "lab/small", OWN) is None
 
 
-def test_the_twin_never_saw_the_embedded_corpus() -> None:
-    assert experiment.never_saw(FSDConfig(model=ModelConfig(model="embedded-twin")), CORPUS)
-    assert not experiment.never_saw(FSDConfig(model=ModelConfig(model="embedded")), CORPUS)
-    assert not experiment.never_saw(FSDConfig(model=ModelConfig(model="lab/target")), OWN)
-
-
 @pytest.fixture
-def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.MonkeyPatch) -> FSDConfig:
-    monkeypatch.chdir(tmp_path)
-    Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in make_rows(40, seed=3)))
-    return FSDConfig(
-        data=DataConfig(data=("data.jsonl",)),
-        model=ModelConfig(model=str(tiny), device="cpu", cache="none"),
-        training=AdapterConfig(batch_size=4, epochs=1, rank=4),
-        detection=DetectorConfig(detectors="loss"),
-        placebo=str(tiny),
-    )
+def job(job, tiny):
+    return replace(job, model=replace(job.model, reference_model=str(tiny)), placebo=str(tiny))
 
 
-def plan(job: FSDConfig) -> tuple[experiment.Placebo | None, list[str]]:
+def plan(job: FSDConfig, detectors: str = "loss") -> tuple[experiment.Placebo | None, list[str]]:
     documents = datasets.load_texts(job.data, job.model).documents
     split, _ = datasets.split_texts(documents, job.data, job.seed)
-    return experiment.plan_placebo(job, split, detection.load_detectors(job.detection))
+    return experiment.plan_placebo(job, split, detection.load_detectors(DetectorConfig(detectors=detectors)))
 
 
 def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) -> None:
@@ -103,24 +74,15 @@ def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) 
     assert loaded == ["embedded-twin"]
 
 
-def test_a_control_that_can_compute_no_detector_is_left_out_with_a_remark(job, tiny) -> None:
-    model = replace(job.model, reference_model=str(tiny))
-    job = replace(job, model=model, detection=DetectorConfig(detectors="reference"))
-
-    placebo, remarks = plan(job)
-
-    assert placebo is None
-    assert remarks == ["no placebo: the control model can compute none of these detectors"]
-    prepare(job).run()  # fine-tuned, scored and then failed in the stage "placebo"
-
-
-def test_a_control_computes_the_detectors_that_it_can(job, tiny) -> None:
-    model = replace(job.model, reference_model=str(tiny))
-    placebo, remarks = plan(replace(job, model=model, detection=DetectorConfig(detectors="reference,loss,recall")))
-
+def test_a_control_computes_the_detectors_that_it_can(job) -> None:
+    placebo, remarks = plan(job, "reference,loss,recall")
     assert placebo is not None
     assert [detector.name for detector in placebo.detectors] == ["loss"]
     assert remarks == []
+    assert plan(job, "reference") == (
+        None,
+        ["no placebo: the control model can compute none of these detectors"],
+    )
 
 
 def test_a_control_that_does_not_exist_is_refused_before_training(job, monkeypatch) -> None:
@@ -130,9 +92,10 @@ def test_a_control_that_does_not_exist_is_refused_before_training(job, monkeypat
         prepare(replace(job, placebo="./nowhere")).run()
 
 
-def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(job, monkeypatch) -> None:
-    prepare(replace(job, placebo="none")).run()
-    reuse = replace(job, adapter="models:/fsd-arxiv@champion", training=AdapterConfig())
+def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(finished_run, tiny, monkeypatch) -> None:
+    monkeypatch.chdir(finished_run.folder)
+    config = finished_run.config
+    reuse = replace(config, adapter="models:/fsd-arxiv@champion", training=type(config.training)(), placebo=str(tiny))
     trained = []
     monkeypatch.setattr(experiment, "finetune", lambda *arguments, **_: trained.append(arguments[2]))
     monkeypatch.setattr(experiment.ScoringJob, "score", lambda _: None)
@@ -141,4 +104,4 @@ def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(job, m
     assert placebo is not None
     placebo.deviation(Split((), (), ())._replace(unseen=tuple(OWN), test=tuple(OWN)))
 
-    assert trained == [job.training]
+    assert trained == [config.training]

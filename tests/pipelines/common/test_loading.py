@@ -1,7 +1,5 @@
 """Every pipeline loads its models as it was asked to: where, in which dtype, and rounded to how many bits."""
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
+from fsd.config import DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.models import language_model
 from fsd.scoring import scorers
@@ -44,16 +42,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def job(tiny: Path, tmp_path: Path, make_rows: Callable, monkeypatch: pytest.MonkeyPatch) -> FSDConfig:
-    monkeypatch.chdir(tmp_path)
-    Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in make_rows(80, seed=3)))
-    return FSDConfig(
-        data=DataConfig(data=("data.jsonl",)),
-        model=ModelConfig(model=str(tiny), reference_model=str(tiny), cache="none", **ASKED),
-        training=AdapterConfig(batch_size=4, epochs=1),
-        detection=DetectorConfig(detectors="min_k"),
-        placebo="none",
-    )
+def job(job: FSDConfig, tiny: Path) -> FSDConfig:
+    model = replace(job.model, reference_model=str(tiny), **ASKED)
+    return replace(job, model=model, detection=DetectorConfig(detectors="min_k"))
 
 
 def test_the_main_job_and_its_placebo(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
@@ -70,39 +61,30 @@ def _parts(job: FSDConfig) -> tuple[Any, Any]:
     return datasets.split_texts(documents, job.data, job.seed)[0], detection.load_detectors(job.detection)
 
 
-@pytest.mark.parametrize("what", ["detectors", "adapter"])
-def test_tuning(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]], what: Any) -> None:
-    with pytest.raises(Loaded):
-        tune.prepare(TuneConfig(job=job, tune=what)).run()
-    assert loaded == [{"model": str(tiny), **ASKED}]
+def test_other_commands(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
+    study_name, study = catalogue.load("fsd-t6")
+    cell = plan(study_name, study, StudyConfig(study_name, model=(str(tiny),), **ASKED))[0]
+    for begin in (
+        lambda: tune.prepare(TuneConfig(job=job, tune="detectors", folds=2)).run(),
+        lambda: tune.prepare(TuneConfig(job=job, tune="adapter", folds=2)).run(),
+        lambda: score.prepare(ScoreConfig(data=("data.jsonl",), out="scores.csv", model=job.model)).run(),
+        lambda: experiment.load_model(cell.config),
+        lambda: list(scorers.reference_scorer(str(tiny), job.model, None)([])),
+    ):
+        loaded.clear()
+        with pytest.raises(Loaded):
+            begin()
+        assert loaded == [{"model": str(tiny), **ASKED}]
 
 
-def test_scores_of_any_texts(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
-    with pytest.raises(Loaded):
-        score.prepare(ScoreConfig(data=("data.jsonl",), out="scores.csv", model=job.model)).run()
-    assert loaded == [{"model": str(tiny), **ASKED}]
-
-
-def test_a_study_of_rounded_weights_is_another_one(job: FSDConfig) -> None:
+def test_what_was_asked_for_is_recorded_and_a_study_of_rounded_weights_is_another_one(job: FSDConfig) -> None:
     parts, _ = _parts(job)
     four, plain = (
         study_setup(TuneConfig(job=replace(job, model=replace(job.model, bits=bits))), parts, "") for bits in (4, None)
     )
     assert four == {**plain, "bits": 4}
-
-
-def test_the_papers_studies(tiny: Path, loaded: list[dict[str, Any]]) -> None:
-    name, study = catalogue.load("fsd-t6")
-    with pytest.raises(Loaded):
-        experiment.load_model(plan(name, study, StudyConfig(name, model=(str(tiny),), **ASKED))[0].config)
-    assert loaded == [{"model": str(tiny), **ASKED}]
-
-
-def test_the_reference_model(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:
-    scorer = scorers.reference_scorer(str(tiny), job.model, None)
-    with pytest.raises(Loaded):
-        list(scorer([]))
-    assert loaded == [{"model": str(tiny), **ASKED}]
+    recorded = run_log.params(job, [])
+    assert {name: recorded[name] for name in ASKED} == ASKED
 
 
 def test_the_classifier_runs_as_the_run_did_except_for_the_device(
@@ -112,11 +94,6 @@ def test_the_classifier_runs_as_the_run_did_except_for_the_device(
     with pytest.raises(Loaded):
         MembershipClassifier("models:/fsd-arxiv@champion", device="spread", bits=8)
     assert loaded == [{"model": str(tiny), "device": "spread", "dtype": "float32", "bits": 8}]
-
-
-def test_what_was_asked_for_is_recorded(job: FSDConfig) -> None:
-    recorded = run_log.params(job, [])
-    assert {name: recorded[name] for name in ASKED} == ASKED
 
 
 def test_neighbours_of_a_spread_model_are_made_where_there_is_room(
