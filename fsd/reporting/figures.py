@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,6 +43,9 @@ SPREAD = 0.3
 
 Panels = Mapping[str, Mapping[str, Mapping[str, Estimate]]]
 """Panel → series → row → number with its interval."""
+
+Lines = Mapping[str, Sequence[Estimate | float]]
+"""Name of a line → K estimates or plain numbers."""
 
 
 def png(figure: Figure, dpi: int = 110) -> bytes:
@@ -271,7 +275,7 @@ def shortened(name: str, length: int = 28) -> str:
 
 def curve(
     x: Sequence[float],
-    lines: Mapping[str, Sequence[Estimate | float]],
+    lines: Lines,
     *,
     x_name: str,
     y_name: str,
@@ -282,6 +286,42 @@ def curve(
     """One line per name over a setting, with intervals as bands."""
     figure = Figure(figsize=(6.8, 4.4), layout="constrained")
     axis = figure.subplots()
+    _draw_lines(axis, x, lines, chance)
+    if x_log:
+        axis.set_xscale("log")
+        axis.set_xticks(list(x), [f"{value:g}" for value in x])
+        axis.minorticks_off()
+    finish(axis, x_name, y_name, title)
+    axis.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def curves(
+    x: Sequence[str],
+    panels: Mapping[str, Lines],
+    *,
+    across: int,
+    x_name: str,
+    y_name: str,
+    chance: float | None = None,
+) -> Figure:
+    """One panel per title with lines as of `curve` over the same K settings; a panel without lines stays empty."""
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(3.5 * across, 0.9 + 2.6 * down), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
+    for at, (axis, (title, lines)) in enumerate(zip(axes, panels.items(), strict=False)):
+        if lines:
+            _draw_lines(axis, x, lines, chance)
+            finish(axis, x_name, "" if at % across else y_name, title, size=9)
+    for axis in axes:
+        if not axis.has_data():
+            axis.set_axis_off()
+    handles, labels = max((axis.get_legend_handles_labels() for axis in axes), key=lambda pair: len(pair[0]))
+    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, len(labels)), fontsize=9, frameon=False)
+    return figure
+
+
+def _draw_lines(axis: Axes, x: Sequence[Any], lines: Lines, chance: float | None) -> None:
     marks = "osD^vPX*"
     for at, (name, points) in enumerate(lines.items()):
         rows = np.array([p if isinstance(p, Estimate) else (p, p, p) for p in points], dtype=np.float64)
@@ -292,13 +332,6 @@ def curve(
             axis.fill_between(x, rows[:, 1], rows[:, 2], color=colour, alpha=0.13, linewidth=0)
     if chance is not None:
         axis.axhline(chance, color=GREY, linewidth=0.9)
-    if x_log:
-        axis.set_xscale("log")
-        axis.set_xticks(list(x), [f"{value:g}" for value in x])
-        axis.minorticks_off()
-    finish(axis, x_name, y_name, title)
-    axis.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure
 
 
 def contrasts(table: pd.DataFrame) -> Figure:

@@ -99,6 +99,12 @@ def plain(headings: Sequence[str], lines: Sequence[Sequence[str]], *, words: Seq
     return Table(lines, columns, **how)
 
 
+def markdown(table: Table) -> str:
+    """The table in Markdown."""
+    rule = ["---" if at in table.left else "---:" for at in range(len(table.columns))]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (table.head, rule, *table.rows))
+
+
 def numbers(name: str, frame: pd.DataFrame) -> Table:
     """Numbers of the JSON document that are not shown."""
     return Table((), (), name=name, frame=frame, printed=False)
@@ -154,6 +160,8 @@ class Report:
         description: Markdown for the page of the run; the first findings if empty.
         metrics: numbers of the run.
         artifacts: further files of the run → bytes, text, a table, or an object to write as JSON.
+        page: name of the artifact that holds the report in Markdown, which a file or another program gets in place of
+            tables for a terminal; without one its page is HTML.
         files: what was written for the user → path.
         printed: tables that the terminal shows besides those of the sections.
     """
@@ -170,6 +178,7 @@ class Report:
     description: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     artifacts: Mapping[str, Any] = field(default_factory=dict)
+    page: str = ""
     files: Mapping[str, object] = field(default_factory=dict)
     printed: Sequence[Table] = ()
 

@@ -1,10 +1,13 @@
 """The steps that the main job, tuning and studies share: read, prepare, fine-tune, score, and the placebo."""
 
+import hashlib
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.metadata import version
 
 from fsd import distributed, tracking
 from fsd.config import FSDConfig
@@ -35,6 +38,8 @@ NOTHING = Split((), (), ())
 TRAINING = "training"
 """Folder in the cache with the checkpoints of trainings."""
 EMBEDDED_TARGET = "embedded"
+PACKAGES = ("fsd", "torch", "transformers", "peft", "numpy")
+"""Packages whose upgrade makes finished experiments run again."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +206,12 @@ def measure(
     if "tuned" in work.scorers:
         train_adapter(model, split.unseen, config, run, logged=logged)
     return work, work.score()
+
+
+def tag(content: object) -> str:
+    """Hash by which a finished experiment is found again: of its settings and texts, and of the packages' versions."""
+    versions = [version(package) for package in PACKAGES]
+    return hashlib.sha256(json.dumps([content, versions], sort_keys=True).encode()).hexdigest()
 
 
 # The placebo: the same procedure on a model that was trained on none of the texts

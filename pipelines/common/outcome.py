@@ -107,17 +107,21 @@ def show(
     version: Version | None = None,
     *,
     text: Callable[[], object] | None = None,
-    page: str = PAGE,
 ) -> None:
     """Print a report and where it is: for people, or with `--json` as one document."""
     running = context()
-    places = _places(run, page if report.title or text else "")
+    places = _places(run, report.page or (PAGE if report.title else ""))
     if running.invocation.json:
         print(document(report, places, version), file=running.stdout or sys.stdout, flush=True)
         return
     from fsd.reporting.report import print_facts, print_report
 
-    text() if text else print_report(report)
+    if text:
+        text()
+    elif report.page and not sys.stdout.isatty():
+        print(report.artifacts[report.page], end="")
+    else:
+        print_report(report)
     if version and version.champion_stays:
         print(version.champion_stays)
     rows = [(name, str(path)) for name, path in report.files.items()]

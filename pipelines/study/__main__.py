@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pipelines.common.cli import check_name, command
@@ -23,6 +23,7 @@ from pipelines.common.job import Job
 from pipelines.study.grid import StudyConfig
 
 if TYPE_CHECKING:
+    from fsd.models.language_model import LanguageModel
     from fsd.tracking import Run
     from pipelines.study.catalogue import Study
     from pipelines.study.cells import CellResult, PreparedCell
@@ -38,14 +39,18 @@ def prepare(config: StudyConfig) -> Job:
     from fsd.data.readers import parse_columns
     from pipelines.common import job
     from pipelines.common.outcome import run_name
-    from pipelines.study.cells import load_detectors, parts_of
+    from pipelines.study import catalogue
+    from pipelines.study.cells import at_small_scale, load_detectors, parts_of
     from pipelines.study.grid import plan
 
     if config.list:
         return Job(show_catalogue, {"studies": "their declarations"})
     check_name("domain", config.domain)
     parse_columns(config.columns)
-    name, study = _study(config)
+    name, study = catalogue.load(config.study)
+    if config.scale == "small":
+        given = {"reference": config.reference_model, "neighbour": config.neighbour_model}
+        study = at_small_scale(study, [detector for detector, model in given.items() if model])
     cells = plan(name, study, config)
     models = list(dict.fromkeys(cell.config.model.model for cell in cells))
     data = list(dict.fromkeys(entry for cell in cells for entry in cell.config.data.data))
@@ -63,7 +68,7 @@ def prepare(config: StudyConfig) -> Job:
         rounds=len(cells),
         writes=[f"a run for each of {len(cells)} cells"],
         experiment=f"fsd-{config.domain}",
-        notes=described(study, cells),
+        notes=[_described(study, cell) for cell in cells],
     )
     if any(map(benchmarks.is_name, data)):
         return work
@@ -80,11 +85,22 @@ def prepare(config: StudyConfig) -> Job:
     )
 
 
+def _described(study: "Study", cell: "Cell") -> str:
+    """Labels, model and texts of a cell, and the split if it is fine-tuned."""
+    data, model = cell.config.data, cell.config.model
+    parts = [f"model {model.model}", f"data {', '.join(data.data) or '(--data FILE)'}"]
+    parts += [f"other {', '.join(cell.texts.other)}"] * (cell.texts.unseen_from != "own")
+    parts += [f"reference model {model.reference_model}"] * bool(model.reference_model)
+    parts += [f"split {data.split}, unseen {data.unseen}"] if study.trained else ["nothing is trained"]
+    return f"cell {cell.name}: {'; '.join(parts)}"
+
+
 def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]", title: str) -> None:
     """Run the cells that are not finished yet, and lay out table and figure as in the paper."""
     from pipelines.common import outcome
     from pipelines.common.output import check_space
     from pipelines.study.cells import prepare_cell
+    from pipelines.study.tables import report
 
     experiment = f"fsd-{config.domain}"
     cells = [prepare_cell(cell, study) for cell in planned]
@@ -93,87 +109,39 @@ def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]
     with outcome.tracked_run(
         config, experiment, title, params=params, tags={"study": name}, description=study.title
     ) as tracked:
-        publish(tracked, study, run_cells(name, cells, tracked, experiment))
-
-
-def _study(config: StudyConfig) -> "tuple[str, Study]":
-    """Name and declaration of the study, at the scale that is asked for."""
-    from pipelines.study import catalogue
-    from pipelines.study.cells import at_small_scale
-
-    name, study = catalogue.load(config.study)
-    if config.scale == "full":
-        return name, study
-    given = {"reference": config.reference_model, "neighbour": config.neighbour_model}
-    return name, at_small_scale(study, [detector for detector, model in given.items() if model])
+        outcome.deliver(report(study, run_cells(name, cells, tracked, experiment)), tracked)
 
 
 def run_cells(name: str, cells: "Sequence[PreparedCell]", parent: "Run", experiment_name: str) -> "list[CellResult]":
-    """Run every cell of the study `name` that no earlier run holds, model by model; equal cells run once.
-
-    Returns:
-        Results in the order of `cells`.
-    """
+    """Results of the cells of the study `name`: those that no earlier run holds are run, equal ones once."""
     from fsd.progress import note, progress
     from fsd.tracking import find_runs
     from pipelines.common import experiment
     from pipelines.study.cells import CellResult, reuse
     from pipelines.study.cells import run as run_cell
 
-    def model_of(at: int) -> str:
-        return cells[at].cell.config.model.model
-
     finished = {r.tags.get("cell", ""): r for r in reversed(find_runs(experiment_name, {"kind": "cell"}))}
     by_tag: dict[str, CellResult] = {}
-    results: dict[int, CellResult] = {}
+    results: dict[str, CellResult] = {}
+    loaded: dict[str, LanguageModel] = {}
     with progress(len(cells), name, "cell") as bar:
-        for _, group in groupby(sorted(range(len(cells)), key=model_of), key=model_of):
-            model = None  # one is released before the next is loaded
-            for at in group:
-                cell, start = cells[at], time.perf_counter()
-                if cell.tag in by_tag:
-                    result = replace(by_tag[cell.tag], cell=cell.cell, reused=True)
-                elif cell.tag in finished:
-                    result = reuse(finished[cell.tag], cell.cell, parent, experiment_name)
-                else:
-                    model = model or experiment.load_model(cell.cell.config)
-                    result = run_cell(name, cell, model, parent, experiment_name)
-                results[at] = by_tag[cell.tag] = result
-                bar.update(1)
-                status = "reused" if result.reused else f"{time.perf_counter() - start:.1f} s"
-                note(f"{name} {len(results)}/{len(cells)}: {cell.cell.name} ({status})")
-    return [results[at] for at in range(len(cells))]
-
-
-def publish(run: "Run", study: "Study", results: "Sequence[CellResult]") -> None:
-    """Log table and figure to the run, and print the table: in Markdown, unless it is for a terminal."""
-    from fsd.reporting.figures import png
-    from fsd.reporting.report import Report, Section, numbers, print_table
-    from pipelines.common import outcome
-    from pipelines.study import figures, tables
-
-    measured = tables.measurements(study, results)
-    table = tables.arrange(study, measured)
-    page = tables.page(study, results, table)
-    run.log_table("table.csv", tables.frame(study, table))
-    run.log_table("table.json", tables.frame(study, table))
-    run.log_table("cells.csv", measured)
-    run.log_text("table.md", page)
-    run.log_bytes("figure.png", png(figures.figure(study, results, measured)))
-    run.log_metrics({"cells/run": sum(not r.reused for r in results), "cells/reused": sum(r.reused for r in results)})
-    notes = tables.remarks_on(study, results, table)
-
-    def text() -> None:
-        if not sys.stdout.isatty():
-            print(page, end="")
-            return
-        headings, rows = tables.layout(study, table)
-        left = range(len(study.rows))
-        print_table(headings, rows, notes, title=f"{study.place}: {study.title}", left=left, everything="table.csv")
-
-    sections = [Section("", tables=[numbers("results", measured)])]
-    report = Report(headline=f"{study.place}: {study.title}", findings=notes, sections=sections)
-    outcome.show(report, run, text=text, page="table.md")
+        for prepared in sorted(cells, key=attrgetter("cell.config.model.model")):
+            cell, start = prepared.cell, time.perf_counter()
+            model = cell.config.model.model
+            if prepared.tag in by_tag:
+                result = replace(by_tag[prepared.tag], cell=cell, reused=True)
+            elif prepared.tag in finished:
+                result = reuse(finished[prepared.tag], cell, parent, experiment_name)
+            else:
+                if model not in loaded:
+                    loaded.clear()  # one is released before the next is loaded
+                    loaded[model] = experiment.load_model(cell.config)
+                result = run_cell(name, prepared, loaded[model], parent, experiment_name)
+            results[cell.name] = by_tag[prepared.tag] = result
+            bar.update(1)
+            status = "reused" if result.reused else f"{time.perf_counter() - start:.1f} s"
+            note(f"{name} {len(results)}/{len(cells)}: {cell.name} ({status})")
+    return [results[prepared.cell.name] for prepared in cells]
 
 
 def show_catalogue() -> None:
@@ -200,31 +168,17 @@ def show_catalogue() -> None:
 
 
 def _requirements(study: "Study") -> str:
+    """Models, texts and flags that the study needs at full scale."""
     from pipelines.study.catalogue import DATA, MODEL
 
     axes = {axis.name: axis for axis in study.axes}
     models = axes[MODEL].levels if MODEL in axes else [study.model or "--model ID"]
-    if DATA in axes:
-        data = list(axes[DATA].levels)
-    else:
-        settings = [study.settings, *(level for axis in study.axes for level in axis.levels.values())]
-        data = list(dict.fromkeys(entry for changes in settings for entry in changes.get("data.data", ())))
+    settings = [study.settings, *(level for axis in study.axes for level in axis.levels.values())]
+    data = list(dict.fromkeys(entry for changes in settings for entry in changes.get("data.data", ())))
+    data = list(axes[DATA].levels) if DATA in axes else data
     named = ", ".join(data if len(data) <= 4 else [*data[:3], f"… {len(data)} in all"])
     texts = f"data {named} (or --data FILE)" if data else "--data FILE"
     return "; ".join(filter(None, (f"models {', '.join(models)}", texts, study.needs)))
-
-
-def described(study: "Study", cells: "Sequence[Cell]") -> list[str]:
-    """One line per cell: its labels, model, texts, and the split if it is fine-tuned."""
-    lines = []
-    for cell in cells:
-        data, model = cell.config.data, cell.config.model
-        parts = [f"model {model.model}", f"data {', '.join(data.data) or '(--data FILE)'}"]
-        parts += [f"other {', '.join(cell.texts.other)}"] * (cell.texts.unseen_from != "own")
-        parts += [f"reference model {model.reference_model}"] * bool(model.reference_model)
-        parts += [f"split {data.split}, unseen {data.unseen}"] if study.trained else ["nothing is trained"]
-        lines.append(f"cell {cell.name}: {'; '.join(parts)}")
-    return lines
 
 
 if __name__ == "__main__":

@@ -1,8 +1,4 @@
-"""Declarative types for the tables and figures in catalogue.yaml, and their reading.
-
-A declaration states what is varied, which scores and metrics are shown, and their layout in the paper. The block
-`fsd-t6` is run by `python -m pipelines.study fsd-t6`. `papers.csv` holds the numbers that the papers print.
-"""
+"""The declarations in catalogue.yaml, whose head says what each field means, and the papers' numbers in papers.csv."""
 
 import csv
 import functools
@@ -19,10 +15,6 @@ from fsd.errors import UsageError
 CATALOGUE = Path(__file__).with_name("catalogue.yaml")
 PAPERS = Path(__file__).with_name("papers.csv")
 
-FigureKind = Literal["dots", "curve", "roc", "scores", "heat map"]
-Metric = Literal["auc", "tpr_at_5fpr", "accuracy"]
-State = Literal["base", "fsd"]
-
 MODEL, DATA, FREQUENCIES = "model", "data", "frequencies"
 EMBEDDED_MODELS = ("embedded", "embedded-twin")
 """The embedded target model, and its twin, pretrained in the same way but without the members."""
@@ -36,22 +28,18 @@ FLAGS: Mapping[str, Mapping[str, Any]] = {
     FREQUENCIES: {"setting": "model.frequencies"},
 }
 """Axis → its setting, and its levels at the small scale; the flag of the same name replaces the levels."""
+BEST = "best of grid"
+"""Label of the setting that is the best of a grid on the tested texts, in tables and in papers.csv."""
+
+Levels = Mapping[str, Mapping[str, Any]]
+"""Label → settings of that level."""
+PaperNumbers = dict[tuple[str, str, str, str, str, str], float]
+"""Numbers printed in the paper: (model, data, detector, setting, state, metric) → number."""
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Changes to the texts of a cell, applied in this order; see `fsd.data.ablations`.
-
-    Attributes:
-        timestamps: keep, delete or replace timestamps.
-        words: truncate texts to this number of words; shorter texts are dropped.
-        where: part of the text to take these words from: head, middle or tail; None takes the beginning.
-        trained_on: class of the reserved texts that the adapter is trained on: non, mem or all; None reserves
-            non-members only, as the main pipeline does.
-        other: labelled data of another domain, in the format of `data.data`.
-        unseen_from: domain whose unseen texts are trained on: the texts' own, that of `other`, or both.
-        unseen_count: number of unseen texts to train on; 0 skips the training.
-    """
+    """Changes to the texts of a cell, applied in this order; see `fsd.data.ablations`."""
 
     timestamps: Literal["keep", "delete", "replace"] = "keep"
     words: int | None = None
@@ -62,44 +50,18 @@ class TextOptions:
     unseen_count: int | None = None
 
 
-Levels = Mapping[str, Mapping[str, Any]]
-"""Label → settings of that level: `training.rank`, `model.model`, `data.unseen` as in `fsd.config`, or `texts.words`.
-
-`data.data` holds files, published benchmarks (`wikimia:64`), or the embedded corpus: `embedded` for all of it,
-`embedded:math,stat` for some fields, and `embedded:dated` to put dates before the texts, later ones before non-members.
-"""
-
-
 @dataclass(frozen=True)
 class Axis:
-    """A factor that is varied.
-
-    Attributes:
-        name: heading in the table.
-        levels: the paper's levels.
-        small: levels at the small scale; None uses the paper's.
-    """
+    """A factor that is varied; without small levels the paper's are used at the small scale too."""
 
     name: str
     levels: Levels
     small: Levels | None = None
 
 
-BEST = "best of grid"
-"""Label of the setting that is the best of a grid on the tested texts, in tables and in `PaperNumbers`."""
-
-
 @dataclass(frozen=True)
 class DetectorSpec:
-    """A detector, its settings, and its label in the table.
-
-    Attributes:
-        name: of the detector.
-        settings: those that differ from its defaults.
-        label: in the table; empty for name and settings.
-        grid: settings of which every cell shows the one with the highest AUC on its own test texts, as papers do
-            that tune on them; empty for `settings`. Only for base scores.
-    """
+    """A detector with settings, or with a grid of them, of which a cell shows the best on its own test texts."""
 
     name: str
     settings: Mapping[str, float | bool] = field(default_factory=dict)
@@ -123,41 +85,9 @@ class DetectorSpec:
         return self.label or self.key
 
 
-PaperNumbers = dict[tuple[str, str, str, str, str, str], float]
-"""Numbers printed in the paper: (model, data, detector, setting, state, metric) → number.
-
-Model and data are a hub id and a benchmark, as a cell has them; the detector is a name in `detectors`; setting is the
-label of the other axes or, of a detector with settings, its own. It is empty where neither is varied, or makes no
-difference, as the training does to base scores."""
-
-
 @dataclass(frozen=True)
 class Study:
-    """A table or figure as a grid of runs of the main pipeline.
-
-    Attributes:
-        place: paper and number of the table or figure.
-        title: research question.
-        detectors: computed in every cell.
-        axes: factors varied between cells.
-        rows: headings of the table's rows: axes, settings of a detector, `detector`, `state` or `metric`.
-        columns: headings of the table's columns, likewise.
-        metrics: metrics shown.
-        states: scores shown; with `base` alone nothing is fine-tuned and the whole benchmark is tested.
-        one_at_a_time: vary one axis at a time around the defaults, as a single axis `setting`, instead of all
-            combinations.
-        figure: kind of figure.
-        x: x-axis of a curve or heat map: an axis, or a setting of a detector.
-        y: y-axis of a heat map: a setting of a detector.
-        against: detector that all others are tested against, paired by text.
-        model: the paper's model, if models are not an axis; "" if --model is needed at full scale.
-        settings: settings of every cell.
-        small_settings: additional settings of every cell at the small scale.
-        needs: flags needed at full scale besides --model and --data; shown by --list.
-        aliases: other names of the study.
-        paper: numbers printed in the paper.
-        note: caveats shown below the table.
-    """
+    """A table or figure as a grid of runs of the main pipeline."""
 
     place: str
     title: str
@@ -165,10 +95,10 @@ class Study:
     axes: tuple[Axis, ...] = ()
     rows: tuple[str, ...] = ("detector",)
     columns: tuple[str, ...] = ("state",)
-    metrics: tuple[Metric, ...] = ("auc",)
-    states: tuple[State, ...] = ("base", "fsd")
+    metrics: tuple[Literal["auc", "tpr_at_5fpr", "accuracy"], ...] = ("auc",)
+    states: tuple[Literal["base", "fsd"], ...] = ("base", "fsd")
     one_at_a_time: bool = False
-    figure: FigureKind = "dots"
+    figure: Literal["dots", "curve", "roc", "scores", "heat map"] = "dots"
     x: str = ""
     y: str = ""
     against: str = ""
@@ -242,7 +172,7 @@ def _settings(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 @functools.cache
 def _printed() -> Mapping[str, PaperNumbers]:
-    """The numbers of papers.csv by table or figure; see `PaperNumbers`."""
+    """The numbers of papers.csv by table or figure."""
     numbers: defaultdict[str, PaperNumbers] = defaultdict(dict)
     with PAPERS.open(encoding="utf-8", newline="") as file:
         for place, model, data, detector, setting, state, metric, value in list(csv.reader(file))[1:]:
@@ -260,11 +190,7 @@ def studies() -> Mapping[str, Study]:
 
 
 def load(name: str) -> tuple[str, Study]:
-    """Return name and declaration of a study, which may be given by an alias.
-
-    Raises:
-        UsageError: for an unknown name.
-    """
+    """Return name and declaration of a study, which may be given by an alias."""
     everything = {alias: known for known, study in studies().items() for alias in (known, *study.aliases)}
     known = everything.get(name.lower())
     if known:

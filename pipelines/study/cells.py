@@ -37,57 +37,36 @@ DOCSTRINGS = "docstrings:"
 PARAGRAPHS = 300
 CHEAP_VIEWS = {"text", "tuned", "unigram"}
 """Views that need no forward pass besides one of the base and one of the tuned model."""
-PACKAGES = ("fsd", "torch", "transformers", "peft", "numpy")
-"""Packages whose upgrade makes cells run again."""
 
 
 @dataclass(frozen=True)
 class PreparedCell:
-    """A cell with everything that its numbers depend on.
-
-    Attributes:
-        cell: the cell.
-        detectors: named by `DetectorSpec.key`.
-        parts: the split of its texts; an adapter is trained on the unseen ones, if there are any.
-        tag: hash of all that its numbers depend on.
-        grids: grid of settings → detectors, of which the best on the test texts is kept; see `DetectorSpec.grid`.
-    """
+    """A cell with its texts, detectors named by `DetectorSpec.key`, and a hash of all that its numbers depend on."""
 
     cell: Cell
     detectors: tuple[Detector, ...]
     parts: Split
     tag: str
     grids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Grid of settings → detectors, of which the best on the test texts is kept."""
 
 
 @dataclass(frozen=True)
 class CellResult:
-    """A finished cell.
-
-    Attributes:
-        cell: the cell.
-        run_id: MLflow run that holds its numbers and scores.
-        metrics: metric → value.
-        left_out: detector → reason why it cannot be computed.
-        reused: whether the run is from an earlier study or another cell.
-        chosen: grid of settings → the detector that is the best of it.
-    """
+    """A finished cell, and the run that holds its numbers and scores, which may be of an earlier study."""
 
     cell: Cell
     run_id: str
     metrics: Mapping[str, float]
     left_out: Mapping[str, str]
+    """Detector → reason why it cannot be computed."""
     reused: bool
     chosen: Mapping[str, str] = field(default_factory=dict)
+    """Grid of settings → the detector that is the best of it."""
 
 
 def at_small_scale(study: Study, given: Collection[str] = ()) -> Study:
-    """The study without detectors that need more than one forward pass per text and model state.
-
-    Args:
-        study: the study.
-        given: detectors that are kept, since the model that they need was given.
-    """
+    """The study without detectors that need more than one forward pass per text and model state, unless `given`."""
     cheap = tuple(
         spec for spec in study.detectors if spec.name in given or set(detectors.load(spec.name).views) <= CHEAP_VIEWS
     )
@@ -105,11 +84,7 @@ def load_detectors(specs: Sequence[DetectorSpec]) -> tuple[Detector, ...]:
 
 
 def parts_of(cell: Cell, study: Study) -> Split:
-    """The texts of a cell, split.
-
-    Raises:
-        UsageError: for texts that cannot be found, or too few of them.
-    """
+    """The texts of a cell, split."""
     try:
         return split_texts(cell, trained=study.trained)
     except UsageError as error:
@@ -117,11 +92,7 @@ def parts_of(cell: Cell, study: Study) -> Split:
 
 
 def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
-    """Texts, detectors and tag of a cell; no model is loaded.
-
-    Raises:
-        UsageError: for texts or a model that cannot be found, a frequency table of another tokenizer, or too few texts.
-    """
+    """Texts, detectors and tag of a cell, whose model is located but not loaded."""
     cell = replace(cell, config=replace(cell.config, model=_with_counted_table(cell.config.model)))
     parts = parts_of(cell, study)
     if parts.unseen:
@@ -132,7 +103,7 @@ def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
 
 
 def _tag(cell: Cell, loaded: Sequence[Detector], parts: Split, grids: Mapping[str, tuple[str, ...]]) -> str:
-    """SHA-256 of settings, texts, weights and versions of packages."""
+    """The tag of a cell, which depends on the weights of its models, not on their names."""
     from fsd.models.language_model import quantization_options, resolve_precision
 
     model = cell.config.model
@@ -152,14 +123,12 @@ def _tag(cell: Cell, loaded: Sequence[Detector], parts: Split, grids: Mapping[st
         "shots": cell.config.detection.shots,
         "seed": cell.config.seed,
         "texts": [[(content_hash(d.text), d.member, d.group, str(d.date)) for d in part] for part in parts],
-        "versions": [version(package) for package in PACKAGES],
     }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return experiment.tag(content)
 
 
 @functools.cache
 def _weights(model: str, revision: str | None = None) -> str:
-    """Hash of the weights of a model."""
     return fingerprint(locate(model, revision)[0])
 
 
@@ -199,11 +168,7 @@ def _with_counted_table(config: ModelConfig) -> ModelConfig:
 def run(
     name: str, prepared: PreparedCell, model: "LanguageModel", parent: tracking.Run, experiment_name: str
 ) -> CellResult:
-    """Run a cell of the study `name` in an MLflow run nested below `parent`.
-
-    Raises:
-        UsageError: as the main pipeline does, prefixed with the name of the cell.
-    """
+    """Run a cell of the study `name` in an MLflow run nested below `parent`."""
     cell, config = prepared.cell, prepared.cell.config
     tags = {"study": name, "kind": "cell", "cell": prepared.tag, "base_model": config.model.model}
     params = {"cell": cell.labels, **asdict(config.training), "model": config.model.model, "data": config.data.data}
@@ -212,13 +177,23 @@ def run(
             metrics, left_out, chosen = compute(prepared, model, opened)
         except UsageError as error:
             raise UsageError(f"cell {cell.name}: {error}") from error
+        opened.log_metrics(metrics)
+        opened.set_tags({"left_out": json.dumps(left_out), "chosen": json.dumps(chosen)})
     opened.check()  # table and figure are made of what is stored
     return CellResult(cell, opened.id, metrics, left_out, reused=False, chosen=chosen)
 
 
+def read_scores(result: CellResult, part: str = "test") -> "pd.DataFrame":
+    """Scores of the test or validation texts of a cell: label, group, and one column per detector and state."""
+    import pandas as pd
+
+    frame = pd.read_parquet(tracking.fetch_artifact(result.run_id, SCORES))
+    return frame[frame["split"] == part].reset_index(drop=True)
+
+
 def reuse(record: tracking.RunRecord, cell: Cell, parent: tracking.Run, experiment_name: str) -> CellResult:
     """The numbers of a finished cell of an earlier call, shown among those of this one; its scores stay there."""
-    tags = {**{name: record.tags.get(name, "") for name in ("study", "cell")}, "kind": "reused cell", "from": record.id}
+    tags = {"study": record.tags["study"], "cell": record.tags["cell"], "kind": "reused cell", "from": record.id}
     note = f"Reused from run {record.id}, which holds the scores."
     with tracking.run(
         experiment_name, record.name, params=record.params, tags=tags, description=note, parent=parent
@@ -231,44 +206,35 @@ def reuse(record: tracking.RunRecord, cell: Cell, parent: tracking.Run, experime
 def compute(
     prepared: PreparedCell, model: "LanguageModel", run: tracking.Run
 ) -> tuple[dict[str, float], dict[str, str], dict[str, str]]:
-    """Fine-tune, score and evaluate as the main pipeline does; log metrics and scores to the run.
-
-    Returns:
-        Metric → value, detector → reason why it is left out, and grid of settings → the detector that is its best.
-    """
+    """Fine-tune, score and evaluate as the main pipeline does; metrics, and what was left out and chosen."""
     from fsd.data.near_duplicates import families
     from fsd.evaluation import results
 
-    parts, config, trained = prepared.parts, prepared.cell.config, bool(prepared.parts.unseen)
+    parts, config = prepared.parts, prepared.cell.config
     chosen: dict[str, str] = {}
     scorers = build_scorers(model, config.model)
-    if not trained:
+    if not parts.unseen:
         del scorers["tuned"]  # the model may have the adapter of another cell
     job, deviation = experiment.measure(model, parts, prepared.detectors, config, run, scorers=scorers)
-    if trained:
+    if parts.unseen:
         judged = results.judge(parts, deviation, None, prepared.detectors, seed=config.seed)
-        metrics, scores = judged.audit.metrics() | results.tracked(judged.table), judged.scores
-        table = judged.table
+        scores, table, audit = judged.scores, judged.table, judged.audit.metrics()
     else:  # base scores only: no threshold is chosen, so there is no accuracy
         family = families([*parts.validation, *parts.test])
         scores, chosen = _best_of_grids(results.score_table(parts, deviation, family), prepared.grids)
         scores = scores.drop(columns="text")
         test = scores["split"] == "test"
-        tested = family[len(parts.validation) :]
-        table = results.evaluate(scores[test], scores["label"][test], tested, seed=config.seed)
-        metrics = results.tracked(table)
+        table = results.evaluate(scores[test], scores["label"][test], list(scores["group"][test]), seed=config.seed)
+        audit = {}
     fallbacks: defaultdict[str, float] = defaultdict(float)
     shown = {best: name for name, best in chosen.items()}
     hidden = {name for candidates in prepared.grids.values() for name in candidates} - {*shown}
     for (name, state, _), count in deviation.fallbacks.items():
         if state == "base" and name not in hidden:
             fallbacks[f"fallback/{shown.get(name, name)}.base"] += count / len(scores)
-    metrics = {**_sizes(parts), **fallbacks, **metrics, **_intervals(table)}
     log_texts(run, parts, config.data, config.data.data or ("embedded corpus",))
-    run.log_metrics(metrics)
     run.log_table(SCORES, scores)
-    run.set_tags({"left_out": json.dumps(job.left_out), "chosen": json.dumps(chosen)})
-    return metrics, job.left_out, chosen
+    return {**sizes(parts), **fallbacks, **audit, **results.tracked(table), **_intervals(table)}, job.left_out, chosen
 
 
 def _intervals(table: "pd.DataFrame") -> dict[str, float]:
@@ -298,7 +264,7 @@ def _best_of_grids(
     return scores.drop(columns=hidden).assign(**columns), chosen
 
 
-def _sizes(parts: Split) -> dict[str, float]:
+def sizes(parts: Split) -> dict[str, float]:
     """Number of texts in each part, and of members among the test texts."""
-    sizes = {f"texts/{name}": float(len(part)) for name, part in parts._asdict().items()}
-    return {**sizes, "texts/test_members": float(sum(bool(d.member) for d in parts.test))}
+    counts = {f"texts/{name}": float(len(part)) for name, part in parts._asdict().items()}
+    return {**counts, "texts/test_members": float(sum(bool(d.member) for d in parts.test))}

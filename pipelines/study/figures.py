@@ -8,8 +8,7 @@ import numpy as np
 from fsd.evaluation.intervals import Estimate
 from fsd.reporting import figures
 from pipelines.study.catalogue import Study
-from pipelines.study.cells import CellResult
-from pipelines.study.tables import read_scores
+from pipelines.study.cells import CellResult, read_scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,11 +26,13 @@ def figure(study: Study, results: Sequence[CellResult], measured: "pd.DataFrame"
     if study.figure in ("roc", "scores"):
         return _of_scores(study, results[0])
     aucs = measured[measured["metric"] == "AUC"]
-    draw = {"curve": _curve, "heat map": _heat_map, "dots": _dots}[study.figure]
-    return draw(study, aucs, f"{study.place}\n{study.title}")
-
-
-def _dots(study: Study, aucs: "pd.DataFrame", title: str) -> "Figure":
+    title = f"{study.place}\n{study.title}"
+    if study.figure == "curve":
+        return _curve(study, aucs, title)
+    if study.figure == "heat map":
+        x, y = (list(aucs[axis].unique()) for axis in (study.x, study.y))
+        values = aucs.pivot(index=study.y, columns=study.x, values="value").loc[y, x].to_numpy()
+        return figures.heat_map(x, y, values, x_name=study.x, y_name=study.y, name="AUC", title=title)
     panels: dict[str, dict[str, dict[str, Estimate]]] = {}
     for auc in aucs.to_dict("records"):
         panel, row = (_join(auc, axes) for axes in (study.columns, study.rows))
@@ -61,12 +62,6 @@ def _curve(study: Study, aucs: "pd.DataFrame", title: str) -> "Figure":
         lines.setdefault(name, []).append(_estimate(auc) if bands else auc["value"])
     x_log = min(x) > 0 and max(x) / min(x) >= 100
     return figures.curve(x, lines, x_name=study.x, y_name="AUC", title=title, chance=0.5, x_log=x_log)
-
-
-def _heat_map(study: Study, aucs: "pd.DataFrame", title: str) -> "Figure":
-    x, y = (list(aucs[axis].unique()) for axis in (study.x, study.y))
-    values = aucs.pivot(index=study.y, columns=study.x, values="value").loc[y, x].to_numpy()
-    return figures.heat_map(x, y, values, x_name=study.x, y_name=study.y, name="AUC", title=title)
 
 
 def _of_scores(study: Study, result: CellResult) -> "Figure":

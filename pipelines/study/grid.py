@@ -26,6 +26,8 @@ from pipelines.study.catalogue import DATA, EMBEDDED_MODELS, FLAGS, FREQUENCIES,
 
 SETTING = "setting"
 """The single axis of a study that varies one axis at a time."""
+MODEL_SETTINGS = ("revision", "device", "dtype", "bits", "max_batch_tokens", "neighbour_model")
+"""Flags that are settings of the model of every cell."""
 
 
 @dataclass(frozen=True)
@@ -80,28 +82,10 @@ class StudyConfig:
         """Whether only embedded models are used, so that texts default to the embedded corpus."""
         return set(self.model) <= set(EMBEDDED_MODELS) and (self.scale == "small" or bool(self.model))
 
-    @property
-    def model_options(self) -> ModelConfig:
-        """Model settings that are the same in all cells."""
-        return ModelConfig(
-            revision=self.revision,
-            device=self.device,
-            dtype=self.dtype,
-            bits=self.bits,
-            max_batch_tokens=self.max_batch_tokens,
-            neighbour_model=self.neighbour_model,
-        )
-
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of the main pipeline within a study.
-
-    Attributes:
-        labels: axis → label.
-        config: settings of the main pipeline.
-        texts: changes to the texts.
-    """
+    """One run of the main pipeline within a study: its label on each axis, its settings and changes to its texts."""
 
     labels: Mapping[str, str]
     config: FSDConfig
@@ -114,11 +98,7 @@ class Cell:
 
 
 def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
-    """Expand a study into its cells, in the order of its axes.
-
-    Raises:
-        UsageError: if a flag is missing that the study needs, or has more values than the study can use.
-    """
+    """Expand a study into its cells, in the order of its axes; refuses missing and surplus flags."""
     axes = {axis.name: _levels(axis, config) for axis in study.axes}
     models = [level["model.model"] for level in axes.get(MODEL, {}).values()]
     _check(name, study, config, max(1, len(models)))
@@ -126,15 +106,12 @@ def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     fixed = {"model.model": next(iter(config.model), preset or "embedded"), **study.settings}
     fixed |= study.small_settings if config.scale == "small" else {}
     if study.one_at_a_time:
-        single = [(f"{axis} {label}", level) for axis, levels in axes.items() for label, level in levels.items()]
-        return [_cell({SETTING: label}, {**fixed, **level}, config, models) for label, level in single]
-    cells = []
-    for labels in product(*axes.values()):
-        varied = {
-            key: value for axis, label in zip(axes, labels, strict=True) for key, value in axes[axis][label].items()
-        }
-        cells.append(_cell(dict(zip(axes, labels, strict=True)), {**fixed, **varied}, config, models))
-    return cells
+        chosen = [({SETTING: f"{axis} {label}"}, [level]) for axis in axes for label, level in axes[axis].items()]
+    else:
+        combinations = [list(zip(axes, labels, strict=True)) for labels in product(*axes.values())]
+        chosen = [(dict(labels), [axes[axis][label] for axis, label in labels]) for labels in combinations]
+    varied = [(labels, {key: value for level in levels for key, value in level.items()}) for labels, levels in chosen]
+    return [_cell(labels, {**fixed, **settings}, config, models) for labels, settings in varied]
 
 
 def _check(name: str, study: Study, config: StudyConfig, models: int) -> None:
@@ -163,16 +140,14 @@ def _levels(axis: Axis, config: StudyConfig) -> Levels:
     """The levels of an axis: the values of its flag, else those of the declaration."""
     setting = FLAGS.get(axis.name, {}).get("setting", "")
     values: Sequence[str] = getattr(config, axis.name) if setting else ()
-    if values:
-        labels = [label(value) for value in values]
-        if len({*labels}) < len({*values}):  # folders of the same name
-            labels = list(values)
-        return {
-            label: {setting: (value,) if axis.name == DATA else value}
-            for label, value in zip(labels, values, strict=True)
-        }
-    small = config.embedded if setting else config.scale == "small"
-    return axis.small if small and axis.small is not None else axis.levels
+    if not values:
+        small = config.embedded if setting else config.scale == "small"
+        return axis.small if small and axis.small is not None else axis.levels
+    labels = [label(value) for value in values]
+    if len({*labels}) < len({*values}):  # folders of the same name
+        labels = list(values)
+    given = [(value,) if axis.name == DATA else value for value in values]
+    return {label: {setting: value} for label, value in zip(labels, given, strict=True)}
 
 
 def label(value: str) -> str:
@@ -194,7 +169,7 @@ def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig,
         settings["texts.other"] = config.other
     job = FSDConfig(
         data=DataConfig(domain=config.domain, columns=config.columns, split=config.split, cleaning=config.cleaning),
-        model=config.model_options,
+        model=ModelConfig(**{name: getattr(config, name) for name in MODEL_SETTINGS}),
         training=config.training,
         placebo="none",
         seed=config.seed,
@@ -203,12 +178,7 @@ def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig,
 
 
 def with_settings(config: FSDConfig, texts: TextOptions, settings: Mapping[str, Any]) -> tuple[FSDConfig, TextOptions]:
-    """Return the configuration and text options with settings changed, each by its dotted name.
-
-    Raises:
-        TypeError: for an unknown setting.
-        AttributeError: for an unknown group of settings.
-    """
+    """The configuration and text options with settings changed, each by its dotted name."""
     for key, value in settings.items():
         group, _, setting = key.partition(".")
         if group == "texts":

@@ -1,17 +1,20 @@
-"""Tables of a study: its numbers in one long frame, the paper's layout, and the page in Markdown."""
+"""The report of a study: its numbers in one long frame, the paper's layout of them, and what they rest on."""
 
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
 from fsd.evaluation.intervals import Bootstrap, Estimate, shortened
 from fsd.evaluation.metrics import best_thresholds, compare
+from fsd.reporting.figures import png
+from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
+from pipelines.study import figures
 from pipelines.study.catalogue import BEST, DATA, MODEL, DetectorSpec, Study
-from pipelines.study.cells import SCORES, CellResult
+from pipelines.study.cells import CellResult, read_scores
 from pipelines.study.grid import label
 from pipelines.study.texts import remarks
 
@@ -23,15 +26,41 @@ FALLBACK_SHARE = 0.1
 """Share of texts scored by a fallback above which a note says so."""
 MAX_LISTED = 5
 """Maximum number of detectors listed in a note."""
+SPLITS = {
+    "grouped": "grouped: articles and near-duplicates are in one part",
+    "paper": "paper: of the rows drawn at random, non-members are trained on and members dropped; near-duplicates may "
+    "be in two parts",
+}
+
+
+def report(study: Study, results: Sequence[CellResult]) -> Report:
+    """Table, figure and remarks, as they are printed and logged."""
+    measured = measurements(study, results)
+    arranged = arrange(study, measured)
+    table, plain_numbers = layout(study, arranged), frame(study, arranged)
+    notes = list(remarks_on(study, results, arranged, table))
+    lines = [f"# {study.place}", "", study.title, "", markdown(table), *(f"- {note}" for note in notes), ""]
+    return Report(
+        headline=f"{study.place}: {study.title}",
+        findings=notes,
+        sections=[Section("", tables=[table, numbers("results", measured)])],
+        metrics={"cells/run": sum(not r.reused for r in results), "cells/reused": sum(r.reused for r in results)},
+        artifacts={
+            "table.csv": plain_numbers,
+            "table.json": plain_numbers,
+            "cells.csv": measured,
+            "table.md": "\n".join(lines),
+            "figure.png": png(figures.figure(study, results, measured)),
+        },
+        page="table.md",
+    )
 
 
 def measurements(study: Study, results: Sequence[CellResult]) -> pd.DataFrame:
     """All numbers that the study shows, cell by cell, then the p-values of its paired tests.
 
-    Returns:
-        One row per number. Columns: its labels by axis, detector setting, detector, state and metric; `value`, `low`
-        and `high`, the number with its interval; `paper`, the paper's number for the same model, texts, detector and
-        setting, or NaN; `run`, the id of the MLflow run.
+    One row a number: its labels by axis, detector setting, detector, state and metric; `value`, `low` and `high`;
+    `paper`, the paper's number for the same model, texts, detector and setting, or NaN; `run`, the id of the run.
     """
     rows = []
     for result, spec, state in itertools.product(results, study.detectors, study.states):
@@ -47,33 +76,29 @@ def measurements(study: Study, results: Sequence[CellResult]) -> pd.DataFrame:
             value = result.metrics.get(f"{metric}/{name}")
             if value is not None:
                 low, high = (result.metrics.get(f"{metric}_{end}/{name}", value) for end in ("low", "high"))
-                numbers = {
-                    "value": value,
-                    "low": low,
-                    "high": high,
-                    "paper": _printed(study, result, spec, state, metric),
-                }
-                rows.append({**labels, "metric": METRICS[metric], **numbers, "run": result.run_id})
+                paper = _printed(study, result, spec, state, metric)
+                found = {"value": value, "low": low, "high": high, "paper": paper, "run": result.run_id}
+                rows.append({**labels, "metric": METRICS[metric], **found})
     return pd.DataFrame([*rows, *_paired_tests(study, results)])
 
 
 def _printed(study: Study, result: CellResult, spec: DetectorSpec, state: str, metric: str) -> float:
-    """The paper's number for the same model, texts, detector and setting; NaN without one."""
+    """The paper's number for the same model, texts, detector and setting; NaN without one.
+
+    A setting is empty in papers.csv where it makes no difference, as that of the training does to base scores.
+    """
     config = result.cell.config
     varied = [label for axis, label in result.cell.labels.items() if axis not in (MODEL, DATA)]
     setting = BEST if spec.grid else spec.shown if spec.settings else ", ".join(varied)
     data = ", ".join("patentmia" if entry.startswith("patentmia:") else entry for entry in config.data.data)
     place = (config.model.model, data, spec.name)
-    tuned = bool(spec.grid or spec.settings)
-    for named in dict.fromkeys((setting, "" if (state == "base" or not varied) and not tuned else setting)):
-        if (*place, named, state, metric) in study.paper:
-            return study.paper[*place, named, state, metric]
-    return math.nan
+    no_difference = (state == "base" or not varied) and not (spec.grid or spec.settings)
+    otherwise = study.paper.get((*place, "", state, metric), math.nan) if no_difference else math.nan
+    return study.paper.get((*place, setting, state, metric), otherwise)
 
 
-def _paired_tests(study: Study, results: Sequence[CellResult]) -> list[dict[str, Any]]:
+def _paired_tests(study: Study, results: Sequence[CellResult]) -> Iterator[dict[str, Any]]:
     """p-values of `study.against` against every other detector, Holm-corrected within each cell."""
-    rows = []
     shown = {spec.key: spec.shown for spec in study.detectors}
     for result in results if study.against else ():
         frame = read_scores(result)
@@ -84,22 +109,8 @@ def _paired_tests(study: Study, results: Sequence[CellResult]) -> list[dict[str,
         bootstrap = Bootstrap.draw(frame["label"] == 1, list(frame["group"]))
         for name, test in compare(bootstrap, scores, dict.fromkeys(scores, against)).items():
             labels = {"detector": shown[name], "state": "base", "metric": f"p against {shown[study.against]}"}
-            interval = {**dict.fromkeys(("value", "low", "high"), test.p_holm), "paper": math.nan}
-            rows.append({**result.cell.labels, **labels, **interval, "run": result.run_id})
-    return rows
-
-
-def read_scores(result: CellResult) -> pd.DataFrame:
-    """Scores of a cell's test texts: label, group, and one column per detector and state."""
-    frame = _all_scores(result)
-    return frame[frame["split"] == "test"].reset_index(drop=True)
-
-
-def _all_scores(result: CellResult) -> pd.DataFrame:
-    """Scores of a cell's validation and test texts."""
-    from fsd import tracking
-
-    return pd.read_parquet(tracking.fetch_artifact(result.run_id, SCORES))
+            p = {**dict.fromkeys(("value", "low", "high"), test.p_holm), "paper": math.nan}
+            yield {**result.cell.labels, **labels, **p, "run": result.run_id}
 
 
 def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
@@ -138,20 +149,13 @@ def frame(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns).reset_index()
 
 
-def layout(study: Study, table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells of the table, with intervals of AUCs unless it is wide."""
+def layout(study: Study, table: pd.DataFrame) -> Table:
+    """The table as it is shown, with intervals of AUCs unless it is wide."""
     wide = len(table[list(study.columns)].drop_duplicates()) > WIDE
     texts = table.assign(text=[_text(number, wide=wide) for number in table.itertuples()])
     cells = _pivot(study, texts, "text").fillna("–").reset_index()
-    return [*map(str, cells)], [[*map(str, row)] for row in cells.to_numpy().tolist()]
-
-
-def markdown(study: Study, table: pd.DataFrame) -> str:
-    """The table in Markdown."""
-    headings, rows = layout(study, table)
-    rule = ["---"] * len(study.rows) + ["---:"] * (len(headings) - len(study.rows))
-    lines = [headings, rule, *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    rows = [[*map(str, row)] for row in cells.to_numpy().tolist()]
+    return plain([*map(str, cells)], rows, words=range(len(study.rows)), source="table.csv")
 
 
 def _text(number: Any, *, wide: bool) -> str:
@@ -165,96 +169,83 @@ def _text(number: Any, *, wide: bool) -> str:
     return text if math.isnan(number.paper) else f"{text} (paper {shortened(number.paper)})"
 
 
-def page(study: Study, results: Sequence[CellResult], table: pd.DataFrame) -> str:
-    """The Markdown page: title, table and notes."""
-    lines = (f"- {note}" for note in remarks_on(study, results, table))
-    return "\n".join([f"# {study.place}", "", study.title, "", markdown(study, table), *lines, ""])
-
-
-def remarks_on(study: Study, results: Sequence[CellResult], table: pd.DataFrame) -> list[str]:
+def remarks_on(study: Study, results: Sequence[CellResult], arranged: pd.DataFrame, table: Table) -> Iterator[str]:
     """What the numbers rest on, and what is missing."""
-    has_intervals = "[" in markdown(study, table)
-    models = list(dict.fromkeys(label(result.cell.config.model.model) for result in results))
-    data = dict.fromkeys(", ".join(map(label, result.cell.config.data.data)) for result in results)
-    tested = sorted({int(result.metrics["texts/test"]) for result in results})
-    seed = results[0].cell.config.seed
-    notes = [f"Model: {', '.join(models)}. Texts: {'; '.join(data)}; {_range(tested)} test texts, seed {seed}."]
-    notes += dict.fromkeys(f"{remark}." for result in results for remark in remarks(result.cell))
-    notes += _split_notes(study, results)
-    notes += _threshold_notes(study, results) if "accuracy" in study.metrics else []
-    if has_intervals:
-        notes.append("In brackets: 95 % bootstrap intervals, resampled by groups of related texts.")
-    blind = sorted({round(r.metrics["audit/blind_auc"], 2) for r in results if "audit/blind_auc" in r.metrics})
+    configs = [result.cell.config for result in results]
+    models = dict.fromkeys(label(config.model.model) for config in configs)
+    data = dict.fromkeys(", ".join(map(label, config.data.data)) for config in configs)
+    tested = _sizes(results, "test")
+    yield f"Model: {', '.join(models)}. Texts: {'; '.join(data)}; {tested} test texts, seed {configs[0].seed}."
+    yield from dict.fromkeys(f"{remark}." for result in results for remark in remarks(result.cell))
+    if study.trained:
+        how = "; ".join(SPLITS[scheme] for scheme in sorted({config.data.split for config in configs}))
+        yield f"Split {how}. Texts: {_sizes(results, 'unseen')} unseen, {_sizes(results, 'validation')} validation."
+    else:
+        yield "Base scores of all texts: nothing is split or trained on."
+    if "accuracy" in study.metrics:
+        yield _on_thresholds(study, results)
+    if any("[" in cell for row in table.rows for cell in row):
+        yield "In brackets: 95 % bootstrap intervals, resampled by groups of related texts."
+    blind = {round(r.metrics["audit/blind_auc"], 2) for r in results if "audit/blind_auc" in r.metrics}
     if blind:
-        notes.append(f"A blind classifier, which never sees the model, reaches AUC {_range(blind)} on the same texts.")
-    notes += [study.note] if study.note else []
+        yield f"A blind classifier, which never sees the model, reaches AUC {_range(blind)} on the same texts."
+    if study.note:
+        yield study.note
+    yield from _on_settings(study, results)
+    for name, reason in dict.fromkeys(pair for result in results for pair in result.left_out.items()):
+        yield f"{name} is missing where it cannot be computed: {reason}."
+    if not study.paper:
+        yield "The paper prints no numbers for this, or none that are on record here."
+    elif arranged["paper"].notna().any():
+        yield "In parentheses: the paper's own numbers, for the same model, texts, detector and setting."
+    else:
+        yield "The paper's own numbers are for other models, texts or settings."
+
+
+def _on_settings(study: Study, results: Sequence[CellResult]) -> Iterator[str]:
+    """Which settings of the grids were chosen, and which detectors often fell back."""
     for spec in study.detectors:
         if spec.grid:
             best = Counter(r.chosen[spec.key].removeprefix(f"{spec.name} ") for r in results if spec.key in r.chosen)
             chosen = ", ".join(f"{setting} ({count})" for setting, count in best.most_common())
-            notes.append(
+            yield (
                 f"{spec.shown}: of {len(spec.grid)} settings, the one with the highest AUC on the tested texts "
                 f"themselves, as in the paper, so that it is too high. Chosen in the cells: {chosen}."
             )
     often = [
         spec.shown
         for spec in study.detectors
-        if max(result.metrics.get(f"fallback/{spec.key}.base", 0.0) for result in results) > FALLBACK_SHARE
+        if any(result.metrics.get(f"fallback/{spec.key}.base", 0.0) > FALLBACK_SHARE for result in results)
     ]
     if often:
         names = ", ".join(often) if len(often) <= MAX_LISTED else f"{len(often)} of {len(study.detectors)} settings"
-        share = f"{FALLBACK_SHARE:.0%}"
-        notes.append(f"On more than {share} of the texts no token met the condition; fallback used by: {names}.")
-    for name, reason in dict.fromkeys(pair for result in results for pair in result.left_out.items()):
-        notes.append(f"{name} is missing where it cannot be computed: {reason}.")
-    if not study.paper:
-        notes.append("The paper prints no numbers for this, or none that are on record here.")
-    elif table["paper"].notna().any():
-        notes.append("In parentheses: the paper's own numbers, for the same model, texts, detector and setting.")
-    else:
-        notes.append("The paper's own numbers are for other models, texts or settings.")
-    return notes
+        yield f"On more than {FALLBACK_SHARE:.0%} of the texts no token met the condition; fallback used by: {names}."
 
 
-def _split_notes(study: Study, results: Sequence[CellResult]) -> list[str]:
-    """How the texts were split, and what the threshold of an accuracy rests on."""
-    if not study.trained:
-        return ["Base scores of all texts: nothing is split or trained on."]
-    schemes = {result.cell.config.data.split for result in results}
-    sizes = [
-        f"{_range(sorted({int(r.metrics[f'texts/{part}']) for r in results}))} {part}"
-        for part in ("unseen", "validation")
-        if all(f"texts/{part}" in r.metrics for r in results)
-    ]
-    how = {
-        "grouped": "grouped: articles and near-duplicates are in one part",
-        "paper": "paper: of the rows drawn at random, non-members are trained on and members dropped; near-duplicates "
-        "may be in two parts",
-    }
-    return [f"Split {'; '.join(how[scheme] for scheme in sorted(schemes))}. Texts: {', '.join(sizes)}."]
-
-
-def _threshold_notes(study: Study, results: Sequence[CellResult]) -> list[str]:
+def _on_thresholds(study: Study, results: Sequence[CellResult]) -> str:
     """How many texts set the thresholds of the accuracy, and what other, equally good thresholds would give."""
     if not all(result.metrics["texts/validation"] for result in results):
-        return ["No validation texts: the accuracy is at the best threshold on the tested texts themselves."]
+        return "No validation texts: the accuracy is at the best threshold on the tested texts themselves."
     widest = (0.0, "")
     for result, spec, state in itertools.product(results, study.detectors, study.states):
-        frame, column = _all_scores(result), f"{spec.key}.{state}"
-        if column not in frame:
+        held, test = (read_scores(result, part) for part in ("validation", "test"))
+        column = f"{spec.key}.{state}"
+        if column not in test:
             continue
-        held, test = (frame[frame["split"] == part] for part in ("validation", "test"))
         thresholds = best_thresholds(held["label"] == 1, held[column])
         accuracies = [float(((test[column] >= each) == (test["label"] == 1)).mean()) for each in thresholds]
         low, high = (shortened(end(accuracies)) for end in (min, max))
         which = f"{len(thresholds)} thresholds of {spec.shown} ({STATES[state]}) are equally accurate there and give "
         widest = max(widest, (max(accuracies) - min(accuracies), f"; {which}test accuracies from {low} to {high}"))
-    sizes = _range(sorted({int(result.metrics["texts/validation"]) for result in results}))
-    return [
-        f"The threshold of the accuracy is set by {sizes} validation texts, the highest of equally accurate ones"
-        f"{widest[1]}. The intervals leave this choice out."
-    ]
+    return (
+        f"The threshold of the accuracy is set by {_sizes(results, 'validation')} validation texts, the highest of "
+        f"equally accurate ones{widest[1]}. The intervals leave this choice out."
+    )
 
 
-def _range(values: Sequence[float]) -> str:
-    return f"{values[0]}" if len(values) == 1 else f"{values[0]} to {values[-1]}"
+def _sizes(results: Sequence[CellResult], part: str) -> str:
+    return _range({int(result.metrics[f"texts/{part}"]) for result in results})
+
+
+def _range(values: set[Any]) -> str:
+    return " to ".join(dict.fromkeys(str(end) for end in (min(values), max(values))))

@@ -5,6 +5,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 from fsd.config import CleaningConfig, DataConfig, ModelConfig
 from fsd.data import embedded
@@ -21,22 +23,21 @@ LATER = timedelta(days=912)
 """Length of the embedded corpus's period: by so much the non-members of `embedded:dated` are later than their dates."""
 
 
-@functools.lru_cache(maxsize=32)
 def load(entries: tuple[str, ...], columns: str = "", cleaning: CleaningConfig | None = None) -> LabelledTexts:
-    """Labelled texts of files, published benchmarks and the embedded corpus, merged into one benchmark.
+    """Labelled texts of files, published benchmarks and the embedded corpus, merged into one benchmark."""
+    return _load(entries, columns, cleaning or CleaningConfig(), Path.cwd())
 
-    Raises:
-        UsageError: for no entries, an unreadable file, an unavailable benchmark, members that are copies of
-            non-members, or an unknown field.
-    """
+
+@functools.lru_cache(maxsize=32)
+def _load(entries: tuple[str, ...], columns: str, cleaning: CleaningConfig, _folder: Path) -> LabelledTexts:
+    """The same, kept for the working folder, in which the files are."""
     if not entries:
         raise UsageError("a study must have texts: give --data FILE or the name of a benchmark")
     own = [entry.partition(":")[2] for entry in entries if entry.partition(":")[0] == "embedded"]
     others = tuple(entry for entry in entries if entry.partition(":")[0] != "embedded")
     loaded = LabelledTexts([], {})
     if others:
-        data = DataConfig(data=others, columns=columns, cleaning=cleaning or CleaningConfig())
-        loaded = datasets.load_texts(data, ModelConfig())
+        loaded = datasets.load_texts(DataConfig(data=others, columns=columns, cleaning=cleaning), ModelConfig())
     return replace(loaded, documents=[*loaded.documents, *(d for part in own for d in _embedded(part))])
 
 
@@ -69,11 +70,7 @@ def remarks(cell: Cell) -> tuple[str, ...]:
 
 
 def split_texts(cell: Cell, *, trained: bool) -> Split:
-    """Unseen, validation and test texts of a cell; without training all texts are test texts.
-
-    Raises:
-        UsageError: as `load`, and for too few texts.
-    """
+    """Unseen, validation and test texts of a cell; without training all texts are test texts."""
     from fsd.data.ablations import add_unseen, fine_tuning_set, take_unseen
 
     data, options, seed = cell.config.data, cell.texts, cell.config.seed
@@ -82,30 +79,22 @@ def split_texts(cell: Cell, *, trained: bool) -> Split:
         raise UsageError(f"texts must have at least {options.words} words; none of {', '.join(data.data)} has")
     if not trained:
         return Split((), (), tuple(documents))
-    if isinstance(data.unseen, str):
-        raise UsageError(f"unseen must be a share between 0 and 1; got {data.unseen!r}")
-    divide = functools.partial(split, unseen=data.unseen, validation=data.validation, scheme=data.split, seed=seed)
+    share = float(data.unseen)
+    how: dict[str, Any] = {"validation": data.validation, "scheme": data.split, "seed": seed}
     if options.trained_on:
-        return fine_tuning_set(
-            documents,
-            options.trained_on,
-            share=data.unseen,
-            validation=data.validation,
-            scheme=data.split,
-            seed=seed,
-        )
-    parts = divide(documents)
+        return fine_tuning_set(documents, options.trained_on, share=share, **how)
+    parts = split(documents, unseen=share, **how)
     if options.unseen_from != "own":
-        unseen = divide(_of(options.other, cell).documents).unseen
-        parts = add_unseen(parts, unseen, own=options.unseen_from == "both")
-    if options.unseen_count is not None:
-        if options.unseen_count > len(parts.unseen):
-            raise UsageError(
-                f"unseen texts must be at least {options.unseen_count}; the share {data.unseen} set aside "
-                f"holds {len(parts.unseen)}: give more texts by --data"
-            )
-        parts = take_unseen(parts, options.unseen_count, seed=seed)
-    return parts
+        foreign = split(_of(options.other, cell).documents, unseen=share, **how).unseen
+        parts = add_unseen(parts, foreign, own=options.unseen_from == "both")
+    if options.unseen_count is None:
+        return parts
+    if options.unseen_count > len(parts.unseen):
+        raise UsageError(
+            f"unseen texts must be at least {options.unseen_count}; the share {share} set aside "
+            f"holds {len(parts.unseen)}: give more texts by --data"
+        )
+    return take_unseen(parts, options.unseen_count, seed=seed)
 
 
 def _changed(documents: Sequence[Document], options: TextOptions) -> Sequence[Document]:

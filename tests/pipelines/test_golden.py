@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from pipelines.study import texts as study_texts
-
 GOLDEN = Path(__file__).parents[1] / "golden" / "json"
 MAKE = "canary make --data new.jsonl --words words.jsonl --out canaries --variants 20 --alpha .05 --seed s"
 LINES = {
@@ -42,7 +40,6 @@ LINES = {
 @pytest.fixture
 def folder(finished_run: Any, make_rows: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the finished run with the other inputs of the command lines, as working folder."""
-    study_texts.load.cache_clear()  # by relative paths: a command has one working folder, these tests have many
     folder = tmp_path / "run"
     shutil.copytree(finished_run.folder, folder)
     monkeypatch.chdir(folder)

@@ -1,16 +1,16 @@
-"""Corpora of the laboratory: older texts, half of which a target will read, and later ones."""
+"""Corpora of the laboratory: older texts, half of which a target will be trained on, and later ones."""
 
 import ast
 import importlib.util
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import contradictions, families
-from fsd.data.periods import LATER, MEMBER, NONMEMBER, kinds_of, with_periods
+from fsd.data.periods import CONTEMPORARY, LATER, MEMBER, NONMEMBER, kinds_of, with_periods
 from fsd.data.readers import parse_columns, read_files
 from fsd.data.splitting import hold_out
 from fsd.errors import UsageError
@@ -26,13 +26,7 @@ FEWEST = 8
 
 
 class Corpus(NamedTuple):
-    """The texts of a corpus.
-
-    Attributes:
-        name: of the corpus.
-        older: texts of the period that targets read of.
-        later: texts of a later period, which no target reads; () if there are none.
-    """
+    """The texts of a corpus: of the period that targets are trained on texts of, and later ones, if there are any."""
 
     name: str
     older: tuple[Document, ...]
@@ -40,16 +34,10 @@ class Corpus(NamedTuple):
 
 
 def load(name: str, columns: str = "") -> Corpus:
-    """A corpus by its name, or from a file.
+    """A corpus by its name, or from a file of labelled texts.
 
-    Args:
-        name: `wikipedia` or `arxiv`, the embedded corpora; `code`, functions of installed packages; or a file of
-            labelled texts. Its texts of the period of its members are the older ones whatever their label, since no
-            model but those of the laboratory is asked; without periods the members are.
-        columns: of a file, as in `DataConfig.columns`.
-
-    Raises:
-        UsageError: if it is none of these.
+    Older are all texts of the period of its members, whatever their label, since no model but those of the laboratory
+    is asked; without periods the members are.
     """
     if name == "code":
         return Corpus(name, functions(OLDER_CODE, OLDER_FUNCTIONS), functions(NEWER_CODE, NEWER_FUNCTIONS))
@@ -69,11 +57,7 @@ def load(name: str, columns: str = "") -> Corpus:
 
 
 def functions(packages: Sequence[str], limit: int) -> tuple[Document, ...]:
-    """A random sample of functions of installed packages, without docstrings and comments, one of each family.
-
-    Raises:
-        UsageError: for a package that is not installed, or if there are fewer functions.
-    """
+    """A random sample of functions of installed packages, without docstrings and comments, one of each family."""
     each = [random.Random(SEED).sample(found, min(limit, len(found))) for found in map(_functions, packages)]
     drawn = [text for texts in zip(*each, strict=False) for text in texts][: 2 * limit]
     documents = [Document(text) for text in drawn]
@@ -111,19 +95,31 @@ def _source(function: ast.FunctionDef) -> str:
     return ast.unparse(ast.fix_missing_locations(bare))
 
 
-def draw(corpus: Corpus, seed: int, limit: int | None = None) -> dict[str, tuple[Any, ...]]:
+class Sides(NamedTuple):
+    """The texts of a cell; an adapter is trained on the unseen ones, and the others are scored."""
+
+    members: tuple[Document, ...]
+    contemporaries: tuple[Document, ...]
+    later: tuple[Document, ...]
+    unseen: tuple[Document, ...]
+    family: tuple[int, ...]
+    """Number of the family in the corpus of each scored text."""
+
+    @property
+    def scored(self) -> tuple[Document, ...]:
+        """Members, contemporaries and later texts."""
+        return (*self.members, *self.contemporaries, *self.later)
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kind of each scored text."""
+        return [MEMBER] * len(self.members) + [CONTEMPORARY] * len(self.contemporaries) + [LATER] * len(self.later)
+
+
+def draw(corpus: Corpus, seed: int, limit: int | None = None) -> Sides:
     """The sides of a cell: half of the older texts are members, half contemporaries; half of the later ones are unseen.
 
-    Families stay on one side. Without later texts, the older ones are divided into three. `family` has the number of
-    the family in the corpus of each member, contemporary and later text, in this order.
-
-    Args:
-        corpus: the texts.
-        seed: of the draw.
-        limit: number of older and of later texts to use; None for all.
-
-    Raises:
-        UsageError: if there are too few families.
+    Families stay on one side. Without later texts, the older ones are divided into three.
     """
     rng = random.Random(seed)
     older, later = (rng.sample(side, min(limit or len(side), len(side))) for side in (corpus.older, corpus.later))
@@ -134,16 +130,14 @@ def draw(corpus: Corpus, seed: int, limit: int | None = None) -> dict[str, tuple
     else:
         contemporaries, unseen = hold_out(others, 0.5, seed=seed)
         tested = []
-    compared = [*members, *contemporaries, *tested]
-    unseen = _unrelated(unseen, compared)
+    unseen = _unrelated(unseen, [*members, *contemporaries, *tested])
+    sides = Sides(tuple(members), tuple(contemporaries), tuple(tested), tuple(unseen), ())
+    if min(map(len, (members, contemporaries, unseen))) < FEWEST:
+        sizes = ", ".join(f"{len(side)} {name}" for name, side in zip(Sides._fields[:4], sides, strict=False))
+        raise UsageError(f"corpus {corpus.name} must give at least {FEWEST} texts on each side; got {sizes}")
     every = [*corpus.older, *corpus.later]
     number = dict(zip((document.text for document in every), families(every), strict=True))
-    sides = {"members": members, "contemporaries": contemporaries, "later": tested, "unseen": unseen}
-    if min(map(len, (members, contemporaries, unseen))) < FEWEST:
-        sizes = ", ".join(f"{len(side)} {name}" for name, side in sides.items())
-        raise UsageError(f"corpus {corpus.name} must give at least {FEWEST} texts on each side; got {sizes}")
-    texts = {name: tuple(document.text for document in side) for name, side in sides.items()}
-    return {**texts, "family": tuple(number[document.text] for document in compared)}
+    return sides._replace(family=tuple(number[document.text] for document in sides.scored))
 
 
 def _unrelated(unseen: Sequence[Document], tested: Sequence[Document]) -> list[Document]:
@@ -154,11 +148,7 @@ def _unrelated(unseen: Sequence[Document], tested: Sequence[Document]) -> list[D
 
 
 def check_background(corpus: Corpus, background: Sequence[str]) -> None:
-    """Check that the background, which every target reads, holds no text of the corpus.
-
-    Raises:
-        UsageError: for near-duplicates of the two.
-    """
+    """Check that the background, which every target is trained on, holds no near-duplicate of a text of the corpus."""
     texts = [Document(d.text, True, source=d.source) for d in (*corpus.older, *corpus.later)]
     copies = contradictions([*texts, *(Document(text, False) for text in background)])
     if copies:

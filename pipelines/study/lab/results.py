@@ -1,54 +1,50 @@
 """Results of the laboratory: contrasts of every cell, and their means, with intervals over seeds and texts."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-from fsd.evaluation.contrasts import CONTRASTS
-from fsd.evaluation.intervals import Bootstrap, resampled, shortened
+from fsd.evaluation.contrasts import CONTRASTS, FAMILIARITY, MEMBERSHIP
+from fsd.evaluation.intervals import LEVEL, Bootstrap, holm, resampled
 from fsd.evaluation.metrics import METRICS
-from pipelines.study.lab import comparison
-from pipelines.study.lab.seeds import interval
-
-if TYPE_CHECKING:
-    from pipelines.study.lab.targets import Cell
+from fsd.evaluation.sentences import advised
+from fsd.token_stats import FloatArray
 
 MEASURES = ("auc", "tpr_at_5fpr")
 OF = [METRICS[name].of for name in MEASURES]
 ERRORS = tuple(f"{name}_error" for name in MEASURES)
-STATES = (".base", ".fsd")
-SHOWN = ("loss.base", "loss.fsd", "min_k_pp.base", "min_k_reference.base", comparison.COMBINED)
-"""Scores of the table and the figure; all are in the raw results."""
+TARGET = ["corpus", "size", "exposures"]
+"""Labels of the targets that differ in the seed alone."""
+COMBINED = "combined.fsd"
+OWN = ("combined", "min_k_reference", "min_k_deviation")
+"""Detectors of this project."""
+WITH_REFERENCE = ("combined", "min_k_reference", "reference")
 
 
-def measure(cells: Sequence[tuple["Cell", pd.DataFrame]]) -> pd.DataFrame:
+def measure(scores: pd.DataFrame) -> pd.DataFrame:
     """AUC and TPR at 5 % FPR of every score in every contrast that a cell has, with their standard errors over texts.
 
     Those errors are of the mean over the seeds: the families of a corpus are resampled, and each resample is the same
-    in all seeds (see `fsd.evaluation.intervals.resampled`).
-
-    Args:
-        cells: each with its scores as `pipelines.study.lab.targets.compute` returns them.
-
-    Returns:
-        Rows with corpus, size, exposures, seed, contrast, detector, state, auc, tpr_at_5fpr, auc_error,
-        tpr_at_5fpr_error, and lead_error, that of the lead of `combined` in AUC over the score.
+    in all seeds (see `fsd.evaluation.intervals.resampled`). `scores` are those of all cells, with corpus, size,
+    exposures, seed, kind and family of each text; `lead_error` is of the lead of `combined` in AUC over a score.
     """
-    seeds: dict[tuple[str, str, int], list[tuple[Cell, pd.DataFrame]]] = {}
-    for cell, scores in cells:
-        seeds.setdefault((cell.corpus, cell.size, cell.exposures), []).append((cell, scores))
-    return pd.DataFrame([row for of_one in seeds.values() for row in _rows(of_one)])
+    targets = scores.groupby(TARGET, sort=False)
+    return pd.DataFrame(
+        [row for key, cells in targets for row in _rows(dict(zip(TARGET, key, strict=True)), cells.dropna(axis=1))]
+    )
 
 
-def _rows(cells: Sequence[tuple["Cell", pd.DataFrame]]) -> Iterator[dict[str, Any]]:
-    """The rows of cells that differ in the seed alone."""
-    tables = [scores.assign(family=cell.family) for cell, scores in cells]
-    counts = resampled([side.to_numpy() for table in tables for _, side in table.groupby("kind")["family"]])
-    names = [str(name) for name in tables[0] if str(name).endswith(STATES)]
-    for contrast in (one for one in CONTRASTS if one.possible(tables[0]["kind"].to_numpy(str))):
-        chosen = [table[contrast.among(table["kind"].to_numpy(str))] for table in tables]
+def _rows(target: dict[str, Any], cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """The rows of the cells of one target, which differ in the seed."""
+    tables = dict(list(cells.groupby("seed", sort=False)))
+    counts = resampled([side.to_numpy() for table in tables.values() for _, side in table.groupby("kind")["family"]])
+    names = [str(name) for name in cells if str(name).endswith((".base", ".fsd"))]
+    for contrast in (one for one in CONTRASTS if one.possible(cells["kind"].to_numpy(str))):
+        chosen = [table[contrast.among(table["kind"].to_numpy(str))] for table in tables.values()]
         bootstraps = [
             Bootstrap((table["kind"] == contrast.first).to_numpy(), table["family"].to_numpy(), counts)
             for table in chosen
@@ -60,29 +56,40 @@ def _rows(cells: Sequence[tuple["Cell", pd.DataFrame]]) -> Iterator[dict[str, An
             for name in names
         }
         for name, value in values.items():
-            lead = (values[comparison.COMBINED] - value)[:, 0, 1:].mean(axis=0)
+            detector, _, state = name.rpartition(".")
+            labels = {"contrast": contrast.name, "detector": detector, "state": state}
+            lead = (values[COMBINED] - value)[:, 0, 1:].mean(axis=0)
             errors = dict(zip(ERRORS, value[:, :, 1:].mean(axis=0).std(axis=1, ddof=1), strict=True))
-            for (cell, _), numbers in zip(cells, value[:, :, 0], strict=True):
-                yield {
-                    "corpus": cell.corpus,
-                    "size": cell.size,
-                    "exposures": cell.exposures,
-                    "seed": cell.seed,
-                    "contrast": contrast.name,
-                    "detector": name.rpartition(".")[0],
-                    "state": name.rpartition(".")[2],
-                    **dict(zip(MEASURES, numbers, strict=True)),
-                    **errors,
-                    "lead_error": lead.std(ddof=1),
-                }
+            for seed, numbers in zip(tables, value[:, :, 0], strict=True):
+                measured = dict(zip(MEASURES, numbers, strict=True))
+                yield {**target, "seed": seed, **labels, **measured, **errors, "lead_error": lead.std(ddof=1)}
+
+
+def standard_error(values: FloatArray, over_texts: float) -> tuple[float, float]:
+    """Standard error of the mean of S values over seeds and texts, and its degrees of freedom; NaN for a single one.
+
+    Its square is s²/S + e², where s is the standard deviation over the seeds and e = `over_texts` the standard error
+    of the mean over the texts, which all seeds share. The degrees of freedom are Satterthwaite's, with e taken as
+    known. In a simulation the interval held in 96 of 100 cases against later texts and in 99 within a period; that of
+    the seeds alone in 75 and 95, since within a period texts change sides from seed to seed.
+    """
+    if values.size < 2:
+        return math.nan, math.nan
+    seeds = float(values.var(ddof=1)) / values.size
+    squared = seeds + over_texts**2
+    return math.sqrt(squared), (values.size - 1) * (squared / seeds) ** 2 if seeds else math.inf
+
+
+def interval(values: FloatArray, over_texts: float) -> tuple[float, float]:
+    """Student's 95 % interval of the mean of S values, see `standard_error`."""
+    error, degrees = standard_error(values, over_texts)
+    half = stats.t.ppf((1 + LEVEL) / 2, degrees) * error
+    return float(values.mean() - half), float(values.mean() + half)
 
 
 def summarise(results: pd.DataFrame) -> pd.DataFrame:
-    """Mean over seeds of every number, with its interval in [0, 1]; the columns end in `_low` and `_high`.
-
-    The interval is over seeds and texts (see `pipelines.study.lab.seeds`). With one seed the limits are NaN.
-    """
-    keys = ["corpus", "size", "exposures", "contrast", "detector", "state"]
+    """Mean over seeds of every number, with its interval in [0, 1]; the columns end in `_low` and `_high`."""
+    keys = [*TARGET, "contrast", "detector", "state"]
     rows = []
     for key, group in results.groupby(keys, sort=False):
         row: dict[str, object] = dict(zip(keys, key, strict=True)) | {"seeds": len(group)}
@@ -93,40 +100,45 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def page(results: pd.DataFrame) -> str:
-    """Markdown: for each corpus, the AUC of some scores by contrast and exposures."""
-    summary = summarise(results)
-    parts = []
-    for (corpus, size), of_corpus in summary.groupby(["corpus", "size"], sort=False):
-        parts.append(f"### {corpus}, {size} parameters\n")
-        shown = [name for name in SHOWN if name in set(of_corpus["detector"] + "." + of_corpus["state"])]
-        parts.append("| contrast | exposures | " + " | ".join(f"`{name}`" for name in shown) + " |")
-        parts.append("|---|---:|" + "---|" * len(shown))
-        parts += [
-            f"| {title} | {exposures} | " + " | ".join(cells) + " |"
-            for title, exposures, cells in _lines(of_corpus, shown)
-        ]
-        parts.append("")
-    return "\n".join([*parts, *comparison.lines(results)])
+def gains(results: pd.DataFrame) -> pd.DataFrame:
+    """`combined` against the best single score of each corpus, contrast and exposure, paired over seeds and texts.
+
+    The best single score is chosen by its mean over the seeds, in hindsight, among all base scores and FSDs of the
+    detectors of the literature. p-values of the t-test are corrected by Holm over all rows.
+    """
+    named = results.assign(score=results["detector"] + "." + results["state"])
+    named = named[(named["exposures"] > 0) & (named["contrast"] != FAMILIARITY.name)]
+    keys = [*TARGET, "contrast"]
+    rows: list[dict[str, Any]] = []
+    for key, cells in named.groupby(keys, sort=False):
+        auc, errors = (cells.pivot(index="seed", columns="score", values=name) for name in ("auc", "lead_error"))
+        singles = [name for name in auc.columns if name.rpartition(".")[0] not in OWN]
+        best = str(auc[singles].mean().idxmax())
+        lead, over_texts = (auc[COMBINED] - auc[best]).to_numpy(np.float64), float(errors[best].iloc[0])
+        low, high = interval(lead, over_texts)
+        error, degrees = standard_error(lead, over_texts)
+        numbers = {"auc": auc[COMBINED].mean(), "gain": lead.mean(), "low": low, "high": high}
+        p = float(2 * stats.t.sf(abs(lead.mean()) / error, degrees)) if error else math.nan
+        rows.append({**dict(zip(keys, key, strict=True)), "best": best, **numbers, "p": p})
+    corrected = holm({str(at): row["p"] for at, row in enumerate(rows) if not math.isnan(row["p"])})
+    return pd.DataFrame([{**row, "p_holm": corrected.get(str(at), math.nan)} for at, row in enumerate(rows)])
 
 
-def _lines(summary: pd.DataFrame, shown: Sequence[str]) -> Iterator[tuple[str, int, list[str]]]:
-    for contrast in CONTRASTS:
-        of_contrast = summary[summary["contrast"] == contrast.name]
-        for exposures, rows in of_contrast.groupby("exposures"):
-            named = {f"{row.detector}.{row.state}": row for row in rows.itertuples()}
-            yield contrast.title, int(str(exposures)), [_number(named.get(name)) for name in shown]
+def regrets(results: pd.DataFrame) -> pd.DataFrame:
+    """What the advice loses within a period against the best score in hindsight: one row per cell and setting.
 
-
-def _number(row: object) -> str:
-    """.72 [.68, .76]; without an interval for a single seed."""
-    if row is None:
-        return "–"
-    value, low, high = (shortened(getattr(row, name)) for name in ("auc", "auc_low", "auc_high"))
-    return value if "nan" in low else f"{value} [{low}, {high}]"
-
-
-def headline(measured: pd.DataFrame) -> Mapping[str, float]:
-    """Metrics of one cell for MLflow: `auc_<contrast>/<detector>.<state>`."""
-    names = "auc_" + measured["contrast"] + "/" + measured["detector"] + "." + measured["state"]
-    return dict(zip(names, measured["auc"].astype(float), strict=True))
+    The settings are `reference`, in which all scores can be computed, and `no reference`, in which those that need a
+    reference model cannot.
+    """
+    rows: list[dict[str, Any]] = []
+    named = results.assign(score=results["detector"] + "." + results["state"])
+    named = named[(named["exposures"] > 0) & (named["contrast"] == MEMBERSHIP.name)]
+    keys = [*TARGET, "seed"]
+    for key, cell in named.groupby(keys, sort=False):
+        for setting, among in (("reference", cell), ("no reference", cell[~cell["detector"].isin(WITH_REFERENCE)])):
+            auc = among.set_index("score")["auc"]
+            score = advised(list(auc.index))
+            if score is not None:
+                lost = {"advised": score, "best": str(auc.idxmax()), "regret": auc.max() - auc[score]}
+                rows.append({**dict(zip(keys, key, strict=True)), "setting": setting, **lost})
+    return pd.DataFrame(rows)

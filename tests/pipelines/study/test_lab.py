@@ -1,7 +1,6 @@
 """The laboratory: what a cell holds, that it is resumed, and what it refuses."""
 
 import contextlib
-import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,40 +10,19 @@ import pandas as pd
 import pytest
 
 from fsd import tracking
-from fsd.config import Recipe
-from fsd.data import docstrings
 from fsd.data.documents import Document
 from fsd.errors import UsageError
-from pipelines.study.lab import command, comparison, corpora, results, seeds
+from pipelines.study.lab import command, corpora, results
 from pipelines.study.lab.command import LabConfig, prepare
-from pipelines.study.lab.targets import Cell
-
-
-def sentences(words: str, count: int, seed: int) -> list[str]:
-    rng = np.random.default_rng(seed)
-    return [" ".join(rng.choice(words.split(), 12)) for _ in range(count)]
+from pipelines.study.lab.report import report
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> LabConfig:
     """One corpus and one seed of `--small`."""
     folder = tmp_path_factory.mktemp("lab")
-    return LabConfig(
-        corpora=("wikipedia",),
-        small=True,
-        seeds=1,
-        workers=1,
-        cache=str(folder / "cache"),
-        out=str(folder / "results.parquet"),
-    )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def background() -> Iterator[None]:
-    """Docstrings of installed packages, collected once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(docstrings, "docstring_paragraphs", functools.cache(docstrings.docstring_paragraphs))
-        yield
+    cache, out = str(folder / "cache"), str(folder / "results.parquet")
+    return LabConfig(corpora=("wikipedia",), small=True, seeds=1, workers=1, cache=cache, out=out)
 
 
 @pytest.fixture(scope="module")
@@ -54,43 +32,35 @@ def measured(lab: LabConfig, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield pd.read_parquet(str(lab.out))
 
 
-def auc(table: pd.DataFrame, contrast: str, exposures: int, detector: str = "loss", state: str = "base") -> float:
-    chosen = table.query(
-        "contrast == @contrast and exposures == @exposures and detector == @detector and state == @state"
-    )
+def auc(table: pd.DataFrame, contrast: str, exposures: int, score: str = "loss.base") -> float:
+    scores = table["detector"] + "." + table["state"]
+    chosen = table[(table["contrast"] == contrast) & (table["exposures"] == exposures) & (scores == score)]
     return float(chosen["auc"].item())
 
 
 @pytest.mark.slow
 def test_a_dry_run_counts_the_cells_and_makes_nothing(lab: LabConfig, tmp_path: Path) -> None:
-    plan = command.prepare(replace(lab, cache=str(tmp_path / "cache"), out=None))
-
+    plan = prepare(replace(lab, cache=str(tmp_path / "cache"), out=None))
     assert plan.reads["cells"] == "2, of which 0 are finished"
     assert "to train on" in plan.reads["tokens"]
     assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.slow
-def test_membership_shows_where_members_were_read(measured: pd.DataFrame) -> None:
+def test_membership_shows_where_members_were_trained_on(measured: pd.DataFrame) -> None:
     assert auc(measured, "members_vs_contemporaries", 4) > 0.7
-    assert auc(measured, "members_vs_contemporaries", 4, "combined", "fsd") > 0.8
+    assert auc(measured, "members_vs_contemporaries", 4, "combined.fsd") > 0.8
     assert 0.2 < auc(measured, "members_vs_contemporaries", 0) < 0.8
-    assert set(measured["contrast"]) == {
-        "members_vs_later",
-        "contemporaries_vs_later",
-        "members_vs_contemporaries",
-    }
+    assert set(measured["contrast"]) == {"members_vs_later", "contemporaries_vs_later", "members_vs_contemporaries"}
     assert not {"recall", "neighbour"} & set(measured["detector"])
 
 
 @pytest.mark.slow
-def test_a_finished_laboratory_is_read_again(
+def test_a_finished_laboratory_is_not_computed_again(
     lab: LabConfig, measured: pd.DataFrame, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "run_cell", None)
-
     prepare(replace(lab, out=None)).run()
-
     page = capsys.readouterr().out
     assert "### wikipedia, tiny parameters" in page
     assert "nan" not in page  # one seed has no interval
@@ -101,47 +71,40 @@ def test_a_finished_laboratory_is_read_again(
     )
 
 
-def test_means_have_students_interval() -> None:
-    low, high = seeds.interval(np.array([0.6, 0.7, 0.8]), 0.0)
+def test_intervals_are_of_seeds_and_texts() -> None:
     # mean .7, standard error .1 / sqrt(3), t(.975, 2) = 4.302653
-    assert (low, high) == pytest.approx((0.7 - 4.302653 * 0.1 / 3**0.5, 0.7 + 4.302653 * 0.1 / 3**0.5), abs=1e-6)
-    assert np.isnan(seeds.interval(np.array([0.6]), 0.1)).all()
-
-
-def test_intervals_include_the_texts() -> None:
+    half = 4.302653 * 0.1 / 3**0.5
+    assert results.interval(np.array([0.6, 0.7, 0.8]), 0.0) == pytest.approx((0.7 - half, 0.7 + half), abs=1e-6)
+    assert np.isnan(results.interval(np.array([0.6]), 0.1)).all()
     # all seeds agree: what is left is the error over the texts, which more seeds do not make smaller
     for count in (2, 20):
-        low, high = seeds.interval(np.full(count, 0.75), 0.05)
-        assert (low, high) == pytest.approx((0.75 - 1.959964 * 0.05, 0.75 + 1.959964 * 0.05), abs=1e-6)
+        half = 1.959964 * 0.05
+        assert results.interval(np.full(count, 0.75), 0.05) == pytest.approx((0.75 - half, 0.75 + half), abs=1e-6)
     # .01 / 3 over seeds and .01 over texts; (.01 / 3 + .01)² · 2 / (.01 / 3)² = 32 degrees of freedom
-    error, degrees = seeds.standard_error(np.array([0.6, 0.7, 0.8]), 0.1)
+    error, degrees = results.standard_error(np.array([0.6, 0.7, 0.8]), 0.1)
     assert (error, degrees) == pytest.approx(((0.01 / 3 + 0.01) ** 0.5, 32))
 
 
-def scored(cell: Cell, seed: int) -> tuple[Cell, pd.DataFrame]:
+TARGET = {"corpus": "x", "size": "tiny", "exposures": 2}
+
+
+def scored(seed: int) -> pd.DataFrame:
     """A cell with scores of 40 members and 40 contemporaries, all of other families."""
     rng = np.random.default_rng(seed)
     kinds = np.repeat(["member", "contemporary"], 40)
     combined = (kinds == "member") + rng.normal(size=80)
     columns = {"combined.fsd": combined, "loss.base": combined + rng.normal(size=80)}
-    return replace(cell, seed=seed, family=tuple(range(80))), pd.DataFrame({"kind": kinds, "text": "", **columns})
+    return pd.DataFrame({"kind": kinds, "text": "", "family": range(80), **columns}).assign(**TARGET, seed=seed)
 
 
-CELL = Cell("x", "tiny", 2, 0, (), (), (), (), (), Recipe(), (), Path(), "")
-
-
-def errors(cells: list[tuple[Cell, pd.DataFrame]]) -> pd.DataFrame:
-    return results.measure(cells).drop_duplicates("detector").set_index("detector")
+def errors(cells: list[pd.DataFrame]) -> pd.DataFrame:
+    return results.measure(pd.concat(cells)).drop_duplicates("detector").set_index("detector")
 
 
 def test_texts_of_one_family_count_once() -> None:
-    cell, table = scored(CELL, seed=0)
-    copies = pd.concat([table, table, table])
-
-    single = errors([(cell, table)])
-    copied = errors([(replace(cell, family=cell.family * 3), copies)])
-    loose = errors([(replace(cell, family=tuple(range(240))), copies)])
-
+    cell = scored(seed=0)
+    copies = pd.concat([cell] * 3)
+    single, copied, loose = errors([cell]), errors([copies]), errors([copies.assign(family=range(240))])
     assert single.loc["combined", "lead_error"] == 0
     for column in ("auc_error", "tpr_at_5fpr_error"):
         assert copied.loc["loss", column] == pytest.approx(single.loc["loss", column])
@@ -150,63 +113,54 @@ def test_texts_of_one_family_count_once() -> None:
 
 
 def test_errors_over_texts_are_of_the_mean_over_seeds_that_share_them() -> None:
-    same = [scored(CELL, seed=0), scored(CELL, seed=0)]
-    other = [scored(CELL, seed=seed) for seed in range(8)]
+    same = [scored(0), scored(0).assign(seed=1)]
+    other = [scored(seed) for seed in range(8)]
     single = errors(same[:1]).loc["loss", "auc_error"]
-
     assert errors(same).loc["loss", "auc_error"] == pytest.approx(single)  # a second look at the same is nothing new
     assert errors(other).loc["loss", "auc_error"] < 0.6 * single  # eight targets on which a text scores otherwise
-    assert results.measure(other).groupby("detector")["auc_error"].nunique().eq(1).all()
+    assert results.measure(pd.concat(other)).groupby("detector")["auc_error"].nunique().eq(1).all()
 
 
-def test_intervals_of_auc_end_at_0_and_1() -> None:
-    one = {"corpus": "a", "size": "1M", "exposures": 4, "contrast": "c", "detector": "loss", "state": "base"}
-    no_errors = dict.fromkeys(results.ERRORS, 0.0)
-    table = pd.DataFrame([{**one, **no_errors, "auc": auc, "tpr_at_5fpr": 1 - auc} for auc in (0.8, 1.0)])
-    row = results.summarise(table).iloc[0]
-
-    assert row["auc"] == pytest.approx(0.9)
-    assert (row["auc_low"], row["auc_high"]) == (0, 1)  # Student's t of two seeds: .9 ± 1.27
-    assert (row["tpr_at_5fpr_low"], row["tpr_at_5fpr_high"]) == (0, 1)
-
-
-def rows(
-    auc: dict[str, list[float]], *, lead_error: float = 0.0, contrast: str = "members_vs_contemporaries"
-) -> pd.DataFrame:
+def rows(auc: dict[str, list[float]], **more: object) -> pd.DataFrame:
     """Results of one corpus: score → AUC of each seed."""
+    named = {"contrast": "members_vs_contemporaries", **dict.fromkeys(results.ERRORS, 0.0), "lead_error": 0.0, **more}
     return pd.DataFrame(
         {
-            "corpus": "x",
-            "size": "tiny",
-            "exposures": 2,
+            **TARGET,
             "seed": seed,
-            "contrast": contrast,
             "detector": score.rpartition(".")[0],
             "state": score.rpartition(".")[2],
             "auc": value,
-            "tpr_at_5fpr": value,
-            "lead_error": lead_error,
+            "tpr_at_5fpr": 1 - value,
+            **named,
         }
         for score, values in auc.items()
         for seed, value in enumerate(values)
     )
 
 
-def test_the_lead_is_over_the_best_single_score_and_paired() -> None:
-    auc = {
-        "loss.base": [0.6, 0.8],
-        "min_k_pp.base": [0.7, 0.72],
-        "combined.fsd": [0.75, 0.81],
-        "zlib.fsd": [0.1, 0.2],
-    }
-    table = comparison.gains(rows(auc))
+def test_intervals_of_auc_end_at_0_and_1() -> None:
+    row = results.summarise(rows({"loss.base": [0.8, 1.0]})).iloc[0]
+    assert row["auc"] == pytest.approx(0.9)
+    assert (row["auc_low"], row["auc_high"]) == (0, 1)  # Student's t of two seeds: .9 ± 1.27
+    assert (row["tpr_at_5fpr_low"], row["tpr_at_5fpr_high"]) == (0, 1)
 
+
+AUC = {
+    "loss.base": [0.6, 0.8],
+    "min_k_pp.base": [0.7, 0.72],
+    "combined.fsd": [0.75, 0.81],
+    "zlib.fsd": [0.1, 0.2],
+}
+
+
+def test_the_lead_is_over_the_best_single_score_and_paired() -> None:
+    table = results.gains(rows(AUC))
     # loss has mean .70, min_k_pp .71; differences to it: .05 and .09
     assert table["best"].item() == "min_k_pp.base"
     assert table["gain"].item() == pytest.approx(0.07)
     assert table["p"].item() == table["p_holm"].item() == pytest.approx(0.1772, abs=1e-4)  # t = .07 / .02, 1 df
-
-    table = comparison.gains(rows(auc, lead_error=0.04))
+    table = results.gains(rows(AUC, lead_error=0.04))
     # error (.02² + .04²)^½ = .0447; (.0004 + .0016)² / .0004² = 25 degrees of freedom
     assert table["p"].item() == pytest.approx(0.1301, abs=1e-4)
     assert table["high"].item() == pytest.approx(0.07 + 2.059539 * 0.002**0.5, abs=1e-6)
@@ -215,11 +169,24 @@ def test_the_lead_is_over_the_best_single_score_and_paired() -> None:
 def test_the_regret_of_the_advice_by_hand() -> None:
     auc = {"loss.base": [0.9], "min_k_pp.base": [0.7], "combined.fsd": [0.85]}
     later = rows(auc, contrast="members_vs_later")  # no score is advised there
-    table = comparison.regrets(pd.concat([rows(auc), later]))
-
-    regret = table.set_index("setting")["regret"]
+    regret = results.regrets(pd.concat([rows(auc), later])).set_index("setting")["regret"]
     assert regret["reference"] == pytest.approx(0.05)  # combined is advised, loss is best
     assert regret["no reference"] == pytest.approx(0.2)  # min_k_pp is advised
+
+
+def test_the_page_has_a_table_a_corpus_the_lead_and_the_regret() -> None:
+    found = report(rows(AUC), cells=2)
+    assert set(found.artifacts) == {"results.parquet", "summary.csv", "lab.md", "lab.png"}
+    lines = found.artifacts["lab.md"].splitlines()
+    assert [line for line in lines if line.startswith("#")] == [
+        "### x, tiny parameters",
+        "### combined against the best single score in hindsight",
+        "### Regret of the advice, members against contemporaries",
+    ]
+    where = "members against contemporaries | 2 |"
+    assert f"| {where} .70 [.00, 1.00] | – | .71 [.58, .84] | – | .78 [.40, 1.00] |" in lines
+    assert f"| x | {where} `min_k_pp.base` | +0.070 [-0.184, +0.324] | 0.177 |" in lines
+    assert "| reference | `combined.fsd` | 2 | 0.000 | 0.000 |" in lines
 
 
 def test_families_stay_on_one_side() -> None:
@@ -227,25 +194,21 @@ def test_families_stay_on_one_side() -> None:
         Document(f"{i} {i + 1} {i + 2} {i + 3} {i + 4} {i + 5}", True, group=str(i // 2)) for i in range(0, 400, 8)
     )
     later = tuple(Document(f"{i} a{i} b{i} c{i} d{i} e{i} f{i}", False) for i in range(60))
-
     sides = corpora.draw(corpora.Corpus("x", older, later), seed=3)
-
-    assert sum(len(sides[name]) for name in ("members", "contemporaries", "later", "unseen")) == 110
-    assert len(sides["family"]) == 110 - len(sides["unseen"])
-    assert not set(sides["members"]) & set(sides["contemporaries"])
-    assert abs(len(sides["members"]) - 25) <= 2
+    assert len(sides.scored) + len(sides.unseen) == 110
+    assert len(sides.family) == len(sides.kinds) == len(sides.scored)
+    assert not set(sides.members) & set(sides.contemporaries)
+    assert abs(len(sides.members) - 25) <= 2
 
 
 def test_code_has_no_docstrings() -> None:
     texts = [document.text for document in corpora.functions(("filelock", "yaml"), 20)]
-
     assert len(texts) == 20
     assert all(text.startswith("def ") and '"""' not in text for text in texts)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_an_impossible_grid_is_refused(lab: LabConfig) -> None:
+    for changes, message in (
         ({"exposures": (1, 2)}, "exposures must be 0, for the control, and at least one number above; got 1 2"),
         ({"exposures": (0,)}, "exposures must be 0, for the control, and at least one number above; got 0"),
         ({"seeds": 0}, "seeds must be at least 1; got 0"),
@@ -256,17 +219,14 @@ def test_code_has_no_docstrings() -> None:
             "corpora must be arxiv, wikipedia, code, or files of labelled texts; got 'wikpedia'",
         ),
         ({"corpora": ()}, "corpora must be at least one, each once; got none"),
-    ],
-)
-def test_an_impossible_grid_is_refused(lab: LabConfig, changes: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError) as error:
-        prepare(replace(lab, small=False, **changes)).run()  # type: ignore[arg-type]
-    assert str(error.value) == message
+    ):
+        with pytest.raises(UsageError) as error:
+            prepare(replace(lab, small=False, **changes))  # type: ignore[arg-type]
+        assert str(error.value) == message
 
 
 def test_a_background_that_holds_a_text_is_refused() -> None:
-    text = sentences("river stone lamp paper quiet seven market glass winter copper", 1, seed=1)[0]
-
+    text = "river stone lamp paper quiet seven market glass winter copper lamp stone"
     with pytest.raises(UsageError, match="background must hold no text of the corpus x; 1 are in it"):
         corpora.check_background(corpora.Corpus("x", (Document(text),), ()), ["Another.", text])
 
@@ -277,22 +237,21 @@ def test_intervals_over_seeds_and_texts_hold() -> None:
     rng = np.random.default_rng(0)
     found = []
     for _ in range(300):
-        hard, read, later = rng.normal(size=60), rng.normal(0.6, 0.3, 60), rng.normal(0.4, 1.0, 60)
+        hard, trained, later = rng.normal(size=60), rng.normal(0.6, 0.3, 60), rng.normal(0.4, 1.0, 60)
         cells = []
         for seed in range(5):
             halves, newer = rng.permutation(60), rng.permutation(60)[:30]
             members, others = halves[:30], halves[30:]
-            score = np.concatenate([hard[members] + read[members], hard[others], later[newer]])
+            score = np.concatenate([hard[members] + trained[members], hard[others], later[newer]])
             kinds = np.repeat(["member", "contemporary", "later"], 30)
             table = pd.DataFrame({"kind": kinds, "combined.fsd": score + rng.normal(0, 0.5, 90)})
-            cells.append((replace(CELL, seed=seed, family=(*halves, *(60 + newer))), table))
-        measured = results.measure(cells)
+            cells.append(table.assign(**TARGET, seed=seed, family=[*halves, *(60 + newer)]))
+        measured = results.measure(pd.concat(cells))
         for way, table in (("both", measured), ("seeds alone", measured.assign(auc_error=0.0))):
             found.append(results.summarise(table).assign(way=way))
     held = {}
     for key, rows in pd.concat(found).groupby(["contrast", "way"]):
         held[key] = ((rows["auc_low"] <= rows["auc"].mean()) & (rows["auc"].mean() <= rows["auc_high"])).mean()
-
     for contrast in ("members_vs_contemporaries", "members_vs_later", "contemporaries_vs_later"):
         assert held[contrast, "both"] >= 0.94
     assert held["members_vs_contemporaries", "seeds alone"] >= 0.92  # texts change sides from seed to seed

@@ -19,6 +19,7 @@ from pipelines.study.__main__ import prepare
 from pipelines.study.grid import StudyConfig
 
 TRAINING = AdapterConfig(epochs=2, batch_size=2)
+BEST_OF = "the one with the highest AUC on the tested texts themselves, as in the paper, so that it is too high"
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +54,7 @@ def ran(monkeypatch):
         aucs = {
             f"auc/{d.name}.{state}": 0.5 + 0.01 * len(names) for d in prepared.detectors for state in ("base", "fsd")
         }
-        numbers = {**cells._sizes(prepared.parts), **aucs}
-        run.log_metrics(numbers)
+        numbers = {**cells.sizes(prepared.parts), **aucs}
         return numbers, {}, {}
 
     monkeypatch.setattr(cells, "compute", compute)
@@ -69,8 +69,9 @@ def parents(**tags):
     return [r for r in tracking.find_runs("fsd-arxiv", tags) if "kind" not in r.tags]
 
 
-def test_a_second_run_runs_nothing(here, config, ran):
+def test_a_second_run_runs_nothing_and_loads_no_model(here, config, ran, monkeypatch):
     prepare(config("fsd-t6")).run()
+    monkeypatch.setattr(experiment, "load_model", lambda _: pytest.fail("a model was loaded"))
     prepare(config("fsd-t6")).run()
     assert ran == ["AdaLoRA", "IA3", "LoRA"]
     newest, first = parents(study="fsd-t6")
@@ -112,21 +113,15 @@ def test_an_interrupted_study_resumes_and_shows_the_cells_that_it_had_finished(h
 
 
 def test_a_failed_cell_is_run_again(here, config, ran, monkeypatch):
-    def failing(prepared, model, run):
-        raise UsageError("cell LoRA: no memory")
+    def failing(*_):
+        raise UsageError("no memory")
 
     with monkeypatch.context() as patch:
         patch.setattr(cells, "compute", failing)
-        with pytest.raises(UsageError, match="no memory"):
+        with pytest.raises(UsageError, match="cell AdaLoRA: no memory"):
             prepare(config("fsd-t6")).run()
     prepare(config("fsd-t6")).run()
     assert len(ran) == 3
-
-
-def test_no_model_is_loaded_when_all_cells_are_known(here, config, ran, monkeypatch):
-    prepare(config("fsd-t6")).run()
-    monkeypatch.setattr(experiment, "load_model", lambda _: pytest.fail("a model was loaded"))
-    prepare(config("fsd-t6")).run()
 
 
 @pytest.mark.slow
@@ -178,18 +173,6 @@ def test_the_best_of_a_grid_is_chosen_on_the_tested_texts(here, tiny, texts, cap
     assert cell.metrics["auc/surp best of grid.base"] > cell.metrics["auc/surp.base"]
     prepare(config).run()
     assert capsys.readouterr().out.partition("\nrun ")[0] == shown  # the choice is stored with the cell
-
-
-def test_of_a_grid_only_the_best_on_the_test_texts_is_kept():
-    columns = {"split": ["test"] * 4 + ["validation"], "label": [1, 1, 0, 0, 0], "loss.base": [0.0] * 5}
-    scores = pd.DataFrame({**columns, "a.base": [1, 0, 1, 0, 0], "b.base": [2, 1, 1, 0, 9], "c.base": [0, 0, 1, 1, 0]})
-    kept, chosen = cells._best_of_grids(scores, {"best": ("a", "b", "c"), "none": ("d",)})
-    assert chosen == {"best": "b"}
-    assert list(kept) == ["split", "label", "loss.base", "best.base"]
-    assert kept["best.base"].tolist() == [2, 1, 1, 0, 9]
-
-
-BEST_OF = "the one with the highest AUC on the tested texts themselves, as in the paper, so that it is too high"
 
 
 @pytest.mark.slow
@@ -252,11 +235,8 @@ def test_the_list_names_every_study_and_what_it_needs(capsys):
     lines = capsys.readouterr().out
     assert all(f"\n{name}" in f"\n{lines}" for name in catalogue.studies())
     assert "--frequencies" in lines
-
-
-def test_a_name_must_be_given():
     with pytest.raises(UsageError, match="study must be a name shown by --list; none is given"):
-        prepare(StudyConfig()).run()
+        prepare(StudyConfig())
 
 
 @pytest.mark.slow

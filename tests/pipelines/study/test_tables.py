@@ -1,9 +1,8 @@
 import math
 from dataclasses import replace
 
-import pytest
-
 from fsd.config import DataConfig, FSDConfig, ModelConfig
+from fsd.reporting.report import markdown
 from pipelines.study import catalogue, tables
 from pipelines.study.catalogue import Axis, DetectorSpec, Study, TextOptions
 from pipelines.study.cells import CellResult
@@ -37,7 +36,7 @@ def arranged(study, results):
 
 def test_the_papers_layout():
     table = arranged(study(), results())
-    assert tables.markdown(study(), table) == (
+    assert markdown(tables.layout(study(), table)) == (
         "| detector | base | FSD · LoRA | FSD · IA3 |\n"
         "| --- | ---: | ---: | ---: |\n"
         "| loss | .70 [.60, .80] | .90 | .85 |\n"
@@ -56,7 +55,7 @@ def test_a_missing_number_is_a_dash():
     grid = study(detectors=(DetectorSpec("loss"), DetectorSpec("zlib")), columns=("state",), axes=())
     cell = result({}, auc__loss_of_base=0.7, auc__loss_of_fsd=0.9, auc__zlib_of_base=0.6)
     cell.metrics["auc/zlib.fsd"] = None
-    assert tables.markdown(grid, arranged(grid, [cell])).splitlines()[-1] == "| zlib | .60 | – |"
+    assert markdown(tables.layout(grid, arranged(grid, [cell]))).splitlines()[-1] == "| zlib | .60 | – |"
 
 
 def test_cells_without_training_show_the_base_score():
@@ -79,11 +78,11 @@ def test_numbers_of_the_paper_are_shown_for_the_same_model_texts_and_method():
     cells = [of({"method": m}, auc__loss_of_fsd=0.8, **base) for m in ("LoRA", "IA3", "AdaLoRA")]
     table = arranged(grid, cells)
     line = "| loss | .60 (paper .70) | .80 (paper .91) | .80 (paper .92) | .80 |"
-    assert tables.markdown(grid, table).splitlines()[-1] == line
+    assert markdown(tables.layout(grid, table)).splitlines()[-1] == line
     assert tables.frame(grid, table).loc[0, "FSD · IA3 (paper)"] == 0.92
     for other in ({"model": "a/c"}, {"data": ("wikimia:64",)}):
         table = arranged(grid, [of({"method": "LoRA"}, auc__loss_of_fsd=0.8, **base, **other)])
-        assert "paper" not in tables.markdown(grid, table)
+        assert "paper" not in markdown(tables.layout(grid, table))
 
 
 def test_settings_of_a_detector_tell_the_papers_numbers_apart():
@@ -92,18 +91,17 @@ def test_settings_of_a_detector_tell_the_papers_numbers_apart():
     grid = study(axes=(), detectors=caps, columns=("metric",), states=("base",), paper=paper)
     cell = of({})
     cell.metrics.update({f"auc/{d.key}.base": 0.5 for d in caps})
-    lines = tables.markdown(grid, arranged(grid, [cell])).splitlines()[2:]
+    lines = markdown(tables.layout(grid, arranged(grid, [cell]))).splitlines()[2:]
     assert lines == ["| a = 0.01 | .50 |", "| a = 10 | .50 (paper .60) |"]
 
 
-@pytest.mark.parametrize(("name", "model", "found"), [("fsd-t6", 1, 16), ("fsd-t1", 0, 160), ("fsd-t16", 1, 72)])
-def test_the_papers_numbers_are_those_of_the_declared_cells(name, model, found):
-    declared = catalogue.studies()[name]
-    models = ("huggyllama/llama-7b",) * model
-    metrics = {f"{m}/{d.key}.{s}": 0.5 for m in declared.metrics for d in declared.detectors for s in declared.states}
-    cells = plan(name, declared, StudyConfig(scale="full", model=models))
-    measured = tables.measurements(declared, [CellResult(c, "run", metrics, {}, reused=False) for c in cells])
-    assert measured["paper"].notna().sum() >= found
+def test_the_papers_numbers_are_those_of_the_declared_cells():
+    for name, given, found in (("fsd-t6", 1, 16), ("fsd-t1", 0, 160), ("fsd-t16", 1, 72)):
+        study = catalogue.studies()[name]
+        metrics = {f"{m}/{d.key}.{s}": 0.5 for m in study.metrics for d in study.detectors for s in study.states}
+        cells = plan(name, study, StudyConfig(scale="full", model=("huggyllama/llama-7b",) * given))
+        measured = tables.measurements(study, [CellResult(c, "run", metrics, {}, reused=False) for c in cells])
+        assert measured["paper"].notna().sum() >= found, name
 
 
 def test_settings_of_one_detector_are_rows_and_columns():
@@ -116,12 +114,14 @@ def test_settings_of_one_detector_are_rows_and_columns():
     assert frame.to_dict("list") == {"entropy": ["1", "2"], "10": [0.5, 0.7], "20": [0.6, 0.8]}
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.0001, "<.001"), (0.0314, ".031"), (1.0, "1.000")])
-def test_p_values(value, text, monkeypatch):
+def test_p_values(monkeypatch):
     grid = study(columns=("metric",), axes=(), states=("base",))
     row = {"detector": "loss", "state": "base", "metric": "p against dc_pdd", "paper": math.nan, "run": "run"}
-    monkeypatch.setattr(tables, "_paired_tests", lambda *_: [{**row, "value": value, "low": value, "high": value}])
-    assert tables.markdown(grid, arranged(grid, [result({})])).splitlines()[-1] == f"| loss | {text} |"
+    for value, text in ((0.0001, "<.001"), (0.0314, ".031"), (1.0, "1.000")):
+        tests = [{**row, "value": value, "low": value, "high": value}]
+        monkeypatch.setattr(tables, "_paired_tests", lambda *_, tests=tests: tests)
+        table = tables.layout(grid, arranged(grid, [result({})]))
+        assert table.rows == [["loss", text]]
 
 
 def test_one_row_a_number_with_its_run():
