@@ -309,10 +309,11 @@ def curves(
     down = -(-len(panels) // across)
     figure = Figure(figsize=(3.5 * across, 0.9 + 2.6 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
-    for at, (axis, (title, lines)) in enumerate(zip(axes, panels.items(), strict=False)):
+    for axis, (title, lines) in zip(axes, panels.items(), strict=False):
         if lines:
             _draw_lines(axis, x, lines, chance)
-            finish(axis, x_name, "" if at % across else y_name, title, size=9)
+            finish(axis, x_name, y_name, title, size=9)
+            axis.tick_params(labelleft=True)
     for axis in axes:
         if not axis.has_data():
             axis.set_axis_off()
