@@ -119,8 +119,6 @@ def run_trials(task: Task, name: str, config: TuneConfig, deadline: float | None
             key_of(record.settings): record.folds
             for record in (_record(task, trial) for trial in study.get_trials(states=(TrialState.COMPLETE,)))
         }
-        if cells and not _is_long(config):
-            _queue_stale(study)
         failures = 0
 
         def after_trial(study: optuna.Study, trial: FrozenTrial) -> None:
@@ -160,6 +158,8 @@ def _cells(space: Mapping[str, Search], config: TuneConfig) -> list[Settings]:
 
 def _missing(study: optuna.Study, cells: Sequence[Settings], config: TuneConfig) -> int:
     """Number of trials to begin: of a grid those that no process has begun, or that are to be repeated."""
+    if cells and not _is_long(config):
+        _queue_stale(study)
     trials = study.get_trials(deepcopy=False)
     if cells:
         begun = len([trial for trial in trials if REPEATS not in trial.system_attrs])
