@@ -23,7 +23,7 @@ from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.contrasts import CONTRASTS, MEASURES, kinds_in
 from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.intervals import Bootstrap
+from fsd.evaluation.intervals import BoolArray, Bootstrap
 from fsd.evaluation.metrics import METRICS, Row, auc, best_threshold, by_key, by_state, compare, estimates
 from fsd.evaluation.sentences import AuditSummary, Headline
 from fsd.scoring.deviation import Deviation
@@ -96,40 +96,6 @@ def _table(rows: Sequence[Row]) -> pd.DataFrame:
     place = {detector: at for at, detector in enumerate(dict.fromkeys(row.detector for row in rows))}
     ordered: list[Row] = sorted(rows, key=lambda row: place[row.detector])
     return pd.DataFrame(ordered, columns=list(Row._fields))
-
-
-def contrast_rows(
-    scores: pd.DataFrame,
-    kind: NDArray[np.str_],
-    groups: Sequence[Hashable] | None,
-    judged: pd.DataFrame,
-    *,
-    placebo: Scores | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> list[Row]:
-    """AUC, gain and what the placebo reaches, in every contrast whose two kinds of text are there.
-
-    Arguments are those of `evaluate`, with the (N,) `kind` of each text (see `fsd.data.periods.kinds`) in place of its
-    label. `judged` is the table of the texts that membership is judged on (see `fsd.data.periods.compared`), which are
-    those of one contrast and need not be measured again.
-    """
-    rows = []
-    for contrast in (one for one in CONTRASTS if one.possible(kind)):
-        among, table = contrast.among(kind), judged
-        if not np.array_equal(among, periods.compared(kind)):
-            table = evaluate(
-                scores[among],
-                kind[among] == contrast.first,
-                None if groups is None else list(compress(groups, among)),
-                states=("base", "fsd"),
-                placebo={name: column[among] for name, column in (placebo or {}).items()},
-                resamples=resamples,
-                seed=seed,
-            )
-        measured = (row for row in by_key(table).values() if row.metric in MEASURES)
-        rows += [row._replace(metric=f"{row.metric}_{contrast.name}") for row in measured]
-    return rows
 
 
 def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float]:
@@ -294,34 +260,41 @@ def judge(
         repeats: divisions into folds of the audit's blind classifier; None for three.
     """
     documents = [*parts.validation, *parts.test]
-    family = families(documents)
-    scores = score_table(parts, deviation, family)
+    family = np.array(families(documents))
+    scores = score_table(parts, deviation, family.tolist())
     member, is_test = scores["label"].to_numpy(bool), scores["split"].to_numpy() == "test"
     kind, control = kinds_in(scores), placebo[1].fsd if placebo else {}
     compared = periods.compared(kind)
-    tested = compared & is_test
-    chosen_on = compared & ~is_test if parts.validation else compared
-    chosen_by = {name: column[chosen_on] for name, column in deviation.fsd.items()}
-    of_chosen = list(compress(family, chosen_on))
-    table = evaluate(
-        scores[tested],
-        member[tested],
-        list(compress(family, tested)),
-        states=("base", "fsd"),
-        thresholds={
+    tested, chosen_on = compared & is_test, compared & ~is_test if parts.validation else compared
+
+    def measured(among: BoolArray, positive: BoolArray, thresholds: Mapping[str, float] | None = None) -> list[Row]:
+        table = evaluate(
+            scores[among],
+            positive[among],
+            family[among].tolist(),
+            states=("base", "fsd"),
+            thresholds=thresholds,
+            placebo={name: column[among] for name, column in control.items()},
+            seed=seed,
+        )
+        return list(by_key(table).values())
+
+    judged = measured(
+        tested,
+        member,
+        {
             f"{name}.{state}": best_threshold(member[chosen_on], column[chosen_on])
             for state, columns in by_state(scores).items()
             for name, column in columns.items()
         },
-        placebo={name: column[tested] for name, column in control.items()},
-        seed=seed,
     )
-    of_test = {name: column[is_test] for name, column in control.items()}
-    rows = [*by_key(table).values()]
-    rows += contrast_rows(
-        scores[is_test], kind[is_test], list(compress(family, is_test)), table, placebo=of_test, seed=seed
-    )
-    aucs = family_aucs(member[chosen_on], chosen_by, of_chosen)
+    rows = [*judged]
+    for contrast in (one for one in CONTRASTS if one.possible(kind[is_test])):
+        among = contrast.among(kind) & is_test
+        found = judged if np.array_equal(among, tested) else measured(among, kind == contrast.first)
+        rows += [row._replace(metric=f"{row.metric}_{contrast.name}") for row in found if row.metric in MEASURES]
+    chosen_by = {name: column[chosen_on] for name, column in deviation.fsd.items()}
+    aucs = family_aucs(member[chosen_on], chosen_by, family[chosen_on].tolist())
     calibration = None
     if parts.validation:
         reported = {name: auc(member[chosen_on], column) for name, column in chosen_by.items()}
@@ -330,7 +303,7 @@ def judge(
         calibration = calibrate(
             member[chosen_on].tolist(),
             chosen_by,
-            of_chosen,
+            family[chosen_on].tolist(),
             reference=reference_of(parts),
             collections=[document.collection for document in compress(documents, chosen_on)],
             settings={detector.name: detector.settings for detector in detectors},

@@ -13,6 +13,7 @@ from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation import metrics
 from fsd.evaluation.audit import Control
+from fsd.evaluation.contrasts import CONTRASTS, MEASURES, kinds_in
 from fsd.evaluation.metrics import Metric, auc, by_key
 from fsd.evaluation.results import evaluate, judge, summary, tracked
 from fsd.scoring.deviation import Deviation
@@ -117,16 +118,27 @@ def test_names_in_mlflow_and_columns_of_the_summary(scores):
 TEXTS = 80
 
 
-def _documents(texts, start=0):
+def _documents(texts, start=0, periods=("",)):
     return tuple(
-        Document(f"{i} " + " ".join(f"w{i}x{k}" for k in range(12)), bool(i % 2), date(2020, 1, 1), f"g{i}", "test")
+        Document(
+            f"{i} " + " ".join(f"w{i}x{k}" for k in range(12)),
+            bool(i % 2),
+            date(2020, 1, 1),
+            f"g{i}",
+            "test",
+            period=periods[i % len(periods)],
+        )
         for i in range(start, start + texts)
     )
 
 
-def judged(validation=TEXTS // 2, **more):
+def judged(validation=TEXTS // 2, periods=("",), **more):
     """Results of two detectors: `early` separates the validation texts alone, `late` the test texts alone."""
-    parts = Split(_documents(4, 1000), _documents(validation), _documents(TEXTS - validation, validation))
+    parts = Split(
+        _documents(4, 1000),
+        _documents(validation, 0, periods),
+        _documents(TEXTS - validation, validation, periods),
+    )
     member, held = np.arange(TEXTS) % 2 == 1, np.arange(TEXTS) < validation
     noise = np.random.default_rng(0).normal(size=(3, TEXTS))
     fsd = {"early": noise[0] + 4 * (member & held), "late": noise[1] + 4 * (member & ~held)}
@@ -189,3 +201,28 @@ def test_a_registered_metric_reaches_every_number(monkeypatch):
     assert ("late", "base", "fpr_at_top") in by_key(results.table)
     assert "fpr_at_top/late.fsd" in results.metrics()
     assert {"base_fpr_at_top", "fsd_fpr_at_top_low"} <= set(summary(results.table))
+
+
+def test_contrasts_are_evaluations_of_two_kinds():
+    """Of four texts two are members, one is a contemporary and one is later."""
+    results = judged(periods=("2020", "2020", "2022", "2020"))
+    rows = by_key(results.table)
+    test = results.scores[results.scores["split"] == "test"]
+    kind = kinds_in(test)
+    groups, control = test["group"].tolist(), np.random.default_rng(0).normal(size=(3, TEXTS))[2][TEXTS // 2 :]
+    for contrast in CONTRASTS:
+        among = contrast.among(kind)
+        of_two = [group for group, one in zip(groups, among, strict=True) if one]
+        placebo = dict.fromkeys(("early", "late"), control[among])
+        expected = evaluate(test[among], kind[among] == contrast.first, of_two, placebo=placebo)
+        for (detector, state, metric), row in by_key(expected).items():
+            found = rows.get((detector, state, f"{metric}_{contrast.name}"))
+            if metric in MEASURES and state != "tuned":
+                np.testing.assert_equal(tuple(found)[3:], tuple(row)[3:])
+            else:
+                assert found is None
+    within = rows["late", "fsd", "auc_members_vs_contemporaries"]
+    assert rows["late", "fsd", "auc"].estimate == within.estimate
+    for periods, measured in ((("2020",), "members_vs_contemporaries"), (("2022", "2020"), "members_vs_later")):
+        names = {metric for _, _, metric in by_key(judged(periods=periods).table)}
+        assert {name for name in names if "_vs_" in name} == {f"{measure}_{measured}" for measure in MEASURES}
