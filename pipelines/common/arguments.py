@@ -43,7 +43,7 @@ class Invocation:
     config: OptionalPath = None
     """YAML or TOML file of settings, named like the flags; flags on the command line replace them."""
     dry_run: FlagCreatePairsOff[bool] = False
-    """Print what would be read, loaded, computed and written, with tokens and memory; train, write and track nothing."""
+    """Print what would be read, loaded, computed and written, and the memory; train, write and track nothing."""
     json: FlagCreatePairsOff[bool] = False
     """Print the results as one JSON document on stdout, and everything else on stderr."""
     name: OptionalName = None
