@@ -58,22 +58,21 @@ def root() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def new_stores_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """MLflow takes two seconds to create the tables of a store, and hundreds of tests begin with a new one."""
+def new_stores_are_copies(once: Callable[..., Path]) -> Iterator[None]:
+    """MLflow takes seconds to create the tables of a store, and hundreds of tests begin with a new one."""
     from fsd.tracking import store
 
-    folder = tmp_path_factory.mktemp("store")
     create = store._create
+
+    def first(folder: Path) -> None:
+        with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "_create", create)
+            patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+            store.open_store()
 
     @functools.wraps(create)
     def copied(database: Path) -> None:
-        template = folder / "mlruns" / database.name
-        if not template.exists():
-            with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(store, "_create", create)
-                patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-                store.open_store()
-        shutil.copy(template, database)
+        shutil.copy(once("store", first) / "mlruns" / "mlflow.db", database)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "_create", copied)

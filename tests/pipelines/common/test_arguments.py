@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from fsd.errors import UsageError
-from pipelines.common.arguments import parse, wrapped
+from pipelines.common.arguments import parse
 
 TEXT = """A summary of the command in one sentence.
 
@@ -31,44 +31,37 @@ class Settings:
     """How often."""
 
 
-@pytest.mark.parametrize("columns", [*range(40, 101, 4), 79, 81])
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--scale", "x"], "scale must be one of small, full; got 'x'; --help lists all flags"),
-        (["--seed", "x"], "seed must be a whole number; got 'x'; --help lists all flags"),
-        (["--exposures", "1", "x"], "exposures must be numbers; got '1', 'x'; --help lists all flags"),
-        (["--nonsense"], "Unrecognized options: --nonsense; --help lists all flags"),
-        (["--nonsense", "./a"], "Unrecognized options: --nonsense, ./a; --help lists all flags"),
-    ],
-)
-def test_messages_are_the_same_in_every_terminal(
-    arguments: list[str], message: str, columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setattr(sys, "argv", ["fsd tool", *arguments])
-    with pytest.raises(UsageError) as error:
-        parse(Settings, TEXT)
-    assert str(error.value) == message
+def test_messages_are_the_same_in_every_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments, message in (
+        ("--scale x", "scale must be one of small, full; got 'x'; --help lists all flags"),
+        ("--seed x", "seed must be a whole number; got 'x'; --help lists all flags"),
+        ("--exposures 1 x", "exposures must be numbers; got '1', 'x'; --help lists all flags"),
+        ("--nonsense", "Unrecognized options: --nonsense; --help lists all flags"),
+        ("--nonsense ./a", "Unrecognized options: --nonsense, ./a; --help lists all flags"),
+    ):
+        for columns in (40, 60, 79, 80, 81, 100):
+            monkeypatch.setenv("COLUMNS", str(columns))
+            monkeypatch.setattr(sys, "argv", ["fsd tool", *arguments.split()])
+            with pytest.raises(UsageError) as error:
+                parse(Settings, TEXT)
+            assert str(error.value) == message
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80, 200])
-def test_the_description_fits_the_terminal(
-    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
+def test_the_description_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["fsd tool", "--help"])
-    with pytest.raises(SystemExit) as end:
-        parse(Settings, TEXT)
-    assert not end.value.code
-    usage, _, summary, *lines = capsys.readouterr().out.splitlines()
     example = "    fsd run --domain arxiv --model ./a-folder-with-a-rather-long-name"
+    for columns in (40, 60, 80, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit) as end:
+            parse(Settings, TEXT)
+        assert not end.value.code
+        usage, _, summary, *lines = capsys.readouterr().out.splitlines()
 
-    assert usage == "usage: fsd tool [-h] [OPTIONS]"
-    assert summary.startswith("A summary of the command")
-    assert example in lines
-    assert all(len(line) <= columns for line in lines if line != example)
-    assert any(line.startswith("A paragraph") for line in lines)
+        assert usage == "usage: fsd tool [-h] [OPTIONS]"
+        assert summary.startswith("A summary of the command")
+        assert example in lines
+        assert all(len(line) <= columns for line in lines if line != example)
+        assert any(line.startswith("A paragraph") for line in lines)
 
 
 def test_stdout_may_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,11 +72,3 @@ def test_stdout_may_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit) as end:
         parse(Settings, TEXT)
     assert not end.value.code
-
-
-def test_wrapped_keeps_examples_and_indents_paragraphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "20")
-    assert wrapped("one two three four five six\n\nExamples:\n    a b c d e f g h i j k") == (
-        "one two three four\nfive six\n\nExamples:\n    a b c d e f g h i j k"
-    )
-    assert wrapped("name one two three four", "  ", "   ") == "  name one two three\n     four"

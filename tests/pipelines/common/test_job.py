@@ -54,33 +54,21 @@ def test_the_main_job(plan):
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments", "passes"),
-    [
-        ("score", "--data data.jsonl --model TINY --detectors loss --out out.csv", "60 texts (60 by base)"),
-        ("tune", "--data data.jsonl --model TINY --detectors min_k --validation 0.4", "texts ("),
-        ("extract", "book.txt --model TINY", "by base)"),
-        ("adapter_audit", "--data data.jsonl --model TINY --tuned other --detectors loss", "120 texts (60 by base"),
-        ("contamination", "data.jsonl --model TINY --detectors loss", "1,260 texts (1,260 by base)"),
-        ("study", "fsd-t6 --data data.jsonl --model TINY", "by tuned)"),
-    ],
-)
-def test_other_commands(module, arguments, passes, plan):
-    rows = plan(module, *arguments.split())
-
-    assert passes in rows["forward passes"]
-    assert "parameters" in rows["model"]
-
-
-@pytest.mark.parametrize(
     ("module", "arguments", "row", "value"),
     [
+        ("score", "--data data.jsonl --detectors loss --out out.csv", "forward passes", "60 texts (60 by base)"),
+        ("tune", "--data data.jsonl --detectors min_k --validation 0.4", "forward passes", "texts ("),
+        ("extract", "book.txt", "forward passes", "by base)"),
+        ("adapter_audit", "--data data.jsonl --tuned o --detectors loss", "forward passes", "120 texts (60 by base"),
+        ("contamination", "data.jsonl --detectors loss", "forward passes", "1,260 texts (1,260 by base)"),
+        ("study", "fsd-t6 --data data.jsonl", "forward passes", "by tuned)"),
         ("collect", "--domain arxiv --limit 50 --after 2024-01-01", "non-members", "up to 50 texts, after 2024-01-01"),
-        ("collect", "--domain arxiv --limit 50 --after 2024-01-01 --before 2023-01-01", "members", "before 2023-01-01"),
+        ("collect", "--domain arxiv --limit 5 --after 2024-01-01 --before 2023-01-01", "members", "before 2023-01-01"),
         (
             "pretrain",
             "--members data.jsonl --background book.jsonl --out m --passes 2",
             "training steps",
-            "4 of 16 texts",
+            "4 of 16 tex",
         ),
         ("pretrain", "--members data.jsonl --background book.jsonl --out m", "tokens", "to train on"),
         ("frequencies", "--corpus data.jsonl --out t.npz --limit 9", "at most", "9 documents"),
@@ -89,12 +77,16 @@ def test_other_commands(module, arguments, passes, plan):
             "canary",
             "make --data data.jsonl --out c --kind digits --variants 20 --alpha .05",
             "documents",
-            "60 texts in data.jsonl",
+            "60 texts in",
         ),
     ],
 )
-def test_commands_without_a_model_to_load(module, arguments, row, value, plan):
-    assert value in plan(module, *arguments.split())[row]
+def test_other_commands(module, arguments, row, value, plan):
+    scores = row == "forward passes"
+    rows = plan(module, *arguments.split(), *(["--model", "TINY"] if scores else []))
+
+    assert value in rows[row]
+    assert not scores or "parameters" in rows["model"]
 
 
 def test_what_would_be_downloaded_is_named(plan):
