@@ -105,12 +105,6 @@ def test_contemporaries_are_nonmembers_of_the_members_period(here, capsys, dump)
     assert "contemporaries only" not in capsys.readouterr().out
 
 
-def test_contemporaries_of_a_model_are_published_up_to_its_cutoff():
-    (order,) = specs(Collect("arxiv", 5, model="huggyllama/llama-7b", contemporaries=True))
-    assert (order.window.after, order.window.before) == (None, date(2023, 2, 25))
-    assert (order.member, order.window.newest_first) == (False, True)
-
-
 def test_sides_that_share_a_text_are_refused(here, dump, prose):
     dump(here / "dump.jsonl", ["2022-01-01", "2022-01-02", "2024-01-01", "2024-01-02"])
     text = (here / "dump.jsonl").read_text().replace(prose(3), prose(0).upper())
@@ -123,45 +117,28 @@ def test_sides_that_share_a_text_are_refused(here, dump, prose):
     assert not (here / "b.jsonl").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({}, "a date must be given: --after DATE or --model ID for non-members, --before DATE for members"),
-        ({"after": "2023"}, "after must be a day like 2023-02-24; got '2023'"),
-        ({"after": "2023-01-01", "model": "embedded"}, "either --after or --model must be given, not both"),
-        ({"model": "someone/new"}, "the cutoff of someone/new must be given by --after DATE"),
+def test_mistakes_in_the_settings():
+    """Those that docs/bad_input.tsv has not."""
+    old = {"contemporaries": True, "after": "2020-01-01"}
+    for changes, message in (
+        (old, "contemporaries must be published before a cutoff; give --"),
         (
-            {"after": "2023-01-01", "before": "2023-01-03"},
-            "before must be 2023-01-02 at most, so that no day is on both",
-        ),
-        (
-            {"contemporaries": True, "after": "2020-01-01"},
-            "contemporaries must be published before a cutoff; give --",
-        ),
-        (
-            {"contemporaries": True, "after": "2020-01-01", "before": "2020-01-02"},
-            "after must be 2019-12-31 at most, so that there are days between; got 2020-01-01",
+            {**old, "before": "2020-01-02"},
+            "after must be 2019-12-31 at most, so that there are days between; got 2020-",
         ),
         (
             {"contemporaries": True, "before": "2020-01-01", "model": "embedded"},
             "either --before or --model must be given, not both; got 2020-01-01 and embedded",
         ),
-        ({"after": "2023-01-01", "domain": "radio"}, "domain must be one of arxiv, "),
-        (
-            {"after": "2023-01-01", "options": ("site=x",)},
-            "options of arxiv must be categories=, query=, mirror=, each",
-        ),
-        ({"after": "2023-01-01", "domain": "local"}, "options of local must have path=VALUE; all are path=VALUE .req"),
-        ({"after": "2023-01-01", "domain": "books", "options": ("words=-1",)}, "option words must be a whole number"),
-    ],
-)
-def test_mistakes_in_the_settings(changes, message):
-    with pytest.raises(UsageError, match=message) as caught:
-        specs(Collect(**{"domain": "arxiv", "limit": 5, **changes}))
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(UsageError, match=message):
+            specs(Collect(**{"domain": "arxiv", "limit": 5, **changes}))
 
 
-def test_language_and_options_go_to_the_source():
+def test_language_options_and_dates_go_to_the_source():
+    (order,) = specs(Collect("arxiv", 5, model="huggyllama/llama-7b", contemporaries=True))
+    assert (order.window.after, order.window.before) == (None, date(2023, 2, 25))
+    assert (order.member, order.window.newest_first) == (False, True)
     (order,) = specs(Collect("wikipedia", 5, after="2023-01-01", language="de", options=("kind=all", "words=64")))
     assert order.options == {"language": "de", "kind": "all", "words": 64}
     assert order.language == "de"

@@ -29,10 +29,6 @@ def test_it_counts_and_saves_a_table_that_fits_the_model(tiny, corpus, tmp_path,
     assert {i: int(n) for i, n in enumerate(table.counts) if n} == expected
     assert (table.documents, table.vocabulary, table.corpus) == (6, 300, "texts.jsonl, texts.jsonl")
     assert f"{expected.total():,} tokens of 6 documents" in capsys.readouterr().out
-
-
-def test_limit(tiny, corpus, tmp_path):
-    out = tmp_path / "table.npz"
     prepare(FrequencyConfig(corpus=(corpus,), out=out, model=str(tiny), column="body", limit=2)).run()
     assert FrequencyTable.load(out).documents == 2
 

@@ -1,9 +1,9 @@
 """A target built from scratch: loads like any model, says how it was made, and knows its members."""
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ import pytest
 from fsd.config import Recipe
 from fsd.errors import UsageError
 from fsd.models.language_model import load
-from fsd.models.pretraining import pretrain
 from fsd.net.hub import fingerprint
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.token_frequencies import FrequencyTable
@@ -64,33 +63,9 @@ def test_the_card_says_how_it_was_made(config: PretrainConfig) -> None:
     assert card["recipe"]["exposures"] == 150
     assert card["steps"] == 194  # (20 · 150 + 100) texts in batches of 16
     assert card["fingerprint"] == fingerprint(Path(config.out))
-
-
-def test_the_tokens_of_its_background_are_counted(config: PretrainConfig) -> None:
-    model = load(config.out, device="cpu")
     texts = [json.loads(line)["text"] for line in Path(config.background[0]).read_text().splitlines()]
-
-    table = FrequencyTable.load(Path(config.out) / "frequencies.npz")
-
-    assert table.tokens == sum(map(len, model.tokens(texts)))
-
-
-def test_a_folder_that_holds_something_is_not_overwritten(config: PretrainConfig) -> None:
-    with pytest.raises(UsageError, match="out must be a folder that does not exist or is empty"):
-        prepare(config).run()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"learning_rate": math.nan}, "learning_rate must be above 0 and finite; got nan"),
-        ({"weight_decay": math.inf}, "weight_decay must be 0 or more and finite; got inf"),
-        ({"seed": -1}, "seed must be from 0"),
-    ],
-)
-def test_an_impossible_recipe_is_refused(config: PretrainConfig, changes: dict[str, float], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        pretrain(["a"], ["b"], replace(config.recipe, **changes))
+    counted = FrequencyTable.load(Path(config.out) / "frequencies.npz").tokens
+    assert counted == sum(map(len, load(config.out, device="cpu").tokens(texts)))
 
 
 def test_a_training_that_diverges_writes_nothing(config: PretrainConfig, tmp_path: Path) -> None:
@@ -112,10 +87,8 @@ def test_the_truth_about_members_is_checked(config: PretrainConfig, tmp_path: Pa
         others.write_text(json.dumps({"text": row["text"] + " more"}))
         with pytest.raises(UsageError, match=r"background must hold other texts .* 1 copies, the first .*:[12] = .*:1"):
             prepare(replace(config, out=str(tmp_path / "new"), background=(str(others),))).run()
-    with pytest.raises(UsageError, match="paragraphs must be at least 1; got -5"):
-        prepare(replace(config, out=str(tmp_path / "new"), paragraphs=-5)).run()
-    with pytest.raises(UsageError, match="out must be in a folder that can be written"):
-        prepare(replace(config, out="/proc/x")).run()
+    with pytest.raises(UsageError, match="out must be a folder that does not exist or is empty"):
+        prepare(config).run()
 
 
 def test_a_twin_takes_over_the_tokenizer(config: PretrainConfig, tmp_path: Path) -> None:
@@ -128,6 +101,7 @@ def test_a_twin_takes_over_the_tokenizer(config: PretrainConfig, tmp_path: Path)
     assert twin.identity.fingerprint != target.identity.fingerprint
 
 
+@pytest.mark.slow
 def test_contemporaries_are_held_out_and_read_by_the_twin(config: PretrainConfig, tmp_path: Path) -> None:
     out = tmp_path / "lab"
 
@@ -143,17 +117,13 @@ def test_contemporaries_are_held_out_and_read_by_the_twin(config: PretrainConfig
         assert scores[read].min() > scores[~read].max()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_impossible_shares_are_refused(config: PretrainConfig, tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"hold_out": 1.0}, "hold-out must be a share from 0 to below 1; got 1.0"),
         ({"hold_out": 0.5, "recipe": Recipe(exposures=0)}, "exposures must be above 0 with --hold-out 0.5"),
         ({"hold_out": 0.01}, "members must be of enough families"),
-    ],
-)
-def test_impossible_shares_are_refused(
-    config: PretrainConfig, tmp_path: Path, changes: dict[str, object], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        prepare(replace(config, out=str(tmp_path / "out"), **changes)).run()  # type: ignore[arg-type]
-    assert not (tmp_path / "out").exists()
+    ]
+    for changes, message in cases:
+        with pytest.raises(UsageError, match=message):
+            prepare(replace(config, out=str(tmp_path / "out"), **changes)).run()
+        assert not (tmp_path / "out").exists()

@@ -52,15 +52,18 @@ def test_the_folder_holds_what_is_published_and_what_is_sealed(folder: Path, dat
     assert (folder / "commitment.txt").read_text().split()[1] == hashlib.sha256(sealed.encode()).hexdigest()
     assert sorted(path.name for path in folder.iterdir()) == ["commitment.txt", "published.jsonl", "sealed.json"]
     assert list(folder.parent.glob(".fsd-*")) == []
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "sealed.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_same_seed_makes_the_same_folder(folder: Path, data: Path, tmp_path: Path) -> None:
+def test_the_same_seed_makes_the_same_folder_and_no_seed_another(folder: Path, data: Path, tmp_path: Path) -> None:
     make.prepare(making(data, tmp_path / "again", repetitions=(1, 2))).run()
-    make.prepare(making(data, tmp_path / "other", repetitions=(1, 2), seed="t")).run()
-
-    for name in ("published.jsonl", "sealed.json"):
-        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
-        assert (tmp_path / "other" / name).read_bytes() != (folder / name).read_bytes()
+    assert (tmp_path / "again/published.jsonl").read_bytes() == (folder / "published.jsonl").read_bytes()
+    for name, seed in (("s", "s"), ("t", "t"), ("a", None), ("b", None)):
+        make.prepare(making(data, tmp_path / name, repetitions=(1, 2), seed=seed)).run()
+    sealed = [(tmp_path / name / "sealed.json").read_bytes() for name in ("s", "t", "a", "b")]
+    assert len(set(sealed)) == 4
+    assert sealed[0] == (folder / "sealed.json").read_bytes()
 
 
 def test_one_seed_never_gives_two_collections_the_same_canaries(data: Path, tmp_path: Path) -> None:
@@ -95,26 +98,6 @@ def test_what_make_cannot_read_back_is_not_written(data: Path, tmp_path: Path, m
     assert not (tmp_path / "c").exists()
 
 
-def test_nobody_else_reads_the_sealed_list(folder: Path) -> None:
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert (folder / "sealed.json").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_store_that_cannot_be_opened_is_refused_before_the_model_is_loaded(
-    folder: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{data}")
-    with pytest.raises(UsageError, match="the tracking store must be an MLflow database"):
-        rank(RankConfig(str(folder), model=ModelConfig(model="/no/such/model"))).run()
-
-
-def test_without_a_seed_every_folder_differs(data: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        make.prepare(making(data, tmp_path / name, seed=None)).run()
-
-    assert (tmp_path / "a/sealed.json").read_bytes() != (tmp_path / "b/sealed.json").read_bytes()
-
-
 def test_words_of_one_length_in_tokens(data: Path, tmp_path: Path) -> None:
     from fsd.models.language_model import load_tokenizer
 
@@ -126,9 +109,9 @@ def test_words_of_one_length_in_tokens(data: Path, tmp_path: Path) -> None:
     assert len(sizes) == 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_canaries_that_cannot_be_are_refused(folder: Path, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "few.jsonl").write_text('{"text": "only a few words here"}\n')
+    cases: list[tuple[dict[str, object], str]] = [
         ({"alpha": 0.01}, "variants must be at least 1/alpha = 100"),
         ({"alpha": 0.0}, "alpha must be between 0 and 1"),
         ({"repetitions": (1, 0)}, "repetitions must be from 1 to 10,000; got 0"),
@@ -136,23 +119,13 @@ def test_words_of_one_length_in_tokens(data: Path, tmp_path: Path) -> None:
         ({"length": 10**9}, "length from 1 to 100"),
         ({"seed": "\udcff"}, "seed must be printable text"),
         ({"kind": "digits", "length": 2}, "length must allow 2,000 different canaries"),
-        ({"words": ()}, "at least 300 different words|different words"),
+        ({"words": (str(tmp_path / "few.jsonl"),)}, "at least 300 different words|different words"),
         ({"kind": "paraphrase"}, "variants must be a list of at least two different texts"),
-    ],
-)
-def test_canaries_that_cannot_be_are_refused(
-    data: Path, tmp_path: Path, settings: dict[str, object], message: str
-) -> None:
-    if settings == {"words": ()}:
-        (tmp_path / "few.jsonl").write_text('{"text": "only a few words here"}\n')
-        settings = {"words": (str(tmp_path / "few.jsonl"),)}
-
-    with pytest.raises(UsageError, match=message):
-        make.prepare(making(data, tmp_path / "c", **settings)).run()
-    assert not (tmp_path / "c").exists()
-
-
-def test_a_folder_in_use_is_left_alone(folder: Path, data: Path) -> None:
+    ]
+    for settings, message in cases:
+        with pytest.raises(UsageError, match=message):
+            make.prepare(making(data, tmp_path / "c", **settings)).run()
+        assert not (tmp_path / "c").exists()
     with pytest.raises(UsageError, match="out must be a folder that does not exist or is empty"):
         make.prepare(making(data, folder)).run()
 
@@ -223,25 +196,19 @@ SEVERAL = {
 }
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        *((field, value, message) for field, (value, message) in FIELDS.items()),
-        *((field, value, field.rpartition(".")[2]) for field, values in SEVERAL.items() for value in values),
-    ],
-)
-def test_a_wrong_field_of_a_list_that_fits_its_commitment(
-    folder: Path, tmp_path: Path, field: str, value: object, message: str
-) -> None:
-    content = json.loads((folder / "sealed.json").read_text())
-    *way, last = (int(part) if part.isdigit() else part for part in field.split("."))
-    reduce(operator.getitem, way, content)[last] = value
-    changed = json.dumps(content)
-    out = corrupted(folder, tmp_path / "c", "sealed.json", lambda _: changed)
-    (out / "commitment.txt").write_text(f"sha256 {hashlib.sha256(changed.encode()).hexdigest()}\n")
+def test_a_wrong_field_of_a_list_that_fits_its_commitment(folder: Path, tmp_path: Path) -> None:
+    cases = [(field, value, message) for field, (value, message) in FIELDS.items()]
+    cases += [(field, value, field.rpartition(".")[2]) for field, values in SEVERAL.items() for value in values]
+    for at, (field, value, message) in enumerate(cases):
+        content = json.loads((folder / "sealed.json").read_text())
+        *way, last = (int(part) if part.isdigit() else part for part in field.split("."))
+        reduce(operator.getitem, way, content)[last] = value
+        changed = json.dumps(content)
+        out = corrupted(folder, tmp_path / str(at), "sealed.json", lambda _, changed=changed: changed)
+        (out / "commitment.txt").write_text(f"sha256 {hashlib.sha256(changed.encode()).hexdigest()}\n")
 
-    with pytest.raises(UsageError, match=f"must be a sealed list of version 2; .*{re.escape(message)}"):
-        files.read(out)
+        with pytest.raises(UsageError, match=f"must be a sealed list of version 2; .*{re.escape(message)}"):
+            files.read(out)
 
 
 def test_resolution(folder: Path) -> None:
@@ -326,11 +293,3 @@ def test_paraphrases(tmp_path: Path, tiny: Path) -> None:
     scoring.check_resolution(canaries, 0.001, None)
     with pytest.raises(UsageError, match="alpha must be at least 0\\.00015"):
         scoring.check_resolution(canaries, 0.0001, None)
-
-
-def test_the_context_is_the_end_of_the_document() -> None:
-    words = [f"w{at}" for at in range(100)]
-
-    assert scoring._end(" ".join(words) + "\n\n") == " ".join(words[-32:]) + "\n\n"
-    assert scoring._end("short text\n\n") == "short text\n\n"
-    assert scoring._end("") == ""

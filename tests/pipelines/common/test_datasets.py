@@ -168,21 +168,24 @@ def test_scores_of_cleaned_files(
     assert len((tmp_path / "s.csv").read_text().splitlines()) == 41
 
 
-@pytest.mark.parametrize("config", [ScoreConfig, StudyConfig, detect.DetectConfig, DataConfig])
-def test_the_flags_are_the_same_in_all_commands(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    needed = {ScoreConfig: ["--data", "a", "--out", "b"], detect.DetectConfig: ["a", "--adapter", "b"]}.get(config, [])
-    monkeypatch.setattr(sys, "argv", ["fsd", *needed, "--skip-invalid", "--near-duplicates", "drop"])
-    assert parse(config, "").cleaning == DROP
+def test_the_flags_are_the_same_in_all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = {ScoreConfig: ["--data", "a", "--out", "b"], detect.DetectConfig: ["a", "--adapter", "b"]}
+    for config in (ScoreConfig, StudyConfig, detect.DetectConfig, DataConfig):
+        flags = ["--skip-invalid", "--near-duplicates", "drop"]
+        monkeypatch.setattr(sys, "argv", ["fsd", *needed.get(config, []), *flags])
+        settings: Any = parse(config, "")
+        assert settings.cleaning == DROP
 
 
-@pytest.mark.parametrize("name", ["../x", "", "a/b", "x" * 300, "..", "a b"])
-def test_names_of_experiments_and_studies_are_checked(name: str, blank: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="domain must be 1 to 100 letters, digits, _, - and"):
-        score.prepare(ScoreConfig(data=(blank,), out=str(tmp_path / "s.csv"), domain=name)).run()
-    with pytest.raises(UsageError, match="study must be 1 to 100 letters, digits, _, - and"):
-        tuning_data(TuneConfig(study=name), Split((), (), ()), "")
+def test_names_of_experiments_and_studies_are_checked(blank: str, tmp_path: Path) -> None:
+    for name in ("../x", "", "a/b", "x" * 300, "..", "a b"):
+        with pytest.raises(UsageError, match="domain must be 1 to 100 letters, digits, _, - and"):
+            score.prepare(ScoreConfig(data=(blank,), out=str(tmp_path / "s.csv"), domain=name)).run()
+        with pytest.raises(UsageError, match="study must be 1 to 100 letters, digits, _, - and"):
+            tuning_data(TuneConfig(study=name), Split((), (), ()), "")
 
 
+@pytest.mark.slow
 def test_remarks_on_a_published_benchmark_are_in_the_terminal_and_the_report(
     blank: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,17 +60,6 @@ def test_all_tests_run_and_are_tracked(files: Path, tiny: Path, capsys: pytest.C
     assert "p (Holm)" in capsys.readouterr().out
 
 
-def test_without_known_texts_only_the_order_is_tested(
-    files: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    prepare(configured(tiny, known=())).run()
-
-    shown = capsys.readouterr().out
-    assert "exchangeability" in shown
-    assert "CoDeC" not in shown
-    assert "only the order was tested" in shown
-
-
 @pytest.fixture
 def completions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], str]]:
     """Starts a completions API whose tokens are words, with or without log-probabilities; gives its address."""
@@ -123,6 +112,10 @@ def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(
     reason = "kernel divergence has no p-value: it fine-tunes the model, which an API does not allow"
     assert reason in " ".join(capsys.readouterr().out.split())
     assert (files / "set.jsonl.answers").exists()
+    prepare(configured(tiny, **api, known=())).run()
+    shown = capsys.readouterr().out
+    assert "CoDeC" not in shown
+    assert "only the order was tested" in shown
     with pytest.raises(UsageError, match="surp cannot be used in dataset inference: the API does not give"):
         prepare(configured(tiny, **api, detection=DetectorConfig(detectors="loss,surp"))).run()
 
