@@ -152,9 +152,8 @@ def extraction(made: Target) -> list[dict[str, Any]]:
     found = []
     for level in LEVELS:
         texts = made.passages[level]
-        cut = works.cut([f"text {at}" for at in range(len(texts))], texts, made.model.tokens, works.Windows(20, 20, 5))
-        (extracted,) = works.by_model(cut, made.model, [works.PLAIN], shown=False)
-        scored = [extracted.work, *extracted.controls]
+        cut = works.cut([f"text {at}" for at in range(len(texts))], texts, made.model.tokens, 20, 20, 5)
+        (scored,) = works.by_model(cut, made.model, [works.PLAIN], shown=False).values()
         log10_p = [(work.log_p / np.log(10)).tolist() for work in scored]
         shares = {}
         for p in EXTRACTABLE:

@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 from fsd import distributed
@@ -27,7 +28,7 @@ from pipelines.common.arguments import (
 )
 from pipelines.common.job import Job
 
-__all__ = ["check_name", "command", "parse", "subcommands"]
+__all__ = ["check_name", "command", "deferred", "parse", "subcommands"]
 
 SHOWN = 120
 """Characters of a path in a message."""
@@ -71,6 +72,11 @@ def command(
             elif distributed.is_main_process():
                 _print_plan(job)
             distributed.leave()
+
+
+def deferred(module: str) -> Callable[[Any], Job]:
+    """The `prepare` of a module that is imported once the settings are read: --help does not wait for its libraries."""
+    return lambda settings: import_module(module).prepare(settings)
 
 
 @contextlib.contextmanager

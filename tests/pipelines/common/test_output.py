@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 import pipelines.detect.__main__ as detect
-import pipelines.extract.__main__ as extract
 import pipelines.study.__main__ as study
 import pipelines.tune.__main__ as tune
 from fsd.config import DataConfig, FSDConfig, TuneConfig
 from fsd.errors import StorageError, UsageError
 from pipelines.common.output import check_path, check_space, check_table_path, write_table
+from pipelines.extract import ExtractConfig, works
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_commands_look_for_space_before_the_work(command: str, monkeypatch: pyte
     job = FSDConfig(data=DataConfig(data=("rows.jsonl",)), placebo="none")
     calls = {
         "detect": lambda: detect.prepare(detect.DetectConfig(files=("rows.jsonl",), adapter="none")).run(),
-        "extract": lambda: extract.prepare(extract.ExtractConfig("book.txt")).run(),
+        "extract": lambda: works.prepare(ExtractConfig("book.txt")).run(),
         "study": lambda: study.prepare(study.StudyConfig("fsd-t6", data=("rows.jsonl",))).run(),
         "tune": lambda: tune.prepare(TuneConfig(job=job)).run(),
     }

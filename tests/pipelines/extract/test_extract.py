@@ -9,8 +9,8 @@ import pytest
 from fsd.config import ModelConfig
 from fsd.data.embedded import corpus
 from fsd.evidence.extraction import Work
-from pipelines.extract import report, works
-from pipelines.extract.__main__ import ExtractConfig, prepare
+from pipelines.extract import ExtractConfig, report, works
+from pipelines.extract.works import prepare
 
 
 @pytest.fixture
@@ -49,15 +49,13 @@ def test_a_text_that_was_read_often_can_be_extracted() -> None:
 
     texts = [document.text for document in corpus() if not document.member]
     model = language_model.load(ModelConfig(cache="none"))
-    cut = works.cut(
-        ["read", "unread"], [" ".join(texts[:2]), " ".join(texts[2:30])], model.tokens, works.Windows(20, 20, 20)
-    )
-    (before,) = works.by_model(cut, model, [works.PLAIN], shown=False)
+    cut = works.cut(["read", "unread"], [" ".join(texts[:2]), " ".join(texts[2:30])], model.tokens, 20, 20, 20)
+    (before,) = works.by_model(cut, model, [works.PLAIN], shown=False).values()
     continue_pretraining(model, texts[:2] * 50, Recipe(batch_size=2, learning_rate=3e-3), shown=False)
-    (after,) = works.by_model(cut, model, [works.PLAIN], shown=False)
+    (after,) = works.by_model(cut, model, [works.PLAIN], shown=False).values()
 
-    assert after.work.log_p.mean() > before.work.log_p.mean() + 15
-    assert after.controls[0].log_p.mean() < before.controls[0].log_p.mean() + 5
+    assert after[0].log_p.mean() > before[0].log_p.mean() + 15
+    assert after[1].log_p.mean() < before[1].log_p.mean() + 5
     assert "holds passages of this work" in report.conclusions(after, "the model")[0]
     assert "not distinguishable" in report.conclusions(before, "the model")[0]
 
@@ -71,12 +69,12 @@ def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
 
     model = language_model.load(ModelConfig(cache="none"))
     text = (files / "book.txt").read_text()
-    cut = works.cut(["book"], [text], model.tokens, works.Windows(20, 20, 40))
+    cut = works.cut(["book"], [text], model.tokens, 20, 20, 40)
     tokens = PromptTokens(model.tokenizer, "embedded")
 
-    (local,) = works.by_model(cut, model, [works.PLAIN], shown=False)
+    ((local,),) = works.by_model(cut, model, [works.PLAIN], shown=False).values()
     api = Model("api:embedded", {"base": ModelScorer(model)}, tokens.tokens, tokens.decode)
-    (remote,) = works.score(cut, api, [works.PLAIN])
+    ((remote,),) = works.score(cut, api, [works.PLAIN]).values()
 
     same = [
         model.tokens([tokens.decode(cut[0].tokens[s + 20 : s + 40].tolist())])[0]
@@ -84,19 +82,19 @@ def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
         for s in cut[0].starts.tolist()
     ]
     assert sum(same) >= 0.7 * len(same)
-    assert remote.work.log_p[same] == pytest.approx(local.work.log_p[same], abs=1e-3)
+    assert remote.log_p[same] == pytest.approx(local.log_p[same], abs=1e-3)
 
 
 def test_numbers_in_words() -> None:
-    assert [report.probability(x) for x in (-0.1, -5.0, -90.0, float("-inf"))] == ["90 %", "0.67 %", "10^-39", "0"]
-    assert [report.asked(x) for x in (3, 12_345, 10**9, float("inf"))] == ["3", "12,345", "10^9", "never"]
+    assert [report._probability(x) for x in (-0.1, -5.0, -90.0, float("-inf"))] == ["90 %", "0.67 %", "10^-39", "0"]
+    assert [report._asked(x) for x in (3, 12_345, 10**9, float("inf"))] == ["3", "12,345", "10^9", "never"]
 
 
 def test_no_ratio_is_given_where_nothing_is_extractable() -> None:
     tokens = np.arange(100)
     work = Work("book.txt", tokens, np.array([0]), np.array([-90.0]), 50, 50)
 
-    (first, *_) = report.conclusions(works.Extraction("plain", work, [work]), "the model")
+    (first, *_) = report.conclusions([work, work], "the model")
 
     assert "ratio" not in first
     assert "of the control: not distinguishable" in first
