@@ -32,7 +32,7 @@ from fsd.token_stats import Scorer, Scores
 from fsd.views import usable
 from pipelines.adapter_audit import audit as adapter_audit
 from pipelines.adapter_audit.config import AuditConfig
-from pipelines.canary import files, make, scoring
+from pipelines.canary import MakeConfig, files, make, rank
 from pipelines.common.detection import cheap, load_detectors
 from pipelines.extract import works
 
@@ -99,8 +99,8 @@ def pretrained(seed: int, folder: Path, size: Size) -> Target:
         out = folder / f"canaries-{level}"
         data = write(folder / f"documents-{level}.jsonl", read[level][: size.documents])
         seal = f"{seed}/{level}"
-        make.make(make.MakeConfig((data,), str(out), variants=VARIANTS, alpha=1 / VARIANTS, words=(words,), seed=seal))
-        canaries[level] = files.read(out)
+        settings = MakeConfig((data,), str(out), variants=VARIANTS, alpha=1 / VARIANTS, words=(words,), seed=seal)
+        canaries[level] = files.write(out, *make.draw(settings))
         published = [json.loads(line)["text"] for line in (out / files.PUBLISHED).read_text().splitlines()]
         passages[level] = read[level][size.documents :]
         ordered[level] = short[at * ORDERED : (at + 1) * ORDERED]
@@ -139,10 +139,10 @@ def canary_ranks(made: Target, seed: int) -> list[dict[str, Any]]:
     scorers = {"base": reader(made.model)}
     found = []
     for level in LEVELS:
-        scores = scoring.score(made.canaries[level], detectors, scorers, seed=seed)
+        scores = rank.score(made.canaries[level], detectors, scorers, seed=seed)
         for name in (detector.name for detector in detectors):
-            p = scoring.rank_p_values(scores, name).tolist()
-            combined = scoring.levels(scores, name, alpha=ALPHA)[-1].p
+            p = rank.rank_p_values(scores, name).tolist()
+            combined = float(rank.rank_tests(scores, [name], alpha=ALPHA)["p"].iloc[-1])
             found.append({"detector": name, "level": level, "p": p, "combined": combined})
     return found
 

@@ -1,5 +1,104 @@
-"""Canaries: `make` draws and seals one random variant per document to publish, `rank` tests it among the others.
+"""Canaries: random text published with documents, whose rank among unpublished alternatives is exact evidence.
 
-`files` reads and writes the folder that both share, `scoring` scores all variants; `demo` shows the whole on an
-embedded model.
+`python -m pipelines.canary make` draws and seals them, `test` ranks them with any model, `demo` shows both offline.
 """
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from fsd.config import (
+    APIConfig,
+    Columns,
+    DetectorConfig,
+    ModelConfig,
+    OptionalInt,
+    OptionalModel,
+    OptionalName,
+    OptionalPath,
+    OptionalPaths,
+    Paths,
+)
+
+
+@dataclass(frozen=True)
+class MakeConfig:
+    """Draw one of N equally likely variants for each document, to publish it, and seal the list.
+
+    `python -m pipelines.canary make --data FILE --out DIR` writes DIR/published.jsonl (publish it), DIR/sealed.json
+    (keep it secret until the test) and DIR/commitment.txt (publish it, so that nobody can doubt the list later).
+
+    Examples:
+        fsd canary make --data documents.jsonl --out canaries
+    """
+
+    data: Paths
+    """Files (JSONL, CSV, Parquet) with a column `text`; for paraphrases JSONL with a list `variants` in each row."""
+    out: Annotated[str, arg(metavar="PATH")]
+    """Output folder; must not exist, or be empty."""
+    kind: Literal["words", "digits", "paraphrase"] = "words"
+    """Random words after each document, a string of digits, or one of the document's own paraphrases in its place."""
+    variants: int = 1000
+    """Number N of equally likely canaries per document: the smallest p-value of one document is 1/N."""
+    length: int = 8
+    """Words or digits per canary."""
+    rarity: Literal["common", "medium", "rare"] = "rare"
+    """Which third of the words to draw from, by their frequency."""
+    words: OptionalPaths = ()
+    """Files of text whose words are drawn from. Default: the documents."""
+    repetitions: tuple[int, ...] = (1,)
+    """How often a document is published; several numbers are assigned to equal shares of the documents at random."""
+    tokenizer: OptionalModel = None
+    """Draw only words of equally many tokens for this model (`embedded`, folder or hub id)."""
+    alpha: float = 0.001
+    """Significance level that the rank of a single document must be able to reach."""
+    columns: Columns = ""
+    """Column names that differ from the defaults, e.g. text=body."""
+    seed: OptionalName = None
+    """Secret from which, with the documents, all draws follow. Default: 128 random bits, stored in sealed.json."""
+
+
+@dataclass(frozen=True)
+class RankConfig:
+    """Rank the published canaries among the withheld ones: exact evidence that a model read the published documents.
+
+    `python -m pipelines.canary test DIR --model MODEL` reads the folder that `make` wrote, checks it against its
+    commitment, and scores all variants of every canary. A model that did not read the documents gives uniform ranks.
+
+    Examples:
+        fsd canary test canaries --model ./my-model
+        fsd canary test canaries --model ./my-model --withheld 99 --dry-run
+    """
+
+    folder: Annotated[Positional[str], arg(metavar="DIR")]
+    """Folder that `make` wrote."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    api: APIConfig = field(default_factory=APIConfig)
+    detection: DetectorConfig = field(default_factory=lambda: DetectorConfig(detectors="loss"))
+    withheld: OptionalInt = None
+    """Withheld variants to score per document, drawn at random. Default: all."""
+    alpha: float = 0.05
+    """Significance level at which a single document counts as found."""
+    answers: OptionalPath = None
+    """File that keeps the answers of an API, so that an interrupted test goes on. Default: DIR.answers."""
+    domain: str = "canaries"
+    """Part of the experiment's name, fsd-<domain>."""
+    seed: int = 42
+    """Random seed for the choice of withheld variants and the combined test."""
+
+
+@dataclass(frozen=True)
+class DemoConfig:
+    """Canaries on the embedded model, which reads some of them in front of you: about a minute, offline.
+
+    `python -m pipelines.canary demo` publishes canaries 1, 4 and 16 times with abstracts written for this project,
+    trains the embedded model on what was published, and tests it. The model before this training, which read none, is
+    the control.
+
+    Examples:
+        fsd canary demo
+    """
+
+    seed: int = 42
+    """Random seed for the documents, the canaries and the training."""

@@ -1,20 +1,19 @@
-"""Canaries: random text published with documents, whose rank among unpublished alternatives is exact evidence.
-
-`python -m pipelines.canary make` draws and seals them, `test` ranks them with any model, `demo` shows both offline.
-"""
+"""The command `fsd canary`."""
 
 import sys
 
-from pipelines.canary import demo, make, rank
-from pipelines.common.cli import subcommands
+from pipelines import canary
+from pipelines.common.cli import deferred, subcommands
+
+COMMANDS = {
+    "make": (canary.MakeConfig, "pipelines.canary.make"),
+    "test": (canary.RankConfig, "pipelines.canary.rank"),
+    "demo": (canary.DemoConfig, "pipelines.canary.demo"),
+}
 
 if __name__ == "__main__":
     subcommands(
-        {
-            "make": (make.MakeConfig, make.prepare, make.__doc__ or ""),
-            "test": (rank.RankConfig, rank.prepare, rank.__doc__ or ""),
-            "demo": (demo.DemoConfig, demo.prepare, demo.__doc__ or ""),
-        },
-        __doc__ or "",
+        {name: (config, deferred(module), config.__doc__ or "") for name, (config, module) in COMMANDS.items()},
+        canary.__doc__ or "",
         sys.argv[1:],
     )

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
@@ -13,6 +13,7 @@ from fsd.data.documents import content_hash
 from fsd.data.readers import read_rows
 from fsd.errors import UsageError
 from fsd.evidence.canaries import MOST_REPETITIONS, Scheme, published_index
+from pipelines.common.output import new_folder
 
 PUBLISHED, SEALED, COMMITMENT = "published.jsonl", "sealed.json", "commitment.txt"
 VERSION = 2
@@ -31,18 +32,11 @@ def _current(version: int) -> int:
 
 @dataclass(frozen=True)
 class Entry:
-    """One document of the sealed list.
-
-    Attributes:
-        id: of the document.
-        sha256: of its text; of a paraphrased one, of its variants joined by U+001F.
-        published: index of the published variant.
-        repetitions: number of times that the document is published.
-        variants: the variants themselves, where they were given; random ones follow from the seed and the document.
-    """
+    """One document of the sealed list; variants are listed where given: random ones follow from the seed."""
 
     id: str
     sha256: str
+    """Of its text; of a paraphrased one, of its variants joined by U+001F."""
     published: int
     repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
     variants: Sequence[str] = ()
@@ -55,20 +49,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Sealed:
-    """The sealed list.
-
-    Attributes:
-        version: of its format.
-        kind: words, digits or paraphrase.
-        scheme: how random variants follow from the seed.
-        tokenizer: hash of the tokenizer in whose tokens all variants are equally long; "" without one.
-        documents: one entry each.
-    """
+    """The sealed list."""
 
     version: Annotated[int, AfterValidator(_current)]
     kind: Literal["words", "digits", "paraphrase"]
     scheme: Scheme
     tokenizer: str
+    """Hash of the tokenizer in whose tokens all variants are equally long; "" without one."""
     documents: Annotated[Sequence[Entry], Field(min_length=1)]
 
     def __post_init__(self) -> None:
@@ -95,36 +82,30 @@ class Sealed:
         return json.dumps({**asdict(self), "documents": documents}, ensure_ascii=False) + "\n"
 
 
-@dataclass(frozen=True)
-class Canaries:
-    """A folder of canaries.
-
-    Attributes:
-        sealed: the sealed list.
-        sha256: of its file, as committed.
-        contexts: id → the text that precedes the canary ("" if none).
-    """
+class Canaries(NamedTuple):
+    """A folder of canaries: the sealed list, the hash of its file, and the text before each canary by document."""
 
     sealed: Sealed
     sha256: str
-    contexts: Mapping[str, str]
+    contexts: dict[str, str]
 
 
-def write(folder: Path, sealed: Sealed, published: Mapping[str, str]) -> None:
-    """Write the three files into an existing folder, and let nobody else read the sealed one."""
+def write(out: Path, sealed: Sealed, published: Mapping[str, str]) -> Canaries:
+    """Write a new folder whose sealed list nobody else can read, and read it as a test would before it is in place."""
     content = sealed.to_json()
     rows = [
         {"id": entry.id, "text": published[entry.id], "group": entry.id, "label": 1}
         for entry in sealed.documents
         for _ in range(entry.repetitions)
     ]
-    folder.chmod(0o700)
-    (folder / SEALED).touch(mode=0o600)
-    (folder / SEALED).write_text(content, encoding="utf-8")
-    (folder / PUBLISHED).write_text(
-        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
-    )
-    (folder / COMMITMENT).write_text(f"sha256 {content_hash(content)}  {SEALED}\n", encoding="utf-8")
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    with new_folder(out) as folder:
+        folder.chmod(0o700)
+        (folder / SEALED).touch(mode=0o600)
+        (folder / SEALED).write_text(content, encoding="utf-8")
+        (folder / PUBLISHED).write_text(lines, encoding="utf-8")
+        (folder / COMMITMENT).write_text(f"sha256 {content_hash(content)}  {SEALED}\n", encoding="utf-8")
+        return read(folder)
 
 
 def read(folder: Path) -> Canaries:

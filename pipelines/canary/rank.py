@@ -1,70 +1,56 @@
-"""Rank the published canaries among the withheld ones: exact evidence that a model read the published documents.
+"""Scores of all variants of every canary, and the rank tests on them."""
 
-`python -m pipelines.canary test DIR --model MODEL` reads the folder that `make` wrote, checks it against its
-commitment, and scores all variants of every canary. A model that did not read the documents gives uniform ranks.
-
-Examples:
-    fsd canary test canaries --model ./my-model
-    fsd canary test canaries --model ./my-model --withheld 99 --dry-run
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional, arg
+import numpy as np
+import pandas as pd
 
-from fsd.config import APIConfig, DetectorConfig, ModelConfig, OptionalInt, OptionalPath
+from fsd.errors import UsageError
+from fsd.evaluation.calibration import observed_rate
+from fsd.evaluation.intervals import Estimate, holm
+from fsd.evidence.canaries import combined_p, rank_p
+from fsd.progress import progress
+from fsd.reporting import figures
+from fsd.reporting.report import Column, Picture, Report, Section, Table, p_value
+from fsd.scoring.deviation import ViewStatistics
+from fsd.scoring.model import open_model
+from fsd.token_stats import FloatArray, Prompt, Scorer
+from fsd.views import Detector, ViewInputs
+from pipelines.canary import RankConfig, files
+from pipelines.canary.files import COMMITMENT, SEALED, Canaries
+from pipelines.common import job, outcome
+from pipelines.common.detection import load_detectors
 from pipelines.common.job import Job
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from fsd.reporting.report import Column
-    from fsd.views import Detector
-    from pipelines.canary.files import Canaries
-
-
-@dataclass(frozen=True)
-class RankConfig:
-    """Folder of canaries, model and detectors."""
-
-    folder: Annotated[Positional[str], arg(metavar="DIR")]
-    """Folder that `make` wrote."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    api: APIConfig = field(default_factory=APIConfig)
-    detection: DetectorConfig = field(default_factory=lambda: DetectorConfig(detectors="loss"))
-    withheld: OptionalInt = None
-    """Withheld variants to score per document, drawn at random. Default: all."""
-    alpha: float = 0.05
-    """Significance level at which a single document counts as found."""
-    answers: OptionalPath = None
-    """File that keeps the answers of an API, so that an interrupted test goes on. Default: DIR.answers."""
-    domain: str = "canaries"
-    """Part of the experiment's name, fsd-<domain>."""
-    seed: int = 42
-    """Random seed for the choice of withheld variants and the combined test."""
+CONTEXT_WORDS = 32
+"""Last words of the document that precede its canary when it is scored."""
+FURTHER_VIEWS = {"neighbours", "primed", "tuned"}
+"""Views that a canary does not have: it has no neighbours, no prefix of its own, and no tuned model."""
+COLUMNS = [
+    Column("detector", "detector"),
+    Column("published", lambda row: f"{row.repetitions} ×" if row.repetitions else "all"),
+    Column("documents", "documents"),
+    Column("median p", lambda row: p_value(row.median_p)),
+    Column("found [95 % CI]", lambda row: str(Estimate(row.found, row.found_low, row.found_high))),
+    Column("combined p", lambda row: p_value(row.p)),
+    Column("p (Holm)", lambda row: "" if row.repetitions else p_value(row.p_holm)),
+]
 
 
 def prepare(config: RankConfig) -> Job:
     """Read the folder, and check it against its commitment, and what its variants can show."""
-    from fsd.errors import UsageError
-    from pipelines.canary import files, scoring
-    from pipelines.common import job
-    from pipelines.common.detection import load_detectors
-
     if config.withheld is not None and config.withheld < 1:
         raise UsageError(f"withheld must be at least 1; got {config.withheld}")
     canaries = files.read(Path(config.folder))
-    scoring.check_resolution(canaries, config.alpha, config.withheld)
-    detectors = load_detectors(config.detection)
+    check_resolution(canaries, config.alpha, config.withheld)
     sealed = canaries.sealed
     documents = [f"{canaries.contexts[entry.id]} {sealed.candidates(entry)[0]}" for entry in sealed.documents]
     others = [(len(entry.variants) or sealed.scheme.variants) - 1 for entry in sealed.documents]
     return Job(
-        partial(run, config, canaries, detectors),
+        partial(run, config, canaries, load_detectors(config.detection)),
         {"canaries": job.files([config.folder], len(documents)).replace("texts", "documents")},
         config.model,
         texts=documents,
@@ -73,41 +59,60 @@ def prepare(config: RankConfig) -> Job:
     )
 
 
-def run(config: RankConfig, canaries: "Canaries", requested: "Sequence[Detector]") -> None:
-    """Load the model, score, test, track and print."""
-    from fsd.reporting import figures
-    from fsd.reporting.report import Picture, Report, Section, Table, p_value
-    from fsd.scoring.model import open_model
-    from pipelines.canary import scoring
-    from pipelines.common import outcome
+def check_resolution(canaries: Canaries, alpha: float, withheld: int | None) -> None:
+    """Check that the variants can show a p-value of α."""
+    if not 0 < alpha < 1:
+        raise UsageError(f"alpha must be between 0 and 1; got {alpha:g}")
+    sealed = canaries.sealed
+    if sealed.kind == "paraphrase":
+        finest = float(np.prod([1 / len(entry.variants) for entry in sealed.documents]))
+        if finest > alpha:
+            raise UsageError(
+                f"alpha must be at least {finest:.2g}, the smallest p-value that these documents and their variants "
+                f"can show; got {alpha:g}"
+            )
+        return
+    scored = sealed.scheme.variants if withheld is None else min(withheld + 1, sealed.scheme.variants)
+    if scored * alpha < 1 - 1e-9:
+        raise UsageError(
+            f"alpha must be at least 1/{scored} = {1 / scored:.2g} with {scored} variants of each canary scored; got "
+            f"{alpha:g}"
+        )
 
-    name = config.model.model
+
+def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -> None:
+    """Load the model, score, test, track and print."""
+    name, sealed = config.model.model, canaries.sealed
     model = open_model(config.model, config.api, config.answers or f"{config.folder.rstrip('/')}.answers")
-    check_tokenizer(canaries, model.tokenizer, config.api.tokenizer or name)
-    texts = canaries.sealed.candidates(canaries.sealed.documents[0])[:2]
-    compared = [d.name for d in requested if scoring.FURTHER_VIEWS & set(d.views)]
-    excluded = dict.fromkeys(compared, "it does not score a text after a context alone")
-    strict = config.detection.detectors != "all"
+    if model.tokenizer and sealed.tokenizer not in ("", model.tokenizer):
+        raise UsageError(
+            f"model {config.api.tokenizer or name} must have the tokenizer that the canaries were made for (hash "
+            f"{sealed.tokenizer[:8]}); its own has {model.tokenizer[:8]}"
+        )
+    compared = [d.name for d in requested if FURTHER_VIEWS & set(d.views)]
     detectors, remarks = model.computable(
-        requested, texts, excluded=excluded, strict=strict, use="computed on canaries"
+        requested,
+        sealed.candidates(sealed.documents[0])[:2],
+        excluded=dict.fromkeys(compared, "it does not score a text after a context alone"),
+        strict=config.detection.detectors != "all",
+        use="computed on canaries",
     )
     title = outcome.run_name(name, [config.folder], "canary test")
     tags = {"task": "canary", "model": name}
     with outcome.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
-        table = scoring.score(canaries, detectors, model.scorers, withheld=config.withheld, seed=config.seed)
-        results = scoring.rank_tests(table, [d.name for d in detectors], alpha=config.alpha, seed=config.seed)
+        table = score(canaries, detectors, model.scorers, withheld=config.withheld, seed=config.seed)
+        results = rank_tests(table, [d.name for d in detectors], alpha=config.alpha, seed=config.seed)
         together = results[results["repetitions"] == 0].set_index("detector")
         best = str(together["p_holm"].idxmin())
-        picture = figures.png(figures.p_value_histogram(best, scoring.rank_p_values(table, best)))
         ranks = Picture(
-            picture,
+            figures.png(figures.p_value_histogram(best, rank_p_values(table, best))),
             "Rank p-values of the single documents: the share of variants that score at least as high as the "
             "published one. A model that was not trained on them gives about as many values in each bar (grey line).",
             name="ranks.png",
         )
         lines = Table(
             results,
-            columns(),
+            COLUMNS,
             caption="Rank tests by number of publications.",
             title=f"canaries, found at p ≤ {config.alpha:g}",
             name="results",
@@ -116,77 +121,118 @@ def run(config: RankConfig, canaries: "Canaries", requested: "Sequence[Detector]
         report = Report(
             title="Was it in the training data? Canaries",
             question=f"Was {name} trained on the documents that were published with a canary?",
-            findings=[*conclusions(together, canaries, name, config.alpha), *remarks],
+            findings=[*conclusions(together, best, canaries, config), *remarks],
             sections=[Section("Results", tables=[lines], pictures=[ranks])],
             facts=[
                 ("Model", name),
-                ("Canaries", f"{canaries.sealed.kind}, {len(canaries.sealed.documents)} documents"),
+                ("Canaries", f"{sealed.kind}, {len(sealed.documents)} documents"),
                 ("Significance level", f"{config.alpha:g}"),
             ],
             changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
             score=f"{best} p {p_value(together['p_holm'][best])}",
             metrics={
-                **{f"canary_p/{detector}": p for detector, p in together["p"].items()},
-                **{f"canary_found/{detector}": found for detector, found in together["found"].items()},
+                f"canary_{metric}/{detector}": value
+                for metric in ("p", "found")
+                for detector, value in together[metric].items()
             },
             artifacts={"canaries.parquet": table},
         )
         outcome.deliver(report, tracked)
 
 
-def columns() -> "list[Column]":
-    """How a row of the rank tests is shown."""
-    from fsd.evaluation.intervals import Estimate
-    from fsd.reporting.report import Column, p_value
-
-    def found(row: Any) -> str:
-        return str(Estimate(row.found, row.found_low, row.found_high))
-
-    return [
-        Column("detector", "detector"),
-        Column("published", lambda row: f"{row.repetitions} ×" if row.repetitions else "all"),
-        Column("documents", "documents"),
-        Column("median p", lambda row: p_value(row.median_p)),
-        Column("found [95 % CI]", found),
-        Column("combined p", lambda row: p_value(row.p)),
-        Column("p (Holm)", lambda row: "" if row.repetitions else p_value(row.p_holm)),
-    ]
-
-
-def check_tokenizer(canaries: "Canaries", tokenizer: str, model: str) -> None:
-    """Check that the model has the tokenizer in whose tokens all variants are equally long, if it is known."""
-    from fsd.errors import UsageError
-
-    if tokenizer and canaries.sealed.tokenizer not in ("", tokenizer):
-        raise UsageError(
-            f"model {model} must have the tokenizer that the canaries were made for (hash "
-            f"{canaries.sealed.tokenizer[:8]}); its own has {tokenizer[:8]}"
-        )
+def score(
+    canaries: Canaries,
+    detectors: Sequence[Detector],
+    scorers: Mapping[str, Scorer],
+    *,
+    withheld: int | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Score the published variant of every document and the others, each after the end of its document."""
+    parts = []
+    rng = np.random.default_rng(seed)
+    with progress(len(canaries.sealed.documents), "canaries", "document", shown=True) as bar:
+        for entry in canaries.sealed.documents:
+            candidates = canaries.sealed.candidates(entry)
+            others = [at for at in range(len(candidates)) if at != entry.published]
+            if withheld is not None and withheld < len(others):
+                others = sorted(rng.choice(others, withheld, replace=False).tolist())
+            texts = [candidates[at] for at in (entry.published, *others)]
+            readers = _after(_end(canaries.contexts[entry.id]), scorers)
+            views = ViewStatistics.compute(texts, detectors, readers, ViewInputs(), states=("base",))
+            part = pd.DataFrame({"document": entry.id, "repetitions": entry.repetitions, "variant": texts})
+            part.insert(2, "published", [True, *(False for _ in others)])
+            parts.append(part.assign(**{d.name: views.scores(d, "base") for d in detectors}))
+            bar.update()
+    return pd.concat(parts, ignore_index=True)
 
 
-def conclusions(together: "pd.DataFrame", canaries: "Canaries", model: str, alpha: float) -> list[str]:
+def _after(context: str, scorers: Mapping[str, Scorer]) -> dict[str, Scorer]:
+    """The scorers with a context before every text."""
+
+    def reading(scorer: Scorer) -> Scorer:
+        return lambda prompts: scorer([Prompt(prompt.text, context) for prompt in prompts])
+
+    return {name: scorer if name == "unigram" else reading(scorer) for name, scorer in scorers.items()}
+
+
+def _end(text: str) -> str:
+    """The last words of a text, with the white space at its end."""
+    body = text.rstrip()
+    start = len(body)
+    for _ in range(CONTEXT_WORDS):
+        start = max(body.rfind(" ", 0, start), body.rfind("\n", 0, start))
+        if start < 0:
+            return text
+    return text[start + 1 :]
+
+
+def rank_tests(scores: pd.DataFrame, detectors: Sequence[str], *, alpha: float, seed: int = 0) -> pd.DataFrame:
+    """The rank tests of every detector, by number of repetitions if there are several, and of all documents."""
+    documents = [part for _, part in scores.groupby("document", sort=True)]
+    published = [int(np.argmax(part["published"])) for part in documents]
+    repetitions = np.array([int(part["repetitions"].iloc[0]) for part in documents])
+    several = np.unique(repetitions)
+    rows, last = [], {}
+    for detector in detectors:
+        values = [part[detector].to_numpy(float) for part in documents]
+        p = rank_p_values(scores, detector)
+        for level in [*(several.tolist() if several.size > 1 else []), 0]:
+            chosen = np.flatnonzero((repetitions == level) | (level == 0))
+            found = observed_rate(p[chosen] <= alpha + 1e-9)
+            last[detector] = combined_p([values[at] for at in chosen], [published[at] for at in chosen], seed=seed)
+            rows.append((detector, level, chosen.size, float(np.median(p[chosen])), *found, last[detector]))
+    names = ["detector", "repetitions", "documents", "median_p", "found", "found_low", "found_high", "p"]
+    corrected = holm(last)
+    return pd.DataFrame(rows, columns=names).assign(
+        p_holm=[math.nan if level else corrected[detector] for detector, level, *_ in rows]
+    )
+
+
+def rank_p_values(scores: pd.DataFrame, detector: str) -> FloatArray:
+    """(D,) rank p-value of each document, in the order of their ids."""
+    documents = (part for _, part in scores.groupby("document", sort=True))
+    return np.array([rank_p(part[detector].to_numpy(float), int(np.argmax(part["published"]))) for part in documents])
+
+
+def conclusions(together: pd.DataFrame, best: str, canaries: Canaries, config: RankConfig) -> list[str]:
     """The results in sentences, most important first."""
-    from fsd.reporting.report import p_value
-    from pipelines.canary.files import COMMITMENT, SEALED
-
-    best = str(together["p_holm"].idxmin())
-    p = float(together["p_holm"][best])
+    p, model, sealed = float(together["p_holm"][best]), config.model.model, canaries.sealed
     many = f", corrected for {len(together)} detectors" if len(together) > 1 else ""
     shown = f"p {'' if p < 0.001 else '= '}{p_value(p)}{many}"
     start = f"{together['documents'][best]} documents together, {best}: {shown}"
-    if p <= alpha:
+    if p <= config.alpha:
         first = f"{start}. {model} prefers the published variants: it was trained on them, or on something made of them"
     else:
         first = (
             f"{start}. No evidence that {model} was trained on the published variants; this does not show that it was "
             "not"
         )
-    variants = canaries.sealed.scheme.variants
     return [
         first,
         "the p-values are exact: which variant is published was drawn at random, and sealed before",
         "the list matches its commitment"
-        + (f"; {variants:,} variants per document" if canaries.sealed.kind != "paraphrase" else ""),
+        + (f"; {sealed.scheme.variants:,} variants per document" if sealed.kind != "paraphrase" else ""),
         f"sha256 {canaries.sha256} of {SEALED} and in {COMMITMENT}; compare it with the published {COMMITMENT}, as "
         "both files here could have been replaced",
     ]

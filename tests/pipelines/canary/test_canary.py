@@ -16,8 +16,8 @@ import pytest
 from fsd.config import DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
-from pipelines.canary import files, make, scoring
-from pipelines.canary.rank import RankConfig
+from pipelines.canary import MakeConfig, RankConfig, files, make
+from pipelines.canary import rank as scoring
 from pipelines.canary.rank import prepare as rank
 
 
@@ -30,9 +30,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def making(data: Path, out: Path, **settings: object) -> make.MakeConfig:
+def making(data: Path, out: Path, **settings: object) -> MakeConfig:
     defaults = {"variants": 20, "length": 5, "alpha": 0.05, "seed": "s", "words": (str(data.parent / "words.jsonl"),)}
-    return make.MakeConfig((str(data),), str(out), **{**defaults, **settings})  # type: ignore[arg-type]
+    return MakeConfig((str(data),), str(out), **{**defaults, **settings})  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -85,16 +85,15 @@ def test_documents_with_every_line_separator(data: Path, tmp_path: Path) -> None
     (tmp_path / "d.jsonl").write_text("".join(json.dumps({"text": f"{text}\r\n"}) + "\n" for text in texts))
     config = making(data, tmp_path / "c")
 
-    make.make(replace(config, data=(str(tmp_path / "d.jsonl"),)))
+    make.prepare(replace(config, data=(str(tmp_path / "d.jsonl"),))).run()
 
     assert list(files.read(tmp_path / "c").contexts.values()) == [f"{text}\r\n\n\n" for text in texts]
 
 
-def test_what_make_cannot_read_back_is_not_written(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = files.write
-    monkeypatch.setattr(files, "write", lambda folder, sealed, texts: write(folder, sealed, dict.fromkeys(texts, "x")))
+def test_what_make_cannot_read_back_is_not_written(data: Path, tmp_path: Path) -> None:
+    sealed, published = make.draw(making(data, tmp_path / "c"))
     with pytest.raises(UsageError, match="document 000001 differs"):
-        make.make(making(data, tmp_path / "c"))
+        files.write(tmp_path / "c", sealed, dict.fromkeys(published, "x"))
     assert not (tmp_path / "c").exists()
 
 
@@ -273,18 +272,18 @@ def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
 
     detectors = load_detectors(DetectorConfig(detectors="loss"))
     table = scoring.score(canaries, detectors, build_scorers(model, ModelConfig(cache="none")))
-    (level,) = scoring.levels(table, "loss", alpha=0.05)
+    (level,) = scoring.rank_tests(table, ["loss"], alpha=0.05).itertuples()
     assert level.p < 0.001
-    assert level.detected.low > 0.05
+    assert level.found_low > 0.05
     moved = table.assign(published=table.groupby("document")["published"].transform(lambda flags: np.roll(flags, 1)))
-    (other,) = scoring.levels(moved, "loss", alpha=0.05)
+    (other,) = scoring.rank_tests(moved, ["loss"], alpha=0.05).itertuples()
     assert other.p > 0.01
 
 
 def test_paraphrases(tmp_path: Path, tiny: Path) -> None:
     rows = [{"variants": [f"text {at} says {word} today" for word in ("one", "two", "three")]} for at in range(8)]
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    make.prepare(make.MakeConfig((str(tmp_path / "p.jsonl"),), str(tmp_path / "c"), kind="paraphrase", seed="s")).run()
+    make.prepare(MakeConfig((str(tmp_path / "p.jsonl"),), str(tmp_path / "c"), kind="paraphrase", seed="s")).run()
 
     canaries = files.read(tmp_path / "c")
 
