@@ -46,12 +46,6 @@ def results():
     return _results(validation=16)
 
 
-def test_the_report_names_the_texts_that_were_read(results):
-    facts = dict(run_log.facts(results, CONFIG, IDENTITY, SOURCES))
-
-    assert facts["Texts"] == "embedded corpus sha256:123"
-
-
 def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
     logged = {}
     run = SimpleNamespace(
@@ -83,27 +77,15 @@ def test_the_main_process_makes_no_collective_call_while_it_stores_a_model(resul
     assert json.loads(files[SETUP])["detectors"] == {"loss": {}}  # min_k has no scores
 
 
-@pytest.mark.parametrize(
-    ("adapter", "sentence"),
-    [
+def test_the_method_is_described_in_sentences(results):
+    for adapter, sentence in (
         (None, "The model tiny was fine-tuned briefly on 4 texts that the model cannot have seen."),
-        (
-            "models:/a/1",
-            "The model tiny was combined with the adapter models:/a/1, fine-tuned on 4 texts that the model cannot "
-            "have seen.",
-        ),
-    ],
-)
-def test_the_method_is_described_in_sentences(results, adapter, sentence):
-    text = run_log.method(results, replace(CONFIG, adapter=adapter), IDENTITY)
-
-    assert text.startswith(sentence)
-    assert "chosen on 16 validation texts; no test text was used to choose anything" in text
-
-
-def test_choices_on_the_test_texts_are_admitted():
+        ("models:/a/1", "The model tiny was combined with the adapter models:/a/1, fine-tuned on 4 texts that the "),
+    ):
+        text = run_log.method(results, replace(CONFIG, adapter=adapter), IDENTITY)
+        assert text.startswith(sentence)
+        assert "chosen on 16 validation texts; no test text was used to choose anything" in text
     text = run_log.method(_results(validation=0), CONFIG, IDENTITY)
-
     assert "no test text was used" not in text
     assert "the detector of the findings, loss, were chosen on the test texts themselves" in text
 
@@ -116,6 +98,7 @@ def test_the_report_has_every_figure_and_table(results):
     assert shown.count("<figure>") == 4
     assert '<tr class="best"><th scope="row">loss</th>' in shown
     assert "How to repeat this" in shown
+    assert "embedded corpus sha256:123" in shown
 
 
 def test_versions_are_comparable_on_the_same_texts_base_and_judging_alone(results):
