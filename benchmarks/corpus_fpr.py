@@ -25,7 +25,7 @@ from fsd.evaluation.calibration import observed_rate
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.models import language_model
 from fsd.models.finetuning import finetune
-from fsd.scoring.job import prepare
+from fsd.scoring.model import prepare
 from fsd.token_stats import IntArray, Scores
 from pipelines.common.detection import load_detectors
 

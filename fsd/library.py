@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from detectors import Detector
     from fsd.models.language_model import LanguageModel
-    from fsd.scoring.job import ScoringJob
+    from fsd.scoring.model import ScoringJob
 
     Model = str | PathLike[str] | ModelConfig | LanguageModel
 
@@ -149,7 +149,7 @@ def _prepare(
 ) -> "tuple[ScoringJob, LanguageModel]":
     from detectors import Detector, load, names
     from fsd.models import language_model as models
-    from fsd.scoring.job import prepare
+    from fsd.scoring.model import prepare
 
     every = isinstance(detectors, str) and detectors == "all"
     requested = names() if every else [detectors] if isinstance(detectors, str) else detectors

@@ -69,7 +69,6 @@ def run(
     from fsd.evaluation.results import tracked as metrics
     from fsd.reporting.report import Report, Section
     from fsd.scoring.deviation import evaluate
-    from fsd.scoring.job import cut_remarks
     from fsd.scoring.model import open_model
     from fsd.scoring.scorers import view_inputs
     from pipelines.common import outcome
@@ -82,8 +81,6 @@ def run(
     announce(texts, detectors, model, inputs, price=config.api.price)
     table = frame(documents, evaluate(texts, detectors, model.scorers, inputs, shown=True))
     results, blind, doubts = judge(documents, table, seed=config.seed)
-    if model.local:
-        left_out += cut_remarks(model.local, texts, detectors, inputs)
     write_table(table, Path(config.out))
     if model.answers:
         model.answers.delete()

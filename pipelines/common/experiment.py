@@ -21,10 +21,10 @@ from fsd.models.adapters import attach, check_adapter
 from fsd.models.finetuning import check_training, finetune
 from fsd.models.language_model import LanguageModel
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, locate
-from fsd.scoring import job as scoring_job
+from fsd.scoring import model as scoring
 from fsd.scoring.deviation import Deviation
 from fsd.scoring.hidden_states import hidden_states
-from fsd.scoring.job import ScoringJob
+from fsd.scoring.model import ScoringJob
 from fsd.scoring.scorers import cache_folder, reader_names
 from fsd.token_stats import Scorer
 from fsd.tracking import Run
@@ -119,7 +119,7 @@ def prepare(
     scorers: Mapping[str, Scorer] | None = None,
 ) -> ScoringJob:
     """Check that the validation and test texts can be scored, and the model trained, as the configuration says."""
-    return scoring_job.prepare(
+    return scoring.prepare(
         model,
         [document.text for document in (*split.validation, *split.test)],
         [document.text for document in split.unseen],

@@ -163,7 +163,7 @@ def test_scores_of_cleaned_files(
     score.prepare(config).run()
     shown = " ".join(capsys.readouterr().out.split())
     assert "too few independent non-members, 20, for the intervals of TPR@1%FPR (reliable from about 250 on)" in shown
-    assert "recall: 40 of 40 texts exceed the model's context with the prefix" in shown
+    assert "context in all 40 texts and was cut" in shown
     assert "texts: 4 left out: copies labelled both 1 and 0" in shown
     assert len((tmp_path / "s.csv").read_text().splitlines()) == 41
 

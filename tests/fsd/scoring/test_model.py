@@ -1,13 +1,14 @@
 """A scoring job counts the texts for which the prefix of `recall` is cut off."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import detectors
-from fsd.config import ModelConfig
+from fsd.config import APIConfig, ModelConfig
 from fsd.models.language_model import load
-from fsd.scoring import job
+from fsd.scoring import model as scoring
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt
 
@@ -22,7 +23,7 @@ def test_the_texts_for_which_the_prefix_is_cut_are_counted(config: ModelConfig) 
     texts = [" ".join(["score of a member"] * n) for n in range(6, 14)]
     unseen = ["q the text of an unseen member"]
 
-    planned = job.prepare(model, texts, unseen, [detectors.load("recall")], config, shots=1)
+    planned = scoring.prepare(model, texts, unseen, [detectors.load("recall")], config, shots=1)
 
     prefix = planned.inputs.prefix
     ids = model.tokens([prefix])[0]
@@ -34,11 +35,25 @@ def test_the_texts_for_which_the_prefix_is_cut_are_counted(config: ModelConfig) 
     assert unchanged == [size > model.context + 1 for size in sizes]  # the start token is cut off first
     assert 0 < cut < len(texts)
     assert planned.remarks == [
-        f"recall: {cut} of 8 texts exceed the model's context with the prefix, so that tokens are scored without its "
-        "beginning and the start token (fewer --shots make it shorter)"
+        f"recall: the prefix is too long for the {model.context}-token context in {cut} of 8 texts and was cut; try "
+        "fewer --shots"
     ]
 
 
 def test_without_recall_there_is_no_remark(config: ModelConfig) -> None:
-    planned = job.prepare(load(config), ["score " * 100], ["an unseen text " * 20], [detectors.load("loss")], config)
+    planned = scoring.prepare(
+        load(config), ["score " * 100], ["an unseen text " * 20], [detectors.load("loss")], config
+    )
     assert planned.remarks == []
+
+
+def test_a_reference_model_of_another_tokenizer_excludes_what_compares_tokens(tiny: Path, other: Path) -> None:
+    config = ModelConfig(str(tiny), device="cpu", cache="none", reference_model=str(other))
+    model = scoring.open_model(config, APIConfig(), "")
+    texts = ["Some text of a member.", "Another one, of nobody."]
+    model = replace(model, tokens=lambda given: [[*ids, 0] for ids in load(config).tokens(given)])
+
+    found, remarks = model.computable([detectors.load("min_k_reference"), detectors.load("loss")], texts, strict=False)
+
+    assert [detector.name for detector in found] == ["loss"]
+    assert remarks == ["min_k_reference left out: the reference model has another tokenizer"]
