@@ -18,8 +18,8 @@ def combined(
     """min_k_reference + a·min_k_pp + b·(mean log-probability under the base model − under the fine-tuned model).
 
     The first two are the k lowest of the log-ratios to a reference model and of the standardised log-probabilities: no
-    token of a text that was read is unlikely by either. The third is the FSD of `loss`, which is higher for texts of
-    the members' period than for later ones. The default weights bring the three, whose spread over texts is about .2
+    token of a text that was trained on is unlikely by either. The third is the FSD of `loss`, which is higher for texts
+    of the members' period than for later ones. The default weights bring the three, whose spread over texts is about .2
     to .5 nats, .2 to .3 and .01 to .04 nats, to the same order. The score needs no label and no other text. Like FSD,
     it is one score of the pair of models; there is no base score.
 

@@ -10,9 +10,10 @@ NEEDS = ("token",)
 def min_k_reference(text: TokenStats, reference: TokenStats, *, k: float = 0.2) -> float:
     """Mean of the n lowest log-ratios r_t = logp_t − logp_t(reference), in nats; n = max(1, int(k·T)).
 
-    The reference model, a smaller one of the same family or one that read none of the texts, measures how difficult
-    each token is in general. Where the target has read the text, hardly a token stays below the reference; the mean
-    over all tokens, which k = 1 gives, is dominated by tokens that the larger model finds easier in any text.
+    The reference model, a smaller one of the same family or one that was trained on none of the texts, measures how
+    difficult each token is in general. Where the target was trained on the text, hardly a token stays below the
+    reference; the mean over all tokens, which k = 1 gives, is dominated by tokens that the larger model finds easier in
+    any text.
 
     Args:
         text: token statistics under the target model; token and logp are (T,).

@@ -215,7 +215,7 @@ def usable(
         absent = [name for name in detector.needs if name in lacks]
         reasons = (_unavailable(view, scorers, inputs or ViewInputs(), has_case) for view in detector.views)
         if "token" in absent:
-            left_out[detector.name] = "it reads token ids, which --tokenizer MODEL gives"
+            left_out[detector.name] = "it needs token ids, which --tokenizer MODEL gives"
         elif reason := next(filter(None, reasons), None):
             left_out[detector.name] = reason
         elif absent:

@@ -8,7 +8,7 @@ COMMANDS = {
     "run": ("pipelines.fsd", "fine-tune on unseen texts and compare every detector before and after"),
     "detect": ("pipelines.detect", "was this text a member? verdicts with error rates from a registered adapter"),
     "score": ("pipelines.score", "base scores of any texts, by a local model or a completions API"),
-    "canary": ("pipelines.canary", "publish random canaries, and test exactly whether a model read them"),
+    "canary": ("pipelines.canary", "publish random canaries, and test exactly whether a model was trained on them"),
     "extract": ("pipelines.extract", "can passages of this book be extracted? beside a control"),
     "contamination": ("pipelines.contamination", "was this benchmark, as a whole, in the training data?"),
     "adapter-audit": ("pipelines.adapter_audit", "was this text in the fine-tuning data of a model with a known base?"),

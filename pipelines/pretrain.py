@@ -4,8 +4,8 @@
 model folder for `pipelines.fsd --model FOLDER` with a card that records the training. Without --background, the
 background is the prose in the docstrings of installed packages.
 
-With --hold-out 0.5 half of the members are never read: contemporaries, which show what a score owes to the period of
-the members and not to their having been read. FOLDER then has a target, its contemporary twin, which read the other
+With --hold-out 0.5 half of the members are never seen: contemporaries, which show what a score owes to the period of
+the members and not to their having been seen. FOLDER then has a target, its contemporary twin, which saw the other
 half, and texts.jsonl with the labels and periods for `pipelines.fsd --model FOLDER/target --data FOLDER/texts.jsonl`.
 
 Examples:
@@ -54,7 +54,7 @@ class PretrainConfig:
     paragraphs: int = 4000
     """Number of docstring paragraphs to sample without --background."""
     hold_out: float = 0.0
-    """Share of the members, in whole families, that the model does not read and its contemporary twin does."""
+    """Share of the members, in whole families, that the model is not trained on and its contemporary twin is."""
     tokenizer: OptionalModel = None
     """Model whose tokenizer is used. Default: a new tokenizer, trained on the background."""
     device: str = "auto"
@@ -155,8 +155,8 @@ class TrainingTexts:
     """What is read, and what is not.
 
     Attributes:
-        read: members that the model reads.
-        held_out: members that it does not read, of the same period.
+        read: members that the model is trained on.
+        held_out: members that it is not trained on, of the same period.
         others: rows labelled 0 in the files of members.
         background: the other training texts.
     """
@@ -168,7 +168,7 @@ class TrainingTexts:
 
     @property
     def members(self) -> list[str]:
-        """The texts that the model reads."""
+        """The texts that the model is trained on."""
         return [document.text for document in self.read]
 
     def labelled(self) -> "list[Document]":
@@ -222,7 +222,7 @@ def read_texts(config: PretrainConfig) -> TrainingTexts:
     if copies:
         member, other = (sides[at].origin for at in copies[0])
         raise UsageError(
-            "background must hold other texts than the members and non-members, which would be read with it; "
+            "background must hold other texts than the members and non-members, which would be trained on with it; "
             f"{len(copies)} copies, the first {member} = {other}"
         )
     return TrainingTexts(read, held_out, others, [document.text for document in background])

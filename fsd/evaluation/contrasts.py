@@ -41,7 +41,7 @@ FAMILIARITY = Contrast(
     CONTEMPORARY,
     LATER,
     "contemporaries against later texts",
-    "familiarity with the period: the model read neither",
+    "familiarity with the period: the model was trained on neither",
 )
 MEMBERSHIP = Contrast(
     "members_vs_contemporaries", MEMBER, CONTEMPORARY, "members against contemporaries", "membership, within one period"

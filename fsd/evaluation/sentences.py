@@ -27,7 +27,7 @@ LARGE_FAMILY = 0.2
 """Share of a kind's test texts above which one family is remarked on."""
 Rows = Mapping[tuple[str, str, str], Row]
 """(detector, state, metric) → row of the table of results."""
-_NEVER_READ = "contemporaries, which the model never read, are separated from later texts by"
+_NEVER_READ = "contemporaries, which the model never saw, are separated from later texts by"
 _TEXTS = "a difference of the texts, which the control model shows as well"
 
 
@@ -342,7 +342,7 @@ class AuditSummary:
             return finding
         return (
             f"{finding}; that benchmark has no contemporaries (non-members of the members' own period), so texts "
-            "of that period which the model never read may be called members more often"
+            "of that period which the model never saw may be called members more often"
         )
 
     def to_json(self) -> str:

@@ -1,9 +1,10 @@
 """Canaries: random variants of a text, one of which is published, and the exact rank of its score among the others.
 
-Each document gets one of N equally likely variants. A model that did not read the published one cannot prefer it, so
-the rank of its score among all N is uniform, whatever the model, the detector and the documents are. This is the test
-that critics of membership inference accept (Zhang et al. 2024, https://arxiv.org/abs/2409.19798); the canaries follow
-Carlini et al. 2019 (https://arxiv.org/abs/1802.08232), the rephrased documents STAMP (https://arxiv.org/abs/2504.13416).
+Each document gets one of N equally likely variants. A model that was not trained on the published one cannot prefer it,
+so the rank of its score among all N is uniform, whatever the model, the detector and the documents are. This is the
+test that critics of membership inference accept (Zhang et al. 2024, https://arxiv.org/abs/2409.19798); the canaries
+follow Carlini et al. 2019 (https://arxiv.org/abs/1802.08232), the rephrased documents STAMP
+(https://arxiv.org/abs/2504.13416).
 
 Every draw is a SHA-256 hash of the seed, the position and the document's text, so that anybody can repeat it in any
 language, and two collections never share their canaries.

@@ -26,8 +26,8 @@ def exchangeability(
     """Test whether a model prefers the published order of a data set to random orders.
 
     The data set is divided into shards of consecutive texts. Each shard is read in its published order and in random
-    ones; if the model did not read the data set, all orders of exchangeable texts are equally likely to be the most
-    probable one, so the rank test of `combined_p` over shards is exact.
+    ones; if the model was not trained on the data set, all orders of exchangeable texts are equally likely to be the
+    most probable one, so the rank test of `combined_p` over shards is exact.
 
     Args:
         texts: in the order of publication.
@@ -88,8 +88,8 @@ def rank_among(value: float, others: Sequence[float]) -> float:
 def codec(texts: Sequence[str], scorer: Scorer, *, shots: int = 2, seed: int = 0) -> float:
     """CoDeC: the share of texts that become less probable after other texts of the same set.
 
-    Texts of a set that was not read help to predict each other. For a set that was read, they add nothing, and disturb
-    what the model holds of it.
+    Texts of a set that was not in the training data help to predict each other. For a set that was, they add nothing,
+    and disturb what the model holds of it.
 
     Args:
         texts: N > `shots` texts.

@@ -247,7 +247,7 @@ def _has_split_head(language_model: LanguageModel) -> bool:
     first, second = logits[:, :-1].float()
     if (first - second).abs().max() > CAUSALITY * first.abs().max():
         name = language_model.identity.id
-        raise UsageError(f"model {name!r} must read from left to right; its logits depend on later tokens")
+        raise UsageError(f"model {name!r} must predict from left to right; its logits depend on later tokens")
     decoder, head = network.get_decoder(), network.get_output_embeddings()
     if decoder is None or decoder is network or head is None:
         return False

@@ -121,7 +121,7 @@ def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
     for (name, scores), (above, below) in zip(fsd.items(), panels, strict=True):
         for axis, label, values in ((above, "base score", base.get(name)), (below, "FSD", scores)):
             if values is None:
-                axis.text(0.5, 0.5, "reads both models,\nno base score", ha="center", va="center", fontsize=9)
+                axis.text(0.5, 0.5, "compares both models,\nno base score", ha="center", va="center", fontsize=9)
                 axis.set_axis_off()
                 continue
             sides = {"non-members": (values[~member], NONMEMBER, "-"), "members": (values[member], MEMBER, "--")}

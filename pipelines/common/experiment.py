@@ -285,7 +285,7 @@ def placebo_model(config: FSDConfig, documents: Sequence[Document]) -> str | Non
 
 
 def control_reference(config: FSDConfig, control: str, documents: Sequence[Document]) -> str | None:
-    """The reference model of a control: the one given, or of the embedded twin the target that read other texts."""
+    """The reference model of a control: the one given, or of the embedded twin the target of another domain."""
     given = config.model.reference_model
     if given:
         return given if given != control else None

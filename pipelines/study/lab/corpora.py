@@ -51,7 +51,9 @@ def load(name: str, columns: str = "") -> Corpus:
     kinds = kinds_of(documents)
     later = kinds == (NONMEMBER if NONMEMBER in kinds else LATER)
     if MEMBER not in kinds:
-        raise UsageError(f"a corpus must have texts labelled 1, of the period that targets read; {name} has none")
+        raise UsageError(
+            f"a corpus must have texts labelled 1, of the period that targets are trained on; {name} has none"
+        )
     sides = [tuple(d for d, newer in zip(documents, later, strict=True) if newer == side) for side in (False, True)]
     return Corpus(Path(name).stem, sides[0], sides[1])
 

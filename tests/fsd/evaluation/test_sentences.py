@@ -212,7 +212,7 @@ def test_familiarity_that_another_detector_shows_is_named():
     others = [*_contrast(FAMILIAR, low, low, detector="surp"), *_contrast(FAMILIAR, low, high, detector="zlib")]
     assert (
         "; no familiarity with the period was shown by loss; by the FSD of zlib, the highest of 3, it is "
-        ".79 [.67, .87]: contemporaries, which the model never read, are separated from later texts by familiarity "
+        ".79 [.67, .87]: contemporaries, which the model never saw, are separated from later texts by familiarity "
         "with the period, or by a difference of the texts that a placebo would show; what can"
     ) in _line([*none, *others], "loss base")
     texts = _contrast(FAMILIAR, low, high, ((0.7, 0.6, 0.8), (0.09, -0.02, 0.2)), detector="zlib")
