@@ -241,8 +241,8 @@ def limits(fpr: float | None = None) -> Section:
         "measured. For others they are unknown.",
         "A model may know a text through quotations, translations or copies elsewhere, although the text itself was "
         "never collected.",
-        "A model may be familiar with the period of a text that it never saw. Only contemporaries, texts of the members' "
-        "own period that are known not to be in the training data, distinguish this from membership.",
+        "A model may be familiar with the period of a text that it never saw. Only contemporaries, texts of the "
+        "members' own period that are known not to be in the training data, distinguish this from membership.",
         "If a classifier that never sees the model separates members from non-members as well, the result shows how "
         "the texts differ, and nothing about the training data.",
     ]
