@@ -61,10 +61,11 @@ class MakeConfig:
 
 @dataclass(frozen=True)
 class RankConfig:
-    """Rank the published canaries among the withheld ones: exact evidence that a model read the published documents.
+    """Rank the published canaries among the withheld ones: exact evidence that a model was trained on them.
 
     `python -m pipelines.canary test DIR --model MODEL` reads the folder that `make` wrote, checks it against its
-    commitment, and scores all variants of every canary. A model that did not read the documents gives uniform ranks.
+    commitment, and scores all variants of every canary. A model that was not trained on the documents gives uniform
+    ranks.
 
     Examples:
         fsd canary test canaries --model ./my-model

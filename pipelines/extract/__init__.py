@@ -23,7 +23,7 @@ class ExtractConfig:
     book: Annotated[Positional[str], arg(metavar="BOOK", help_behavior_hint="")] = ""
     """Text file in UTF-8: the work in question."""
     control: OptionalPaths = ()
-    """Text files that the model cannot have read: by the same author unpublished, or of the same kind and period."""
+    """Text files that the model cannot have seen: by the same author unpublished, or of the same kind and period."""
     model: ModelConfig = field(default_factory=ModelConfig)
     api: APIConfig = field(default_factory=APIConfig)
     prefix: int = 50
