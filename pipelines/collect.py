@@ -94,7 +94,9 @@ def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
         documents, card = benchmark_card.build(config.domain, members, nonmembers, drop_shared=config.drop_shared)
         benchmark_card.write_benchmark(out, documents, card)
     page = benchmark_card.markdown(card) if card else None
-    settings = params(config, [side.spec for side in jobs])
+    first, last = jobs[0].spec, jobs[-1].spec
+    days = {"after": last.window.after or "", "before": first.window.before or ""}
+    settings = asdict(config) | days | {"language": first.language, "options": dict(first.options)}
     with tracked_run(config, f"fsd-{config.domain}", "collect", params=settings, description=page) as run:
         for collection in collections:
             log_manifest(run, collection)
@@ -178,12 +180,6 @@ def _bounds(config: Collect) -> tuple[Date | None, Date | None, str]:
     if not config.contemporaries and after and before and before > after + day:
         raise UsageError(f"before must be {after + day} at most, so that no day is on both sides; got {before}")
     return after, before, because
-
-
-def params(config: Collect, sides: "list[CollectionSpec]") -> dict[str, object]:
-    """Every setting under the name of its flag, with the dates, language and options in effect."""
-    days = {"after": sides[-1].window.after or "", "before": sides[0].window.before or ""}
-    return asdict(config) | days | {"language": sides[0].language, "options": dict(sides[0].options)}
 
 
 def about(collection: "Collection", limit: int) -> "Report":

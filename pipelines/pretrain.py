@@ -31,7 +31,6 @@ from pipelines.common.job import Job
 
 if TYPE_CHECKING:
     from fsd.data.documents import Document
-    from fsd.models.language_model import LanguageModel
 
 TARGET, CONTEMPORARY_TWIN, TEXTS = "target", "contemporary-twin", "texts.jsonl"
 """What --hold-out writes to the folder."""
@@ -64,6 +63,7 @@ class PretrainConfig:
 
 def prepare(config: PretrainConfig) -> Job:
     """Read the texts of one model, or of the target and its contemporary twin."""
+    from fsd.data.periods import with_periods
     from fsd.models.pretraining import check_recipe
     from pipelines.common import job
     from pipelines.common.output import check_new_folder
@@ -71,21 +71,22 @@ def prepare(config: PretrainConfig) -> Job:
     recipe = config.recipe
     check_recipe(recipe)
     check_new_folder(Path(config.out))
-    texts = read_texts(config)
-    documents = texts.labelled() if texts.held_out else []
-    sides = [texts.members, *([[document.text for document in texts.held_out]] if texts.held_out else [])]
-    rounds = [len(side) * recipe.exposures + len(texts.background) * recipe.passes for side in sides]
-    characters = [
-        recipe.exposures * sum(map(len, side)) + recipe.passes * sum(map(len, texts.background)) for side in sides
+    (members, held_out, others), background = read_texts(config)
+    documents = [
+        replace(document, member=member, period=document.period or period)
+        for side, member, period in ((members, True, OLDER), (held_out, False, OLDER), (others, False, LATER))
+        for document in side
     ]
+    sides = [[document.text for document in side] for side in (members, held_out)][: 2 if held_out else 1]
+    rounds = [len(side) * recipe.exposures + len(background) * recipe.passes for side in sides]
     steps = " and ".join(f"{math.ceil(count / recipe.batch_size):,}" for count in rounds)
-    held_out = {"held out": f"{len(texts.held_out):,} members, for the contemporary twin"} if texts.held_out else {}
+    characters = [recipe.exposures * sum(map(len, side)) + recipe.passes * sum(map(len, background)) for side in sides]
     return Job(
-        partial(run, config, texts, documents),
+        partial(run, config, sides, background, with_periods(documents, None) if held_out else []),
         {
-            "members": job.files(config.members or ["the embedded corpus"], len(texts.members)),
-            **held_out,
-            "background": job.files(config.background or ["docstrings"], len(texts.background)),
+            "members": job.files(config.members or ["the embedded corpus"], len(members)),
+            **({"held out": f"{len(held_out):,} members, for the contemporary twin"} if held_out else {}),
+            "background": job.files(config.background or ["docstrings"], len(background)),
             "training steps": f"{steps} of {recipe.batch_size} texts",
             **job.pretraining(recipe, sum(characters) / job.TOKEN),
         },
@@ -93,8 +94,10 @@ def prepare(config: PretrainConfig) -> Job:
     )
 
 
-def run(config: PretrainConfig, texts: "TrainingTexts", documents: "Sequence[Document]") -> None:
-    """Pretrain, and write model, tokenizer, token-frequency table and card."""
+def run(
+    config: PretrainConfig, sides: Sequence[Sequence[str]], background: Sequence[str], documents: "Sequence[Document]"
+) -> None:
+    """Pretrain a model, or the target and its contemporary twin, whose texts are written with their labels."""
     from fsd.models.language_model import load_tokenizer
     from fsd.reporting.report import Report
     from pipelines.common import outcome
@@ -103,22 +106,31 @@ def run(config: PretrainConfig, texts: "TrainingTexts", documents: "Sequence[Doc
     out = Path(config.out)
     with new_folder(out) as folder:  # before the training, so that a folder that cannot be written fails early
         tokenizer = load_tokenizer(config.tokenizer)[0] if config.tokenizer else None
-        if not texts.held_out:
-            summary = _train(config, texts.members, texts.background, folder, tokenizer)
+        if len(sides) == 1:
+            summary = _train(config, sides[0], background, folder, tokenizer)
         else:
-            summary = "target: " + _train(config, texts.members, texts.background, folder / TARGET, tokenizer)
-            held_out = [document.text for document in texts.held_out]
-            twin = _train(config, held_out, texts.background, folder / CONTEMPORARY_TWIN, tokenizer)
-            summary += f"; contemporary twin: {twin}"
-            (folder / TEXTS).write_text(_lines(documents), encoding="utf-8")
+            target = _train(config, sides[0], background, folder / TARGET, tokenizer)
+            twin = _train(config, sides[1], background, folder / CONTEMPORARY_TWIN, tokenizer)
+            summary = f"target: {target}; contemporary twin: {twin}"
+            rows = (
+                {"text": document.text, "label": int(bool(document.member)), "period": document.period}
+                | ({"group": document.group} if document.group else {})
+                | ({"date": document.date.isoformat()} if document.date else {})
+                for document in documents
+            )
+            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            (folder / TEXTS).write_text(lines, encoding="utf-8")
     outcome.show(Report(headline=summary, files={"model": out}))
 
 
 def _train(
     config: PretrainConfig, members: Sequence[str], background: Sequence[str], folder: Path, tokenizer: Any
 ) -> str:
-    """Pretrain one model, write it to the folder, and return a summary in words."""
+    """Pretrain one model, write it with its tokenizer, token-frequency table and card, and return a summary."""
+    from fsd.data.streaming import Passage
     from fsd.models.pretraining import pretrain
+    from fsd.net.hub import fingerprint
+    from fsd.scoring.token_counting import count
 
     losses: list[float] = []
     model = pretrain(
@@ -129,65 +141,19 @@ def _train(
         device=config.device,
         log=lambda loss, _: losses.append(loss),
     )
-    folder.mkdir(exist_ok=True)
-    card = _card(config, members, background, model, losses)
-    _write(folder, model, background, card)
-    return f"{card['parameters']:,} parameters, last loss {card['loss']['last_20_steps']:.3f} nats a token"
+    parameters, vocabulary = sum(p.numel() for p in model.base.parameters()), model.base.config.vocab_size
+    model.base.half().save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+    table = count(map(Passage, background), model.tokenizer, vocabulary, model=folder.name, corpus="its own background")
+    table.save(folder / "frequencies.npz")
+    card = _card(config, members, background, parameters, losses) | {"fingerprint": fingerprint(folder)}
+    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
+    (folder / "model.safetensors").chmod(0o644)
+    return f"{parameters:,} parameters, last loss {card['loss']['last_20_steps']:.3f} nats a token"
 
 
-def _lines(documents: "Sequence[Document]") -> str:
-    """The documents in JSONL, as `pipelines.fsd --data` reads them."""
-    rows = (
-        {
-            "text": document.text,
-            "label": int(bool(document.member)),
-            "period": document.period,
-            **({"group": document.group} if document.group else {}),
-            **({"date": document.date.isoformat()} if document.date else {}),
-        }
-        for document in documents
-    )
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-@dataclass(frozen=True)
-class TrainingTexts:
-    """What is read, and what is not.
-
-    Attributes:
-        read: members that the model is trained on.
-        held_out: members that it is not trained on, of the same period.
-        others: rows labelled 0 in the files of members.
-        background: the other training texts.
-    """
-
-    read: "list[Document]"
-    held_out: "list[Document]"
-    others: "list[Document]"
-    background: list[str]
-
-    @property
-    def members(self) -> list[str]:
-        """The texts that the model is trained on."""
-        return [document.text for document in self.read]
-
-    def labelled(self) -> "list[Document]":
-        """All documents with the label of the target and their period; it is named where the files name none."""
-        from fsd.data.periods import with_periods
-
-        sides = ((self.read, True, OLDER), (self.held_out, False, OLDER), (self.others, False, LATER))
-        return with_periods(
-            [
-                replace(document, member=member, period=document.period or period)
-                for documents, member, period in sides
-                for document in documents
-            ],
-            None,
-        )
-
-
-def read_texts(config: PretrainConfig) -> TrainingTexts:
-    """The members, those held out, and the background."""
+def read_texts(config: PretrainConfig) -> "tuple[tuple[list[Document], list[Document], list[Document]], list[str]]":
+    """The members to train on, those held out and rows labelled 0; and the background."""
     from fsd.data import embedded
     from fsd.data.docstrings import docstring_paragraphs
     from fsd.data.documents import Document
@@ -214,7 +180,7 @@ def read_texts(config: PretrainConfig) -> TrainingTexts:
     read, held_out = hold_out(members, config.hold_out, seed=config.recipe.seed)
     if not config.background:
         paragraphs = docstring_paragraphs(limit=config.paragraphs, seed=config.recipe.seed)
-        return TrainingTexts(read, held_out, others, paragraphs)
+        return (read, held_out, others), paragraphs
     background = read_files(config.background, columns)
     sides = [*(Document(d.text, True, source=d.source) for d in documents)]
     sides += [Document(d.text, False, source=d.source) for d in background]
@@ -225,7 +191,7 @@ def read_texts(config: PretrainConfig) -> TrainingTexts:
             "background must hold other texts than the members and non-members, which would be trained on with it; "
             f"{len(copies)} copies, the first {member} = {other}"
         )
-    return TrainingTexts(read, held_out, others, [document.text for document in background])
+    return (read, held_out, others), [document.text for document in background]
 
 
 def _digest(texts: Sequence[str]) -> str:
@@ -236,8 +202,8 @@ def _card(
     config: PretrainConfig,
     members: Sequence[str],
     background: Sequence[str],
-    model: "LanguageModel",
-    losses: list[float],
+    parameters: int,
+    losses: Sequence[float],
 ) -> dict[str, Any]:
     """Record of the training from which it can be reproduced."""
     from fsd.data.docstrings import PACKAGES
@@ -252,10 +218,12 @@ def _card(
             "texts": len(background),
             "passes": config.recipe.passes,
             "sha256": _digest(background),
-            "source": "files" if config.background else {f"docstrings of {p}": _version(p) for p in PACKAGES},
+            "source": "files"
+            if config.background
+            else {f"docstrings of {p}": version("scikit-learn" if p == "sklearn" else p) for p in PACKAGES},
         },
         "tokenizer": config.tokenizer or "trained on the background",
-        "parameters": sum(p.numel() for p in model.base.parameters()),
+        "parameters": parameters,
         "steps": len(losses),
         "loss": {
             "first": losses[0],
@@ -263,26 +231,6 @@ def _card(
             "every_20_steps": [round(mean(losses[i : i + 20]), 4) for i in range(0, len(losses), 20)],
         },
     }
-
-
-def _version(package: str) -> str:
-    return version("scikit-learn" if package == "sklearn" else package)
-
-
-def _write(folder: Path, model: "LanguageModel", background: Sequence[str], card: dict[str, Any]) -> None:
-    """Write model, tokenizer, token-frequency table and card."""
-    from fsd.data.streaming import Passage
-    from fsd.net.hub import fingerprint
-    from fsd.scoring.token_counting import count
-
-    model.base.half().save_pretrained(folder)
-    model.tokenizer.save_pretrained(folder)
-    card["fingerprint"] = fingerprint(folder)
-    vocabulary = model.base.config.vocab_size
-    table = count(map(Passage, background), model.tokenizer, vocabulary, model=folder.name, corpus="its own background")
-    table.save(folder / "frequencies.npz")
-    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
-    (folder / "model.safetensors").chmod(0o644)
 
 
 if __name__ == "__main__":
