@@ -91,10 +91,10 @@ class RankConfig:
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """Canaries on the embedded model, which reads some of them in front of you: about a minute, offline.
+    """Canaries on the embedded model, which is trained on some of them in front of you: a minute, offline.
 
     `python -m pipelines.canary demo` publishes canaries 1, 4 and 16 times with abstracts written for this project,
-    trains the embedded model on what was published, and tests it. The model before this training, which read none, is
+    trains the embedded model on what was published, and tests it. The model before this training, which saw none, is
     the control.
 
     Examples:

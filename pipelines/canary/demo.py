@@ -14,7 +14,7 @@ from fsd.data.embedded import corpus
 from fsd.data.readers import read_rows
 from fsd.models import language_model
 from fsd.models.pretraining import continue_pretraining
-from fsd.reporting.report import Column, Report, Section, Table
+from fsd.reporting.report import Column, Report, Section, Table, p_value
 from fsd.scoring.scorers import build_scorers
 from pipelines.canary import DemoConfig, MakeConfig, files, make, rank
 from pipelines.common import outcome
@@ -48,14 +48,17 @@ def run(config: DemoConfig) -> None:
     continue_pretraining(trained, published, Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed))
     detectors = load_detectors(DetectorConfig(detectors="loss"))
     parts = []
-    for name, each in (("trained on them", trained), ("control, not trained on them", model)):
+    for name, each in (("trained", trained), ("control", model)):
         table = rank.score(canaries, detectors, build_scorers(each, ModelConfig(cache="none")), seed=config.seed)
         parts.append(rank.rank_tests(table, ["loss"], alpha=ALPHA, seed=config.seed).assign(model=name))
+    tested = pd.concat(parts)
+    p, control = (p_value(float(p)) for p in tested["p"][tested["repetitions"] == 0])
     notes = [
+        f"all documents together: p {p} by the model that was trained on them, {control} by the one before",
         "p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05",
         "which variant is published was drawn at random, so the p-values are exact for any model",
     ]
     columns = [Column("model", "model"), *rank.COLUMNS[1:-1]]
     title = "canaries on the embedded model, detector loss"
-    shown = Table(pd.concat(parts), columns, title=title, name="results", kept=(0, 1, 5, 4))
+    shown = Table(tested, columns, title=title, name="results", kept=(0, 1, 5, 4, 2), source="--json")
     outcome.show(Report(findings=notes, sections=[Section("", tables=[shown])]))
