@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from fsd.data.documents import Document
     from fsd.evaluation.intervals import Estimate
     from fsd.reporting.report import Table
-    from fsd.scoring.deviation import Deviation
     from fsd.scoring.model import Model
     from fsd.views import Detector, ViewInputs
 
@@ -65,6 +64,8 @@ def run(
     remarks: Sequence[str],
 ) -> None:
     """Announce the requests to an API, score, write, evaluate labelled texts, track and print."""
+    import pandas as pd
+
     from fsd.evaluation.metrics import by_key
     from fsd.evaluation.results import tracked as metrics
     from fsd.reporting.report import Report, Section
@@ -79,7 +80,11 @@ def run(
     inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
     detectors, left_out = model.computable(requested, texts, inputs, strict=config.detection.detectors != "all")
     announce(texts, detectors, model, inputs, price=config.api.price)
-    table = frame(documents, evaluate(texts, detectors, model.scorers, inputs, shown=True))
+    labels = [document.member for document in documents]
+    table = pd.DataFrame({"source": [document.source for document in documents], "text": texts})
+    table["label"] = pd.array([None if label is None else int(label) for label in labels], dtype="Int64")
+    table["group"] = [document.group for document in documents]
+    table = table.join(evaluate(texts, detectors, model.scorers, inputs, shown=True).frame())
     results, blind, doubts = judge(documents, table, seed=config.seed)
     write_table(table, Path(config.out))
     if model.answers:
@@ -103,7 +108,6 @@ def run(
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
     name = outcome.run_name(config.model.model, config.data, "score")
     with outcome.tracked_run(config, f"fsd-{config.domain}", name, tags={"task": "score"}) as tracked:
-        labels = [document.member for document in documents]
         outcome.show(report, tracked)
         tracked.log_dataset("scored", texts, labels=labels, source=", ".join(config.data), context="score")
         outcome.publish(report, tracked)
@@ -132,17 +136,6 @@ def announce(
     kept = len(prompts) - len(unknown)
     before = f"; {kept:,} are kept from before" if kept else ""
     print(f"{len(texts):,} texts: {scorer.scorer.estimate(unknown, price)}{before}", file=sys.stderr)
-
-
-def frame(documents: "Sequence[Document]", deviation: "Deviation") -> "pd.DataFrame":
-    """One row per text: source, text, label, group, and `<detector>.base` for every detector."""
-    import pandas as pd
-
-    table = pd.DataFrame({"source": [d.source for d in documents], "text": [d.text for d in documents]})
-    labels = [None if d.member is None else int(d.member) for d in documents]
-    table["label"] = pd.array(labels, dtype="Int64")
-    table["group"] = [d.group for d in documents]
-    return table.join(deviation.frame())
 
 
 def judge(

@@ -68,7 +68,7 @@ def test_scores_equal_those_of_the_local_model(serve, vllm, tiny, job, tmp_path,
     assert "13 texts: 26 requests, about" in output.err
     assert "at the given price" in output.err
     assert "surp left out: the API does not give what it reads: mean" in output.out
-    assert "dc_pdd left out: it reads token ids, which --tokenizer MODEL gives" in output.out
+    assert "dc_pdd left out: it needs token ids, which --tokenizer MODEL gives" in output.out
     assert "base AUC" in output.out
     assert "blind: a classifier of words" in output.out
     assert {header["Authorization"] for header in url.headers} == {f"Bearer {KEY}"}
@@ -140,7 +140,7 @@ def test_mistakes_are_refused_before_any_request(serve, words, job) -> None:
     for config, message in (
         (job(None), "^model api:tiny must come with --base-url"),
         (named["surp"], "^detector surp cannot be computed here: the API does not give .* mean$"),
-        (named["dc_pdd"], "^detector dc_pdd cannot .*: it reads token ids, which --tokenizer MODEL"),
+        (named["dc_pdd"], "^detector dc_pdd cannot .*: it needs token ids, which --tokenizer MODEL"),
         (job(url, tokenizer="embedded", start_token="<s>"), "^start-token must not come with a tokenizer"),
         (job(url, price=-1.0), "^price must be at least 0; got -1"),
         (job(url, out="scores.xls"), "^out must end in"),
