@@ -106,7 +106,7 @@ def test_a_folder_that_is_no_whole_model_is_refused_in_one_line(
 
 
 def test_a_model_of_another_kind_is_refused(make_model: Callable[..., Path], adapter: Path) -> None:
-    with pytest.raises(UsageError, match="must read from left to right"):
+    with pytest.raises(UsageError, match="must predict from left to right"):
         load(str(make_model("bert")), device="cpu")
     with pytest.raises(UsageError, match=r"must fit the model's 200 embeddings; it has 2\d\d"):
         load(str(make_model("gpt_neox", vocab_size=200)))
