@@ -69,7 +69,17 @@ def newest_page(store: "Store", base: str, experiment: str = "") -> str:
 
 def set_view(store: "Store", experiment_id: str) -> None:
     """Keep with the experiment which columns the table of its runs shows."""
-    store.client.set_experiment_tag(experiment_id, f"mlflow.sharedViewState.{_VIEW}", json.dumps(_STATE))
+    _set_tag(store, experiment_id, f"mlflow.sharedViewState.{_VIEW}", json.dumps(_STATE))
+
+
+def _set_tag(store: "Store", experiment_id: str, name: str, value: str) -> None:
+    """Set a tag of an experiment; the second time it is there, if another process has set it at the same moment."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        store.client.set_experiment_tag(experiment_id, name, value)
+    except MlflowException:  # UNIQUE constraint failed
+        store.client.set_experiment_tag(experiment_id, name, value)
 
 
 def describe_experiment(store: "Store", run_id: str, description: str) -> None:
@@ -80,4 +90,4 @@ def describe_experiment(store: "Store", run_id: str, description: str) -> None:
         return
     page = address("", experiment.experiment_id, run_id)
     note = f"{OPENING}\n\nLatest result: [{run.info.run_name}]({page.lstrip('/')})\n\n{description}"
-    store.client.set_experiment_tag(experiment.experiment_id, NOTE, note)
+    _set_tag(store, experiment.experiment_id, NOTE, note)

@@ -307,3 +307,23 @@ def test_the_load_of_the_machine_is_recorded_on_request(here, monkeypatch):
     with tracking.run("fsd-x", "a"):
         time.sleep(0.5)
     assert tracking.find_runs("fsd-x")[0].metrics["system/system_memory_usage_percentage"] > 0
+
+
+def test_a_tag_of_an_experiment_that_another_process_sets_at_the_same_moment(here, monkeypatch):
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    set_tag, failed = MlflowClient.set_experiment_tag, set()
+
+    def late(client, experiment_id, key, value):
+        if key not in failed:
+            failed.add(key)
+            raise MlflowException("UNIQUE constraint failed: experiment_tags.key, experiment_tags.experiment_id")
+        set_tag(client, experiment_id, key, value)
+
+    monkeypatch.setattr(MlflowClient, "set_experiment_tag", late)
+    with tracking.run("fsd-x", "a") as run:
+        run.describe_experiment("loss is best")
+
+    assert len(failed) == 2
+    assert [record.status for record in tracking.find_runs("fsd-x")] == ["FINISHED"]
