@@ -219,7 +219,7 @@ def usable(
         elif reason := next(filter(None, reasons), None):
             left_out[detector.name] = reason
         elif absent:
-            left_out[detector.name] = f"the API does not give what it reads: {', '.join(absent)}"
+            left_out[detector.name] = f"the API does not give what it needs: {', '.join(absent)}"
         else:
             computable.append(detector)
     left_out |= excluded

@@ -80,12 +80,10 @@ def prepare(config: Collect) -> Job:
 
 def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
     """Collect one side or both, each into its own file, unless it is finished, build the benchmark, and log all."""
-    from fsd import tracking
     from fsd.collection import benchmark_card
     from fsd.collection.engine import log_manifest
     from pipelines.common.outcome import show, tracked_run
 
-    tracking.open_store()  # a store that cannot be opened should fail before the hours of collecting, not after
     collections = [side.run() for side in jobs]
     card = None
     documents: list[Document] = []

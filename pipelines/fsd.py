@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from fsd.config import Dtype, FSDConfig
 from pipelines.common.cli import command
-from pipelines.common.job import Job
+from pipelines.common.job import Job, Stages
 
 if TYPE_CHECKING:
     from pipelines.common.experiment import Inputs
@@ -25,16 +25,17 @@ def prepare(config: FSDConfig) -> Job:
     """Read and split the texts, and check the settings."""
     from pipelines.common import experiment
 
-    inputs = experiment.read(config)
-    return experiment.job(partial(run, inputs), inputs)
+    stages = Stages()
+    with stages("data"):
+        inputs = experiment.read(config)
+    return experiment.job(partial(run, inputs, stages), inputs)
 
 
-def run(inputs: "Inputs") -> None:
+def run(inputs: "Inputs", stages: Stages) -> None:
     """Fine-tune or reuse an adapter, score before and after, evaluate, record."""
     from fsd.evaluation.results import judge
     from pipelines.common import datasets, experiment, outcome, run_log
 
-    stages = run_log.Stages()
     with stages("data"):
         inputs = inputs.fetched()
     config, detectors = inputs.config, inputs.detectors

@@ -1,8 +1,10 @@
 """What a command is about to do: made and checked by its `prepare`, printed by --dry-run, done by `run`."""
 
 import math
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,6 +109,21 @@ class Job:
             rows.append(("tokens", f"{sum(map(len, ids)):,} in the texts to score"))
         low, high, device = memory(size, self.model, trained=bool(steps))
         return [*rows, ("memory", f"{byte_size(low)} to {byte_size(high)} on {device}")]
+
+
+@dataclass
+class Stages:
+    """Seconds spent in each stage of a run, by metric name."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Add the time of the block to that of the stage `name`."""
+        begun = time.perf_counter()
+        yield
+        before = self.seconds.get(f"seconds/{name}", 0.0)
+        self.seconds[f"seconds/{name}"] = before + time.perf_counter() - begun
 
 
 def passes(

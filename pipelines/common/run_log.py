@@ -2,10 +2,9 @@
 
 import json
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from detectors import Detector
@@ -27,20 +26,6 @@ from pipelines.common.detection import BASE
 from pipelines.common.outcome import publish, run_name, tracked_run
 
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
-
-
-@dataclass
-class Stages:
-    """Seconds spent in each stage of a run, by metric name."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Time the block as the stage `name`."""
-        begun = time.perf_counter()
-        yield
-        self.seconds[f"seconds/{name}"] = time.perf_counter() - begun
 
 
 @contextmanager

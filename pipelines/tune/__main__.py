@@ -62,8 +62,10 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
     from pipelines.tune import run_log as tuning_log
     from pipelines.tune.job import tuning_data
 
-    inputs, job = inputs.fetched(), config.job
-    tuning_data(config, without_later(inputs.split), "")  # impossible numbers are refused before a model is loaded
+    job = config.job
+    if not inputs.here:
+        inputs = inputs.fetched()
+        tuning_data(config, without_later(inputs.split), "")  # impossible numbers are refused before a model is loaded
     open_storage(config.storage)
     model = experiment.load_model(job)
     split = datasets.with_adapter_texts(inputs.split, job.adapter)

@@ -1,6 +1,7 @@
 """The main job end to end on a tiny random model: what the outside contract promises beside what it prints."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,9 @@ import pandas as pd
 import pytest
 
 from fsd import tracking
-from fsd.config import DetectorConfig
+from fsd.config import DetectorConfig, FSDConfig
 from fsd.errors import UsageError
+from pipelines.common import datasets
 from pipelines.fsd import prepare
 
 
@@ -108,3 +110,15 @@ def test_paper_split_says_what_it_leaks(finished: Any, capsys: pytest.CaptureFix
     assert "no validation texts" in capsys.readouterr().out
     (last,) = [run for run in tracking.find_runs("fsd-arxiv", {}) if run.id not in before]
     assert last.metrics["accuracy/loss.fsd"] > 0.5
+
+
+def test_the_reading_of_the_texts_counts_as_time_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = datasets.load_texts
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.2)
+        return load(*arguments)
+
+    monkeypatch.setattr(datasets, "load_texts", slow)
+    _, stages = prepare(FSDConfig()).work.args
+    assert stages.seconds["seconds/data"] >= 0.2

@@ -67,7 +67,7 @@ def test_scores_equal_those_of_the_local_model(serve, vllm, tiny, job, tmp_path,
     assert by_api["label"].isna().sum() == 1
     assert "13 texts: 26 requests, about" in output.err
     assert "at the given price" in output.err
-    assert "surp left out: the API does not give what it reads: mean" in output.out
+    assert "surp left out: the API does not give what it needs: mean" in output.out
     assert "dc_pdd left out: it needs token ids, which --tokenizer MODEL gives" in output.out
     assert "base AUC" in output.out
     assert "blind: a classifier of words" in output.out

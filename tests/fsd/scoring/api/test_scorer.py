@@ -141,8 +141,8 @@ def test_detectors_that_need_more_are_left_out_with_the_reason(tokens) -> None:
     kept, left_out = usable(every, ["A text"], scorers, ViewInputs(prefix="p"))
 
     assert {detector.name for detector in kept} >= {"loss", "perplexity", "zlib", "lowercase", "min_k", "recall"}
-    assert left_out["min_k_pp"] == "the API does not give what it reads: mean, std"
-    assert left_out["surp"] == "the API does not give what it reads: mean"
+    assert left_out["min_k_pp"] == "the API does not give what it needs: mean, std"
+    assert left_out["surp"] == "the API does not give what it needs: mean"
     assert left_out["dc_pdd"] == "it needs token ids, which --tokenizer MODEL gives"
     scorers["base"] = CompletionsScorer(Client("http://a/v1"), "m", tokens=tokens)
     assert "dc_pdd" in {detector.name for detector in usable(every, ["A text"], scorers, ViewInputs())[0]}
