@@ -20,9 +20,9 @@ import torch
 
 from benchmarks.scoring import SHAPES, VOCABULARY, RandomModel, bare, hardware, inputs, measure, ours, random_model
 from fsd.models.language_model import DTYPES, torch_device
-from fsd.scoring import logit_statistics as reduction
+from fsd.scoring import model_scorer as reduction
 from fsd.scoring import model_scorer as scoring
-from fsd.scoring.logit_statistics import Statistics
+from fsd.scoring.model_scorer import Statistics
 
 TRAINED, SCORED, EPOCHS, PASSES = 231, 1157, 3, 4
 """Size of the paper's experiment on WikiMIA."""

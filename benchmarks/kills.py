@@ -124,7 +124,7 @@ COMMANDS = {
         f"{MAIN} --trials 6 --folds 2 --repeats 1".replace("loss,min_k,", "min_k,"),
         "mlruns/**/settings.json",
         [
-            Moment("opening the storage", "fsd.tuning.optuna_storage:open_storage", after=True),
+            Moment("opening the storage", "fsd.tuning.optuna_study:open_storage", after=True),
             Moment("training step 5", STEP, 5),
             Moment("statistics of the validation texts stored", STORE, 2, after=True),
             Moment("first trial", "fsd.tuning.optuna_study:_run_trial"),

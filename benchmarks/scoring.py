@@ -27,8 +27,7 @@ import numpy as np
 import torch
 
 from fsd.models.language_model import DTYPES, BaseIdentity, LanguageModel, torch_device
-from fsd.scoring.logit_statistics import token_statistics
-from fsd.scoring.model_scorer import ModelScorer
+from fsd.scoring.model_scorer import ModelScorer, token_statistics
 from fsd.token_stats import Prompt
 
 VOCABULARY = 50304

@@ -22,7 +22,7 @@ TIMEOUT = timedelta(minutes=30)
 """Longest wait for the other processes in a collective call."""
 PLAIN = {
     "fsd.token_stats": {"Prompt", "TokenStats"},
-    "fsd.scoring.batching": {"Window"},
+    "fsd.scoring.model_scorer": {"Window"},
     "pathlib": {"PosixPath", "WindowsPath"},
     "numpy": {"ndarray", "dtype"},
     "numpy._core.multiarray": {"_reconstruct"},

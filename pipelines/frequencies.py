@@ -42,7 +42,7 @@ class FrequencyConfig:
 
 def prepare(config: FrequencyConfig) -> Job:
     """Check the corpus and the output file; the size of files on the hub is asked for when they are read."""
-    from fsd.data.streaming import Corpus
+    from fsd.data.readers import Corpus
     from fsd.errors import UsageError
     from pipelines.common import job
     from pipelines.common.output import check_path
@@ -70,7 +70,7 @@ def prepare(config: FrequencyConfig) -> Job:
 
 def run(config: FrequencyConfig) -> None:
     """Count the tokens and save the table."""
-    from fsd.data.streaming import Corpus
+    from fsd.data.readers import Corpus
     from fsd.models.language_model import load_tokenizer
     from fsd.progress import progress
     from fsd.reporting.report import Report

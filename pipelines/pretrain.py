@@ -63,7 +63,7 @@ class PretrainConfig:
 
 def prepare(config: PretrainConfig) -> Job:
     """Read the texts of one model, or of the target and its contemporary twin."""
-    from fsd.data.periods import with_periods
+    from fsd.data.splitting import with_periods
     from fsd.models.pretraining import check_recipe
     from pipelines.common import job
     from pipelines.common.output import check_new_folder
@@ -127,7 +127,7 @@ def _train(
     config: PretrainConfig, members: Sequence[str], background: Sequence[str], folder: Path, tokenizer: Any
 ) -> str:
     """Pretrain one model, write it with its tokenizer, token-frequency table and card, and return a summary."""
-    from fsd.data.streaming import Passage
+    from fsd.data.readers import Passage
     from fsd.models.pretraining import pretrain
     from fsd.net.hub import fingerprint
     from fsd.scoring.token_counting import count

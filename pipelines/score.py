@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fsd.data.documents import Document
-    from fsd.evaluation.intervals import Estimate
+    from fsd.evaluation.metrics import Estimate
     from fsd.reporting.report import Table
     from fsd.scoring.model import Model
     from fsd.views import Detector, ViewInputs
@@ -70,8 +70,7 @@ def run(
     from fsd.evaluation.results import tracked as metrics
     from fsd.reporting.report import Report, Section
     from fsd.scoring.deviation import evaluate
-    from fsd.scoring.model import open_model
-    from fsd.scoring.scorers import view_inputs
+    from fsd.scoring.model import open_model, view_inputs
     from pipelines.common import outcome
     from pipelines.common.output import write_table
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.evidence.trials import ALPHA, EXTRACTABLE, LEVELS
 from fsd.evaluation.calibration import observed_rate
-from fsd.evaluation.intervals import Estimate
+from fsd.evaluation.metrics import Estimate
 from fsd.evidence.extraction import ratio
 from fsd.reporting import figures
 

@@ -25,9 +25,8 @@ from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
 from fsd.models.pretraining import pretrain
 from fsd.scoring.deviation import evaluate
-from fsd.scoring.hidden_states import hidden_states
-from fsd.scoring.model_scorer import ModelScorer
-from fsd.scoring.scorers import build_scorers
+from fsd.scoring.model import build_scorers
+from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.token_stats import Scorer, Scores
 from fsd.views import usable
 from pipelines.adapter_audit import audit as adapter_audit

@@ -17,8 +17,7 @@ from fsd.models import language_model
 from fsd.models.finetuning import finetune
 from fsd.models.pretraining import continue_pretraining
 from fsd.scoring.deviation import evaluate
-from fsd.scoring.hidden_states import hidden_states
-from fsd.scoring.model_scorer import ModelScorer
+from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from pipelines.study.lab import corpora
 
 DETECTORS = ("loss", "perplexity", "zlib", "min_k", "min_k_pp", "surp", "reference", "min_k_reference", "combined")

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from fsd.collection.files import json_line, pretty_json, write_atomically
+from fsd.collection.engine import json_line, pretty_json, write_atomically
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import contradictions, families, words
 from fsd.errors import UsageError
@@ -38,7 +38,7 @@ class Card:
         left_out: reason -> number of texts left out of the two sides.
         ngram_overlap: n -> mean share of a non-member's n-grams that some member has.
         aucs: control -> its AUC with the 95 % interval, or why there is none: blind (bag of words), date, length.
-        overlaps: property -> overlap of the two sides and its value by chance, see fsd.evaluation.distribution_shift.
+        overlaps: property -> overlap of the two sides and its value by chance, see fsd.evaluation.audit.
         warning: the conclusion that the controls forbid; "" if none.
     """
 
@@ -119,8 +119,7 @@ def _ngrams(text: str, n: int) -> set[tuple[str, ...]]:
 
 
 def _card(domain: str, documents: Sequence[Document], left_out: Mapping[str, int], seed: int) -> Card:
-    from fsd.evaluation.audit import controls
-    from fsd.evaluation.distribution_shift import overlaps
+    from fsd.evaluation.audit import controls, overlaps
 
     half = len(documents) // 2
     members, nonmembers = documents[:half], documents[half:]

@@ -11,11 +11,84 @@ from typing import Literal
 
 import numpy as np
 
-from fsd.data import date_masking
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import IS_UNSPACED, UNSPACED, families
 from fsd.data.splitting import Scheme, Split, split
 from fsd.errors import UsageError
+
+NOW = "2023"
+"""Replacement of every year, as in the paper."""
+
+_DIGIT = "0-9０-９"
+_YEAR = r"(?:[1１][5-9５-９]|[2２][0０])\d\d"
+_YEAR_0 = r"(?:[1１][5-9５-９]|[2２][0０])\d[0０]"
+_NUMERALS = "[一二][〇零○一二三四五六七八九]{3}"
+_MONTH = (
+    r"(?:Jan(?:uary|\.)?|Feb(?:ruary|\.)?|Mar(?:ch|\.)?|Apr(?:il|\.)?|May|June|Jun\.?|July|Jul\.?|Aug(?:ust|\.)?"
+    r"|Sept?(?:ember|\.)?|Oct(?:ober|\.)?|Nov(?:ember|\.)?|Dec(?:ember|\.)?)"
+)
+_DAY = r"(?:3[01]|[12]\d|0?[1-9])(?:st|nd|rd|th)?"
+_TO = r"(?:\s?[-–—/]\s?|\s(?:to|until|through|and)\s)"
+_DAYS = rf"{_DAY}(?:{_TO}{_DAY})?"
+_TIME = r"(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"
+_CHINESE_DAY = r"\d{1,2}\s?月\s?\d{1,2}\s?[日号]"
+
+_START = rf"(?<![A-Za-z_{_DIGIT}$€£#])(?<![{_DIGIT}][.,/-])"
+_END = rf"(?![A-Za-z_{_DIGIT}%])(?![.,][{_DIGIT}])"
+
+_FORMS = (
+    rf"{_START}{_YEAR}(?P<first>[-/.])\d{{1,2}}(?P=first)\d{{1,2}}{_TIME}{_END}",
+    rf"{_START}\d{{1,2}}(?P<last>[-/.])\d{{1,2}}(?P=last){_YEAR}{_END}",
+    rf"{_START}{_DAY}(?: of)? {_MONTH}{_TO}{_DAY}(?: of)? {_MONTH}(?:,? {_YEAR}{_END}|(?![A-Za-z]))",
+    rf"\b{_MONTH} {_DAY}{_TO}{_MONTH} {_DAY}(?:,? {_YEAR})?{_END}",
+    rf"{_START}{_DAYS}(?: of)? {_MONTH},? {_YEAR}{_END}",
+    rf"\b{_MONTH} {_DAYS},? {_YEAR}{_END}",
+    rf"\b(?:{_MONTH}{_TO})?{_MONTH},? {_YEAR}{_END}",
+    rf"(?P<decade>{_START}{_YEAR_0}(?:['’]?s(?![A-Za-z])|\s?年代)|(?<![{_DIGIT}])[1-9]0年代)",
+    rf"{_START}{_YEAR}['’]s(?![A-Za-z])",
+    rf"{_START}{_YEAR}\s?年(?:\s?\d{{1,2}}\s?月(?:\s?\d{{1,2}}\s?[日号])?)?",
+    rf"{_NUMERALS}年",
+    rf"(?P<span>{_START}{_YEAR} ?[-–—/] ?(?:{_YEAR}|\d\d){_END})",
+    rf"{_START}{_YEAR}{_END}",
+    rf"(?<![{_DIGIT}]){_CHINESE_DAY}",
+    rf"{_START}{_DAYS}(?: of)? {_MONTH}(?![A-Za-z])",
+    rf"\b{_MONTH} {_DAY}(?:\s?[-–—]\s?{_DAY})?{_END}",
+)
+"""Dates come before the years that they contain, so that they match as a whole."""
+
+_STAMP = re.compile(rf"(?P<before>[ \t]?)(?P<stamp>{'|'.join(_FORMS)})(?P<after>[ \t]?)")
+
+
+def stamps(text: str) -> list[str]:
+    """The dates and years in the text, in order."""
+    return [match["stamp"] for match in _STAMP.finditer(text)]
+
+
+def delete_dates(text: str) -> str:
+    """The text without its dates; a blank remains only where a date had blanks on both sides.
+
+    Words that introduce a date remain: "born in 2014, he" becomes "born in, he".
+    """
+    return _STAMP.sub(lambda match: match["before"] and match["after"], text)
+
+
+def replace_years(text: str) -> str:
+    """The text with every year replaced by 2023, decades by the 2020s, and ranges of years by 2023.
+
+    Days and months do not change.
+    """
+    return _STAMP.sub(lambda match: match["before"] + _now(match) + match["after"], text)
+
+
+def _now(match: re.Match[str]) -> str:
+    stamp = match["stamp"]
+    if match["span"]:
+        return NOW
+    if match["decade"]:
+        return re.sub(r"\d+", lambda digits: "2020" if len(digits[0]) == 4 else "20", stamp)
+    stamp = re.sub(_NUMERALS, "二〇二三", stamp)
+    return re.sub(rf"(?<!\d){_YEAR}(?!\d)", NOW, stamp)
+
 
 Kind = Literal["non", "mem", "all"]
 Stamps = Literal["keep", "delete", "replace"]
@@ -49,15 +122,15 @@ def _end(text: str, size: int) -> int | None:
 
 
 def retime(documents: Sequence[Document], stamps: Stamps) -> tuple[Document, ...]:
-    """Texts with their dates kept, deleted, or with all years replaced by 2023 (see `fsd.data.date_masking`).
+    """Texts with their dates kept, deleted, or with all years replaced by 2023 (see `fsd.data.ablations`).
 
     Without dates, a detector cannot separate old from new texts by the dates that they mention. Texts that consist
     only of dates are omitted when dates are deleted. `Document.date` does not change.
     """
     changes: dict[str, Callable[[str], str]] = {
         "keep": str,
-        "delete": date_masking.delete,
-        "replace": date_masking.replace,
+        "delete": delete_dates,
+        "replace": replace_years,
     }
     if stamps not in changes:
         raise UsageError(f"timestamps must be keep, delete or replace; got {stamps!r}")

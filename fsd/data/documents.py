@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from datetime import date as Date  # noqa: N812 - the field `date` would hide it
+from datetime import date as Date  # noqa: N812 - documents have a field date
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ class Document:
         group: article, paper or book that the text comes from; texts of one group stay in one part of a split.
             "" if unknown.
         source: URL or file:line that the text comes from.
-        period: name of the period that the text comes from, see `fsd.data.periods`. "" if unknown.
+        period: name of the period that the text comes from, see `fsd.data.splitting`. "" if unknown.
         collection: where the text was collected, as the column `source` names it (a site, a publisher, a collection);
             verdicts are calibrated by it. "" if unknown.
     """
@@ -65,3 +66,26 @@ def digest(documents: Sequence[Document]) -> str:
     for document in documents:
         state.update(json.dumps([document.text, document.member, document.group]).encode())
     return state.hexdigest()[:16]
+
+
+PLACES = ("head", "middle", "tail")
+
+
+def segments(text: str, words: int, places: tuple[str, ...]) -> list[str]:
+    """Segments of `words` words at the head, in the middle and at the tail of a text, as many as do not overlap."""
+    spans = [match.span() for match in re.finditer(r"\S+", text)]
+    room = len(spans) // words
+    if not room:
+        return []
+    starts = {"head": 0, "middle": (len(spans) - words) // 2, "tail": len(spans) - words}
+    if room < 3 and len(places) > 1:
+        starts.pop("middle", None)
+    chosen = [place for place in PLACES if place in places and place in starts][:room]
+    return [text[spans[starts[place]][0] : spans[starts[place] + words - 1][1]] for place in chosen]
+
+
+def cut(text: str, words: int) -> str:
+    """The first `words` words of a text with their original spacing; the whole text for 0 words."""
+    text = text.strip()
+    pieces = text.split(maxsplit=words) if words else []  # the last piece is the rest
+    return text[: len(text) - len(pieces[-1])].rstrip() if len(pieces) > words > 0 else text

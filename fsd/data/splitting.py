@@ -1,28 +1,113 @@
 """Split of a benchmark into unseen, validation and test texts, without leaks between the parts.
 
 Families of texts (see `fsd.data.near_duplicates.families`) are kept whole. In the private functions, `side` holds the
-(N,) sides of the texts (`MEMBER`, `CONTEMPORARY`, `OTHER`) and `family` their (N,) family numbers.
+(N,) sides of the texts (`MEMBERS`, `CONTEMPORARIES`, `OTHERS`) and `family` their (N,) family numbers.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date as Date  # noqa: N812 - documents have a field date
 from itertools import compress
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from fsd.data import periods
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
-from fsd.data.periods import BoolArray
 from fsd.errors import UsageError
 from fsd.token_stats import FloatArray, IntArray
+
+UP_TO, AFTER = "up to the cutoff", "after the cutoff"
+"""Periods of texts that are parted by their dates alone."""
+MEMBER, CONTEMPORARY, LATER, NONMEMBER = "member", "contemporary", "later", "non-member"
+
+BoolArray = NDArray[np.bool_]
+
+
+def kinds(members: ArrayLike, periods: Sequence[str]) -> NDArray[np.str_]:
+    """(N,) member, contemporary or later; non-member instead of the last two if the period of a text is ""."""
+    member = np.asarray(members, dtype=bool)
+    if not all(periods):
+        return np.where(member, MEMBER, NONMEMBER)
+    named = np.asarray(periods, dtype=str)
+    return np.where(member, MEMBER, np.where(np.isin(named, named[member]), CONTEMPORARY, LATER))
+
+
+def kinds_of(documents: Sequence[Document]) -> NDArray[np.str_]:
+    """(N,) kinds of labelled texts, see `kinds`."""
+    return kinds([bool(document.member) for document in documents], [document.period for document in documents])
+
+
+def has_both(kind: NDArray[np.str_]) -> bool:
+    """Whether there are contemporaries and later texts."""
+    return bool((kind == CONTEMPORARY).any() and (kind == LATER).any())
+
+
+def compared(kind: NDArray[np.str_]) -> BoolArray:
+    """(N,) texts on which membership is judged: members and non-members, without later texts if there are others."""
+    return np.asarray(kind != LATER if has_both(kind) else np.ones(kind.size, dtype=bool))
+
+
+def parse_cutoff(text: str | None) -> Date | None:
+    """The day of `--cutoff`, None without one; UsageError if it is no day."""
+    try:
+        return Date.fromisoformat(text) if text is not None else None
+    except ValueError as error:
+        raise UsageError(f"cutoff must be a day like 2023-02-24; got {text!r}") from error
+
+
+def with_periods(documents: Sequence[Document], cutoff: Date | None) -> list[Document]:
+    """Labelled texts, each of which has a period, or none of which has one.
+
+    With a cutoff, texts without a period get one by their dates: members, and non-members dated up to the cutoff have
+    one period, later non-members another. It is an error if only some texts have a period, or if a date contradicts
+    the cutoff.
+    """
+    if cutoff is None:
+        without = [document for document in documents if not document.period]
+        if 0 < len(without) < len(documents):
+            raise UsageError(
+                f"every text must have a period if any has one; {len(without)} of {len(documents)} have none, "
+                f"the first {without[0].origin}: fill in the column, or give --cutoff DATE, by which the dates decide"
+            )
+        return list(documents)
+    undated = [d for d in documents if not d.member and not d.period and d.date is None]
+    if undated:
+        raise UsageError(
+            "every non-member must have a date or a period where a cutoff parts them; "
+            f"{len(undated)} of {len(documents)} texts have neither, the first {undated[0].origin}"
+        )
+    early = [bool(d.member or (d.date and d.date <= cutoff)) for d in documents]
+    complete = [
+        d if d.period else replace(d, period=UP_TO if up_to else AFTER)
+        for d, up_to in zip(documents, early, strict=True)
+    ]
+    kind = kinds_of(complete)
+    for name, whose in _WHOSE.items():
+        dates = [(d.date, d) for d, one in zip(complete, kind, strict=True) if one == name and d.date]
+        wrong = [(day, d) for day, d in dates if (day > cutoff) != (name == LATER)]
+        if wrong:
+            day, first = wrong[0]
+            raise UsageError(
+                f"{whose} must be dated {'after' if name == LATER else 'on or before'} the cutoff, {cutoff}; "
+                f"{len(wrong)} of {len(dates)} are not, the first is of {day}: {first.origin}"
+            )
+    return complete
+
+
+_WHOSE = {
+    MEMBER: "members",
+    CONTEMPORARY: "contemporaries (non-members of a period that members have)",
+    LATER: "non-members of a period that no member has",
+}
+
 
 Scheme = Literal["grouped", "paper"]
 VALIDATION = 0.2
 """Default share of the benchmark that the grouped split uses for validation."""
-MEMBER, CONTEMPORARY, OTHER = range(3)
-"""Sides of a benchmark; without both contemporaries and later texts, all non-members are `OTHER`."""
+MEMBERS, CONTEMPORARIES, OTHERS = range(3)
+"""Sides of a benchmark; without both contemporaries and later texts, all non-members are `OTHERS`."""
 FAMILIES = "families (texts of one group, and near-duplicates)"
 
 
@@ -49,7 +134,7 @@ def split(
     length and tested in another. `unseen` is the share of the non-members used for training, taken from families
     without a member; the rest is divided into validation and test with the same class balance, validation being
     `validation` / (1 − `unseen`) of it. Sizes are met to about half a family. Every document is used once. Where there
-    are both contemporaries and later texts (see `fsd.data.periods`), the unseen texts are that share of the later ones,
+    are both contemporaries and later texts (see `kinds`), the unseen texts are that share of the later ones,
     and validation and test have the same balance of all three kinds.
 
     "paper" is the split of the FSD paper (arXiv 2410.10880, §4.1) and its code: rows are drawn at random; of an
@@ -82,7 +167,7 @@ def split(
     else:
         assign = _reserved if members_too else _grouped
         taken, held = assign(side, np.array(families(documents)), unseen, validation, rng)
-    trained = taken if members_too else taken & (side == OTHER)
+    trained = taken if members_too else taken & (side == OTHERS)
     parts = Split(*(_where(documents, mask) for mask in (trained, held, ~taken & ~held)))
     return _checked(parts, documents, validation, FAMILIES if scheme == "grouped" else "texts")
 
@@ -135,16 +220,16 @@ def hold_out(documents: Sequence[Document], share: float, *, seed: int) -> tuple
 
 
 def without_later(parts: Split) -> Split:
-    """The split with those validation and test texts on which membership is judged, see `fsd.data.periods.compared`."""
+    """The split with those validation and test texts on which membership is judged, see `compared`."""
     held = len(parts.validation)
-    chosen = periods.compared(periods.kinds_of([*parts.validation, *parts.test]))
+    chosen = compared(kinds_of([*parts.validation, *parts.test]))
     return parts._replace(validation=_where(parts.validation, chosen[:held]), test=_where(parts.test, chosen[held:]))
 
 
 def _sides(documents: Sequence[Document]) -> IntArray:
-    kind = periods.kinds_of(documents)
-    apart = periods.has_both(kind) & (kind == periods.CONTEMPORARY)
-    return np.where(kind == periods.MEMBER, MEMBER, np.where(apart, CONTEMPORARY, OTHER))
+    kind = kinds_of(documents)
+    apart = has_both(kind) & (kind == CONTEMPORARY)
+    return np.where(kind == MEMBER, MEMBERS, np.where(apart, CONTEMPORARIES, OTHERS))
 
 
 def _where(documents: Sequence[Document], mask: BoolArray) -> tuple[Document, ...]:
@@ -154,7 +239,7 @@ def _where(documents: Sequence[Document], mask: BoolArray) -> tuple[Document, ..
 def _sizes(side: IntArray, family: IntArray) -> FloatArray:
     """(F, 3) number of texts of each side in each family."""
     count = int(family.max(initial=-1)) + 1
-    sides = [np.bincount(family[side == one], minlength=count) for one in (MEMBER, CONTEMPORARY, OTHER)]
+    sides = [np.bincount(family[side == one], minlength=count) for one in (MEMBERS, CONTEMPORARIES, OTHERS)]
     return np.stack(sides, axis=1).astype(np.float64)
 
 
@@ -181,8 +266,8 @@ def _grouped(
     """(N,) unseen and validation texts; the former come from families without a member or a contemporary."""
     sizes = _sizes(side, family)
     order = rng.permutation(len(sizes))
-    free = order[sizes[order, :OTHER].sum(axis=1) == 0]
-    taken = free[_fill(sizes[free], np.array([0, 0, unseen * sizes[:, OTHER].sum()]))]
+    free = order[sizes[order, :OTHERS].sum(axis=1) == 0]
+    taken = free[_fill(sizes[free], np.array([0, 0, unseen * sizes[:, OTHERS].sum()]))]
     rest = order[~np.isin(order, taken)]
     held = rest[_fill(sizes[rest], validation / (1 - unseen) * sizes[rest].sum(axis=0))]
     return np.isin(family, taken), np.isin(family, held)
@@ -219,14 +304,14 @@ def _checked(parts: Split, documents: Sequence[Document], validation: float, uni
             f"got {_classes(documents)[1]} and none to take"
         )
     _check_classes(parts, documents, validation, unit)
-    if not periods.has_both(periods.kinds_of(documents)):
+    if not has_both(kinds_of(documents)):
         return parts
-    kind = periods.kinds_of([*parts.validation, *parts.test])
+    kind = kinds_of([*parts.validation, *parts.test])
     held = len(parts.validation)
     # without two families of each kind in the test part, an AUC has no interval
     for name, least, of_part in (("test", 2, kind[held:]), ("validation", 1, kind[:held]))[: 2 if validation else 1]:
         family = np.array(families(getattr(parts, name)), dtype=np.int64)
-        early, late = (np.unique(family[of_part == one]).size for one in (periods.CONTEMPORARY, periods.LATER))
+        early, late = (np.unique(family[of_part == one]).size for one in (CONTEMPORARY, LATER))
         if min(early, late) < least:
             wanted = f"{least} {'families' if least > 1 else 'family'} in the {name} part"
             raise UsageError(

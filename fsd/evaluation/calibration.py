@@ -24,8 +24,7 @@ from scipy import stats
 
 from fsd.errors import UsageError, first_problem
 from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.intervals import LEVEL, BoolArray, Estimate, group_index, group_means
-from fsd.evaluation.metrics import auc
+from fsd.evaluation.metrics import LEVEL, BoolArray, Estimate, auc, group_index, group_means
 from fsd.token_stats import FloatArray, Scores
 
 TOLERANCE = 1e-9

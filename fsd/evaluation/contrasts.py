@@ -2,8 +2,8 @@
 
 A benchmark split by time compares members with later texts, and so two differences at once: the model was trained on
 the members, and on much else of their period. Contemporaries, non-members of the members' own period (see
-`fsd.data.periods`), differ from later texts in the second respect alone, and from members in the first. A placebo that
-was trained on nothing of the period shows neither.
+`fsd.data.splitting`), differ from later texts in the second respect alone, and from members in the first. A placebo
+that was trained on nothing of the period shows neither.
 """
 
 from typing import NamedTuple
@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fsd.data.periods import CONTEMPORARY, LATER, MEMBER, kinds
-from fsd.evaluation.intervals import BoolArray
+from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, kinds
+from fsd.evaluation.metrics import BoolArray
 
 
 class Contrast(NamedTuple):
@@ -52,6 +52,6 @@ MEASURES = ("auc", "auc_gain", "placebo_auc", "placebo_lead")
 
 
 def kinds_in(scores: pd.DataFrame) -> NDArray[np.str_]:
-    """(N,) kind of each text of a table like scores.parquet, see `fsd.data.periods.kinds`."""
+    """(N,) kind of each text of a table like scores.parquet, see `fsd.data.splitting.kinds`."""
     named = scores["period"] if "period" in scores else [""] * len(scores)
     return kinds(scores["label"].to_numpy(bool), list(map(str, named)))

@@ -15,7 +15,7 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control
-from fsd.evaluation.intervals import BoolArray, Estimate, group_index, group_means
+from fsd.evaluation.metrics import BoolArray, Estimate, group_index, group_means
 from fsd.token_stats import FloatArray, IntArray, Scores
 
 FEWEST = 5

@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
 from fsd.data import embedded
 from fsd.data.near_duplicates import words
-from fsd.evaluation.intervals import BoolArray, group_index, group_means, group_members
+from fsd.evaluation.metrics import BoolArray, group_index, group_means, group_members
 from fsd.token_stats import FloatArray, IntArray
 
 SCRIPTS: dict[str, tuple[int, int]] = {
@@ -189,7 +189,7 @@ class DomainCheck:
         texts: (n,) non-members of the benchmark.
         groups: (n,) group of each; a text is not compared with its own group, and every group has one vote. None if all
             are independent.
-        states: (n, D) hidden states of the texts, see `fsd.scoring.hidden_states`; None to do without.
+        states: (n, D) hidden states of the texts, see `fsd.scoring.model_scorer`; None to do without.
         others: texts of other kinds, that a classifier distinguishes from these; () to do without.
     """
 

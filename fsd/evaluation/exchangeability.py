@@ -20,7 +20,7 @@ import numpy as np
 from scipy import stats
 
 from fsd.evaluation.domain_check import DomainCheck, Ridge, Similarity
-from fsd.evaluation.intervals import BoolArray, group_index
+from fsd.evaluation.metrics import BoolArray, group_index
 from fsd.token_stats import FloatArray, IntArray
 
 LEVEL = 0.05

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from fsd.data import periods
+from fsd.data import splitting
 from fsd.data.documents import content_hash
 from fsd.data.near_duplicates import families
 from fsd.data.splitting import Split, without_later
@@ -23,8 +23,18 @@ from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
 from fsd.evaluation.contrasts import CONTRASTS, MEASURES, kinds_in
 from fsd.evaluation.domain_check import Reference
-from fsd.evaluation.intervals import BoolArray, Bootstrap
-from fsd.evaluation.metrics import METRICS, Row, auc, best_threshold, by_key, by_state, compare, estimates
+from fsd.evaluation.metrics import (
+    METRICS,
+    BoolArray,
+    Bootstrap,
+    Row,
+    auc,
+    best_threshold,
+    by_key,
+    by_state,
+    compare,
+    estimates,
+)
 from fsd.evaluation.sentences import AuditSummary, Headline
 from fsd.scoring.deviation import Deviation
 from fsd.token_stats import Scores
@@ -146,7 +156,7 @@ class Results:
         parts: the split.
         scores: one row per validation and test text, as in scores.parquet (see `score_table`).
         table: one row per number (see `evaluate`), on the test texts that membership is judged on, and those of the
-            contrasts that the periods of the texts allow (see `fsd.evaluation.contrasts`).
+            contrasts that the periods of the texts allow (see `fsd.evaluation.results`).
         audit: leaks, blind baseline, distribution shift between members and non-members.
         remarks: detectors that were left out and why, and other remarks.
         placebo: name of the control model; None without a placebo.
@@ -175,7 +185,7 @@ class Results:
     def audit_summary(self) -> AuditSummary:
         """What the audit says about the best detector."""
         auc = by_key(self.table)[self.best, "fsd", "auc"].estimate
-        contemporaries = bool((self.kind == periods.CONTEMPORARY).any())
+        contemporaries = bool((self.kind == splitting.CONTEMPORARY).any())
         return AuditSummary(self.best, auc, self.audit.blind.auc, self.audit.blind.reason, contemporaries)
 
     @property
@@ -187,18 +197,18 @@ class Results:
 
     @property
     def kind(self) -> NDArray[np.str_]:
-        """(N,) kind of each scored text, see `fsd.data.periods.kinds`."""
+        """(N,) kind of each scored text, see `fsd.data.splitting.kinds`."""
         return kinds_in(self.scores)
 
     @property
     def contrasts(self) -> bool:
         """Whether there are contemporaries and later texts, so that all three contrasts were measured."""
-        return periods.has_both(self.kind)
+        return splitting.has_both(self.kind)
 
     @property
     def compared(self) -> pd.DataFrame:
         """The scored texts that membership is judged on: without later texts, if there are contemporaries."""
-        return self.scores[periods.compared(self.kind)]
+        return self.scores[splitting.compared(self.kind)]
 
     @property
     def judged(self) -> pd.DataFrame:
@@ -245,7 +255,7 @@ def judge(
 ) -> Results:
     """Metrics with intervals on the test texts, thresholds from validation, and every control beside them.
 
-    Where there are contemporaries and later texts (see `fsd.data.periods`), membership is judged on members and
+    Where there are contemporaries and later texts (see `fsd.data.splitting`), membership is judged on members and
     contemporaries: all metrics, thresholds, the choice of the detector, its calibration and the audit. Later texts are
     in the three contrasts alone, because they differ from members in more than membership.
 
@@ -264,7 +274,7 @@ def judge(
     scores = score_table(parts, deviation, family.tolist())
     member, is_test = scores["label"].to_numpy(bool), scores["split"].to_numpy() == "test"
     kind, control = kinds_in(scores), placebo[1].fsd if placebo else {}
-    compared = periods.compared(kind)
+    compared = splitting.compared(kind)
     tested, chosen_on = compared & is_test, compared & ~is_test if parts.validation else compared
 
     def measured(among: BoolArray, positive: BoolArray, thresholds: Mapping[str, float] | None = None) -> list[Row]:
@@ -326,7 +336,7 @@ def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
     With `unseen`, the unseen texts of the split are of the benchmark; they count unless they are later texts.
     """
     judged = without_later(parts)
-    later = periods.has_both(periods.kinds_of([*parts.validation, *parts.test]))
+    later = splitting.has_both(splitting.kinds_of([*parts.validation, *parts.test]))
     documents = [d for d in (*judged.validation, *judged.test) if not d.member]
     documents += parts.unseen if unseen and not later else ()
     return Reference(

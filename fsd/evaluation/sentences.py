@@ -18,8 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from fsd.errors import UsageError, first_problem
 from fsd.evaluation.audit import Audit, explains
 from fsd.evaluation.contrasts import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER
-from fsd.evaluation.intervals import Estimate, shortened
-from fsd.evaluation.metrics import METRICS, Row, by_key
+from fsd.evaluation.metrics import METRICS, Estimate, Row, by_key, shortened
 from fsd.evaluation.text_classifiers import Telling
 
 SIGNIFICANT = 0.05
@@ -318,7 +317,7 @@ class AuditSummary:
     """AUC of the blind classifier; None if there is none, which has a `reason`."""
     reason: str = ""
     contemporaries: bool = False
-    """Whether the non-members are of the members' own period (see `fsd.evaluation.contrasts`)."""
+    """Whether the non-members are of the members' own period (see `fsd.evaluation.results`)."""
     state: str = "fsd"
     """"fsd", or "calibrated" for the audit of a fine-tuned model."""
 

@@ -26,10 +26,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from fsd.data.date_masking import stamps
+from fsd.data.ablations import stamps
 from fsd.data.near_duplicates import words
-from fsd.evaluation.intervals import BoolArray
-from fsd.evaluation.metrics import auc
+from fsd.evaluation.metrics import BoolArray, auc
 from fsd.token_stats import FloatArray, IntArray
 
 FOLDS, REPEATS = 5, 3

@@ -14,7 +14,7 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import observed_rate
-from fsd.evaluation.intervals import BoolArray, Estimate
+from fsd.evaluation.metrics import BoolArray, Estimate
 from fsd.token_stats import FloatArray, IntArray
 
 LEVELS = (0.001, 0.01, 0.5)

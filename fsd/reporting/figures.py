@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from fsd.evaluation import metrics
 from fsd.evaluation.contrasts import CONTRASTS
-from fsd.evaluation.intervals import Bootstrap, Estimate, conformal_band
+from fsd.evaluation.metrics import Bootstrap, Estimate, conformal_band
 from fsd.token_stats import FloatArray, Scores
 
 BASE, FSD, MEMBER, NONMEMBER, GREY = "#0072B2", "#D55E00", "#D55E00", "#0072B2", "#595959"
@@ -336,7 +336,7 @@ def _draw_lines(axis: Axes, x: Sequence[Any], lines: Lines, chance: float | None
 
 
 def contrasts(table: pd.DataFrame) -> Figure:
-    """AUC of every detector in the three contrasts, one panel each, see `fsd.evaluation.contrasts`."""
+    """AUC of every detector in the three contrasts, one panel each, see `fsd.evaluation.results`."""
     rows = metrics.by_key(table)
     panels: dict[str, dict[str, dict[str, Estimate]]] = {}
     for contrast in CONTRASTS:

@@ -19,7 +19,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from fsd.errors import printable
-from fsd.evaluation.intervals import shortened
+from fsd.evaluation.metrics import shortened
 
 if TYPE_CHECKING:
     from fsd.evaluation.metrics import Row

@@ -76,7 +76,7 @@ def detectors_table(results: Results) -> Table:
 
 
 def contrast_tables(results: Results) -> list[Table]:
-    """One table for each of the three contrasts that were measured, see `fsd.evaluation.contrasts`."""
+    """One table for each of the three contrasts that were measured, see `fsd.evaluation.results`."""
     return [
         Table(
             _lines(results.table, f"auc_{contrast.name}"),

@@ -1,17 +1,236 @@
 """Prompts → token statistics by a language model: one forward pass per prompt, shared by all detectors."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+import functools
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
+from fsd.distributed import from_main, gather, is_main_process, num_processes, process_index
 from fsd.errors import UsageError
 from fsd.models.language_model import LanguageModel, rope_switch
+from fsd.net.hub import first_line
 from fsd.progress import progress
-from fsd.scoring.batching import Plan, Window, batched, windows
-from fsd.scoring.logit_statistics import Reduction
-from fsd.token_stats import FloatArray, Prompt, TokenStats
+from fsd.token_stats import STD_FLOOR, FloatArray, Prompt, Scorer, TokenStats
+
+PADDING = 0.03
+"""Largest share of padding in a batch."""
+
+
+class Window(NamedTuple):
+    """Input ids[begin:end] of one prompt; positions from `first` on predict a token to be scored."""
+
+    prompt: int
+    begin: int
+    end: int
+    first: int
+
+    @property
+    def size(self) -> int:
+        """Number of input positions."""
+        return self.end - self.begin
+
+
+def windows(prompt: int, length: int, first: int, context: int) -> Iterator[Window]:
+    """Windows that score each position from `first` to `length` once, with at least half a context before it.
+
+    Position t of a prompt predicts token t + 1. A prompt that fits `context` positions is a single window.
+    """
+    step = max(1, context // 2)
+    done, end = first, min(length, max(context, first + step))
+    while done < length:
+        yield Window(prompt, max(0, end - context), end, done)
+        done, end = end, min(length, end + step)
+
+
+def batched(order: Sequence[Window], max_tokens: int, alike: int | None = None) -> list[Sequence[Window]]:
+    """Windows, the longest first, in batches with rows × longest row ≤ `max_tokens` and little padding.
+
+    A window is part of a batch at any length; those longer than `alike` share one with windows of their length only.
+    """
+    batches: list[Sequence[Window]] = []
+    begin = 0
+    while begin < len(order):
+        longest, used, end = order[begin].size, 0, begin
+        while end < len(order):
+            used += order[end].size
+            padded = (end + 1 - begin) * longest
+            apart = alike is not None and longest > alike and order[end].size < longest
+            if end > begin and (apart or padded > max_tokens or used < (1 - PADDING) * padded):
+                break
+            end += 1
+        batches.append(order[begin:end])
+        begin = end
+    return batches
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The forward passes of N distinct prompts.
+
+    `ids` are those of start token, context and text; `firsts` are the positions that predict the first token of a text;
+    `batches` hold the windows of each forward pass, the longest first.
+    """
+
+    prompts: Sequence[Prompt]
+    ids: Sequence[list[int]]
+    firsts: Sequence[int]
+    batches: Sequence[Sequence[Window]]
+
+    @property
+    def tokens(self) -> int:
+        """Number of input positions of all batches."""
+        return sum(window.size for batch in self.batches for window in batch)
+
+    def finished(self, columns: Iterable[tuple[Window, FloatArray]]) -> Iterator[tuple[Prompt, TokenStats]]:
+        """Each prompt with its statistics, as soon as its last window is computed.
+
+        `columns` holds each window once, in any order, with (3, n) logp, mean and std (nats) of its scored positions.
+        """
+        waiting: dict[int, tuple[FloatArray, int]] = {}
+        for window, values in columns:
+            i, first = window.prompt, self.firsts[window.prompt]
+            size = len(self.ids[i]) - 1 - first
+            statistics, missing = waiting.get(i) or (np.empty((3, size)), size)
+            start = window.first - first
+            statistics[:, start : start + values.shape[1]] = values
+            waiting[i] = statistics, missing - values.shape[1]
+            if missing == values.shape[1]:
+                del waiting[i]
+                token = np.asarray(self.ids[i][first + 1 :], dtype=np.int64)
+                yield self.prompts[i], TokenStats(self.prompts[i].text, token, *statistics)
+
+
+Statistics = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(n, V) logits and (n,) targets → (3, n) logp, mean, std in nats."""
+
+CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**28}
+"""Size of the logits computed at once: enough rows to be worth one read of the output embedding."""
+BLOCK_BYTES = {"cpu": 2**20, "cuda": 2**26}
+"""Size of the float32 logits that torch reduces at once; on a CPU it fits into a core's cache."""
+LOG2_E = 1 / math.log(2)
+LEAST = -200.0
+"""Lower bound of logits relative to the largest, in bits; below it, their weight in float32 is zero."""
+TOLERANCE = 1e-4
+"""Largest accepted difference between kernel and torch, in nats."""
+
+
+def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """logp, mean and std of each row, float32, from one exponential per logit.
+
+    With l = (logits − max) log₂ e and Z = Σ 2^l: log₂ p_v = l_v − log₂ Z, so that mean = (Σ l 2^l)/Z − log₂ Z, and the
+    variance, which no shift changes, is (Σ l² 2^l)/Z − ((Σ l 2^l)/Z)²; all in bits until the end, since 2^l is the
+    cheapest exponential. A second pass around the mean would cost as much again; l is relative to the maximum, so
+    the terms that cancel are of the size of the spread itself. A logit of −∞ (a token of probability zero) adds
+    nothing.
+
+    Args:
+        logits: (n, V) of any float type; overwritten if it is float32.
+        target: (n,) token ids.
+
+    Returns:
+        (3, n) logp, mean, std in nats; std ≥ `STD_FLOOR`.
+    """
+    logits = logits.float()
+    bits = torch.add(logits.amax(-1, keepdim=True) * -LOG2_E, logits, alpha=LOG2_E, out=logits)
+    hit = bits.gather(-1, target[:, None]).squeeze(-1)
+    weight = bits.clamp_min_(LEAST).exp2()
+    total = weight.sum(-1)
+    weight *= bits
+    first = weight.sum(-1) / total
+    weight *= bits
+    second = weight.sum(-1) / total
+    log_total = total.log2()
+    std = (second - first.square()).clamp_min(0).sqrt()
+    nats = torch.stack([hit - log_total, first - log_total, std]) / LOG2_E
+    nats[2].clamp_min_(STD_FLOOR)
+    return nats
+
+
+@functools.cache
+def statistics_for(device: torch.device, dtype: torch.dtype, vocabulary: int) -> Statistics:
+    """The fastest function for these logits: the kernel if it compiles and agrees with torch, else torch.
+
+    If the kernel cannot be used on a GPU, one line on stderr gives the reason.
+    """
+    if device.type != "cuda":
+        return token_statistics
+    reason = "Triton is not installed"
+    if find_spec("triton") is not None:
+        try:
+            reason = _disagreement(device, dtype, vocabulary)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # compilers and drivers fail in many ways; torch gives the same, more slowly
+            reason = first_line(error)
+    if not reason:
+        from fsd.scoring import triton_kernel
+
+        return triton_kernel.token_statistics
+    print(f"token statistics are computed by torch, without the Triton kernel: {reason}", file=sys.stderr)
+    return token_statistics
+
+
+def _disagreement(device: torch.device, dtype: torch.dtype, vocabulary: int) -> str:
+    """How the kernel's numbers differ from torch's on that device; empty if they agree."""
+    from fsd.scoring import triton_kernel
+
+    generator = torch.Generator().manual_seed(0)
+    logits = (4 * torch.randn(2, vocabulary, generator=generator)).to(device, dtype)
+    target = torch.tensor([0, vocabulary - 1], device=device)
+    ours = triton_kernel.token_statistics(logits, target)
+    difference = float((ours - token_statistics(logits.float().clone(), target)).abs().max())
+    return "" if difference <= TOLERANCE else f"its numbers differ by {difference:.1e} nats"
+
+
+class Reduction:
+    """Hidden states → statistics, a chunk of tokens at a time, with one buffer for the logits of all chunks.
+
+    New memory for every chunk of logits would cost as much as the statistics themselves.
+    """
+
+    def __init__(self, head: Any) -> None:
+        self.head = head
+        self.buffer: torch.Tensor | None = None
+
+    def __call__(self, states: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """(3, N) statistics of (N, D) hidden states or (N, V) logits and their (N,) targets."""
+        kind = states.device.type
+        vocabulary = states.shape[-1] if self.head is None else self.head.weight.shape[0]
+        most = max(1, CHUNK_BYTES.get(kind, CHUNK_BYTES["cuda"]) // (states.element_size() * vocabulary))
+        rows = -(-len(states) // -(-len(states) // most))  # chunks of one size
+        parts = []
+        for chunk, ids in zip(states.split(rows), target.split(rows), strict=True):
+            logits = self._logits(chunk)
+            parts.append(self._reduce(logits, ids.to(logits.device)))
+        return torch.cat(parts, dim=1)
+
+    def _reduce(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        statistics = statistics_for(logits.device, logits.dtype, logits.shape[-1])
+        if statistics is not token_statistics:
+            return statistics(logits, target)
+        kind = logits.device.type
+        block = max(1, BLOCK_BYTES.get(kind, BLOCK_BYTES["cuda"]) // (4 * logits.shape[-1]))
+        pairs = zip(logits.split(block), target.split(block), strict=True)
+        return torch.cat([statistics(rows, ids) for rows, ids in pairs], dim=1)
+
+    def _logits(self, states: torch.Tensor) -> torch.Tensor:
+        head = self.head
+        if head is None:
+            return states
+        if type(head) is not torch.nn.Linear or head.bias is not None or hasattr(head, "_hf_hook"):
+            logits: torch.Tensor = head(states)
+            return logits
+        shape = len(states), head.weight.shape[0]
+        if self.buffer is None or len(self.buffer) < shape[0]:
+            self.buffer = states.new_empty(shape)
+        return torch.mm(states, head.weight.t(), out=self.buffer[: shape[0]])
+
 
 T = TypeVar("T")
 
@@ -189,3 +408,83 @@ class ModelScorer:
         else:
             states = network(input_ids=x, use_cache=False).logits
         return reduction(states.flatten(0, 1).index_select(0, places.to(states.device)), target)
+
+
+class DistributedScorer(ModelScorer):
+    """A `ModelScorer` whose calls are collective: all processes of a job make them together.
+
+    The prompts are those of the main process. Every process lays out the batches that a single process would run and
+    takes every n-th of them, so the numbers are bitwise those of a single process; the batches are sorted by length,
+    so the shares take about equally long.
+    """
+
+    batches_per_round = ModelScorer.batches_per_round * num_processes()
+
+    def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
+        """Each distinct prompt of the main process with its statistics; see `ModelScorer.as_read`."""
+        missing = from_main(lambda: list(prompts))
+        if missing:
+            yield from super().as_read(missing)
+
+    def columns(self, plan: Plan, batches: Sequence[Sequence[Window]], bar: Any) -> list[tuple[Window, FloatArray]]:
+        """The windows of these batches with their statistics, a share of them from each process."""
+        share = super().columns(plan, batches[process_index() :: num_processes()], bar)
+        shares = gather((share, self.max_batch_tokens))
+        # Where memory ran out in one process, all of them lay out smaller batches from now on.
+        self.max_batch_tokens = min(limit for _, limit in shares)
+        columns = [column for share, _ in shares for column in share]
+        bar.update(sum(window.size for window, _ in columns) - sum(window.size for window, _ in share))
+        return columns
+
+
+def collective(scorer: Scorer, distributed: DistributedScorer) -> Scorer:
+    """A scorer that all processes call together and that gives each of them the main process's statistics."""
+
+    def score(prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
+        statistics: list[TokenStats] = []
+        if is_main_process():
+            statistics = list(scorer(prompts))
+            list(distributed.as_read([]))  # no more prompts in this call
+        else:
+            while list(distributed.as_read([])):
+                pass
+        return iter(from_main(lambda: statistics))
+
+    return score
+
+
+def hidden_states(
+    language_model: LanguageModel, texts: Sequence[str], *, depth: float = 0.5, tuned: bool = False
+) -> FloatArray:
+    """Compute the mean hidden state of each text.
+
+    Layers in the middle say most about what a text is like, the last ones about the next token
+    (https://arxiv.org/abs/2502.02013).
+
+    Args:
+        language_model: with an adapter if `tuned`.
+        texts: (N,) texts; of a text longer than the context the beginning counts.
+        depth: share of the layers below the states; 1 is after the last layer.
+        tuned: whether the adapter is on.
+
+    Returns:
+        (N, D) means over the tokens after the start token.
+
+    Raises:
+        UsageError: for a text without a token.
+    """
+    rows = [[language_model.start, *ids][: language_model.context] for ids in language_model.tokens(texts)]
+    order = sorted((Window(at, 0, len(row), 0) for at, row in enumerate(rows)), key=lambda window: -window.size)
+    limit = BATCH_TOKENS.get(language_model.device.type, BATCH_TOKENS["cuda"])
+    means: dict[int, FloatArray] = {}
+    with language_model.state(tuned=tuned) as network:
+        body = network.get_decoder() if language_model.split_head else network
+        for batch in batched(order, limit):
+            x = torch.full((len(batch), batch[0].size), language_model.start)
+            for row, window in enumerate(batch):
+                x[row, : window.size] = torch.tensor(rows[window.prompt])
+            layers = body(x.to(language_model.device), use_cache=False, output_hidden_states=True).hidden_states
+            states = layers[min(int(depth * len(layers)), len(layers) - 1)].float().cpu()
+            for row, window in enumerate(batch):
+                means[window.prompt] = states[row, 1 : window.size].mean(dim=0).double().numpy()
+    return np.array([means[at] for at in range(len(texts))])

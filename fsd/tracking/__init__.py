@@ -5,9 +5,8 @@ first use.
 """
 
 from fsd.tracking.artifacts import fetch_adapter, fetch_artifact, fetch_model_file, version_info
-from fsd.tracking.pages import address, newest_page, run_name, server
 from fsd.tracking.registry import Version, register
-from fsd.tracking.runs import Run, RunRecord, find_runs, run
+from fsd.tracking.runs import Run, RunRecord, address, find_runs, newest_page, run, run_name, server
 from fsd.tracking.store import Store, check_store, open_store
 
 __all__ = [

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.model_selection import StratifiedGroupKFold
 
 from fsd.errors import UsageError
-from fsd.evaluation.intervals import BoolArray, group_index
-from fsd.evaluation.metrics import auc, tpr_at_fpr
+from fsd.evaluation.metrics import BoolArray, auc, group_index, tpr_at_fpr
 from fsd.scoring.deviation import ViewStatistics
 from fsd.search_space import Choice, Range, Search
 from fsd.token_stats import FloatArray, IntArray

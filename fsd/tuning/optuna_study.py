@@ -1,7 +1,9 @@
 """Optuna studies that several processes can share, and that continue after an interruption."""
 
 import json
+import math
 import os
+import random
 import signal
 import time
 import warnings
@@ -10,20 +12,181 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import optuna
+import pandas as pd
 from optuna.distributions import BaseDistribution
+from optuna.exceptions import StorageInternalError
 from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from fsd.config import TuneConfig
-from fsd.errors import UsageError
+from fsd.errors import UsageError, import_failure
+from fsd.evaluation.metrics import Bootstrap, Estimate, compare, estimates
 from fsd.progress import progress
 from fsd.search_space import Choice, Search
-from fsd.tuning.objective import Settings, Task, TrialRecord, finite, key_of, tidy, whole_grid
-from fsd.tuning.optuna_storage import open_storage
+from fsd.token_stats import Scores
+from fsd.tuning.objective import Settings, Task, TrialRecord, Winner, finite, key_of, tidy, whole_grid
+
+HEARTBEAT_SECONDS = 30
+"""Interval of a long trial's heartbeat; after twice that without one, Optuna fails the trial and queues it again."""
+STALE_RETRIES = 2
+_LOCK_SECONDS = 60.0
+_ATTEMPTS = 5
+_SQLITE, _JOURNAL = "sqlite:///", "journal:"
+
+
+def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
+    """Open the storage `sqlite:///FILE`, `journal:FILE`, or another database URL of SQLAlchemy's, or make a new one.
+
+    With `heartbeat`, running trials in databases send heartbeats, so that those of killed processes are retried.
+    """
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _open(url, heartbeat)
+        except (SQLAlchemyError, StorageInternalError, ImportError, OSError, RuntimeError, ValueError) as error:
+            # of processes that create the same tables at the same time, all but one fail
+            if isinstance(error, DBAPIError | StorageInternalError) and attempt + 1 < _ATTEMPTS:
+                time.sleep(random.uniform(0.05, 0.3))
+                continue
+            cause = error.__cause__ or error
+            message = import_failure(cause) if isinstance(cause, ImportError) else str(cause)
+            reason = " ".join(message.split())[:200]
+            raise UsageError(
+                f"storage must be {_SQLITE}FILE, {_JOURNAL}FILE or the URL of a database that answers; "
+                f"got {url!r} ({reason})"
+            ) from error
+    raise AssertionError
+
+
+def _open(url: str, heartbeat: bool) -> BaseStorage:
+    options: dict[str, Any] = {}
+    if heartbeat:
+        retry = RetryHeartbeatStaleTrialCallback(max_retry=STALE_RETRIES)
+        options = {"heartbeat_interval": HEARTBEAT_SECONDS, "heartbeat_stale_trial_callback": retry}
+    if not url.startswith((_SQLITE, _JOURNAL)):
+        return RDBStorage(url, **options)
+    path = Path(url.removeprefix(_SQLITE).removeprefix(_JOURNAL))
+    if path.name == "mlflow.db":
+        raise UsageError(f"storage must not be MLflow's file, whose tables have the same names; got {url!r}")
+    if path.parent == Path("mlruns"):
+        path.parent.mkdir(exist_ok=True)
+    if not path.parent.is_dir():  # any other folder must exist, since its name may be a mistake
+        raise ValueError(f"there is no folder {path.parent}")
+    if url.startswith(_JOURNAL):
+        return JournalStorage(JournalFileBackend(str(path)))
+    storage = RDBStorage(url, engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}}, **options)
+    with storage.engine.connect() as connection:  # a property of the file: readers and the writer need not wait
+        connection.exec_driver_sql("pragma journal_mode=wal")
+    return storage
+
+
+HEADINGS = ("tuned", "winner", "validation", "cross-val.", "test [95 % CI]", "gain", "p")
+METRICS = {
+    "validation_default": "tuning_validation_default",
+    "validation_tuned": "tuning_validation_tuned",
+    "validation_chosen_elsewhere": "tuning_validation_chosen_elsewhere",
+    "test_default": "tuning_test_default",
+    "test_tuned": "tuning_test_tuned",
+    "test_gain": "tuning_test_gain",
+    "p": "tuning_test_gain_p",
+    "validation_test_gap": "tuning_gap",
+}
+"""Column of the table of gains → prefix of its metrics in MLflow."""
+
+
+def compare_on_test(
+    winners: Sequence[Winner],
+    labels: Sequence[bool],
+    groups: Sequence[int],
+    default: Scores,
+    tuned: Scores,
+    *,
+    objective: str = "auc",
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare the winners' settings with the default settings on the N test texts, by their scores with either.
+
+    Returns the table of gains, one row per task: settings, and the objective on validation and on the test texts with
+    the ends of its intervals. The gain has a paired interval, and a two-sided p: DeLong's by group for the AUC,
+    otherwise the bootstrap's. The gap between validation and test is the optimism of the selection, and chance.
+    """
+    bootstrap = Bootstrap.draw(labels, groups, seed=seed)
+    comparisons = compare(bootstrap, default, tuned, metric=objective)
+    rows = []
+    for winner in winners:
+        before, after = (estimates(bootstrap, scores[winner.label])[objective] for scores in (default, tuned))
+        comparison = comparisons[winner.label]
+        gain = comparison.gain._replace(value=after.value - before.value)
+        row: dict[str, Any] = {
+            "task": winner.label,
+            "default": json.dumps(winner.default),
+            "tuned": json.dumps(winner.settings),
+            "settings_tried": winner.tried,
+            "validation_default": winner.default_value,
+            "validation_tuned": winner.value,
+            "validation_chosen_elsewhere": winner.cross_validated,
+        }
+        for name, estimate in (("test_default", before), ("test_tuned", after), ("test_gain", gain)):
+            row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+        p = {"p": comparison.p, "p_holm": comparison.p_holm}
+        rows.append(row | p | {"validation_test_gap": winner.value - after.value})
+    return pd.DataFrame(rows)
+
+
+def metrics(gains: pd.DataFrame) -> dict[str, float]:
+    """The numbers of the gains as MLflow metrics."""
+    rows = gains.to_dict("records")
+    return {f"{prefix}/{row['task']}": float(row[column]) for row in rows for column, prefix in METRICS.items()}
+
+
+def rows(gains: pd.DataFrame) -> list[list[str]]:
+    """One row per task for the terminal, under `HEADINGS`."""
+
+    def interval(row: Mapping[Any, Any], name: str) -> Estimate:
+        return Estimate(row[name], row[f"{name}_low"], row[f"{name}_high"])
+
+    return [
+        [
+            g["task"],
+            "default" if g["tuned"] == g["default"] else _shown(json.loads(g["tuned"])),
+            f"{g['validation_default']:.3f} → {g['validation_tuned']:.3f}",
+            "–" if math.isnan(g["validation_chosen_elsewhere"]) else f"{g['validation_chosen_elsewhere']:.3f}",
+            f"{interval(g, 'test_default')}\n→ {interval(g, 'test_tuned')}",
+            "{:+.3f}\n[{:+.3f}, {:+.3f}]".format(*interval(g, "test_gain")),
+            f"{g['p']:.3f}",
+        ]
+        for g in gains.to_dict("records")
+    ]
+
+
+def remarks(gains: pd.DataFrame) -> list[str]:
+    """Conclusions about tuning itself, one line each."""
+    above, below = gains.task[gains.test_gain_low > 0], gains.task[gains.test_gain_high < 0]
+    optimism = (gains.validation_tuned - gains.validation_chosen_elsewhere).dropna()
+    lines = [
+        f"gain on test texts with an interval above 0: {', '.join(above) or 'none'}"
+        + (f"; below 0: {', '.join(below)}" if len(below) else ""),
+        f"on average, winners have {gains.validation_test_gap.mean():+.3f} more on validation than on the test texts",
+    ]
+    if len(optimism):
+        lines.append(f"optimism of the selection: {optimism.mean():+.3f} compared with the cross-validated choice")
+    return lines
+
+
+def _shown(settings: Mapping[str, Any]) -> str:
+    """`entropy=2 k=40`."""
+    return " ".join(
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in settings.items()
+    )
+
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 STALE_AFTER = timedelta(minutes=1)

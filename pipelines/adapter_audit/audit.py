@@ -23,7 +23,7 @@ from fsd.models.adapters import attach
 from fsd.models.language_model import BaseIdentity
 from fsd.scoring import deviation
 from fsd.scoring.deviation import Deviation
-from fsd.scoring.scorers import build_scorers
+from fsd.scoring.model import build_scorers
 from fsd.scoring.token_frequencies import fingerprint
 from fsd.token_stats import Scorer
 from fsd.views import Detector, usable

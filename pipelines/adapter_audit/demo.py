@@ -9,7 +9,7 @@ from fsd.data.splitting import split_labelled
 from fsd.models import language_model
 from fsd.models.finetuning import finetune
 from fsd.reporting.report import Report, Section, plain
-from fsd.scoring.scorers import build_scorers
+from fsd.scoring.model import build_scorers
 from pipelines.adapter_audit.audit import judge
 from pipelines.adapter_audit.config import AuditConfig
 from pipelines.adapter_audit.report import detectors_table

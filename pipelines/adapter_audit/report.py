@@ -10,7 +10,7 @@ from fsd.evaluation.results import tracked
 from fsd.models.language_model import BaseIdentity
 from fsd.reporting import figures
 from fsd.reporting.report import Column, Picture, Report, Section, Table, limits, numbers, p_value, shown
-from fsd.scoring.scorers import TABLE, frequency_file
+from fsd.scoring.model import TABLE, frequency_file
 from fsd.tracking import Run, Version
 from pipelines.adapter_audit.audit import FOUND, AuditResults
 from pipelines.adapter_audit.config import AuditConfig

@@ -15,7 +15,7 @@ from fsd.data.readers import read_rows
 from fsd.models import language_model
 from fsd.models.pretraining import continue_pretraining
 from fsd.reporting.report import Column, Report, Section, Table, p_value
-from fsd.scoring.scorers import build_scorers
+from fsd.scoring.model import build_scorers
 from pipelines.canary import DemoConfig, MakeConfig, files, make, rank
 from pipelines.common import outcome
 from pipelines.common.detection import load_detectors

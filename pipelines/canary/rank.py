@@ -10,7 +10,7 @@ import pandas as pd
 
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import observed_rate
-from fsd.evaluation.intervals import Estimate, holm
+from fsd.evaluation.metrics import Estimate, holm
 from fsd.evidence.canaries import combined_p, rank_p
 from fsd.progress import progress
 from fsd.reporting import figures

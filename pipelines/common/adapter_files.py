@@ -9,7 +9,7 @@ from typing import Any
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, ModelConfig
 from fsd.net.hub import EMBEDDED
-from fsd.scoring.scorers import TABLE
+from fsd.scoring.model import TABLE
 from fsd.views import Detector
 
 SETUP = "setup.json"

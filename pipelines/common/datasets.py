@@ -9,7 +9,7 @@ from pathlib import Path
 from fsd import distributed
 from fsd.collection import domains
 from fsd.config import CleaningConfig, DataConfig, FSDConfig, ModelConfig
-from fsd.data import benchmarks, embedded, periods
+from fsd.data import benchmarks, embedded, splitting
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import drop_contradictions, refuse_contradictions
 from fsd.data.readers import RowError, parse_columns, read_files, read_texts
@@ -47,7 +47,7 @@ def with_embedded_model(config: FSDConfig) -> FSDConfig:
 
 def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     """Load the user's files, the embedded corpus, or the published benchmark of the domain."""
-    cutoff = periods.parse_cutoff(data.cutoff)
+    cutoff = splitting.parse_cutoff(data.cutoff)
     domain = domains.load(data.domain)
     if data.data:
         labelled = _files_and_benchmarks(data)
@@ -65,7 +65,7 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
         locate(model.model, model.revision)  # a missing model is reported before its benchmark is downloaded
         labelled = _published([domain.benchmark])
     documents, remarks = resolve_contradictions(labelled.documents, data.cleaning)
-    documents = periods.with_periods(documents, cutoff)
+    documents = splitting.with_periods(documents, cutoff)
     return replace(labelled, documents=documents, remarks=(*labelled.remarks, *remarks))
 
 
@@ -146,7 +146,7 @@ def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> t
 def _early(unseen: Sequence[Document], documents: Sequence[Document], data: DataConfig) -> list[str]:
     """A remark on unseen texts of the members' period: training on them may make the model familiar with it."""
     of_members = {document.period for document in documents if document.member} - {""}
-    cutoff = periods.parse_cutoff(data.cutoff)
+    cutoff = splitting.parse_cutoff(data.cutoff)
     early = [d for d in unseen if d.period in of_members or (cutoff and d.date and d.date <= cutoff)]
     if not early:
         return []

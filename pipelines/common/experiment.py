@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 from fsd import distributed, tracking
 from fsd.config import FSDConfig
-from fsd.data import benchmarks, embedded, periods
+from fsd.data import benchmarks, embedded, splitting
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.evaluation.domain_check import LATER, power
@@ -23,9 +23,8 @@ from fsd.models.language_model import LanguageModel
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, locate
 from fsd.scoring import model as scoring
 from fsd.scoring.deviation import Deviation
-from fsd.scoring.hidden_states import hidden_states
-from fsd.scoring.model import ScoringJob
-from fsd.scoring.scorers import cache_folder, reader_names
+from fsd.scoring.model import ScoringJob, cache_folder, reader_names
+from fsd.scoring.model_scorer import hidden_states
 from fsd.token_stats import Scorer
 from fsd.tracking import Run
 from fsd.views import Detector, usable
@@ -179,8 +178,8 @@ def with_power(results: Results, model: LanguageModel, config: FSDConfig) -> Res
     of_benchmark = config.adapter is None and not isinstance(config.data.unseen, str)
     reference = reference_of(results.parts, unseen=of_benchmark)
     further = {}
-    kind = periods.kinds_of([*results.parts.validation, *results.parts.test])
-    if periods.has_both(kind):
+    kind = splitting.kinds_of([*results.parts.validation, *results.parts.test])
+    if splitting.has_both(kind):
         later = [d.text for d in (*results.parts.validation, *results.parts.test) if not d.member]
         further[LATER] = [text for text in later if text not in reference.texts]
     found = power(reference, further, lambda texts: hidden_states(model, texts))

@@ -135,8 +135,8 @@ def passes(
     unseen: bool = True,
 ) -> Passes:
     """Number of texts that each model scores; a view that several detectors share is computed once."""
-    from fsd.scoring.masked_lm import NEIGHBOURS
-    from fsd.scoring.scorers import WORD_SWAPS, reader_names
+    from fsd.scoring.model import WORD_SWAPS, reader_names
+    from fsd.scoring.neighbours import NEIGHBOURS
     from fsd.views import ViewInputs, usable, view_in
 
     readers = reader_names(model)

@@ -19,7 +19,7 @@ from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.reporting import figures
 from fsd.reporting.report import Picture, Report, Section, limits
 from fsd.reporting.results import contrast_tables, detectors_table, placebo_table
-from fsd.scoring.scorers import TABLE, frequency_file
+from fsd.scoring.model import TABLE, frequency_file
 from fsd.tracking import Run, Version, register
 from pipelines.common import adapter_files
 from pipelines.common.detection import BASE

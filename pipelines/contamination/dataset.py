@@ -13,15 +13,15 @@ from fsd.data.readers import parse_columns, read_files
 from fsd.errors import UsageError
 from fsd.evaluation.audit import blind
 from fsd.evaluation.dataset_inference import dataset_verdict
-from fsd.evaluation.intervals import Estimate, holm
+from fsd.evaluation.metrics import Estimate, holm
 from fsd.evidence import dataset_tests
 from fsd.models import adapters
 from fsd.models.finetuning import finetune
 from fsd.progress import progress
 from fsd.reporting.report import Column, Report, Section, Table, p_value
 from fsd.scoring.deviation import evaluate
-from fsd.scoring.hidden_states import hidden_states
 from fsd.scoring.model import Model, open_model
+from fsd.scoring.model_scorer import hidden_states
 from fsd.views import Detector
 from pipelines.common import job, outcome
 from pipelines.common.detection import cheap, load_detectors

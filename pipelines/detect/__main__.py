@@ -61,7 +61,7 @@ class DetectConfig:
 def prepare(config: DetectConfig) -> Job:
     """Read the texts, and check the settings; the adapter, which is not fetched yet, tells which model is loaded."""
     from fsd.errors import UsageError
-    from fsd.evaluation.discoveries import check_fdr
+    from fsd.evaluation.verdicts import check_fdr
     from pipelines.common import datasets, job
     from pipelines.common.output import check_path, check_table_path
 

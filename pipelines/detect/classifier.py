@@ -21,8 +21,8 @@ from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import Classified, Judge, Rules
 from fsd.models import adapters, language_model
 from fsd.scoring.deviation import evaluate
-from fsd.scoring.hidden_states import hidden_states
-from fsd.scoring.scorers import TABLE, build_scorers, view_inputs
+from fsd.scoring.model import TABLE, build_scorers, view_inputs
+from fsd.scoring.model_scorer import hidden_states
 from fsd.token_stats import FloatArray, Scores
 from fsd.views import usable
 from pipelines.common.adapter_files import AUDIT, AUDITED, CALIBRATION, FILES, SETUP, UNSEEN

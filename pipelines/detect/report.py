@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fsd.errors import UsageError
-from fsd.evaluation.intervals import Estimate
+from fsd.evaluation.metrics import Estimate
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Basis
 from fsd.reporting import figures
 from fsd.reporting.report import Picture, Report, Section, Table, limits, numbers, p_value, plain

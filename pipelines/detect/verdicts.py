@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fsd import tracking
-from fsd.data import periods
+from fsd.data import splitting
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families, refuse_members, refuse_related
 from fsd.errors import UsageError
@@ -16,8 +16,7 @@ from fsd.evaluation.audit import Control, controls
 from fsd.evaluation.calibration import TOLERANCE, Calibration, observed_rate
 from fsd.evaluation.contrasts import kinds_in
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
-from fsd.evaluation.intervals import BoolArray, Estimate
-from fsd.evaluation.metrics import by_state
+from fsd.evaluation.metrics import BoolArray, Estimate, by_state
 from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Classified, Rules
 from pipelines.detect.classifier import MembershipClassifier
@@ -142,7 +141,7 @@ def judge(
     measured = []
     if test_scores is not None:
         test_scores = test_scores[test_scores["label"].notna()]  # an audit's table also has the texts that it judged
-        compared = periods.compared(kinds_in(test_scores))  # as when the adapter was judged and calibrated
+        compared = splitting.compared(kinds_in(test_scores))  # as when the adapter was judged and calibrated
         held_out = test_scores[(test_scores["split"] == "test").to_numpy() & compared]
         scores = by_state(held_out, (calibration.state,))[calibration.state]
         sources = held_out["source"].to_numpy() if "source" in held_out else np.full(len(held_out), "")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from fsd.evaluation.intervals import Estimate
+from fsd.evaluation.metrics import Estimate
 from fsd.evidence.extraction import LEVELS, Work, coverage, queries, ratio
 from fsd.reporting import figures
 from fsd.reporting.report import Picture, Report, Section, Table, plain

@@ -19,7 +19,7 @@ from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.models.finetuning import check_training
 from fsd.net.hub import fingerprint, locate
-from fsd.scoring.scorers import build_scorers, cache_folder, frequency_file, reference_name
+from fsd.scoring.model import build_scorers, cache_folder, frequency_file, reference_name
 from pipelines.common import experiment
 from pipelines.common.run_log import log_texts
 from pipelines.study.catalogue import DetectorSpec, Study
@@ -147,7 +147,7 @@ def _table(model: str, revision: str | None, file: Path | None) -> str | None:
 def _with_counted_table(config: ModelConfig) -> ModelConfig:
     """The settings with a file in place of `docstrings:PACKAGE`; the tokens of its manual are counted once."""
     from fsd.data.docstrings import docstring_paragraphs
-    from fsd.data.streaming import Passage
+    from fsd.data.readers import Passage
     from fsd.models.language_model import load_tokenizer
     from fsd.scoring.token_counting import count
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fsd.evaluation.intervals import Estimate
+from fsd.evaluation.metrics import Estimate
 from fsd.reporting import figures
 from pipelines.study.catalogue import Study
 from pipelines.study.cells import CellResult, read_scores

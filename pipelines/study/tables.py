@@ -8,8 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from fsd.evaluation.intervals import Bootstrap, Estimate, shortened
-from fsd.evaluation.metrics import best_thresholds, compare
+from fsd.evaluation.metrics import Bootstrap, Estimate, best_thresholds, compare, shortened
 from fsd.reporting.figures import png
 from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
 from pipelines.study import figures

@@ -100,7 +100,7 @@ def split_texts(cell: Cell, *, trained: bool) -> Split:
 def _changed(documents: Sequence[Document], options: TextOptions) -> Sequence[Document]:
     """The texts with other timestamps, and cut to a number of words."""
     from fsd.data.ablations import retime, truncate
-    from fsd.data.segments import segments
+    from fsd.data.documents import segments
 
     if options.timestamps != "keep":
         documents = retime(documents, options.timestamps)

@@ -55,8 +55,8 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
     from fsd.data.near_duplicates import families
     from fsd.data.splitting import without_later
     from fsd.evaluation.results import judge
-    from fsd.tuning import comparison
-    from fsd.tuning.optuna_storage import open_storage
+    from fsd.tuning import optuna_study
+    from fsd.tuning.optuna_study import open_storage
     from pipelines.common import datasets, detection, experiment, outcome, run_log
     from pipelines.tune import adapter, detectors
     from pipelines.tune import run_log as tuning_log
@@ -84,7 +84,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         tuned = tune(config, data, model, tracked)
         job, split = tuned.job, split._replace(unseen=tuned.split.unseen)
         labels = [bool(document.member) for document in tuned.split.test]
-        gains = comparison.compare_on_test(
+        gains = optuna_study.compare_on_test(
             tuned.winners,
             labels,
             families(tuned.split.test),
@@ -115,7 +115,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         report, version = run_log.track(tracked, results, job, chosen, model, {}, inputs.sources, study=data.study)
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"
         use = [f"registered as {version.uri}; to use it: fsd run {flag} {version.uri}"] if version else []
-        notes = [*results.conclusions, *comparison.remarks(gains), *left_out, *use]
+        notes = [*results.conclusions, *optuna_study.remarks(gains), *left_out, *use]
         outcome.show(tuning_log.with_gains(report, gains, notes, config.objective), tracked, version)
 
 

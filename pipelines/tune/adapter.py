@@ -16,7 +16,7 @@ from fsd.config import AdapterConfig, FSDConfig, TuneConfig
 from fsd.data.documents import Document
 from fsd.scoring.cache import MemoizedScorer
 from fsd.scoring.deviation import ViewStatistics
-from fsd.scoring.scorers import build_scorers, view_inputs
+from fsd.scoring.model import build_scorers, view_inputs
 from fsd.search_space import Choice, Range, Search
 from fsd.token_stats import FloatArray, Scorer
 from fsd.tracking import Run

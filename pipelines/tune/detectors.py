@@ -15,7 +15,7 @@ from fsd.config import FSDConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.scoring.cache import MemoizedScorer
 from fsd.scoring.deviation import ViewStatistics
-from fsd.scoring.scorers import build_scorers
+from fsd.scoring.model import build_scorers
 from fsd.tracking import Run
 from fsd.tuning.objective import DetectorTask, Winner, key_of, winner
 from fsd.tuning.optuna_study import create_study, importance, search

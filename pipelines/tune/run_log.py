@@ -13,7 +13,7 @@ from fsd.reporting import figures
 from fsd.reporting.report import Report, Section, plain
 from fsd.search_space import Range
 from fsd.tracking import Run
-from fsd.tuning import comparison
+from fsd.tuning import optuna_study
 from fsd.tuning.objective import DetectorTask, Settings, TrialRecord, Winner, grid
 from pipelines.tune.job import TuningResult
 
@@ -31,7 +31,7 @@ def track(run: Run, result: TuningResult, gains: pd.DataFrame, study: str) -> No
     for name, picture in result.figures.items():
         run.log_bytes(name, picture)
     run.log_text(SETTINGS, settings_json(result.winners, study))
-    run.log_metrics(comparison.metrics(gains))
+    run.log_metrics(optuna_study.metrics(gains))
     for winner, (_, row) in zip(result.winners, gains.iterrows(), strict=True):
         if winner.label in result.trials:  # the trials of an adapter are nested runs themselves
             records = result.trials[winner.label]
@@ -42,7 +42,7 @@ def _track_study(
     parent: Run, winner: Winner, row: Any, trials: Sequence[TrialRecord], experiment: str, study: str
 ) -> None:
     """A nested run for the study of a detector's score, with the winner's settings and numbers of the same names."""
-    numbers = {name.replace("tuning_", "tuning/", 1): row[column] for column, name in comparison.METRICS.items()}
+    numbers = {name.replace("tuning_", "tuning/", 1): row[column] for column, name in optuna_study.METRICS.items()}
     tags = {"study": study, "kind": "study"}
     with tracking.run(experiment, f"tune {winner.label}", params=winner.settings, tags=tags, parent=parent) as run:
         run.log_metrics({**numbers, "tuning/trials": len(trials)})
@@ -52,8 +52,8 @@ def _track_study(
 def with_gains(report: Report, gains: pd.DataFrame, notes: Sequence[str], objective: str) -> Report:
     """The report of the run with the tuned settings, their gains over the defaults first."""
     table = plain(
-        comparison.HEADINGS,
-        comparison.rows(gains),
+        optuna_study.HEADINGS,
+        optuna_study.rows(gains),
         words=(0, 1),
         title=f"Tuned for {objective} on validation; the test texts were opened once",
         name="tuning",

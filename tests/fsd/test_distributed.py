@@ -10,7 +10,7 @@ import pytest
 from fsd import distributed
 from fsd.distributed import unpickled
 from fsd.errors import UsageError
-from fsd.scoring.batching import Window
+from fsd.scoring.model_scorer import Window
 from fsd.token_stats import Prompt, TokenStats
 
 

@@ -13,8 +13,7 @@ from io import StringIO
 
 from fsd.collection.service import FormatError, RefusedError, Service, field, well_formed
 from fsd.collection.source import Journal, Window
-from fsd.data.documents import Document
-from fsd.data.segments import PLACES, segments
+from fsd.data.documents import PLACES, Document, segments
 from fsd.errors import UsageError
 from fsd.net.http import TransientError
 

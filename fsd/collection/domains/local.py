@@ -12,9 +12,8 @@ from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.d
 from pathlib import Path
 
 from fsd.collection.source import Journal, Window
-from fsd.data.documents import Document
+from fsd.data.documents import Document, cut
 from fsd.data.readers import SYNTAX, parse_columns, read_texts
-from fsd.data.segments import cut
 from fsd.errors import UsageError
 
 COLUMNS_OPTION = "--options columns=text=NAME,date=NAME,group=NAME"

@@ -12,8 +12,7 @@ from typing import Any
 
 from fsd.collection.domains.local import dated
 from fsd.collection.source import Journal, Window
-from fsd.data.documents import Document
-from fsd.data.segments import cut
+from fsd.data.documents import Document, cut
 from fsd.errors import UsageError
 
 LANGUAGE = "zh"

@@ -10,9 +10,8 @@ from typing import NamedTuple
 from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import contradictions, families
-from fsd.data.periods import CONTEMPORARY, LATER, MEMBER, NONMEMBER, kinds_of, with_periods
 from fsd.data.readers import parse_columns, read_files
-from fsd.data.splitting import hold_out
+from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, NONMEMBER, hold_out, kinds_of, with_periods
 from fsd.errors import UsageError
 
 OLDER_CODE = ("numpy", "scipy", "pandas")

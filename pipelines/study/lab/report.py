@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from fsd.evaluation.contrasts import CONTRASTS
-from fsd.evaluation.intervals import Estimate
+from fsd.evaluation.metrics import Estimate
 from fsd.reporting.figures import curves, png
 from fsd.reporting.report import Column, Report, Section, Table, markdown, numbers, plain
 from pipelines.study.lab import results

@@ -9,8 +9,7 @@ import pandas as pd
 from scipy import stats
 
 from fsd.evaluation.contrasts import CONTRASTS, FAMILIARITY, MEMBERSHIP
-from fsd.evaluation.intervals import LEVEL, Bootstrap, holm, resampled
-from fsd.evaluation.metrics import METRICS
+from fsd.evaluation.metrics import LEVEL, METRICS, Bootstrap, holm, resampled
 from fsd.evaluation.sentences import advised
 from fsd.token_stats import FloatArray
 
@@ -29,7 +28,7 @@ def measure(scores: pd.DataFrame) -> pd.DataFrame:
     """AUC and TPR at 5 % FPR of every score in every contrast that a cell has, with their standard errors over texts.
 
     Those errors are of the mean over the seeds: the families of a corpus are resampled, and each resample is the same
-    in all seeds (see `fsd.evaluation.intervals.resampled`). `scores` are those of all cells, with corpus, size,
+    in all seeds (see `fsd.evaluation.metrics.resampled`). `scores` are those of all cells, with corpus, size,
     exposures, seed, kind and family of each text; `lead_error` is of the lead of `combined` in AUC over a score.
     """
     targets = scores.groupby(TARGET, sort=False)

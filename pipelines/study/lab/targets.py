@@ -94,9 +94,9 @@ def start_worker() -> None:
 
 def train_shared_models(cell: Cell) -> None:
     """Train the models that cells share, unless they are there: of the background alone, and a smaller reference."""
-    from fsd.data.streaming import Passage
+    from fsd.data.readers import Passage
     from fsd.models.pretraining import pretrain
-    from fsd.scoring.scorers import TABLE
+    from fsd.scoring.model import TABLE
     from fsd.scoring.token_counting import count
 
     if cell.models.exists():

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fsd.collection import domains, files
+from fsd.collection import domains, engine
 from fsd.collection.domains import Domain
-from fsd.collection.engine import CollectionSpec, prepare
-from fsd.collection.files import PartialCollection
+from fsd.collection.engine import CollectionSpec, PartialCollection, prepare
 from fsd.collection.source import Window
 from fsd.data.documents import Document
 from fsd.data.readers import read_files
@@ -250,7 +249,7 @@ def test_a_collection_is_reused_only_for_the_same_order(source, tmp_path, made):
 
 
 def test_a_specification_that_nothing_meets_ends_and_can_go_on(source, tmp_path, made, monkeypatch):
-    monkeypatch.setattr(files, "BARREN", 20)
+    monkeypatch.setattr(engine, "BARREN", 20)
     pages = [[made(10 * page + n, text="too short") for n in range(10)] for page in range(6)]
     requests = source(*pages)
     out = tmp_path / "a.jsonl"

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from fsd.data import date_masking
+from fsd.data import ablations
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ from fsd.data import date_masking
     ],
 )
 def test_dates_by_hand(text: str, deleted: str, replaced: str) -> None:
-    assert date_masking.delete(text) == deleted
-    assert date_masking.replace(text) == replaced
+    assert ablations.delete_dates(text) == deleted
+    assert ablations.replace_years(text) == replaced
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_dates_by_hand(text: str, deleted: str, replaced: str) -> None:
      "a 5 marching band", "x2014y", "120年代", ""],
 )  # fmt: skip
 def test_other_numbers_are_not_changed(text: str) -> None:
-    assert date_masking.delete(text) == text
-    assert date_masking.replace(text) == text
+    assert ablations.delete_dates(text) == text
+    assert ablations.replace_years(text) == text
 
 
 def test_every_date_of_a_text_is_masked() -> None:
     text = "From 3 May 1999 to 2014-01-02, the 1960s and 2001; 1949年10月1日成立，二〇〇八年。"
-    assert date_masking.delete(text) == "From to, the and;成立，。"
-    years = re.findall(r"(?<!\d)\d{4}(?!\d)", date_masking.replace(text))
+    assert ablations.delete_dates(text) == "From to, the and;成立，。"
+    years = re.findall(r"(?<!\d)\d{4}(?!\d)", ablations.replace_years(text))
     assert set(years) == {"2020", "2023"}  # 2020 from the decade
-    assert date_masking.replace(date_masking.replace(text)) == date_masking.replace(text)
+    assert ablations.replace_years(ablations.replace_years(text)) == ablations.replace_years(text)

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from fsd.config import DataConfig, FSDConfig, ModelConfig
-from fsd.data import embedded, periods
+from fsd.data import embedded, splitting
 from fsd.data.near_duplicates import families
 from fsd.net.hub import EMBEDDED
 from pipelines.common.datasets import load_texts, with_embedded_model
@@ -24,7 +24,7 @@ def auc(first: list, second: list) -> float:
 )
 def test_neither_date_nor_length_tells_members_from_contemporaries(domain: str, sizes: dict[str, int]) -> None:
     documents = list(embedded.corpus(domain))
-    kind = periods.kinds_of(documents).tolist()
+    kind = splitting.kinds_of(documents).tolist()
 
     assert {name: kind.count(name) for name in set(kind)} == sizes
     sides = [[d for d, one in zip(documents, kind, strict=True) if one == side] for side in ("member", "contemporary")]

@@ -16,12 +16,12 @@ Run = Callable[[str, str, Any], list[Any]]
 SHA = "0123456789abcdef0123456789abcdef01234567"
 CODE = """
 import json, sys
-from fsd.data import benchmarks, hub_dataset
-from fsd.data.periods import kinds_of
+from fsd.data import benchmarks
+from fsd.data.splitting import kinds_of
 from fsd.errors import UsageError
 for entry in json.loads(sys.argv[1]):
     try:
-        found = benchmarks.load(entry) if isinstance(entry, str) else hub_dataset.load(entry[0], {}, **entry[1])
+        found = benchmarks.load(entry) if isinstance(entry, str) else benchmarks.hub_documents(entry[0], {}, **entry[1])
         rows = [[d.text, d.member, d.group, d.source] for d in found.documents]
         kinds = sorted({str(kind) for kind in kinds_of(found.documents)})
         print(json.dumps({"source": found.source, "kinds": kinds, "revision": found.revision, "rows": rows}))

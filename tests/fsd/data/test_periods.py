@@ -4,7 +4,7 @@ from datetime import date
 import pytest
 
 from fsd.data.documents import Document
-from fsd.data.periods import AFTER, UP_TO, compared, has_both, kinds, parse_cutoff, with_periods
+from fsd.data.splitting import AFTER, UP_TO, compared, has_both, kinds, parse_cutoff, with_periods
 from fsd.errors import UsageError
 
 CUTOFF = date(2023, 6, 30)

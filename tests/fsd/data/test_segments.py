@@ -1,6 +1,6 @@
 import pytest
 
-from fsd.data.segments import cut, segments
+from fsd.data.documents import cut, segments
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import zstandard
 from pyarrow import csv, parquet
 
-from fsd.data.streaming import PASSAGE, Corpus, last_cut
+from fsd.data.readers import PASSAGE, Corpus, last_cut
 from fsd.errors import UsageError
 
 TEXTS = ["one two", 'three, "four"\nfive', "größer", "六七"]

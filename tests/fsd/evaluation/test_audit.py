@@ -10,8 +10,7 @@ from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.evaluation import text_classifiers
-from fsd.evaluation.audit import alone, audit, blind, leaks
-from fsd.evaluation.distribution_shift import overlaps
+from fsd.evaluation.audit import alone, audit, blind, leaks, overlaps
 from fsd.evaluation.text_classifiers import most_telling
 
 DATA = Path(__file__).parents[4] / "shared" / "data"

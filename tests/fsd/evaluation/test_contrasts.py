@@ -1,6 +1,6 @@
 import pandas as pd
 
-from fsd.data.periods import CONTEMPORARY, LATER, MEMBER
+from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER
 from fsd.evaluation.contrasts import CONTRASTS, kinds_in
 
 

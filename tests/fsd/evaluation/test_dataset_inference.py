@@ -7,7 +7,7 @@ from fsd.data import embedded
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, blind
 from fsd.evaluation.dataset_inference import dataset_verdict
-from fsd.evaluation.intervals import Estimate
+from fsd.evaluation.metrics import Estimate
 
 SPLITS = 300
 

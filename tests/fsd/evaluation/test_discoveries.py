@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from fsd.errors import UsageError
-from fsd.evaluation.discoveries import discoveries
+from fsd.evaluation.verdicts import discoveries
 
 
 def test_by_hand():

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from fsd.errors import UsageError
-from fsd.evaluation import intervals
+from fsd.evaluation import metrics
 from fsd.evaluation.metrics import METRICS
 
 AUC, TPR_AT_10 = METRICS["auc"].of, METRICS["tpr_at_10fpr"].of
@@ -35,15 +35,15 @@ def test_delong_equals_the_loop_over_pairs():
     first, second = scores = rng.integers(0, 9, size=(2, 40)).astype(float)
     covariance = _slow_covariance(member, scores)
     aucs = [np.mean([(a > b) + (a == b) / 2 for a in row[member] for b in row[~member]]) for row in scores]
-    test = intervals.delong_test(member, first, second)
+    test = metrics.delong_test(member, first, second)
     assert test.difference == pytest.approx(aucs[1] - aucs[0], abs=1e-12)
     assert test.error**2 == pytest.approx(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1], rel=1e-9)
 
 
 def test_grouped_delong_with_one_text_a_group_is_delong_and_sees_copies_for_what_they_are():
     member, (first, second), groups = _sample(np.random.default_rng(3), 80, 1, 0.5)
-    alone, once = intervals.delong_test(member, first, second), intervals.delong_test(member, first, second, groups)
-    thrice = intervals.delong_test(np.tile(member, 3), np.tile(first, 3), np.tile(second, 3), groups * 3)
+    alone, once = metrics.delong_test(member, first, second), metrics.delong_test(member, first, second, groups)
+    thrice = metrics.delong_test(np.tile(member, 3), np.tile(first, 3), np.tile(second, 3), groups * 3)
     assert alone == pytest.approx(once)
     assert thrice == pytest.approx(once)
 
@@ -65,15 +65,15 @@ def test_grouped_delong_equals_slow_obuchowski_on_groups_with_both_sides():
     m, n = x.size, y.size
     slow = i10 / (i10 - 1) * s10 / m**2 + i01 / (i01 - 1) * s01 / n**2 + 2 * i / (i - 1) * s11 / (m * n)
     constant = np.zeros(70)  # without a variance of its own
-    fast = intervals.delong_test(member, constant, score, [str(g) for g in group])
+    fast = metrics.delong_test(member, constant, score, [str(g) for g in group])
     assert fast.error**2 == pytest.approx(slow, rel=1e-12)
 
 
 def test_delong_test_without_variance():
     member, scores, groups = _sample(np.random.default_rng(5), 60, 2, 0.5)
-    same = intervals.delong_test(member, scores[0], scores[0] * 3, groups)
+    same = metrics.delong_test(member, scores[0], scores[0] * 3, groups)
     assert (same.difference, same.error, same.p) == (0.0, 0.0, 1.0)
-    opposite = intervals.delong_test(member, -member.astype(float), member.astype(float), groups)
+    opposite = metrics.delong_test(member, -member.astype(float), member.astype(float), groups)
     assert (opposite.difference, opposite.error) == (1.0, 0.0)
     assert np.isnan(opposite.p)
 
@@ -82,10 +82,10 @@ def test_paired_tests_are_right_about_equal_detectors_by_group():
     p_delong, p_bootstrap = [], []
     for seed in range(300):
         member, scores, groups = _sample(np.random.default_rng(seed), 160, 4, 0.6)
-        p_delong.append(intervals.delong_test(member, scores[0], scores[1], groups).p)
-        drawn = intervals.Bootstrap.draw(member, groups, resamples=200, seed=seed)
+        p_delong.append(metrics.delong_test(member, scores[0], scores[1], groups).p)
+        drawn = metrics.Bootstrap.draw(member, groups, resamples=200, seed=seed)
         first, second = (drawn.values(row, [AUC])[0, 1:] for row in scores)
-        p_bootstrap.append(intervals.bootstrap_p(first - second))
+        p_bootstrap.append(metrics.bootstrap_p(first - second))
     assert 0.02 <= np.mean(np.array(p_delong) < 0.05) <= 0.09
     assert 0.01 <= np.mean(np.array(p_bootstrap) < 0.05) <= 0.09
 
@@ -100,8 +100,8 @@ def test_intervals_of_auc_and_tpr_cover_the_truth(texts, per_group):
     inside = []
     for seed in range(600):
         member, scores, groups = _sample(np.random.default_rng(seed), texts, per_group, gap, detectors=1)
-        drawn = intervals.Bootstrap.draw(member, groups, resamples=300, seed=seed).values(scores[0], [AUC, TPR_AT_10])
-        auc, rate = (intervals.percentiles(row[0], row[1:]) for row in drawn)
+        drawn = metrics.Bootstrap.draw(member, groups, resamples=300, seed=seed).values(scores[0], [AUC, TPR_AT_10])
+        auc, rate = (metrics.percentiles(row[0], row[1:]) for row in drawn)
         inside.append([auc.low <= truth <= auc.high, rate.low <= tpr <= rate.high])
     auc, rate = np.mean(inside, axis=0)
     assert 0.92 <= auc <= 0.98
@@ -112,7 +112,7 @@ def test_a_resample_is_the_metric_of_its_repeated_texts():
     rng = np.random.default_rng(6)
     member, scores, groups = _sample(rng, 40, 2, 0.4, detectors=1)
     score = np.round(scores[0], 1)
-    bootstrap = intervals.Bootstrap.draw(member, groups, resamples=20, seed=1)
+    bootstrap = metrics.Bootstrap.draw(member, groups, resamples=20, seed=1)
     drawn = bootstrap.values(score, [AUC, TPR_AT_10, METRICS["accuracy"].of], threshold=0.2)[:, 1:]
     right = (score >= 0.2) == member
     for r in range(20):
@@ -126,7 +126,7 @@ def test_a_resample_is_the_metric_of_its_repeated_texts():
 
 def test_every_resample_has_both_sides():
     member = [True, True, False, False]
-    bootstrap = intervals.Bootstrap.draw(member, resamples=500, seed=0)
+    bootstrap = metrics.Bootstrap.draw(member, resamples=500, seed=0)
     drawn = bootstrap.counts[bootstrap.group]
     assert (drawn[:2].sum(axis=0) > 0).all()
     assert (drawn[2:].sum(axis=0) > 0).all()
@@ -134,29 +134,29 @@ def test_every_resample_has_both_sides():
 
 def test_same_seed_same_resamples():
     member = np.arange(30) % 3 == 0
-    first, second, other = (intervals.Bootstrap.draw(member, seed=s).counts for s in (7, 7, 8))
+    first, second, other = (metrics.Bootstrap.draw(member, seed=s).counts for s in (7, 7, 8))
     assert (first == second).all()
     assert (first != other).any()
 
 
 def test_perfect_separation_still_has_a_lower_bound():
-    few, many = intervals.separated(5, 5), intervals.separated(500, 500)
+    few, many = metrics.separated(5, 5), metrics.separated(500, 500)
     assert 0.5 < few < 0.9 < 0.99 < many < 1
 
 
 def test_holm_by_hand():
-    corrected = intervals.holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
+    corrected = metrics.holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
     assert corrected == pytest.approx({"d": 0.02, "a": 0.03, "c": 0.06, "b": 0.06})
     assert list(corrected) == ["a", "b", "c", "d"]
-    assert intervals.holm({"a": 0.7, "b": 0.8}) == {"a": 1.0, "b": 1.0}
-    assert intervals.holm({}) == {}
+    assert metrics.holm({"a": 0.7, "b": 0.8}) == {"a": 1.0, "b": 1.0}
+    assert metrics.holm({}) == {}
 
 
 def test_one_group_only_is_refused_in_one_line():
     with pytest.raises(UsageError, match=r"at least 2 groups .* got 1 and 2"):
-        intervals.checked([True, True, False, False], ["a", "a", "b", "c"])
+        metrics.checked([True, True, False, False], ["a", "a", "b", "c"])
     with pytest.raises(ValueError, match="one length"):
-        intervals.checked([True, False], ["a", "b", "c"])
+        metrics.checked([True, False], ["a", "b", "c"])
 
 
 def test_groups_may_be_numbers_or_names_and_a_text_without_one_is_by_itself():
@@ -166,21 +166,21 @@ def test_groups_may_be_numbers_or_names_and_a_text_without_one_is_by_itself():
         (np.array([7, 0, 7, 5, 7]), [0, 1, 0, 2, 0]),
         (None, [0, 1, 2, 3, 4]),
     ):
-        assert intervals.group_index(groups, 5).tolist() == numbers
+        assert metrics.group_index(groups, 5).tolist() == numbers
 
 
 def test_an_estimate_reads_as_in_a_table():
-    assert str(intervals.Estimate(0.916, 0.9, 1.0)) == ".92 [.90, 1.00]"
-    assert intervals.Estimate(0.916, 0.9, 1.0).short == ".92"
-    assert str(intervals.Estimate(-0.051, -0.1, 0.004)) == "-.05 [-.10, .00]"
-    assert str(intervals.Estimate(10.0, 0.5, 80.75)) == "10.00 [.50, 80.75]"
-    assert intervals.Estimate(-20.0, -0.5, 0.5).signed == "-20.00 [-.50, +.50]"
+    assert str(metrics.Estimate(0.916, 0.9, 1.0)) == ".92 [.90, 1.00]"
+    assert metrics.Estimate(0.916, 0.9, 1.0).short == ".92"
+    assert str(metrics.Estimate(-0.051, -0.1, 0.004)) == "-.05 [-.10, .00]"
+    assert str(metrics.Estimate(10.0, 0.5, 80.75)) == "10.00 [.50, 80.75]"
+    assert metrics.Estimate(-20.0, -0.5, 0.5).signed == "-20.00 [-.50, +.50]"
 
 
 @pytest.mark.parametrize(("calibration", "texts"), [(42, 105), (7, 300), (400, 40)])
 def test_valid_p_values_seldom_leave_their_band(calibration, texts):
     rates = np.linspace(0, 1, 201)
-    low, high = intervals.conformal_band(calibration, texts, rates)
+    low, high = metrics.conformal_band(calibration, texts, rates)
     rng = np.random.default_rng(1)
     outside = 0
     for _ in range(600):

@@ -6,7 +6,7 @@ from sklearn.metrics import roc_auc_score
 
 from fsd.errors import UsageError
 from fsd.evaluation import metrics
-from fsd.evaluation.intervals import Bootstrap
+from fsd.evaluation.metrics import Bootstrap
 
 LABELS = [1, 1, 0, 1, 0, 0]
 SCORES = [3.0, 2.0, 2.0, 1.0, 0.0, -1.0]

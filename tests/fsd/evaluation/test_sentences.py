@@ -8,10 +8,8 @@ import pandas as pd
 import pytest
 
 from fsd.errors import UsageError
-from fsd.evaluation.audit import Audit, Control, Leaks, explains
-from fsd.evaluation.distribution_shift import Overlap
-from fsd.evaluation.intervals import Estimate
-from fsd.evaluation.metrics import Row, by_key
+from fsd.evaluation.audit import Audit, Control, Leaks, Overlap, explains
+from fsd.evaluation.metrics import Estimate, Row, by_key
 from fsd.evaluation.sentences import AuditSummary, Headline, advice, advised, conclusions, large_families, too_few
 from fsd.evaluation.text_classifiers import Telling
 

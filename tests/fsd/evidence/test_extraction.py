@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fsd.errors import UsageError
-from fsd.evaluation.intervals import Estimate
+from fsd.evaluation.metrics import Estimate
 from fsd.evidence.extraction import BLOCK, Work, coverage, passages, queries, ratio
 
 

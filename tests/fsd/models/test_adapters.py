@@ -18,7 +18,7 @@ from fsd.models import adapters
 from fsd.models.adapters import adapter_fingerprint, attach, detach, peft_config, quiet_peft, save_adapter
 from fsd.models.language_model import load
 from fsd.scoring.cache import model_key
-from fsd.scoring.scorers import build_scorers
+from fsd.scoring.model import build_scorers
 from fsd.token_stats import Prompt
 from pipelines.common.experiment import load_model
 

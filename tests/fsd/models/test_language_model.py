@@ -16,9 +16,9 @@ from fsd.config import AdapterConfig, FSDConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import load, load_tokenizer
-from fsd.scoring.masked_lm import MaskedModel
+from fsd.scoring.model import reference_scorer
 from fsd.scoring.model_scorer import ModelScorer
-from fsd.scoring.scorers import reference_scorer
+from fsd.scoring.neighbours import MaskedModel
 from fsd.token_stats import Prompt
 from pipelines.common.experiment import load_model
 

@@ -253,7 +253,7 @@ LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
 
 READ = """
 import json, sys
-from fsd.data.streaming import Corpus
+from fsd.data.readers import Corpus
 from fsd.errors import UsageError
 
 for place in json.loads(sys.argv[1]):

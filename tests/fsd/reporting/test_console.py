@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from fsd.reporting.report import print_table as table
-from fsd.tuning.comparison import HEADINGS
+from fsd.tuning.optuna_study import HEADINGS
 
 ON_TERMINALS = """
 import fcntl, struct, termios

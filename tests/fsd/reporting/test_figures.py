@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fsd.evaluation import metrics
-from fsd.evaluation.intervals import Estimate
+from fsd.evaluation.metrics import Estimate
 from fsd.reporting import figures as plots
 
 RNG = np.random.default_rng(0)

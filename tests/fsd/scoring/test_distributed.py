@@ -12,7 +12,7 @@ import torch
 from fsd import distributed
 from fsd.models.language_model import load
 from fsd.scoring.cache import MemoizedScorer
-from fsd.scoring.distributed import DistributedScorer, collective
+from fsd.scoring.model_scorer import DistributedScorer, collective
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt
 

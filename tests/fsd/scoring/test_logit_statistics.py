@@ -17,9 +17,8 @@ import pytest
 import torch
 
 from fsd.models.language_model import load
-from fsd.scoring import logit_statistics
-from fsd.scoring.logit_statistics import Reduction, Statistics, statistics_for, token_statistics
-from fsd.scoring.model_scorer import ModelScorer
+from fsd.scoring import model_scorer
+from fsd.scoring.model_scorer import ModelScorer, Reduction, Statistics, statistics_for, token_statistics
 from fsd.token_stats import STD_FLOOR, Prompt
 
 LN2 = math.log(2)
@@ -125,8 +124,8 @@ def test_chunks_of_any_size_give_the_same_statistics(monkeypatch: pytest.MonkeyP
     states, target = torch.randn(23, 8), torch.randint(300, (23,))
     with torch.inference_mode():
         expected = Reduction(head)(states, target)
-        monkeypatch.setitem(logit_statistics.CHUNK_BYTES, "cpu", 5 * 4 * 300)
-        monkeypatch.setitem(logit_statistics.BLOCK_BYTES, "cpu", 2 * 4 * 300)
+        monkeypatch.setitem(model_scorer.CHUNK_BYTES, "cpu", 5 * 4 * 300)
+        monkeypatch.setitem(model_scorer.BLOCK_BYTES, "cpu", 2 * 4 * 300)
         assert torch.allclose(Reduction(head)(states, target), expected, atol=5e-6)
         assert torch.allclose(Reduction(None)(head(states), target), expected, atol=5e-6)
 
@@ -149,16 +148,16 @@ def test_the_kernel_is_used_on_a_gpu_if_it_agrees_with_torch(monkeypatch: pytest
                 raise outcome
             return outcome
 
-        monkeypatch.setattr(logit_statistics, "_disagreement", compared)
+        monkeypatch.setattr(model_scorer, "_disagreement", compared)
         statistics_for.cache_clear()
         device = FakeGPU()
         return [statistics_for(device, torch.bfloat16, 300) for _ in range(2)][1]  # type: ignore[arg-type]
 
     assert statistics_for(torch.device("cpu"), torch.float32, 300) is token_statistics
-    assert logit_statistics._disagreement(torch.device("cpu"), torch.bfloat16, 300) == ""
+    assert model_scorer._disagreement(torch.device("cpu"), torch.bfloat16, 300) == ""
     with monkeypatch.context() as patch:
         patch.setattr(triton_kernel, "token_statistics", lambda logits, _: torch.zeros(3, len(logits)))
-        difference = logit_statistics._disagreement(torch.device("cpu"), torch.float32, 300)
+        difference = model_scorer._disagreement(torch.device("cpu"), torch.float32, 300)
     assert difference.startswith("its numbers differ by ")
     assert chosen("") is triton_kernel.token_statistics
     assert capsys.readouterr().err == ""
@@ -178,7 +177,7 @@ def test_scores_with_the_kernel_are_the_same(tiny: Path, monkeypatch, dtype: str
     model.split_head = split
     prompts = [Prompt("the score of an unseen text moves more than the score of a member"), Prompt("x")]
     expected = list(ModelScorer(model)(prompts))
-    monkeypatch.setattr(logit_statistics, "statistics_for", lambda *_: triton_kernel.token_statistics)
+    monkeypatch.setattr(model_scorer, "statistics_for", lambda *_: triton_kernel.token_statistics)
     for got, other in zip(ModelScorer(model)(prompts), expected, strict=True):
         for column in ("logp", "mean", "std"):
             np.testing.assert_allclose(getattr(got, column), getattr(other, column), atol=5e-6)

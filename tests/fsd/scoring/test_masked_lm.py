@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fsd.errors import UsageError
-from fsd.scoring.masked_lm import MaskedModel
+from fsd.scoring.neighbours import MaskedModel
 
 TEXT = "The  cat,\tsat on a mat!\n\nParis DOG cats  ran. " * 3
 

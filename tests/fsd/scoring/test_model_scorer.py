@@ -11,10 +11,9 @@ import torch
 
 from fsd.errors import UsageError
 from fsd.models.language_model import LanguageModel, load
-from fsd.scoring import batching
+from fsd.scoring import model_scorer
 from fsd.scoring import model_scorer as scoring
-from fsd.scoring.batching import Window, batched, windows
-from fsd.scoring.model_scorer import ModelScorer, one_ahead
+from fsd.scoring.model_scorer import ModelScorer, Window, batched, one_ahead, windows
 from fsd.token_stats import Prompt, TokenStats
 
 TEXTS = [
@@ -65,7 +64,7 @@ def test_numbers_are_the_models_own_loss_a_slow_loops_and_those_of_a_text_alone(
 ) -> None:
     model = load(str(make_model(architecture)), device="cpu")
     assert model.split_head
-    monkeypatch.setattr(batching, "PADDING", 1.0)
+    monkeypatch.setattr(model_scorer, "PADDING", 1.0)
     for stats in score(model, TEXTS, max_batch_tokens=10_000):
         ids = torch.tensor([[model.start, *stats.token.tolist()]])
         assert -stats.logp.mean() == pytest.approx(model.base(input_ids=ids, labels=ids).loss.item(), abs=2e-6)

@@ -11,11 +11,10 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 import fsd.scoring.token_counting as counting
-from fsd.data.streaming import Corpus, Passage
+from fsd.data.readers import Corpus, Passage
 from fsd.errors import UsageError
 from fsd.models.language_model import load
-from fsd.scoring.pretokenizer_cuts import SEPARATING, cuts
-from fsd.scoring.token_counting import Tally, count
+from fsd.scoring.token_counting import SEPARATING, Tally, count, cuts
 from fsd.scoring.token_frequencies import fingerprint
 
 ENGLISH = "It wasn't the first time, in 1984, that they'd seen foo.bar(x)!\n\nBut a second (or third?) one: no.  "

@@ -225,7 +225,7 @@ def test_two_commands_at_once_create_the_tables_which_serve_other_folders_but_no
 
 
 def test_many_processes_open_a_new_tuning_database(postgres):
-    from fsd.tuning.optuna_storage import open_storage
+    from fsd.tuning.optuna_study import open_storage
 
     url = postgres("trials")
     with ThreadPoolExecutor(4) as pool:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fsd.evaluation.metrics import auc, tpr_at_fpr
-from fsd.tuning.comparison import HEADINGS, compare_on_test, metrics, remarks, rows
 from fsd.tuning.objective import Winner
+from fsd.tuning.optuna_study import HEADINGS, compare_on_test, metrics, remarks, rows
 
 MEMBER = np.arange(60) % 2 == 0
 NOISE = np.random.default_rng(0).normal(size=60)

@@ -16,10 +16,9 @@ import pytest
 from fsd.config import FSDConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.search_space import Choice, Range
-from fsd.tuning import optuna_storage, optuna_study
+from fsd.tuning import optuna_study
 from fsd.tuning.objective import key_of, winner
-from fsd.tuning.optuna_storage import open_storage
-from fsd.tuning.optuna_study import FINISHED, MAX_FAILURES, create_study, importance, search
+from fsd.tuning.optuna_study import FINISHED, MAX_FAILURES, create_study, importance, open_storage, search
 
 GRID = {"x": Range(0.1, 1.0, step=0.1), "flag": Choice((True, False))}
 WIDE = {"x": Range(0.1, 10.0, log=True), "n": Range(1, 5)}
@@ -279,7 +278,7 @@ def test_a_missing_driver_is_named_with_its_package(monkeypatch):
     def missing(*_, **__):
         raise ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
 
-    monkeypatch.setattr(optuna_storage, "RDBStorage", missing)
+    monkeypatch.setattr(optuna_study, "RDBStorage", missing)
     with pytest.raises(UsageError, match=r"No module named 'psycopg': pip install 'fsd\[postgres\]'"):
         open_storage("postgresql+psycopg://host/x")
 
@@ -294,7 +293,7 @@ def test_a_database_that_another_process_is_creating_is_opened_again(monkeypatch
             raise result
         return result
 
-    monkeypatch.setattr(optuna_storage, "RDBStorage", open_once)
+    monkeypatch.setattr(optuna_study, "RDBStorage", open_once)
     assert open_storage("postgresql://host/x") == "open"
 
 

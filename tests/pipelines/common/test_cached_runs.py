@@ -15,8 +15,8 @@ import pytest
 from fsd.config import DetectorConfig, ModelConfig, TuneConfig
 from fsd.models.language_model import LanguageModel, load
 from fsd.scoring.cache import FILE, SQLiteStore
+from fsd.scoring.model import build_scorers
 from fsd.scoring.model_scorer import ModelScorer
-from fsd.scoring.scorers import build_scorers
 from fsd.token_stats import Prompt
 from pipelines.fsd import prepare
 from pipelines.study.__main__ import prepare as study
@@ -142,7 +142,7 @@ from fsd.config import ModelConfig
 from fsd.models.language_model import load
 from fsd.scoring import model_scorer as scoring
 from fsd.token_stats import Prompt
-from fsd.scoring.scorers import build_scorers
+from fsd.scoring.model import build_scorers
 cache.SECONDS, scoring.ModelScorer.batches_per_round, scoring.BATCH_TOKENS["cpu"] = 0, 1, 40
 prompts = [Prompt(f"the text {i}") for i in range(60)]
 model = load(sys.argv[1], device="cpu")

@@ -20,8 +20,7 @@ from fsd.config import (
     ScoreConfig,
     TuneConfig,
 )
-from fsd.data.periods import kinds_of
-from fsd.data.splitting import Split
+from fsd.data.splitting import Split, kinds_of
 from fsd.errors import UsageError
 from pipelines import fsd as run
 from pipelines import score

@@ -11,7 +11,7 @@ import pytest
 from fsd.config import DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.models import language_model
-from fsd.scoring import scorers
+from fsd.scoring import model
 from pipelines import fsd, score
 from pipelines.common import datasets, detection, experiment, run_log
 from pipelines.detect.classifier import MembershipClassifier
@@ -69,7 +69,7 @@ def test_other_commands(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]
         lambda: tune.prepare(TuneConfig(job=job, tune="adapter", folds=2)).run(),
         lambda: score.prepare(ScoreConfig(data=("data.jsonl",), out="scores.csv", model=job.model)).run(),
         lambda: experiment.load_model(cell.config),
-        lambda: list(scorers.reference_scorer(str(tiny), job.model, None)([])),
+        lambda: list(model.reference_scorer(str(tiny), job.model, None)([])),
     ):
         loaded.clear()
         with pytest.raises(Loaded):
@@ -99,11 +99,11 @@ def test_the_classifier_runs_as_the_run_did_except_for_the_device(
 def test_neighbours_of_a_spread_model_are_made_where_there_is_room(
     job: FSDConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fsd.scoring import masked_lm as masked
+    from fsd.scoring import neighbours as masked
 
     made: list[dict[str, Any]] = []
     monkeypatch.setattr(masked, "MaskedModel", lambda name, **how: made.append(how))
-    scorers._neighbours("bert", job.model, ["a text"], 0)
+    model._neighbours("bert", job.model, ["a text"], 0)
     assert made[0]["device"] == "auto"
 
 
