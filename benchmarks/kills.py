@@ -63,7 +63,7 @@ COMMANDS = {
         MAIN,
         "mlruns/**/scores.parquet",
         [
-            Moment("reading the texts", "pipelines.common.datasets:load_texts"),
+            Moment("reading the texts", "pipelines.common.experiment:load_texts"),
             Moment("loading the model", "pipelines.common.experiment:load_model", after=True),
             Moment("creating the store", CREATION),
             Moment("store created", CREATION, after=True),

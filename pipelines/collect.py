@@ -82,7 +82,7 @@ def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
     """Collect one side or both, each into its own file, unless it is finished, build the benchmark, and log all."""
     from fsd.collection import benchmark_card
     from fsd.collection.engine import log_manifest
-    from pipelines.common.outcome import show, tracked_run
+    from pipelines.common.job import show, tracked_run
 
     collections = [side.run() for side in jobs]
     card = None

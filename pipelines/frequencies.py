@@ -75,7 +75,7 @@ def run(config: FrequencyConfig) -> None:
     from fsd.progress import progress
     from fsd.reporting.report import Report
     from fsd.scoring.token_counting import count
-    from pipelines.common import outcome
+    from pipelines.common.job import show
     from pipelines.common.output import check_path
 
     corpus = Corpus(config.corpus, config.column)
@@ -98,7 +98,7 @@ def run(config: FrequencyConfig) -> None:
     seen = int((table.counts > 0).sum())
     headline = f"{table.tokens:,} tokens of {table.documents:,} documents; {seen:,} of {vocabulary:,} tokens occur"
     size = f"table: {config.out} ({config.out.stat().st_size / 1e3:.0f} kB), for the tokenizer of {config.model}"
-    outcome.show(Report(headline=headline, findings=[size], files={"table": config.out}))
+    show(Report(headline=headline, findings=[size], files={"table": config.out}))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ def prepare(config: FSDConfig) -> Job:
 def run(inputs: "Inputs", stages: Stages) -> None:
     """Fine-tune or reuse an adapter, score before and after, evaluate, record."""
     from fsd.evaluation.results import judge
-    from pipelines.common import datasets, experiment, outcome, run_log
+    from pipelines.common import experiment, run_log
+    from pipelines.common.job import show
 
     with stages("data"):
         inputs = inputs.fetched()
@@ -42,7 +43,7 @@ def run(inputs: "Inputs", stages: Stages) -> None:
     with stages("model"):
         model = experiment.load_model(config)
         config = replace(config, model=replace(config.model, dtype=cast("Dtype", model.dtype)))
-        split = datasets.with_adapter_texts(inputs.split, config.adapter)
+        split = experiment.with_adapter_texts(inputs.split, config.adapter)
         job = experiment.prepare(model, split, detectors, config)
         placebo, placebo_remarks = experiment.plan_placebo(config, split, job.detectors)
     with run_log.start(config, model.identity, inputs.sources, detectors) as tracked:
@@ -69,7 +70,7 @@ def run(inputs: "Inputs", stages: Stages) -> None:
             results = experiment.with_power(results, model, config)
         report, version = run_log.track(tracked, results, config, detectors, model, stages.seconds, inputs.sources)
         # before the end of the run, which raises what could not be stored
-        outcome.show(report, tracked, version)
+        show(report, tracked, version)
 
 
 if __name__ == "__main__":

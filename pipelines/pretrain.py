@@ -100,7 +100,7 @@ def run(
     """Pretrain a model, or the target and its contemporary twin, whose texts are written with their labels."""
     from fsd.models.language_model import load_tokenizer
     from fsd.reporting.report import Report
-    from pipelines.common import outcome
+    from pipelines.common.job import show
     from pipelines.common.output import new_folder
 
     out = Path(config.out)
@@ -120,7 +120,7 @@ def run(
             )
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             (folder / TEXTS).write_text(lines, encoding="utf-8")
-    outcome.show(Report(headline=summary, files={"model": out}))
+    show(Report(headline=summary, files={"model": out}))
 
 
 def _train(

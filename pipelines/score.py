@@ -33,15 +33,15 @@ BASE_ONLY = "Base scores alone: what separates the texts may be their period or 
 
 def prepare(config: ScoreConfig) -> Job:
     """Read the texts, and check settings and output file."""
-    from pipelines.common import datasets, job
+    from pipelines.common import experiment, job
     from pipelines.common.cli import check_name
-    from pipelines.common.detection import load_detectors
+    from pipelines.common.experiment import load_detectors
     from pipelines.common.output import check_table_path
 
     check_name("domain", config.domain)
     check_table_path(Path(config.out), [*config.data, *filter(None, (config.unseen, config.model.frequencies))])
-    documents, remarks = datasets.read_cleaned(config.data, config.columns, config.cleaning)
-    unseen, blank = datasets.read_own([config.unseen], "", config.cleaning) if config.unseen else ([], [])
+    documents, remarks = experiment.read_cleaned(config.data, config.columns, config.cleaning)
+    unseen, blank = experiment.read_own([config.unseen], "", config.cleaning) if config.unseen else ([], [])
     texts = [document.text for document in documents]
     detectors = load_detectors(config.detection)
     return Job(
@@ -71,7 +71,7 @@ def run(
     from fsd.reporting.report import Report, Section
     from fsd.scoring.deviation import evaluate
     from fsd.scoring.model import open_model, view_inputs
-    from pipelines.common import outcome
+    from pipelines.common.job import publish, run_name, show, tracked_run
     from pipelines.common.output import write_table
 
     texts = [document.text for document in documents]
@@ -105,11 +105,11 @@ def run(
         files={"scores": config.out},
     )
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
-    name = outcome.run_name(config.model.model, config.data, "score")
-    with outcome.tracked_run(config, f"fsd-{config.domain}", name, tags={"task": "score"}) as tracked:
-        outcome.show(report, tracked)
+    name = run_name(config.model.model, config.data, "score")
+    with tracked_run(config, f"fsd-{config.domain}", name, tags={"task": "score"}) as tracked:
+        show(report, tracked)
         tracked.log_dataset("scored", texts, labels=labels, source=", ".join(config.data), context="score")
-        outcome.publish(report, tracked)
+        publish(report, tracked)
 
 
 def announce(

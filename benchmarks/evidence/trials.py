@@ -32,7 +32,7 @@ from fsd.views import usable
 from pipelines.adapter_audit import audit as adapter_audit
 from pipelines.adapter_audit.config import AuditConfig
 from pipelines.canary import MakeConfig, files, make, rank
-from pipelines.common.detection import cheap, load_detectors
+from pipelines.common.experiment import cheap, load_detectors
 from pipelines.extract import works
 
 LEVELS = (0, 1, 2, 4, 8, 16, 32)

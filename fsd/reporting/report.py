@@ -1,4 +1,4 @@
-"""What a command found, in one form, and how the terminal and report.html show it; JSON and MLflow: `outcome`."""
+"""What a command found, in one form, and how the terminal and report.html show it."""
 
 import math
 import os

@@ -28,7 +28,7 @@ def prepare(config: AuditConfig) -> Job:
     """Read the texts, and check the settings: every text is scored by the base and by the fine-tuned model."""
     from pipelines.adapter_audit import audit, demo
     from pipelines.common import job
-    from pipelines.common.detection import cheap, load_detectors
+    from pipelines.common.experiment import cheap, load_detectors
     from pipelines.common.output import check_table_path
 
     if config.demo:
@@ -56,20 +56,20 @@ def prepare(config: AuditConfig) -> Job:
 def run(config: AuditConfig, parts: "Split", judged: "Sequence[Document]") -> None:
     """Load the models, score, judge, write, track and print."""
     from pipelines.adapter_audit import audit, report
-    from pipelines.common import outcome
+    from pipelines.common.job import publish, run_name, show, tracked_run
     from pipelines.common.output import write_table
 
     scorers, name, identity = audit.load(config)
     tags = {"task": "adapter audit", "model": config.model.model, "adapter": name}
-    title = outcome.run_name(config.model.model, config.data, "adapter audit")
-    with outcome.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+    title = run_name(config.model.model, config.data, "adapter audit")
+    with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
         results = audit.judge(parts, judged, scorers, config)
         found = report.report(results, config, name)
-        outcome.publish(found, tracked)
+        publish(found, tracked)
         if config.out:
             write_table(results.scores, Path(config.out))
         version = report.register(tracked, results, config, identity) if config.adapter else None
-        outcome.show(found, tracked, version)
+        show(found, tracked, version)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from fsd.token_stats import Scorer
 from fsd.views import Detector, usable
 from pipelines.adapter_audit.config import AuditConfig
 from pipelines.common.adapter_files import AUDITED
-from pipelines.common.detection import cheap, load_detectors
+from pipelines.common.experiment import cheap, load_detectors
 
 FOUND = "in the fine-tuning data"
 

@@ -13,8 +13,7 @@ from fsd.scoring.model import build_scorers
 from pipelines.adapter_audit.audit import judge
 from pipelines.adapter_audit.config import AuditConfig
 from pipelines.adapter_audit.report import detectors_table
-from pipelines.common import outcome
-from pipelines.common.job import Job
+from pipelines.common.job import Job, show
 
 
 def prepare(seed: int) -> Job:
@@ -50,4 +49,4 @@ def run(seed: int) -> None:
     )
     found = f"{tuned.rows[0][0]}, fine-tuned minus base: AUC {tuned.rows[0][2]}; the control: {control.rows[0][2]}"
     note = "the control is the base itself in place of the fine-tuned model: the same texts and labels, no training"
-    outcome.show(Report(findings=[found, note], sections=[Section("", tables=[shown])]))
+    show(Report(findings=[found, note], sections=[Section("", tables=[shown])]))

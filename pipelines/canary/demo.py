@@ -17,9 +17,8 @@ from fsd.models.pretraining import continue_pretraining
 from fsd.reporting.report import Column, Report, Section, Table, p_value
 from fsd.scoring.model import build_scorers
 from pipelines.canary import DemoConfig, MakeConfig, files, make, rank
-from pipelines.common import outcome
-from pipelines.common.detection import load_detectors
-from pipelines.common.job import Job
+from pipelines.common.experiment import load_detectors
+from pipelines.common.job import Job, show
 
 DOCUMENTS, VARIANTS, LENGTH, REPETITIONS, ALPHA = 30, 100, 6, (1, 4, 16), 0.05
 
@@ -61,4 +60,4 @@ def run(config: DemoConfig) -> None:
     columns = [Column("model", "model"), *rank.COLUMNS[1:-1]]
     title = "canaries on the embedded model, detector loss"
     shown = Table(tested, columns, title=title, name="results", kept=(0, 1, 5, 4, 2), source="--json")
-    outcome.show(Report(findings=notes, sections=[Section("", tables=[shown])]))
+    show(Report(findings=notes, sections=[Section("", tables=[shown])]))

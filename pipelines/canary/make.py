@@ -15,8 +15,8 @@ from fsd.reporting.report import Report
 from fsd.scoring.token_frequencies import fingerprint
 from pipelines.canary import MakeConfig, files
 from pipelines.canary.files import BREAK, SEPARATOR, VERSION, Entry, Sealed
-from pipelines.common import job, outcome
-from pipelines.common.job import Job
+from pipelines.common import job
+from pipelines.common.job import Job, show
 from pipelines.common.output import check_new_folder
 
 
@@ -45,7 +45,7 @@ def run(config: MakeConfig, sealed: Sealed, published: Mapping[str, str]) -> Non
     if config.seed:
         notes.append("the seed was chosen by you: whoever guesses it knows which variants are published")
     headline = f"{len(sealed.documents)} documents, published {copies} times in all"
-    outcome.show(Report(headline=headline, findings=notes, files={"canaries": config.out}))
+    show(Report(headline=headline, findings=notes, files={"canaries": config.out}))
 
 
 def draw(config: MakeConfig) -> tuple[Sealed, dict[str, str]]:

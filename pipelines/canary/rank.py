@@ -21,9 +21,9 @@ from fsd.token_stats import FloatArray, Prompt, Scorer
 from fsd.views import Detector, ViewInputs
 from pipelines.canary import RankConfig, files
 from pipelines.canary.files import COMMITMENT, SEALED, Canaries
-from pipelines.common import job, outcome
-from pipelines.common.detection import load_detectors
-from pipelines.common.job import Job
+from pipelines.common import job
+from pipelines.common.experiment import load_detectors
+from pipelines.common.job import Job, deliver, run_name, tracked_run
 
 CONTEXT_WORDS = 32
 """Last words of the document that precede its canary when it is scored."""
@@ -97,9 +97,9 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
         strict=config.detection.detectors != "all",
         use="computed on canaries",
     )
-    title = outcome.run_name(name, [config.folder], "canary test")
+    title = run_name(name, [config.folder], "canary test")
     tags = {"task": "canary", "model": name}
-    with outcome.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+    with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
         table = score(canaries, detectors, model.scorers, withheld=config.withheld, seed=config.seed)
         results = rank_tests(table, [d.name for d in detectors], alpha=config.alpha, seed=config.seed)
         together = results[results["repetitions"] == 0].set_index("detector")
@@ -137,7 +137,7 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
             },
             artifacts={"canaries.parquet": table},
         )
-        outcome.deliver(report, tracked)
+        deliver(report, tracked)
 
 
 def score(

@@ -1,19 +1,137 @@
-"""What a command is about to do: made and checked by its `prepare`, printed by --dry-run, done by `run`."""
+"""A command from its job, what is about to be done, to its end: the report in the tracked run and on the terminal."""
 
+import json
 import math
+import re
+import shutil
+import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-from fsd.config import AdapterConfig, ModelConfig, Recipe
+from tyro.conf import FlagCreatePairsOff, arg
+
+from fsd import tracking
+from fsd.config import AdapterConfig, ModelConfig, OptionalName, OptionalPath, Recipe, flags
+from fsd.errors import UsageError, without_credentials
+from fsd.tracking import Run, Version
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fsd.reporting.report import Report
     from fsd.views import Detector
+
+OWN_TAGS = frozenset(
+    {
+        *("base_model", "base_revision", "base_fingerprint", "model", "adapter", "reused_adapter", "method", "texts"),
+        *("task", "tune", "study", "plan", "kind", "cell", "from", "process", "error"),
+    }
+)
+"""Tags that commands set themselves."""
+
+
+_TAG = re.compile(r"(?P<name>[\w. :/-]{1,250})=(?P<value>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """How the command is run, and what it prints; every command has these options."""
+
+    config: OptionalPath = None
+    """YAML or TOML file of settings, named like the flags; flags on the command line replace them."""
+    dry_run: FlagCreatePairsOff[bool] = False
+    """Print what would be read, loaded, computed and written, and the memory; train, write and track nothing."""
+    json: FlagCreatePairsOff[bool] = False
+    """Print the results as one JSON document on stdout, and everything else on stderr."""
+    name: OptionalName = None
+    """Name of the run in MLflow. Default: made of model, data and method."""
+    tags: Annotated[tuple[str, ...], arg(metavar="KEY=VALUE ...", help_behavior_hint="")] = ()
+    """Tags of the run in MLflow, by which it can be found."""
+
+    def check(self) -> None:
+        """Check the tags."""
+        for tag in self.tags:
+            found = _TAG.fullmatch(tag)
+            if not found:
+                raise UsageError(f"tags must look like KEY=VALUE; got {tag!r}")
+            if found["name"].startswith("mlflow."):
+                raise UsageError(f"tags must not begin with mlflow., which MLflow itself sets; got {tag!r}")
+            if found["name"] in OWN_TAGS:
+                raise UsageError(
+                    f"tags must not replace those of commands ({', '.join(sorted(OWN_TAGS))}); got {tag!r}"
+                )
+
+    @property
+    def run_tags(self) -> dict[str, str]:
+        """The tags of the run."""
+        return {name: value for name, _, value in (tag.partition("=") for tag in self.tags)}
+
+
+@dataclass(frozen=True)
+class Context:
+    """The command that is running.
+
+    Attributes:
+        command: its name, such as `run` or `canary test`; empty where a pipeline is called as a function.
+        invocation: how it is run.
+        stdout: where results are printed.
+    """
+
+    command: str = ""
+    invocation: Invocation = Invocation()
+    stdout: TextIO | None = None
+
+
+_CONTEXT = ContextVar("context", default=Context())  # noqa: B039 - frozen
+
+
+def context() -> Context:
+    """The command that is running."""
+    return _CONTEXT.get()
+
+
+@contextmanager
+def running(command: str, invocation: Invocation) -> Iterator[None]:
+    """Make a command the one that is running; with `--json`, whatever else prints to stdout goes to stderr."""
+    stdout = sys.stdout
+    token = _CONTEXT.set(Context(command, invocation, stdout))
+    try:
+        with redirect_stdout(sys.stderr if invocation.json else stdout):
+            yield
+    finally:
+        _CONTEXT.reset(token)
+
+
+NAME = "config.yaml"
+"""Name of the artifact with the settings of a run."""
+
+
+VERSION = 1
+"""Version of the format, which files may state under `version`."""
+
+
+def dump(config: Any, command: str) -> str:
+    """The settings as a configuration file in YAML, without the credentials of URLs."""
+    import yaml
+
+    entries = {name.replace("_", "-"): _plain(value) for name, value in flags(config).items()}
+    own = {"version": VERSION} | ({"command": command} if command else {})
+    return str(yaml.safe_dump(own | entries, sort_keys=False, allow_unicode=True))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    return without_credentials(str(value)) if isinstance(value, str | Path) else value
+
 
 TOKEN = 3.0
 """Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
@@ -55,7 +173,7 @@ class Job:
         """Do the work, after a check that its results can be stored."""
         if self.experiment:
             from fsd import distributed, tracking
-            from pipelines.common.output import check_space
+            from pipelines.common.job import check_space
 
             check_space([*(self.texts or ()), *self.trained])
             distributed.from_main(tracking.check_store)
@@ -181,3 +299,167 @@ def byte_size(number: float) -> str:
             return f"{number:.3g} {unit}"
         number /= 1000
     return f"{number:.3g} TB"
+
+
+RUN_BYTES = 2**20
+"""Bytes that any run takes, for figures and report."""
+
+
+def check_space(texts: Iterable[str]) -> None:
+    """Check that the disks of temporary files and runs have room for tables of the texts.
+
+    The estimate is far below what is needed, so that nothing is refused that could succeed.
+    """
+    needed = RUN_BYTES + sum(map(len, texts)) // 8
+    for name, folder in (("TMPDIR", Path(tempfile.gettempdir())), ("the working folder", Path.cwd())):
+        free = shutil.disk_usage(folder).free
+        if free < needed:
+            raise UsageError(
+                f"{name} must have at least {needed / 2**20:.1f} MiB of free space; {folder} has {free / 2**20:.1f} MiB"
+            )
+
+
+FORMAT = 1
+"""Version of the JSON document."""
+DESCRIBED = 3
+"""Findings in the description of a run."""
+PAGE = "report.html"
+
+
+def run_name(model: str, files: Sequence[str], method: str) -> str:
+    """Name of a run: model, texts and method in few characters; `Run.conclude` adds the best score."""
+    texts = Path(files[0]).stem + (f" + {len(files) - 1}" if len(files) > 1 else "") if files else ""
+    return tracking.run_name(Path(model).name, texts, method)
+
+
+@contextmanager
+def tracked_run(
+    config: Any,
+    experiment: str,
+    name: str,
+    *,
+    params: Mapping[str, object] | None = None,
+    tags: Mapping[str, object] | None = None,
+    description: str | None = None,
+) -> Iterator[Run]:
+    """Open the run of a command, as `fsd.tracking.run` does, with its configuration as an artifact.
+
+    The options `--name` and `--tags` replace the name, for good, and are added to the tags; the settings of `config`
+    are the parameters unless others are given.
+    """
+    own, running = dict(tags or {}), context()
+    assert own.keys() <= OWN_TAGS, own  # or a tag of the user's could replace one of them
+    given, chosen = running.invocation.run_tags, running.invocation.name
+    params = flags(config) if params is None else params
+    with tracking.run(
+        experiment, chosen or name, params=params, tags=own | given, description=description, final=bool(chosen)
+    ) as run:
+        run.log_text(NAME, dump(config, running.command))
+        yield run
+
+
+def deliver(report: "Report", run: Run, version: Version | None = None) -> None:
+    """Log the report to its run, and print it."""
+    publish(report, run)
+    show(report, run, version)
+
+
+def publish(report: "Report", run: Run) -> None:
+    """Log metrics, files, tables and the page of a report, and give the run its final name and its description."""
+    run.log_metrics(report.metrics)
+    for name, content in report.artifacts.items():
+        _log(run, name, content)
+    for picture in report.pictures:
+        if picture.name:
+            run.log_bytes(picture.name, picture.png)
+    if report.title:
+        import pandas as pd
+
+        from fsd.reporting.report import page
+
+        for table in report.tables:
+            if table.name and table.columns:
+                run.log_table(f"{table.name}.json", pd.DataFrame(table.rows, columns=table.head))
+        run.log_text(PAGE, page(dated(report)))
+    if report.score:
+        run.conclude(report.score, report.description or "\n\n".join(report.findings[:DESCRIBED]))
+
+
+def dated(report: "Report") -> "Report":
+    """The report with the date among its facts."""
+    return replace(report, facts=[*report.facts, ("Date", date.today().isoformat())])
+
+
+def _log(run: Run, name: str, content: Any) -> None:
+    if hasattr(content, "to_parquet"):
+        run.log_table(name, content)
+    elif isinstance(content, bytes):
+        run.log_bytes(name, content)
+    elif isinstance(content, str):
+        run.log_text(name, content)
+    else:
+        run.log_json(name, content)
+
+
+def show(
+    report: "Report",
+    run: Run | None = None,
+    version: Version | None = None,
+    *,
+    text: Callable[[], object] | None = None,
+) -> None:
+    """Print a report and where it is: for people, or with `--json` as one document."""
+    running = context()
+    places = _places(run, report.page or (PAGE if report.title else ""))
+    if running.invocation.json:
+        print(document(report, places, version), file=running.stdout or sys.stdout, flush=True)
+        return
+    from fsd.reporting.report import print_facts, print_report
+
+    if text:
+        text()
+    elif report.page and not sys.stdout.isatty():
+        print(report.artifacts[report.page], end="")
+    else:
+        print_report(report)
+    if version and version.champion_stays:
+        print(version.champion_stays)
+    rows = [(name, str(path)) for name, path in report.files.items()]
+    rows += [(name, place) for name, place in (places or {}).items() if place]
+    if version:
+        rows.append(("version", version.uri + (f" ({', '.join(version.aliases)})" if version.aliases else "")))
+    if rows:
+        print()
+        print_facts([("run" if name == "id" else name, place) for name, place in rows])
+
+
+def document(report: "Report", places: Mapping[str, str] | None, version: Version | None = None) -> str:
+    """The JSON document of `--json`; numbers that are not finite are null."""
+    registered = version and {
+        "name": version.name,
+        "version": version.number,
+        "uri": version.uri,
+        "aliases": list(version.aliases),
+    }
+    content = {
+        "format": FORMAT,
+        "command": context().command,
+        "headline": report.line,
+        "tables": {t.name: _records(t.numbers) for t in report.tables if t.name and t.numbers is not None},
+        "notes": list(report.findings),
+        "files": {name: str(path) for name, path in report.files.items()},
+        "run": places,
+        "registered": registered,
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _records(table: "pd.DataFrame") -> Any:
+    return json.loads(table.to_json(orient="records", double_precision=15, date_format="iso"))
+
+
+def _places(run: Run | None, page: str) -> dict[str, str] | None:
+    """Id, page and report of a run; None if there is none, or its store cannot be reached."""
+    if run is None or run.gone:
+        return None
+    return {"id": run.id, "page": run.page(), "report": run.address_of(page) if page else ""}

@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +13,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_SUFFIXES = (".parquet", ".csv", ".jsonl")
-RUN_BYTES = 2**20
-"""Bytes that any run takes, for figures and report."""
 
 
 def check_table_path(path: Path, inputs: Iterable[str | Path] = ()) -> None:
@@ -57,20 +53,6 @@ def _same(path: Path, source: Path) -> bool:
         return path.samefile(source)
     except OSError:  # one of them does not exist
         return False
-
-
-def check_space(texts: Iterable[str]) -> None:
-    """Check that the disks of temporary files and runs have room for tables of the texts.
-
-    The estimate is far below what is needed, so that nothing is refused that could succeed.
-    """
-    needed = RUN_BYTES + sum(map(len, texts)) // 8
-    for name, folder in (("TMPDIR", Path(tempfile.gettempdir())), ("the working folder", Path.cwd())):
-        free = shutil.disk_usage(folder).free
-        if free < needed:
-            raise UsageError(
-                f"{name} must have at least {needed / 2**20:.1f} MiB of free space; {folder} has {free / 2**20:.1f} MiB"
-            )
 
 
 def write_table(table: "pd.DataFrame", path: Path) -> None:

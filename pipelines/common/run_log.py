@@ -22,8 +22,8 @@ from fsd.reporting.results import contrast_tables, detectors_table, placebo_tabl
 from fsd.scoring.model import TABLE, frequency_file
 from fsd.tracking import Run, Version, register
 from pipelines.common import adapter_files
-from pipelines.common.detection import BASE
-from pipelines.common.outcome import publish, run_name, tracked_run
+from pipelines.common.experiment import BASE
+from pipelines.common.job import publish, run_name, tracked_run
 
 SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
 

@@ -23,9 +23,9 @@ from fsd.scoring.deviation import evaluate
 from fsd.scoring.model import Model, open_model
 from fsd.scoring.model_scorer import hidden_states
 from fsd.views import Detector
-from pipelines.common import job, outcome
-from pipelines.common.detection import cheap, load_detectors
-from pipelines.common.job import Job
+from pipelines.common import job
+from pipelines.common.experiment import cheap, load_detectors
+from pipelines.common.job import Job, deliver, run_name, tracked_run
 from pipelines.contamination import ContaminationConfig
 
 ORDER, INFERENCE, CODEC, KERNEL = "exchangeability", "dataset inference", "CoDeC", "kernel divergence"
@@ -92,9 +92,9 @@ def run(
     if known:
         strict = config.detection.detectors != "all"
         detectors, _ = model.computable(detectors, texts, strict=strict, use="used in dataset inference")
-    title = outcome.run_name(name, config.files, "contamination")
+    title = run_name(name, config.files, "contamination")
     tags = {"task": "contamination", "model": name}
-    with outcome.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+    with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
         p, z = dataset_tests.exchangeability(
             texts, model.scorers["base"], shard=config.shard, orders=config.orders, seed=config.seed
         )
@@ -145,7 +145,7 @@ def run(
                 **({"audit/blind_auc": auc.value} if auc else {}),
             },
         )
-        outcome.deliver(report, tracked)
+        deliver(report, tracked)
 
 
 def one_per_family(documents: Sequence[Document]) -> list[str]:

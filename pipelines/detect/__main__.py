@@ -62,12 +62,12 @@ def prepare(config: DetectConfig) -> Job:
     """Read the texts, and check the settings; the adapter, which is not fetched yet, tells which model is loaded."""
     from fsd.errors import UsageError
     from fsd.evaluation.verdicts import check_fdr
-    from pipelines.common import datasets, job
+    from pipelines.common import experiment, job
     from pipelines.common.output import check_path, check_table_path
 
     check_fdr(config.fdr)
-    documents, remarks = datasets.read_cleaned(config.files, config.columns, config.cleaning)
-    known, unknown = datasets.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
+    documents, remarks = experiment.read_cleaned(config.files, config.columns, config.cleaning)
+    known, unknown = experiment.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
     inputs = [*config.files, *config.known]
     if config.out:
         check_table_path(Path(config.out), inputs)
@@ -102,7 +102,7 @@ def run(
     from fsd import tracking
     from fsd.evaluation.verdicts import Rules
     from fsd.reporting.report import page
-    from pipelines.common import outcome
+    from pipelines.common.job import dated, deliver, run_name, tracked_run
     from pipelines.common.output import write_table, write_text
     from pipelines.detect import report, verdicts
     from pipelines.detect.classifier import MembershipClassifier
@@ -113,8 +113,8 @@ def run(
     classifier.calibration.threshold_at(config.fpr)
     test_scores = verdicts.fetch_test_scores(adapter)
     tags = {"task": "detect", "adapter": adapter}
-    name = outcome.run_name(classifier.language_model.identity.id, config.files, "detect")
-    with outcome.tracked_run(config, f"fsd-{classifier.domain}", name, tags=tags) as tracked:
+    name = run_name(classifier.language_model.identity.id, config.files, "detect")
+    with tracked_run(config, f"fsd-{classifier.domain}", name, tags=tags) as tracked:
         result = verdicts.judge(
             classifier,
             documents,
@@ -129,12 +129,12 @@ def run(
                 write_table(result.frame(), Path(config.out))
         if config.report:
             with tracked.storing():
-                write_text(page(outcome.dated(found)), Path(config.report))
+                write_text(page(dated(found)), Path(config.report))
         texts, labels = [document.text for document in documents], [document.member for document in documents]
         tracked.log_dataset("suspect", texts, labels=labels, source=", ".join(config.files), context="detect")
         written = {"verdicts": config.out, "report": config.report}
         kept = {name: path for name, path in written.items() if path and Path(path).exists()}
-        outcome.deliver(replace(found, files=kept), tracked)
+        deliver(replace(found, files=kept), tracked)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from fsd.scoring.model_scorer import hidden_states
 from fsd.token_stats import FloatArray, Scores
 from fsd.views import usable
 from pipelines.common.adapter_files import AUDIT, AUDITED, CALIBRATION, FILES, SETUP, UNSEEN
-from pipelines.common.detection import cheap
+from pipelines.common.experiment import cheap
 
 TRAINED_OVERLAP = 0.2
 """A text counts as trained on if at least this share of its 7-grams occurs in the adapter's training texts."""

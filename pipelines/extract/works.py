@@ -19,8 +19,8 @@ from fsd.reporting.report import Report, Section
 from fsd.scoring.model import Model, open_model
 from fsd.scoring.sampling import Sampling, suffix_log_probabilities
 from fsd.token_stats import FloatArray, Prompt
-from pipelines.common import job, outcome
-from pipelines.common.job import Job
+from pipelines.common import job
+from pipelines.common.job import Job, deliver, run_name, show, tracked_run
 from pipelines.extract import ExtractConfig, report
 from pipelines.extract.report import Extractions
 
@@ -96,9 +96,9 @@ def run(config: ExtractConfig, texts: Sequence[str], samplings: Sequence[Samplin
     count = sum(work.starts.size for work in works)
     length = config.prefix + config.suffix
     print(f"{count:,} passages of {length} tokens: {count * length:,} tokens to score", file=sys.stderr)
-    title, tags = outcome.run_name(name, names, "extract"), {"task": "extract", "model": name}
-    with outcome.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
-        outcome.deliver(report.report(score(works, model, samplings), model), tracked)
+    title, tags = run_name(name, names, "extract"), {"task": "extract", "model": name}
+    with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+        deliver(report.report(score(works, model, samplings), model), tracked)
 
 
 def demo() -> None:
@@ -115,7 +115,7 @@ def demo() -> None:
     table = report.results({"after": after, "before": before}, "training", names, title=title, kept=(1, 0, 3))
     notes = report.conclusions(after, "the embedded model")
     notes += ["before the training, neither text could be extracted: the model had seen neither"]
-    outcome.show(Report(findings=notes, sections=[Section("", tables=[table])]))
+    show(Report(findings=notes, sections=[Section("", tables=[table])]))
 
 
 def cut(

@@ -38,7 +38,7 @@ def prepare(config: StudyConfig) -> Job:
     from fsd.data import benchmarks
     from fsd.data.readers import parse_columns
     from pipelines.common import job
-    from pipelines.common.outcome import run_name
+    from pipelines.common.job import run_name
     from pipelines.study import catalogue
     from pipelines.study.cells import at_small_scale, load_detectors, parts_of
     from pipelines.study.grid import plan
@@ -97,8 +97,7 @@ def _described(study: "Study", cell: "Cell") -> str:
 
 def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]", title: str) -> None:
     """Run the cells that are not finished yet, and lay out table and figure as in the paper."""
-    from pipelines.common import outcome
-    from pipelines.common.output import check_space
+    from pipelines.common.job import check_space, deliver, tracked_run
     from pipelines.study.cells import prepare_cell
     from pipelines.study.tables import report
 
@@ -106,10 +105,10 @@ def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]
     cells = [prepare_cell(cell, study) for cell in planned]
     check_space(document.text for cell in cells for part in cell.parts for document in part)
     params = {"cells": len(cells), "scale": config.scale, "model": config.model, "data": config.data}
-    with outcome.tracked_run(
+    with tracked_run(
         config, experiment, title, params=params, tags={"study": name}, description=study.title
     ) as tracked:
-        outcome.deliver(report(study, run_cells(name, cells, tracked, experiment)), tracked)
+        deliver(report(study, run_cells(name, cells, tracked, experiment)), tracked)
 
 
 def run_cells(name: str, cells: "Sequence[PreparedCell]", parent: "Run", experiment_name: str) -> "list[CellResult]":
@@ -148,7 +147,7 @@ def show_catalogue() -> None:
     """Print the studies: name, research question, requirements, and the scales at which each can run now."""
     from fsd.net.hub import EMBEDDED, hub_reachable
     from fsd.reporting.report import Report
-    from pipelines.common import outcome
+    from pipelines.common.job import show
     from pipelines.study import catalogue
     from pipelines.study.grid import plan
 
@@ -164,7 +163,7 @@ def show_catalogue() -> None:
             f"    small: {small}; {cells} {'cell' if cells == 1 else 'cells'}, embedded model and corpus",
             f"    full:  {online}; {_requirements(study)}",
         ]
-    outcome.show(Report(headline="studies", findings=lines), text=lambda: print("\n".join(lines)))
+    show(Report(headline="studies", findings=lines), text=lambda: print("\n".join(lines)))
 
 
 def _requirements(study: "Study") -> str:
@@ -183,7 +182,7 @@ def _requirements(study: "Study") -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [LAB]:
-        from pipelines.common.arguments import program
+        from pipelines.common.cli import program
         from pipelines.study.lab import command as lab
 
         sys.argv[:2] = [f"{program()} {LAB}"]

@@ -13,8 +13,8 @@ from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.splitting import Split, split
 from fsd.errors import UsageError
-from pipelines.common import datasets
-from pipelines.common.datasets import LabelledTexts
+from pipelines.common import experiment
+from pipelines.common.experiment import LabelledTexts
 from pipelines.study.catalogue import TextOptions
 from pipelines.study.grid import Cell
 
@@ -37,7 +37,7 @@ def _load(entries: tuple[str, ...], columns: str, cleaning: CleaningConfig, _fol
     others = tuple(entry for entry in entries if entry.partition(":")[0] != "embedded")
     loaded = LabelledTexts([], {})
     if others:
-        loaded = datasets.load_texts(DataConfig(data=others, columns=columns, cleaning=cleaning), ModelConfig())
+        loaded = experiment.load_texts(DataConfig(data=others, columns=columns, cleaning=cleaning), ModelConfig())
     return replace(loaded, documents=[*loaded.documents, *(d for part in own for d in _embedded(part))])
 
 

@@ -57,7 +57,8 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
     from fsd.evaluation.results import judge
     from fsd.tuning import optuna_study
     from fsd.tuning.optuna_study import open_storage
-    from pipelines.common import datasets, detection, experiment, outcome, run_log
+    from pipelines.common import experiment, run_log
+    from pipelines.common.job import run_name, show, tracked_run
     from pipelines.tune import adapter, detectors
     from pipelines.tune import run_log as tuning_log
     from pipelines.tune.job import tuning_data
@@ -68,7 +69,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         tuning_data(config, without_later(inputs.split), "")  # impossible numbers are refused before a model is loaded
     open_storage(config.storage)
     model = experiment.load_model(job)
-    split = datasets.with_adapter_texts(inputs.split, job.adapter)
+    split = experiment.with_adapter_texts(inputs.split, job.adapter)
     data = tuning_data(config, without_later(split), model.identity.fingerprint)
     experiment.plan_placebo(job, split, inputs.detectors)  # refuses a missing control model
     tags = {
@@ -78,8 +79,8 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         "base_model": model.identity.id,
     }
     texts = job.data.data or (job.data.domain,)
-    title = outcome.run_name(job.model.model, texts, f"tune {config.tune}")
-    with outcome.tracked_run(config, f"fsd-{job.data.domain}", title, tags=tags) as tracked:
+    title = run_name(job.model.model, texts, f"tune {config.tune}")
+    with tracked_run(config, f"fsd-{job.data.domain}", title, tags=tags) as tracked:
         tune = detectors.tune if config.tune == "detectors" else adapter.tune
         tuned = tune(config, data, model, tracked)
         job, split = tuned.job, split._replace(unseen=tuned.split.unseen)
@@ -94,7 +95,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
             seed=job.seed,
         )
         tuning_log.track(tracked, tuned, gains, data.study)
-        chosen = detection.load_detectors(job.detection)
+        chosen = experiment.load_detectors(job.detection)
         placebo, placebo_remarks = experiment.plan_placebo(job, split, chosen)
         left_out = [*inputs.remarks, *tuned.remarks]
         results = judge(
@@ -116,7 +117,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"
         use = [f"registered as {version.uri}; to use it: fsd run {flag} {version.uri}"] if version else []
         notes = [*results.conclusions, *optuna_study.remarks(gains), *left_out, *use]
-        outcome.show(tuning_log.with_gains(report, gains, notes, config.objective), tracked, version)
+        show(tuning_log.with_gains(report, gains, notes, config.objective), tracked, version)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from fsd.token_stats import FloatArray, Scorer
 from fsd.tracking import Run
 from fsd.tuning.objective import Settings, ValidationSet, winner
 from fsd.tuning.optuna_study import create_study, importance, search
-from pipelines.common import detection, experiment
+from pipelines.common import experiment
 from pipelines.tune import run_log
 from pipelines.tune.job import TuningData, TuningResult
 
@@ -158,7 +158,7 @@ def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run)
     """Search training settings, then train with the default and the winner's settings, and score the test texts."""
     job, texts = config.job, [document.text for document in data.split.validation]
     scorers = memoized(model, job)
-    requested = detection.load_detectors(job.detection)
+    requested = experiment.load_detectors(job.detection)
     scoring = experiment.prepare(model, data.split, requested, job, scorers)
     detectors = [detector for detector in requested if detector.name not in scoring.left_out]
     task = AdapterTask(job, data.split.unseen, texts, detectors, data.validation, run, _loaded=(model, scorers))

@@ -19,7 +19,7 @@ from fsd.scoring.model import build_scorers
 from fsd.tracking import Run
 from fsd.tuning.objective import DetectorTask, Winner, key_of, winner
 from fsd.tuning.optuna_study import create_study, importance, search
-from pipelines.common import detection, experiment
+from pipelines.common import experiment
 from pipelines.tune import run_log
 from pipelines.tune.job import TuningData, TuningResult
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
     """The requested detectors that have settings to search, and a remark on the others."""
-    detectors = detection.load_detectors(config.job.detection)
+    detectors = experiment.load_detectors(config.job.detection)
     fixed = [detector.name for detector in detectors if not detector.search]
     if fixed and config.job.detection.detectors != "all":
         allowed = ", ".join(name for name in detector_names() if load_detector(name).search)

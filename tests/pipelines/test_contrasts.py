@@ -16,7 +16,7 @@ from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, Mod
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.contrasts import CONTRASTS, kinds_in
 from fsd.evaluation.metrics import auc
-from pipelines.common.datasets import load_texts, split_texts
+from pipelines.common.experiment import load_texts, split_texts
 from pipelines.fsd import prepare
 from pipelines.tune.__main__ import prepare as tune
 

@@ -14,7 +14,7 @@ import pytest
 from fsd import tracking
 from fsd.config import DetectorConfig, FSDConfig
 from fsd.errors import UsageError
-from pipelines.common import datasets
+from pipelines.common import experiment
 from pipelines.fsd import prepare
 
 
@@ -113,12 +113,12 @@ def test_paper_split_says_what_it_leaks(finished: Any, capsys: pytest.CaptureFix
 
 
 def test_the_reading_of_the_texts_counts_as_time_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    load = datasets.load_texts
+    load = experiment.load_texts
 
     def slow(*arguments: Any) -> Any:
         time.sleep(0.2)
         return load(*arguments)
 
-    monkeypatch.setattr(datasets, "load_texts", slow)
+    monkeypatch.setattr(experiment, "load_texts", slow)
     _, stages = prepare(FSDConfig()).work.args
     assert stages.seconds["seconds/data"] >= 0.2

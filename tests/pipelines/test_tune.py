@@ -12,8 +12,8 @@ from fsd.config import DetectorConfig, ScoreConfig, TuneConfig
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.evaluation.metrics import auc
-from pipelines.common import datasets, experiment, run_log
-from pipelines.common.detection import load_detectors
+from pipelines.common import experiment, run_log
+from pipelines.common.experiment import load_detectors
 from pipelines.score import prepare as score
 from pipelines.tune.__main__ import prepare
 from pipelines.tune.job import digest, tuning_data
@@ -108,8 +108,8 @@ def studies(config: TuneConfig) -> dict[str, list[object]]:
     from pipelines.tune import detectors
 
     job = config.job
-    documents = datasets.load_texts(job.data, job.model).documents
-    parts, _ = datasets.split_texts(documents, job.data, job.seed)
+    documents = experiment.load_texts(job.data, job.model).documents
+    parts, _ = experiment.split_texts(documents, job.data, job.seed)
     labels = np.random.default_rng(0).permutation([bool(d.member) for d in parts.test])
     if config.study == "shuffled":
         parts = parts._replace(test=tuple(replace(d, member=bool(m)) for d, m in zip(parts.test, labels, strict=True)))

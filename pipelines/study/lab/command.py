@@ -96,14 +96,14 @@ def run(config: LabConfig, cells: "Sequence[Cell]") -> None:
     import pandas as pd
 
     from fsd import tracking
-    from pipelines.common import outcome
+    from pipelines.common.job import deliver, tracked_run
     from pipelines.common.output import write_table
     from pipelines.study.lab import results
     from pipelines.study.lab.report import report
 
     params = {name: getattr(config, name) for name in ("corpora", "exposures", "seeds", "size", "paragraphs")}
     title = f"lab · {config.size} · {len(cells)} cells"
-    with outcome.tracked_run(config, EXPERIMENT, title, params=params, tags={"study": "lab"}) as tracked:
+    with tracked_run(config, EXPERIMENT, title, params=params, tags={"study": "lab"}) as tracked:
         compute(cells, config.workers or os.cpu_count() or 1)
         table = results.measure(pd.concat([cell.scores() for cell in cells], ignore_index=True))
         measured = dict(list(table.groupby(["corpus", "exposures", "seed"])))
@@ -117,7 +117,7 @@ def run(config: LabConfig, cells: "Sequence[Cell]") -> None:
         if config.out:
             write_table(table, Path(config.out))
             found = replace(found, files={"results": config.out})
-        outcome.deliver(found, tracked)
+        deliver(found, tracked)
 
 
 def _check(config: LabConfig) -> None:

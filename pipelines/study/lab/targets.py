@@ -128,7 +128,7 @@ def compute(cell: Cell) -> "pd.DataFrame":
     import pandas as pd
 
     from fsd.models.pretraining import continue_pretraining
-    from pipelines.common.detection import cheap, load_detectors
+    from pipelines.common.experiment import cheap, load_detectors
 
     folder, sides = cell.models, cell.sides
     reference = str(folder / REFERENCE)

@@ -192,8 +192,8 @@ def test_the_error_for_a_gated_dataset_names_its_page(serve: Serve, in_fresh_pro
 DEFAULT = """
 import json, sys
 from fsd.config import DataConfig, ModelConfig
-from pipelines.common import datasets
-loaded = datasets.load_texts(DataConfig(domain="arxiv"), ModelConfig(model=json.loads(sys.argv[1])))
+from pipelines.common import experiment
+loaded = experiment.load_texts(DataConfig(domain="arxiv"), ModelConfig(model=json.loads(sys.argv[1])))
 print(json.dumps([[d.text, d.member, d.group] for d in loaded.documents]))
 print(json.dumps(loaded.remarks))
 """

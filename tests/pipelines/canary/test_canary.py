@@ -260,7 +260,7 @@ def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
     from fsd.models import language_model
     from fsd.models.pretraining import continue_pretraining
     from fsd.scoring.model import build_scorers
-    from pipelines.common.detection import load_detectors
+    from pipelines.common.experiment import load_detectors
 
     make.prepare(making(data, tmp_path / "c", repetitions=(8,))).run()
     canaries = files.read(tmp_path / "c")

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from fsd.errors import UsageError
-from pipelines.common.arguments import parse
+from pipelines.common.cli import parse
 
 TEXT = """A summary of the command in one sentence.
 

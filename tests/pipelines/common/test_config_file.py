@@ -10,7 +10,8 @@ import pytest
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, ScoreConfig, TuneConfig
 from fsd.errors import UsageError
 from pipelines.collect import Collect
-from pipelines.common.arguments import dump, parse, read
+from pipelines.common.cli import parse, read
+from pipelines.common.job import dump
 from pipelines.detect.__main__ import DetectConfig
 from pipelines.study.grid import StudyConfig
 

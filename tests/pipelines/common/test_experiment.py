@@ -10,7 +10,7 @@ from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
-from pipelines.common import datasets, detection, experiment
+from pipelines.common import experiment
 from pipelines.fsd import prepare
 
 OWN = [Document(f"a text of my own, number {n}", member=n % 2 == 0) for n in range(4)]
@@ -56,9 +56,9 @@ def job(job, tiny):
 
 
 def plan(job: FSDConfig, detectors: str = "loss") -> tuple[experiment.Placebo | None, list[str]]:
-    documents = datasets.load_texts(job.data, job.model).documents
-    split, _ = datasets.split_texts(documents, job.data, job.seed)
-    return experiment.plan_placebo(job, split, detection.load_detectors(DetectorConfig(detectors=detectors)))
+    documents = experiment.load_texts(job.data, job.model).documents
+    split, _ = experiment.split_texts(documents, job.data, job.seed)
+    return experiment.plan_placebo(job, split, experiment.load_detectors(DetectorConfig(detectors=detectors)))
 
 
 def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from fsd import tracking
 from fsd.config import ModelConfig
-from pipelines.common.detection import load_detectors
+from pipelines.common.experiment import load_detectors
 from pipelines.common.job import passes
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")

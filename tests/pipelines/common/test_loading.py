@@ -13,7 +13,7 @@ from fsd.errors import UsageError
 from fsd.models import language_model
 from fsd.scoring import model
 from pipelines import fsd, score
-from pipelines.common import datasets, detection, experiment, run_log
+from pipelines.common import experiment, run_log
 from pipelines.detect.classifier import MembershipClassifier
 from pipelines.study import catalogue
 from pipelines.study.grid import StudyConfig, plan
@@ -57,8 +57,8 @@ def test_the_main_job_and_its_placebo(job: FSDConfig, tiny: Path, loaded: list[d
 
 
 def _parts(job: FSDConfig) -> tuple[Any, Any]:
-    documents = datasets.load_texts(job.data, job.model).documents
-    return datasets.split_texts(documents, job.data, job.seed)[0], detection.load_detectors(job.detection)
+    documents = experiment.load_texts(job.data, job.model).documents
+    return experiment.split_texts(documents, job.data, job.seed)[0], experiment.load_detectors(job.detection)
 
 
 def test_other_commands(job: FSDConfig, tiny: Path, loaded: list[dict[str, Any]]) -> None:

@@ -10,9 +10,8 @@ import pytest
 
 from fsd import tracking
 from fsd.reporting.report import Column, Report, Section, Table
-from pipelines.common import outcome
 from pipelines.common.cli import command, parse
-from pipelines.common.job import Job
+from pipelines.common.job import Job, deliver, tracked_run
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ def work(config: Config) -> None:
     found = Report(
         "Page", "Which?", ["loss is best", "a note"], sections, score="loss .75", files={"scores": "out.csv"}
     )
-    with outcome.tracked_run(config, "fsd-x", "by default", tags={"task": "test"}) as run:
-        outcome.deliver(found, run)
+    with tracked_run(config, "fsd-x", "by default", tags={"task": "test"}) as run:
+        deliver(found, run)
 
 
 @pytest.fixture

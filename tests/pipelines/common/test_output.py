@@ -14,7 +14,8 @@ import pipelines.study.__main__ as study
 import pipelines.tune.__main__ as tune
 from fsd.config import DataConfig, FSDConfig, TuneConfig
 from fsd.errors import StorageError, UsageError
-from pipelines.common.output import check_path, check_space, check_table_path, write_table
+from pipelines.common.job import check_space
+from pipelines.common.output import check_path, check_table_path, write_table
 from pipelines.extract import ExtractConfig, works
 
 
