@@ -29,8 +29,7 @@ from fsd.scoring.model import build_scorers
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.token_stats import Scorer, Scores
 from fsd.views import usable
-from pipelines.adapter_audit import audit as adapter_audit
-from pipelines.adapter_audit.config import AuditConfig
+from pipelines import adapter_audit
 from pipelines.canary import MakeConfig, files, make, rank
 from pipelines.common.experiment import cheap, load_detectors
 from pipelines.extract import works
@@ -253,7 +252,9 @@ def audits(seed: int, size: Size) -> list[dict[str, Any]]:
     others = others[: max(80, size.background // 10)]
     half = len(others) // 2
     documents = [replace(document, member=at < half) for at, document in enumerate(others)]
-    config = AuditConfig(model=SETTINGS, detection=DetectorConfig(detectors="loss,min_k,min_k_pp"), seed=seed)
+    config = adapter_audit.AuditConfig(
+        model=SETTINGS, detection=DetectorConfig(detectors="loss,min_k,min_k_pp"), seed=seed
+    )
     parts = split_labelled(documents, validation=config.validation, seed=seed)
     model = language_model.load(SETTINGS)
     found = []

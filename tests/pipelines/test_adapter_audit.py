@@ -12,7 +12,7 @@ from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
 from fsd.tracking import version_info
-from pipelines.adapter_audit.__main__ import AuditConfig, prepare
+from pipelines.adapter_audit import AuditConfig, prepare
 
 TRAINED, OTHERS = 40, 40
 
