@@ -203,7 +203,9 @@ class Audit:
     @property
     def summary(self) -> "AuditSummary":
         """How well the best detector and a blind classifier separate the labelled texts."""
-        return replace(self.results.audit_summary, state=self.calibration.state)
+        from fsd.evaluation.sentences import audit_summary
+
+        return audit_summary(self.results, self.calibration.state)
 
 
 def judge(parts: "Split", judged: "Sequence[Document]", scorers: "dict[str, Scorer]", config: AuditConfig) -> Audit:

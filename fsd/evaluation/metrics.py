@@ -157,10 +157,8 @@ class Bootstrap:
         blocks = []
         for counts in chain([np.ones((scores.size, 1), np.uint16)], resampled):
             weight = counts.astype(np.float64)
-            curves = RocCurves(
-                np.cumsum(weight * member, axis=0)[ends], np.cumsum(weight * ~member, axis=0)[ends], called
-            )
-            blocks.append(np.stack([metric(curves) for metric in metrics]))
+            hits, alarms = (np.cumsum(weight * side, axis=0)[ends] for side in (member, ~member))
+            blocks.append(np.stack([metric(RocCurves(hits, alarms, called)) for metric in metrics]))
         return np.concatenate(blocks, axis=1)
 
 
@@ -187,11 +185,7 @@ def separated(members: int, others: int) -> float:
 
 
 class DeLong(NamedTuple):
-    """Test of the difference of two AUCs on the same texts: second − first, its standard error, and the p-value.
-
-    The error follows Student's t with `degrees` of freedom. `p` is 1 for equal rankings, and NaN for a difference
-    without any variance.
-    """
+    """Difference of two AUCs; its error follows Student's t. `p` is 1 for equal rankings, NaN without any variance."""
 
     difference: float
     error: float
@@ -216,18 +210,15 @@ def delong_test(
     above = (ranks[:, member] - stats.rankdata(scores[:, member], axis=1)) / n
     below = 1 - (ranks[:, ~member] - stats.rankdata(scores[:, ~member], axis=1)) / m
     aucs = above.mean(axis=1)
-
-    def error_of_groups(placements: FloatArray, side: BoolArray) -> FloatArray:
-        """(G,) part of the difference's error that is due to each group."""
-        sums = [
+    errors, parts, counts = [], [], []  # of the members, then of the non-members
+    for placements, side in ((above, member), (below, ~member)):
+        of_first, of_second = (
             np.bincount(group[side], row - auc, size) / side.sum() for row, auc in zip(placements, aucs, strict=True)
-        ]
-        return np.asarray(sums[1] - sums[0])
-
-    sides = (error_of_groups(above, member), error_of_groups(below, ~member))
-    counts = [np.unique(group[side]).size for side in (member, ~member)]
-    parts = [count / (count - 1) * float(part @ part) for count, part in zip(counts, sides, strict=True)]
-    variance = sum(parts) + 2 * size / (size - 1) * float(sides[0] @ sides[1])
+        )
+        errors.append(of_second - of_first)
+        counts.append(np.unique(group[side]).size)
+        parts.append(counts[-1] / (counts[-1] - 1) * float(errors[-1] @ errors[-1]))
+    variance = sum(parts) + 2 * size / (size - 1) * float(errors[0] @ errors[1])
     difference = float(aucs[1] - aucs[0])
     if variance < 1e-24:
         return DeLong(difference, 0.0, math.inf, 1.0 if abs(difference) < 1e-12 else math.nan)
@@ -287,8 +278,6 @@ class Metric:
     of: Callable[[RocCurves], FloatArray]
     needs_threshold: bool = False
     """Whether it judges texts at a decision threshold from other texts."""
-    in_terminal: bool = True
-    """Whether the table in the terminal has a column for it."""
     needs: int = 0
     """Number of families of non-members from which on its interval has the promised coverage."""
 
@@ -322,10 +311,10 @@ def _accuracy(curves: RocCurves) -> FloatArray:
 
 METRICS = {
     "auc": Metric("AUC", _area),
-    "tpr_at_1fpr": Metric("TPR@1%FPR", _tpr_at(0.01), in_terminal=False, needs=250),
+    "tpr_at_1fpr": Metric("TPR@1%FPR", _tpr_at(0.01), needs=250),
     "tpr_at_5fpr": Metric("TPR@5%FPR", _tpr_at(0.05), needs=50),
-    "tpr_at_10fpr": Metric("TPR@10%FPR", _tpr_at(0.10), in_terminal=False, needs=25),
-    "accuracy": Metric("Accuracy", _accuracy, needs_threshold=True, in_terminal=False),
+    "tpr_at_10fpr": Metric("TPR@10%FPR", _tpr_at(0.10), needs=25),
+    "accuracy": Metric("Accuracy", _accuracy, needs_threshold=True),
 }
 """Name → metric.
 
@@ -335,25 +324,12 @@ That of the TPR at 1 % does so from about 250 families of non-members on, 2.5 / 
 """
 
 
-class Comparison(NamedTuple):
-    """A second detector against a first one on the same texts.
-
-    `gain` is the metric of the second minus that of the first with its 95 % interval, `p` the two-sided p-value, and
-    `p_holm` the same, corrected for the number of comparisons made together. For the AUC both are DeLong's by group
-    (see `intervals.delong_test`), so that the interval excludes 0 exactly if p < .05; for any other metric, and an AUC
-    without variance, they are the paired bootstrap's.
-    """
-
-    gain: Estimate
-    p: float
-    p_holm: float
-
-
 class Row(NamedTuple):
     """One number of the table of results, with its 95 % interval and p-values; NaN for those that it has not.
 
     The state is base, tuned or fsd, and empty for a comparison of states. The metric is a name out of `METRICS`, or
-    auc_gain, placebo_auc, placebo_lead or validation_auc; those of a contrast end in its name.
+    auc_gain, placebo_auc, placebo_lead or validation_auc; those of a contrast end in its name. `p_holm` is the
+    two-sided p-value `p` of a comparison, corrected for the number of comparisons made together.
     """
 
     detector: str
@@ -373,12 +349,11 @@ class Row(NamedTuple):
 
 def by_state(scores: pd.DataFrame, states: Sequence[str] = ("base", "fsd")) -> dict[str, Scores]:
     """State → detector → (N,) scores, from columns named as in scores.parquet: `loss.base`, `loss.fsd`."""
-    found: dict[str, Scores] = {state: {} for state in states}
-    for name in map(str, scores.columns):
-        detector, _, state = name.rpartition(".")
-        if detector and state in found:
-            found[state][detector] = scores[name].to_numpy(np.float64)
-    return found
+    columns = {state: [name for name in map(str, scores) if name.endswith(f".{state}")] for state in states}
+    return {
+        state: {name.rpartition(".")[0]: scores[name].to_numpy(np.float64) for name in names}
+        for state, names in columns.items()
+    }
 
 
 def by_key(table: pd.DataFrame) -> dict[tuple[str, str, str], Row]:
@@ -424,13 +399,8 @@ def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float) -> float:
     return float(hits[alarms <= fpr + FPR_SLACK].max())
 
 
-def best_threshold(labels: ArrayLike, scores: ArrayLike) -> float:
-    """The ε that maximises accuracy when score ≥ ε means member (FSD §3.2), the first of `best_thresholds`."""
-    return float(best_thresholds(labels, scores)[0])
-
-
 def best_thresholds(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
-    """(K,) all ε that maximise accuracy when score ≥ ε means member, one between any two distinct scores, falling.
+    """(K,) all ε that maximise accuracy when score ≥ ε means member (FSD §3.2), one between two scores each, falling.
 
     Each is half-way between two neighbouring scores, so that it does not depend on a single text. The highest comes
     first, at which the fewest texts are called members. If calling every text a member is best, it is the lowest score
@@ -456,8 +426,7 @@ def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None 
     rows = bootstrap.values(scores, [metric.of for metric in metrics.values()], threshold)
     measured = {name: percentiles(row[0], row[1:]) for name, row in zip(metrics, rows, strict=True)}
     if measured["auc"].value in (0, 1):
-        sides = (bootstrap.member, ~bootstrap.member)
-        bound = separated(*(np.unique(bootstrap.group[side]).size for side in sides))
+        bound = separated(*(np.unique(bootstrap.group[side]).size for side in (bootstrap.member, ~bootstrap.member)))
         measured["auc"] = Estimate(1.0, bound, 1.0) if measured["auc"].value else Estimate(0.0, 0.0, 1 - bound)
     return measured
 
@@ -472,25 +441,24 @@ def roc_band(bootstrap: Bootstrap, scores: FloatArray, rates: FloatArray) -> tup
     return values[:, 0], low, high
 
 
-def compare(bootstrap: Bootstrap, first: Scores, second: Scores, *, metric: str = "auc") -> dict[str, Comparison]:
-    """Second against first, (N,) scores each, for every name in both: FSD against base, or any two sets of detectors.
+def compare(bootstrap: Bootstrap, first: Scores, second: Scores, *, metric: str = "auc") -> dict[str, Row]:
+    """Gain of the second over the first, (N,) scores each, for every name in both: `metric`_gain with both p-values.
 
-    The interval of a difference of AUCs is DeLong's, not the bootstrap's percentiles: those contain the true difference
-    in 92 to 95 of 100 simulated cases, DeLong's in 94 to 96, with 10 groups a side as with 105.
+    For the AUC, interval and p are DeLong's by group, so that the interval excludes 0 exactly if p < .05; the
+    bootstrap's percentiles contain the true difference in 92 to 95 of 100 simulated cases, DeLong's in 94 to 96, with
+    10 groups a side as with 105. For any other metric, and an AUC without variance, they are the paired bootstrap's.
     """
-    gains, raw = {}, {}
+    rows = {}
     for name in (name for name in second if name in first):
         before, after = (_checked(bootstrap.member, scores[name])[1] for scores in (first, second))
         test = delong_test(bootstrap.member, before, after, bootstrap.group.tolist()) if metric == "auc" else None
         if test and not math.isnan(test.p):
             half = float(stats.t.ppf((1 + LEVEL) / 2, test.degrees)) * test.error
-            gain = test.difference
-            gains[name], raw[name] = Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half)), test.p
+            gain, p = test.difference, test.p
+            estimate = Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half))
         else:
             (low,), (high,) = (bootstrap.values(scores, [METRICS[metric].of]) for scores in (before, after))
-            gains[name], raw[name] = (
-                percentiles(float(high[0] - low[0]), high[1:] - low[1:]),
-                bootstrap_p(high[1:] - low[1:]),
-            )
-    corrected = holm(raw)
-    return {name: Comparison(gain, raw[name], corrected[name]) for name, gain in gains.items()}
+            estimate, p = percentiles(high[0] - low[0], high[1:] - low[1:]), bootstrap_p(high[1:] - low[1:])
+        rows[name] = Row(name, "", f"{metric}_gain", *estimate, p)
+    corrected = holm({name: row.p for name, row in rows.items()})
+    return {name: row._replace(p_holm=corrected[name]) for name, row in rows.items()}

@@ -1,14 +1,20 @@
-"""Results of a run as one long data frame, and what is made from it.
+"""Results of a run as one long data frame, and the choices behind it.
 
 `evaluate` measures scores; its table has one row per number, with the columns of `fsd.evaluation.metrics.Row`. MLflow
 metrics, summary.csv, the report and the terminal are all made from that table.
+
+Three contrasts tell membership from familiarity with a period. A benchmark split by time compares members with later
+texts, and so two differences at once: the model was trained on the members, and on much else of their period.
+Contemporaries, non-members of the members' own period (see `fsd.data.splitting`), differ from later texts in the second
+respect alone, and from members in the first. A placebo that was trained on nothing of the period shows neither.
 """
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,34 +23,72 @@ from numpy.typing import ArrayLike, NDArray
 from fsd.data import splitting
 from fsd.data.documents import content_hash
 from fsd.data.near_duplicates import families
-from fsd.data.splitting import Split, without_later
-from fsd.evaluation import sentences
+from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, Split, without_later
 from fsd.evaluation.audit import Audit, audit
 from fsd.evaluation.calibration import Calibration, calibrate, family_aucs
-from fsd.evaluation.contrasts import CONTRASTS, MEASURES, kinds_in
 from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.metrics import (
     METRICS,
     BoolArray,
     Bootstrap,
+    Estimate,
     Row,
     auc,
-    best_threshold,
+    best_thresholds,
     by_key,
     by_state,
     compare,
     estimates,
 )
-from fsd.evaluation.sentences import AuditSummary, Headline
 from fsd.scoring.deviation import Deviation
 from fsd.token_stats import Scores
 from fsd.views import Detector
 
 STATES = ("base", "tuned", "fsd")
+
+
+class Contrast(NamedTuple):
+    """Two kinds of text that are compared; the first should score higher. Its metrics end in its name."""
+
+    name: str
+    first: str
+    second: str
+    title: str
+    meaning: str
+
+    def among(self, kind: NDArray[np.str_]) -> BoolArray:
+        """(N,) texts that it compares."""
+        return np.isin(kind, (self.first, self.second))
+
+    def possible(self, kind: NDArray[np.str_]) -> bool:
+        """Whether there are texts of both kinds."""
+        return {self.first, self.second} <= set(kind.tolist())
+
+
+WITH_LATER = Contrast("members_vs_later", MEMBER, LATER, "members against later texts", "what a split by time measures")
+FAMILIARITY = Contrast(
+    "contemporaries_vs_later",
+    CONTEMPORARY,
+    LATER,
+    "contemporaries against later texts",
+    "familiarity with the period: the model was trained on neither",
+)
+MEMBERSHIP = Contrast(
+    "members_vs_contemporaries", MEMBER, CONTEMPORARY, "members against contemporaries", "membership, within one period"
+)
+CONTRASTS = (WITH_LATER, FAMILIARITY, MEMBERSHIP)
+MEASURES = ("auc", "auc_gain", "placebo_auc", "placebo_lead")
+"""Metrics that a contrast has, as in auc_gain_members_vs_later."""
 WITH_ENDS = ("auc", *(f"auc_{contrast.name}" for contrast in CONTRASTS))
 """Metrics whose intervals are tracked as well."""
 COMPARISONS = {"auc_gain": "gain", "placebo_auc": "placebo_fsd_auc", "placebo_lead": "placebo_lead"}
 """Metric that compares → its column in summary.csv."""
+
+
+def kinds_in(scores: pd.DataFrame) -> NDArray[np.str_]:
+    """(N,) kind of each text of a table like scores.parquet, see `fsd.data.splitting.kinds`."""
+    named = scores["period"] if "period" in scores else [""] * len(scores)
+    return splitting.kinds(scores["label"].to_numpy(bool), list(map(str, named)))
 
 
 def evaluate(
@@ -85,26 +129,21 @@ def evaluate(
     columns = by_state(scores, states)
     rows = [
         Row(detector, state, metric, *estimate)
-        for detector in dict.fromkeys(str(name).rpartition(".")[0] for name in scores)
         for state, of_state in columns.items()
-        if detector in of_state
-        for metric, estimate in estimates(
-            bootstrap, of_state[detector], (thresholds or {}).get(f"{detector}.{state}")
-        ).items()
+        for detector, column in of_state.items()
+        for metric, estimate in estimates(bootstrap, column, (thresholds or {}).get(f"{detector}.{state}")).items()
     ]
     fsd = columns.get("fsd", {})
-    for detector, (gain, p, p_holm) in compare(bootstrap, columns.get("base", {}), fsd).items():
-        rows.append(Row(detector, "", "auc_gain", *gain, p, p_holm))
-    for detector, (lead, p, p_holm) in compare(bootstrap, placebo or {}, fsd).items():
+    rows += compare(bootstrap, columns.get("base", {}), fsd).values()
+    for detector, lead in compare(bootstrap, placebo or {}, fsd).items():
         rows.append(Row(detector, "fsd", "placebo_auc", *estimates(bootstrap, (placebo or {})[detector])["auc"]))
-        rows.append(Row(detector, "fsd", "placebo_lead", *lead, p, p_holm))
-    return _table(rows)
+        rows.append(lead._replace(state="fsd", metric="placebo_lead"))
+    return _table(rows, [str(name).rpartition(".")[0] for name in scores])
 
 
-def _table(rows: Sequence[Row]) -> pd.DataFrame:
+def _table(rows: Sequence[Row], detectors: Sequence[str]) -> pd.DataFrame:
     """The rows as a data frame, detector by detector."""
-    place = {detector: at for at, detector in enumerate(dict.fromkeys(row.detector for row in rows))}
-    ordered: list[Row] = sorted(rows, key=lambda row: place[row.detector])
+    ordered: list[Row] = sorted(rows, key=lambda row: detectors.index(row.detector))
     return pd.DataFrame(ordered, columns=list(Row._fields))
 
 
@@ -116,13 +155,13 @@ def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float
     """
     metrics: dict[str, float] = {}
     for row in by_key(table).values():
-        name = f"{row.detector}.{row.state}" if row.state else row.detector
         values = {"": row.value}
         if uncertainty or row.metric == "auc_gain":
             values["_p"] = row.p
         if uncertainty:
             values |= {"_low": row.low, "_high": row.high} if row.metric in WITH_ENDS else {}
             values["_p_holm"] = row.p_holm
+        name = f"{row.detector}.{row.state}".rstrip(".")
         metrics |= {f"{row.metric}{end}/{name}": value for end, value in values.items() if not math.isnan(value)}
     return metrics
 
@@ -131,15 +170,9 @@ def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
     """One row per detector for summary.csv: every number with the ends of its interval, and the caveat, if any."""
     columns = [f"{state}_{name}{end}" for state in ("base", "fsd") for name in METRICS for end in ("", "_low", "_high")]
     lines: dict[str, dict[str, Any]] = {}
-    for row in by_key(table).values():
+    for row in by_key(table[table["metric"] != "validation_auc"]).values():
         line = lines.setdefault(row.detector, {"detector": row.detector, **dict.fromkeys(columns)})
-        of_contrast = row.metric.endswith(tuple(contrast.name for contrast in CONTRASTS))
-        if row.metric in COMPARISONS:
-            name = COMPARISONS[row.metric]
-        elif row.metric in METRICS or of_contrast:
-            name = f"{row.state}_{row.metric}".strip("_")
-        else:
-            continue
+        name = COMPARISONS.get(row.metric, f"{row.state}_{row.metric}".strip("_"))
         line |= {name: row.value, f"{name}_low": row.low, f"{name}_high": row.high}
         if not math.isnan(row.p):
             start = "" if name == "gain" else f"{name}_"
@@ -156,7 +189,7 @@ class Results:
         parts: the split.
         scores: one row per validation and test text, as in scores.parquet (see `score_table`).
         table: one row per number (see `evaluate`), on the test texts that membership is judged on, and those of the
-            contrasts that the periods of the texts allow (see `fsd.evaluation.results`).
+            contrasts that the periods of the texts allow.
         audit: leaks, blind baseline, distribution shift between members and non-members.
         remarks: detectors that were left out and why, and other remarks.
         placebo: name of the control model; None without a placebo.
@@ -175,25 +208,26 @@ class Results:
     calibration: Calibration | None
     never_saw: bool = False
 
+    @cached_property
+    def rows(self) -> dict[tuple[str, str, str], Row]:
+        """(detector, state, metric) → row of the table."""
+        return by_key(self.table)
+
+    def estimate(self, metric: str, state: str = "fsd") -> Estimate | None:
+        """A number of the best detector with its interval; None if it was not measured."""
+        row = self.rows.get((self.best, state, metric))
+        return row.estimate if row else None
+
+    @property
+    def auc(self) -> Estimate:
+        """FSD AUC of the best detector on the test texts."""
+        return self.rows[self.best, "fsd", "auc"].estimate
+
     @property
     def validation_auc(self) -> float:
         """FSD AUC of the best detector on the validation texts; NaN without them."""
-        row = by_key(self.table).get((self.best, "fsd", "validation_auc"))
-        return row.value if row else math.nan
-
-    @property
-    def audit_summary(self) -> AuditSummary:
-        """What the audit says about the best detector."""
-        auc = by_key(self.table)[self.best, "fsd", "auc"].estimate
-        contemporaries = bool((self.kind == splitting.CONTEMPORARY).any())
-        return AuditSummary(self.best, auc, self.audit.blind.auc, self.audit.blind.reason, contemporaries)
-
-    @property
-    def headline(self) -> Headline:
-        """The result in short."""
-        sides = self.judged.groupby("label")["group"].nunique()
-        rows, validated = by_key(self.table), bool(self.parts.validation)
-        return Headline(self.audit_summary, rows, self.never_saw, (int(sides[1]), int(sides[0])), validated)
+        found = self.estimate("validation_auc")
+        return found.value if found else math.nan
 
     @property
     def kind(self) -> NDArray[np.str_]:
@@ -218,28 +252,6 @@ class Results:
     def metrics(self) -> dict[str, float]:
         """The numbers under the names that all runs share; intervals and corrected p-values are in the tables."""
         return self.audit.metrics() | tracked(self.table, uncertainty=False)
-
-    @property
-    def conclusions(self) -> list[str]:
-        """What the numbers support, in plain words."""
-        validated = bool(self.parts.validation)
-        return sentences.conclusions(
-            self.audit, self.table, self.best, on_validation=validated, never_saw=self.never_saw
-        )
-
-    def caveats(self) -> list[str]:
-        """What too few families in the test, or one large one, do not support."""
-        nonmembers = self.judged.loc[self.judged["label"] == 0, "group"].nunique()
-        tested = (self.scores["split"] == "test").to_numpy()
-        large = sentences.large_families(self.scores["group"][tested], self.kind[tested])
-        return [*sentences.too_few(nonmembers), *large]
-
-    def notes(self) -> list[str]:
-        """The conclusions, and whatever was left out or replaced along the way, one line each."""
-        lines = self.conclusions
-        if not self.parts.validation:
-            lines.append("no validation texts: the accuracy is at the best threshold on the test texts themselves")
-        return [*lines, *sentences.advice(list(map(str, self.scores.columns))), *self.caveats(), *self.remarks]
 
 
 def judge(
@@ -289,41 +301,42 @@ def judge(
         )
         return list(by_key(table).values())
 
-    judged = measured(
-        tested,
-        member,
-        {
-            f"{name}.{state}": best_threshold(member[chosen_on], column[chosen_on])
-            for state, columns in by_state(scores).items()
-            for name, column in columns.items()
-        },
-    )
+    thresholds = {
+        f"{name}.{state}": float(best_thresholds(member[chosen_on], column[chosen_on])[0])
+        for state, columns in by_state(scores).items()
+        for name, column in columns.items()
+    }
+    judged = measured(tested, member, thresholds)
     rows = [*judged]
     for contrast in (one for one in CONTRASTS if one.possible(kind[is_test])):
         among = contrast.among(kind) & is_test
         found = judged if np.array_equal(among, tested) else measured(among, kind == contrast.first)
         rows += [row._replace(metric=f"{row.metric}_{contrast.name}") for row in found if row.metric in MEASURES]
     chosen_by = {name: column[chosen_on] for name, column in deviation.fsd.items()}
-    aucs = family_aucs(member[chosen_on], chosen_by, family[chosen_on].tolist())
+    sides, groups = member[chosen_on], family[chosen_on].tolist()
+    aucs = family_aucs(sides, chosen_by, groups)
     calibration = None
     if parts.validation:
-        reported = {name: auc(member[chosen_on], column) for name, column in chosen_by.items()}
-        reported |= cross_validated or {}
+        reported = {name: auc(sides, column) for name, column in chosen_by.items()} | dict(cross_validated or {})
         rows += [Row(name, "fsd", "validation_auc", value) for name, value in reported.items()]
         calibration = calibrate(
-            member[chosen_on].tolist(),
+            sides.tolist(),
             chosen_by,
-            family[chosen_on].tolist(),
+            groups,
             reference=reference_of(parts),
             collections=[document.collection for document in compress(documents, chosen_on)],
             settings={detector.name: detector.settings for detector in detectors},
         )
+    fallbacks = [
+        f"{name} fell back to {fallback} on {count} of {len(scores)} texts ({state} model)"
+        for (name, state, fallback), count in sorted(deviation.fallbacks.items())
+    ]
     return Results(
         parts=parts,
         scores=scores,
-        table=_table(rows),
+        table=_table(rows, list(dict.fromkeys(row.detector for row in rows))),
         audit=audit(parts, seed=seed, repeats=repeats),
-        remarks=[*remarks, *sentences.fallbacks(deviation.fallbacks, len(scores))],
+        remarks=[*remarks, *fallbacks],
         placebo=placebo[0] if placebo else None,
         best=max(aucs, key=lambda name: aucs[name]),
         calibration=calibration,

@@ -20,8 +20,8 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike
 
 from fsd.evaluation import metrics
-from fsd.evaluation.contrasts import CONTRASTS
 from fsd.evaluation.metrics import Bootstrap, Estimate, conformal_band
+from fsd.evaluation.results import CONTRASTS
 from fsd.token_stats import FloatArray, Scores
 
 BASE, FSD, MEMBER, NONMEMBER, GREY = "#0072B2", "#D55E00", "#D55E00", "#0072B2", "#595959"

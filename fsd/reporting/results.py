@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from fsd.evaluation.contrasts import CONTRASTS
 from fsd.evaluation.metrics import METRICS, Row, by_key
-from fsd.evaluation.results import Results
+from fsd.evaluation.results import CONTRASTS, Results
 from fsd.reporting.report import Column, Table, p_value, shown
 
 

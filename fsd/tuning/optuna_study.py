@@ -124,7 +124,7 @@ def compare_on_test(
     for winner in winners:
         before, after = (estimates(bootstrap, scores[winner.label])[objective] for scores in (default, tuned))
         comparison = comparisons[winner.label]
-        gain = comparison.gain._replace(value=after.value - before.value)
+        gain = comparison.estimate._replace(value=after.value - before.value)
         row: dict[str, Any] = {
             "task": winner.label,
             "default": json.dumps(winner.default),

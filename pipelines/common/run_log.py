@@ -12,6 +12,7 @@ from fsd import distributed
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
 from fsd.data.documents import Document, content_hash, digest
 from fsd.data.splitting import Split, without_later
+from fsd.evaluation import sentences
 from fsd.evaluation.metrics import by_key
 from fsd.evaluation.results import Results, summary
 from fsd.models.adapters import save_adapter
@@ -106,7 +107,7 @@ def track(
             validation_score=results.validation_auc,
             files=files,
             tags=version_tags(results, config, model.identity) | _chosen_by(study, files),
-            barred=results.headline.barred,
+            barred=sentences.barred(results),
             once=tuple(_chosen_by(study, files)),
             description=found.description,
         )
@@ -150,7 +151,7 @@ def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detecto
     table = frequency_file(config.model)
     if table:
         files[TABLE] = table
-    files[adapter_files.AUDIT] = results.audit_summary.to_json()
+    files[adapter_files.AUDIT] = sentences.audit_summary(results).to_json()
     if results.calibration:
         files[adapter_files.CALIBRATION] = results.calibration.to_json()
     return files
@@ -179,16 +180,15 @@ def report(
     sources: Mapping[str, str],
 ) -> Report:
     """The answer, how sure it is, the method, the results, and what they do not prove."""
-    headline = results.headline
     first, *others = pictures(results)
     tables = [*contrast_tables(results), detectors_table(results)]
     tables += [placebo_table(results)] if results.placebo is not None else []
     return Report(
         title=f"Was it in the pretraining data? {config.data.domain}",
         question=f"Can texts that {identity.id} was pretrained on be distinguished from texts that it never saw?",
-        answer=headline.answer(),
-        findings=results.notes(),
-        changes=headline.changes(),
+        answer=sentences.answer(results),
+        findings=sentences.notes(results),
+        changes=sentences.changes(results),
         sections=[
             Section("The result in a figure", pictures=[first]),
             Section("What was done", paragraphs=[method(results, config, identity)]),
@@ -197,12 +197,12 @@ def report(
             limits(),
         ],
         facts=facts(results, config, identity, sources),
-        score=headline.score,
-        description=headline.description,
-        metrics={**headline.metrics(), **results.metrics(), **seconds},
+        score=f"{results.best} {results.auc.short}",
+        description=sentences.description(results),
+        metrics={**sentences.metrics(results), **results.metrics(), **seconds},
         artifacts={
             "scores.parquet": results.scores,
-            "summary.csv": summary(results.table, "; ".join(results.caveats())),
+            "summary.csv": summary(results.table, "; ".join(sentences.caveats(results))),
             "leaks.json": [leak._asdict() for leak in results.audit.leaks.pairs],
         },
     )
@@ -330,7 +330,7 @@ def facts(
 def _calibrated(results: Results) -> str:
     if results.calibration is None:
         return "none: there are no validation texts"
-    who = "contemporaries" if results.audit_summary.contemporaries else "non-members"
+    who = "contemporaries" if sentences.audit_summary(results).contemporaries else "non-members"
     return f"{results.best}, on {results.calibration.groups} groups of held-out {who}"
 
 

@@ -14,9 +14,9 @@ from fsd.data.near_duplicates import families, refuse_members, refuse_related
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, controls
 from fsd.evaluation.calibration import TOLERANCE, Calibration, observed_rate
-from fsd.evaluation.contrasts import kinds_in
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.evaluation.metrics import BoolArray, Estimate, by_state
+from fsd.evaluation.results import kinds_in
 from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Classified, Rules
 from pipelines.detect.classifier import MembershipClassifier

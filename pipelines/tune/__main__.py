@@ -54,6 +54,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
     """Tune on validation, compare on the test texts, record and register."""
     from fsd.data.near_duplicates import families
     from fsd.data.splitting import without_later
+    from fsd.evaluation import sentences
     from fsd.evaluation.results import judge
     from fsd.tuning import optuna_study
     from fsd.tuning.optuna_study import open_storage
@@ -116,7 +117,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         report, version = run_log.track(tracked, results, job, chosen, model, {}, inputs.sources, study=data.study)
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"
         use = [f"registered as {version.uri}; to use it: fsd run {flag} {version.uri}"] if version else []
-        notes = [*results.conclusions, *optuna_study.remarks(gains), *left_out, *use]
+        notes = [*sentences.conclusions(results), *optuna_study.remarks(gains), *left_out, *use]
         show(tuning_log.with_gains(report, gains, notes, config.objective), tracked, version)
 
 

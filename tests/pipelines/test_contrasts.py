@@ -14,8 +14,8 @@ import pytest
 from fsd import tracking
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, TuneConfig
 from fsd.evaluation.calibration import Calibration
-from fsd.evaluation.contrasts import CONTRASTS, kinds_in
 from fsd.evaluation.metrics import auc
+from fsd.evaluation.results import CONTRASTS, kinds_in
 from pipelines.common.experiment import load_texts, split_texts
 from pipelines.fsd import prepare
 from pipelines.tune.__main__ import prepare as tune

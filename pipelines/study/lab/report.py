@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from fsd.evaluation.contrasts import CONTRASTS
 from fsd.evaluation.metrics import Estimate
+from fsd.evaluation.results import CONTRASTS
 from fsd.reporting.figures import curves, png
 from fsd.reporting.report import Column, Report, Section, Table, markdown, numbers, plain
 from pipelines.study.lab import results

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fsd.evaluation.contrasts import CONTRASTS, FAMILIARITY, MEMBERSHIP
 from fsd.evaluation.metrics import LEVEL, METRICS, Bootstrap, holm, resampled
+from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP
 from fsd.evaluation.sentences import advised
 from fsd.token_stats import FloatArray
 

@@ -9,9 +9,8 @@ import pytest
 from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
-from fsd.evaluation import text_classifiers
-from fsd.evaluation.audit import alone, audit, blind, leaks, overlaps
-from fsd.evaluation.text_classifiers import most_telling
+from fsd.evaluation import audit as module
+from fsd.evaluation.audit import alone, audit, blind, leaks, most_telling, overlaps
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 VOCABULARY = [f"word{i}" for i in range(400)]
@@ -84,7 +83,7 @@ def test_blind_sees_words_signs_years_and_the_end_of_a_long_text():
     labels = np.arange(120) % 2 == 0
     texts, signs = _texts(rng, 120, 30), [chr(0x4E00 + i) for i in range(200)]
     long = [f"Stop. Go! {text}" for text in _texts(rng, 60, 900)]
-    assert min(map(len, long)) > text_classifiers.CHARACTERS
+    assert min(map(len, long)) > module.CHARACTERS
     for members, others in (
         ([f"{text}{' marker' * 5}" for text in texts], [f"{text}{' other' * 5}" for text in texts]),
         (*(["".join(rng.choice(signs, 40)) + sign * 3 for _ in texts] for sign in "龙虎"),),
@@ -206,7 +205,7 @@ def test_unseen_texts_are_on_neither_side():
 
 
 def test_more_texts_than_are_trained_on_all_get_a_score(monkeypatch):
-    monkeypatch.setattr(text_classifiers, "TRAINED_ON", 60)
+    monkeypatch.setattr(module, "TRAINED_ON", 60)
     labels = np.arange(250) % 5 == 0
     texts = _texts(np.random.default_rng(12), 250)
     assert _reached([t + " marker" * int(y) for t, y in zip(texts, labels, strict=True)], labels).value > 0.97

@@ -11,11 +11,10 @@ import pytest
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
-from fsd.evaluation import metrics
+from fsd.evaluation import metrics, sentences
 from fsd.evaluation.audit import Control
-from fsd.evaluation.contrasts import CONTRASTS, MEASURES, kinds_in
 from fsd.evaluation.metrics import Metric, auc, by_key
-from fsd.evaluation.results import evaluate, judge, summary, tracked
+from fsd.evaluation.results import CONTRASTS, MEASURES, evaluate, judge, kinds_in, summary, tracked
 from fsd.scoring.deviation import Deviation
 
 LABELS = np.arange(120) % 2 == 0
@@ -158,18 +157,17 @@ def results():
 def test_what_is_said_is_of_the_detector_chosen_on_validation(results):
     assert results.best == "early"
     assert by_key(results.table)["late", "fsd", "auc"].value > 0.9
-    first, placebo = results.conclusions[:2]
+    first, placebo = sentences.conclusions(results)[:2]
     assert first.startswith("early FSD")
     assert "the best of 2 detectors on the validation texts" in first
     assert placebo.startswith("placebo: early FSD")
     assert (results.calibration.detector, results.calibration.settings) == ("early", {"k": 1})
-    (caveat,) = results.caveats()
+    (caveat,) = sentences.caveats(results)
     assert caveat.startswith("too few independent non-members, 20, for the intervals of TPR@1%FPR")
-    assert results.notes() == [*results.conclusions, caveat, "zlib left out: no reason"]
+    assert sentences.notes(results) == [*sentences.conclusions(results), caveat, "zlib left out: no reason"]
     assert set(summary(results.table, caveat)["caveat"]) == {caveat}
     alike = replace(results, audit=replace(results.audit, blind=Control(None, "none")))
-    assert alike.headline.barred.startswith("the lead of early over the control model, ")
-    assert alike.headline.families == (20, 20)
+    assert sentences.barred(alike).startswith("the lead of early over the control model, ")
 
 
 def test_cross_validated_aucs_replace_those_of_validation(results):
@@ -180,11 +178,12 @@ def test_cross_validated_aucs_replace_those_of_validation(results):
 def test_without_validation_the_choice_on_the_test_texts_is_stated():
     results = judged(validation=0)
     assert results.best == "late"
-    assert results.conclusions[0].startswith("late FSD")
-    assert "on the test texts themselves" in results.conclusions[0]
+    notes = sentences.notes(results)
+    assert notes[0].startswith("late FSD")
+    assert "on the test texts themselves" in notes[0]
     assert results.calibration is None
     assert np.isnan(results.validation_auc)
-    assert "no validation texts: the accuracy is at the best threshold on the test texts themselves" in results.notes()
+    assert "no validation texts: the accuracy is at the best threshold on the test texts themselves" in notes
 
 
 def test_scores_have_one_row_per_text(results):
@@ -226,3 +225,9 @@ def test_contrasts_are_evaluations_of_two_kinds():
     for periods, measured in ((("2020",), "members_vs_contemporaries"), (("2022", "2020"), "members_vs_later")):
         names = {metric for _, _, metric in by_key(judged(periods=periods).table)}
         assert {name for name in names if "_vs_" in name} == {f"{measure}_{measured}" for measure in MEASURES}
+
+
+def test_kinds_of_a_table_of_scores():
+    table = pd.DataFrame({"label": [1, 0, 0], "period": ["2022", "2022", "2024"]})
+    assert kinds_in(table).tolist() == ["member", "contemporary", "later"]
+    assert kinds_in(table.drop(columns="period")).tolist() == ["member", "non-member", "non-member"]

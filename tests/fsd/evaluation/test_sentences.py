@@ -3,36 +3,44 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 
+from fsd.data.documents import Document
+from fsd.data.splitting import Split
 from fsd.errors import UsageError
-from fsd.evaluation.audit import Audit, Control, Leaks, Overlap, explains
-from fsd.evaluation.metrics import Estimate, Row, by_key
-from fsd.evaluation.sentences import AuditSummary, Headline, advice, advised, conclusions, large_families, too_few
-from fsd.evaluation.text_classifiers import Telling
+from fsd.evaluation import sentences
+from fsd.evaluation.audit import Audit, Control, Leaks, Overlap, Telling, explains
+from fsd.evaluation.metrics import Estimate, Row
+from fsd.evaluation.results import Results
+from fsd.evaluation.sentences import AuditSummary, advice, advised, audit_summary, too_few
 
-NO_LEAKS = Leaks((), 0, 0, 0, 100)
 ALIKE = Control(Estimate(0.5, 0.45, 0.55))
 HIGH, MIDDLE, CHANCE = (0.99, 0.98, 1.0), (0.70, 0.65, 0.75), (0.52, 0.47, 0.57)
 GOOD, POOR = (0.92, 0.90, 0.94), (0.53, 0.48, 0.58)
-
-
-def _audit(blind=ALIKE, leaks=NO_LEAKS, date=ALIKE, overlaps=None):
-    return Audit(leaks, blind, date, ALIKE, overlaps or {})
 
 
 def _auc(*numbers, detector="loss", state="fsd", metric="auc", p=float("nan")):
     return Row(detector, state, metric, *numbers, p, p)
 
 
-def _table(rows):
-    return pd.DataFrame(list(rows), columns=list(Row._fields))
+def _audit(blind=ALIKE, leaks=None, date=ALIKE, overlaps=None, telling=None):
+    return Audit(leaks or Leaks((), 0, 0, 0, 100), blind, date, ALIKE, overlaps or {}, telling)
 
 
-def _said(rows, audit=None, best="loss", **more):
-    return conclusions(audit or _audit(), _table(rows), best, **{"on_validation": True, **more})
+def _results(rows, audit=None, best="loss", *, validated=True, never_saw=False, periods="", groups=None):
+    """Results of 30 members and 40 non-members in the test, of one text each unless `groups` are given."""
+    label = [1] * 30 + [0] * 40
+    scores = pd.DataFrame({"label": label, "split": "test", "group": groups or range(70)})
+    if periods:
+        scores["period"] = periods
+    parts = Split((), (Document("held out", True),) if validated else (), ())
+    table = pd.DataFrame(list(rows), columns=list(Row._fields))
+    return Results(parts, scores, table, audit or _audit(), [], None, best, None, never_saw)
+
+
+def _said(rows, audit=None, **more):
+    return sentences.conclusions(_results(rows, audit, **more))
 
 
 def _line(rows, start, **more):
@@ -67,7 +75,7 @@ def test_the_first_sentence_fits_the_case(blind, auc, explained, said):
 def test_the_choice_of_the_detector_is_stated():
     rows = [_auc(0.95, 0.9, 0.99, detector="zlib"), _auc(0.9, 0.8, 0.95)]
     assert _said(rows)[0].startswith("loss FSD .90 [.80, .95], the best of 2 detectors on the validation texts; ")
-    on_test = _said(rows, best="zlib", on_validation=False)[0]
+    on_test = _said(rows, best="zlib", validated=False)[0]
     assert "zlib FSD .95 [.90, .99], the best of 2 detectors on the test texts themselves" in on_test
 
 
@@ -96,35 +104,30 @@ def test_the_placebo_is_described(placebo, said):
 
 
 def test_the_most_telling_word_is_named():
-    planted = replace(_audit(), telling=Telling("“marker”", 0.25, 0.0, 1.2e-6, 1900))
-    assert _said([_auc(*GOOD)], planted)[0].endswith("no better than chance")
-    assert _said([], planted)[1] == (
+    planted = _said([_auc(*GOOD)], _audit(telling=Telling("“marker”", 0.25, 0.0, 1.2e-6, 1900)))
+    assert planted[0].endswith("no better than chance")
+    assert (
         "the most telling word, pair or sign, “marker”, is in 25% of the members and 0% of the non-members "
         "(p = 1.2e-06, corrected for 1,900 words, pairs and signs)"
-    )
-    nothing = replace(_audit(), telling=Telling("“to within”", 0.05, 0.0, 0.43, 1900))
+    ) in planted
     assert (
         "no single word, pair of words or sign separates members from non-members; the most telling is “to within” "
         "(p = .43, corrected for 1,900 words, pairs and signs)"
-    ) in _said([_auc(*GOOD)], nothing)
+    ) in _said([_auc(*GOOD)], _audit(telling=Telling("“to within”", 0.05, 0.0, 0.43, 1900)))
 
 
 def test_leaks_and_shifts_are_reported():
-    assert _said([], _audit(leaks=Leaks((), 1, 1, 1, 40)))[1:4] == [
-        "LEAK: 1 group of texts spans more than one part of the split",
-        "LEAK: 1 of 40 test texts belongs (2%) to a group that was used for fine-tuning; its score measures the "
-        "fine-tuning",
-        "LEAK: 1 of 40 test texts belongs to a group that was used to choose thresholds",
-    ]
-    many = _said([], _audit(leaks=Leaks((), 5, 36, 2, 100)))
-    assert "LEAK: 5 groups" in many[1]
-    assert "36 of 100 test texts belong (36%)" in many[2]
-    assert "no set of near-duplicates spans two parts" in _said([])[1]
+    assert (
+        "LEAK: groups of texts that span more than one part of the split: 5; of 100 test texts, 36 belong to a group "
+        "that was used for fine-tuning, which their scores measure, and 2 to one that was used to choose thresholds"
+    ) in _said([_auc(*GOOD)], _audit(leaks=Leaks((), 5, 36, 2, 100)))
     audit = _audit(date=Control(Estimate(1.0, 1.0, 1.0)), overlaps={"date": Overlap(0.1, 0.9)})
-    text = " ".join(_said([], audit))
-    assert "the date alone separates members from non-members with AUC 1.00" in text
-    assert "overlap little in date 10% (matched texts would show 90%)" in text
-    assert "length" not in text
+    none, *shifts = _said([_auc(*GOOD)], audit)[-3:]
+    assert none == "no group and no set of near-duplicates spans two parts of the split"
+    assert shifts == [
+        "the date alone separates members from non-members with AUC 1.00 [1.00, 1.00]",
+        "members and non-members overlap little in date 10% (matched texts would show 90%)",
+    ]
 
 
 def test_where_fine_tuning_helped_and_where_it_did_harm():
@@ -252,32 +255,31 @@ def test_too_few_non_members_and_one_large_family_are_remarked_on():
         "on the few highest of them and is too narrow"
     ]
     assert "intervals of TPR@1%FPR (reliable from about 250 on), TPR@5%FPR (reliable" in too_few(20)[0]
-    kind = np.array(["member"] * 20 + ["non-member"] * 20)
     for size, remarks in (
-        (4, []),
+        (8, []),
         (
-            5,
+            9,
             [
-                "5 of the 20 non-member test texts are one family of related texts, of 16 families in all: numbers on "
+                "9 of the 40 non-member test texts are one family of related texts, of 32 families in all: numbers on "
                 "these texts rest largely on it"
             ],
         ),
     ):
-        names = pd.Series([*map(str, range(20)), *["one"] * size, *map(str, range(20 + size, 40))])
-        assert large_families(names, kind) == remarks
+        groups = [*range(30), *[99] * size, *range(30 + size, 70)]
+        assert sentences.caveats(_results([_auc(*GOOD)], groups=groups)) == too_few(41 - size) + remarks
 
 
 @pytest.mark.parametrize(
     ("blind", "explained", "said"),
     [
-        (Estimate(*HIGH), True, "reaches .99 [.98, 1.00] on the adapter's benchmark, loss FSD .92 [.90, .94]"),
-        (Estimate(*MIDDLE), False, "part of the result may be the difference"),
-        (Estimate(*CHANCE), False, "reaches .52 [.47, .57] on the adapter's benchmark"),
+        (HIGH, True, "reaches .99 [.98, 1.00] on the adapter's benchmark, loss FSD .92 [.90, .94]"),
+        (MIDDLE, False, "part of the result may be the difference"),
+        (CHANCE, False, "reaches .52 [.47, .57] on the adapter's benchmark"),
         (None, False, "no blind classifier could be trained on the adapter's benchmark (too few groups)"),
     ],
 )
 def test_the_summary_of_an_audit_survives_its_file(blind, explained, said):
-    summary = AuditSummary("loss", Estimate(*GOOD), blind, "" if blind else "too few groups")
+    summary = AuditSummary("loss", Estimate(*GOOD), Estimate(*blind) if blind else None, "too few groups")
     text = summary.to_json()
     assert AuditSummary.from_json(text) == summary
     assert said in summary.sentence
@@ -293,42 +295,36 @@ def test_another_file_than_a_summary_is_refused_in_one_line(text):
     assert "\n" not in str(caught.value)
 
 
+PLACEBO = "the lead of loss over the control model, .05 [-.02, .10], may be zero"
+
+
 @pytest.mark.parametrize(
-    ("auc", "blind", "lead", "contemporaries", "kind", "barred"),
+    ("auc", "blind", "lead", "periods", "judgement", "barred"),
     [
-        (POOR, CHANCE, None, False, "chance", ""),
-        (GOOD, HIGH, None, False, "texts", "a blind classifier, which never sees the model, reaches .99"),
-        (GOOD, CHANCE, None, False, "unexplained", ""),
-        (
-            GOOD,
-            CHANCE,
-            (0.05, -0.02, 0.1),
-            False,
-            "placebo",
-            "the lead of loss over the control model, .05 [-.02, .10]",
-        ),
-        (GOOD, CHANCE, (0.2, 0.1, 0.3), False, "period", ""),
-        (GOOD, None, (0.2, 0.1, 0.3), True, "lead", ""),
+        (POOR, CHANCE, None, "", "chance", ""),
+        (GOOD, HIGH, None, "", "texts", "a blind classifier, which never sees the model, reaches .99"),
+        (GOOD, CHANCE, None, "", "unexplained", ""),
+        (GOOD, CHANCE, (0.05, -0.02, 0.1), "", "placebo", PLACEBO),
+        (GOOD, CHANCE, (0.2, 0.1, 0.3), "", "period", ""),
+        (GOOD, None, (0.2, 0.1, 0.3), "2020", "lead", ""),
     ],
 )
-def test_the_headline_judges_and_bars(auc, blind, lead, contemporaries, kind, barred):
-    summary = AuditSummary("loss", Estimate(*auc), Estimate(*blind) if blind else None, "few", contemporaries)
+def test_the_headline_judges_and_bars(auc, blind, lead, periods, judgement, barred):
     rows = [_auc(*auc), _auc(0.4, 0.3, 0.5, metric="tpr_at_5fpr"), *(_placebo(MIDDLE, lead) if lead else [])]
-    headline = Headline(summary, by_key(_table(rows)), False, (30, 40), False)
+    control = Control(Estimate(*blind) if blind else None, "few")
+    results = _results(rows, _audit(control), validated=False, periods=periods)
 
-    assert headline.kind == kind
-    assert replace(headline, never_saw=True).kind == "control"
-    assert headline.barred.startswith(barred)
-    assert bool(headline.barred) == bool(barred)
-    assert headline.score == f"loss {summary.auc.short}"
-    shown = summary.blind or "none"
+    assert sentences.judgement(results) == judgement
+    assert sentences.judgement(replace(results, never_saw=True)) == "control"
+    assert sentences.barred(results).startswith(barred)
+    assert bool(sentences.barred(results)) == bool(barred)
+    assert audit_summary(results, "calibrated").state == "calibrated"
     signed = Estimate(*lead).signed if lead else "none"
-    line = f"loss FSD AUC {summary.auc} · placebo lead {signed} · blind AUC {shown}"
-    assert headline.description.startswith(f"{line}\n\n")
-    assert headline.metrics()["headline/fsd_auc"] == auc[0]
-    assert ("headline/placebo_lead" in headline.metrics()) == bool(lead)
-    assert "40 of 100 training texts are found (30 to 50)" in headline.answer()[2]
-    changes = headline.changes()
+    line = f"loss FSD AUC {Estimate(*auc)} · placebo lead {signed} · blind AUC {control.auc or 'none'}"
+    assert sentences.description(results).startswith(f"{line}\n\n")
+    assert sentences.metrics(results)["headline/fsd_auc"] == auc[0]
+    assert ("headline/placebo_lead" in sentences.metrics(results)) == bool(lead)
+    assert "40 of 100 training texts are found (30 to 50)" in sentences.answer(results)[2]
+    changes = sentences.changes(results)
     assert "rests on 30 independent texts from the training data and 40 from outside it" in changes[1]
     assert changes[2].startswith("The detector was chosen on these very texts")
-    assert len(replace(headline, on_validation=True).changes()) == 2
