@@ -1,7 +1,7 @@
 """The command line, the configuration file that it names, and how a command ends."""
 
+import argparse
 import contextlib
-import difflib
 import errno
 import inspect
 import io
@@ -16,14 +16,13 @@ import textwrap
 import time
 import tomllib
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import Field, field, fields, is_dataclass, make_dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import Field, field, fields, make_dataclass
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NoReturn, TextIO, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, NoReturn, TextIO, TypeVar, get_args, get_origin
 
-from tyro.conf import FlagCreatePairsOff, Positional
+from tyro.conf import Positional
 
 from fsd import distributed
 from fsd.config import flags, settings_of
@@ -32,14 +31,21 @@ from fsd.leftovers import own_temporary_files
 from pipelines.common.job import VERSION, Invocation, Job, running, show
 
 Config = TypeVar("Config")
+SEEDS = 2**32
+"""Number of seeds; NumPy takes no others."""
+DESCRIPTION = "(description)"
+"""Stands for the description in the text of tyro, which would not wrap it."""
+HINT = "; --help lists all flags"
+WIDEST = 100
+"""Columns of the descriptions in --help, if the terminal has as many."""
 SHOWN = 120
 """Characters of a path in a message."""
 MAIN_FIRST = 10.0
 """Seconds that a failing process leaves the main one to report the same error, upon which the launcher ends both."""
-_NOT_STORED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-"""Errors of a disk that is full or cannot be written."""
 CAUSE_FIRST = 2.0
 """Seconds that the main process leaves the launcher to end it, if it failed because another process is gone."""
+_NOT_STORED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+"""Errors of a disk that is full or cannot be written."""
 
 
 def command(
@@ -55,30 +61,40 @@ def command(
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     several = distributed.num_processes() > 1
-    with _ends(several):
+    with _ends(several), _system_errors():
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description)
-        with (
-            running(command_name(), invocation),
-            _interruptible(),
-            _temporary_files(),
-            _full_disks(),
-            _impossible_paths(),
-        ):
+        with running(command_name(), invocation), _interruptible(), _temporary_files():
             if several:
                 distributed.join()
             job = prepare(settings)
             if not invocation.dry_run:
                 job.run()
             elif distributed.is_main_process():
-                _print_plan(job)
+                show(job.plan())
             distributed.leave()
 
 
 def deferred(module: str) -> Callable[[Any], Job]:
     """The `prepare` of a module that is imported once the settings are read: --help does not wait for its libraries."""
     return lambda settings: import_module(module).prepare(settings)
+
+
+def subcommands(choices: Mapping[str, tuple[type[Any], str]], description: str) -> None:
+    """Run the subcommand that the first argument names: its settings, and the module of its `prepare`."""
+    name, usage = (sys.argv[1] if len(sys.argv) > 1 else "--help"), program()
+    if name in ("-h", "--help"):
+        print(f"usage: {usage} {{{','.join(choices)}}} [OPTIONS]\n\n{wrapped(description)}\n")
+        for choice, (config, _) in choices.items():
+            print(wrapped(f"{choice:<8} {(config.__doc__ or '').splitlines()[0]}", "  ", " " * 9))
+        print(f"\n`{usage} {next(iter(choices))} --help` lists the options of a subcommand.")
+        return
+    if name not in choices:
+        _exit(f"error: subcommand must be one of {', '.join(choices)}; got {name!r}", 2)
+    sys.argv = [f"{usage} {name}", *sys.argv[2:]]
+    config, module = choices[name]
+    command(config, deferred(module), config.__doc__ or "")
 
 
 @contextlib.contextmanager
@@ -104,34 +120,27 @@ def _ends(several: bool) -> Iterator[None]:
         _exit(traceback.format_exc().rstrip(), 1)
 
 
-def _print_plan(job: Job) -> None:
-    from fsd.reporting.report import print_facts, print_table
+@contextlib.contextmanager
+def _system_errors() -> Iterator[None]:
+    """Make errors of the system that have no traceback of a disk that is full, and of a path that no system takes.
 
-    plan = job.plan()
-
-    def text() -> None:
-        print_facts(plan.facts)
-        print_table([], [], plan.findings)
-
-    show(plan, text=text)
-
-
-def subcommands(
-    choices: Mapping[str, tuple[type[Any], Callable[[Any], Job], str]], description: str, arguments: Sequence[str]
-) -> None:
-    """Run the subcommand that the first argument names; `choices` are the arguments of `command` by name."""
-    name = arguments[0] if arguments else "--help"
-    usage = program()
-    if name in ("-h", "--help"):
-        print(f"usage: {usage} {{{','.join(choices)}}} [OPTIONS]\n\n{wrapped(description)}\n")
-        for choice, (_, _, text) in choices.items():
-            print(wrapped(f"{choice:<8} {text.strip().splitlines()[0]}", "  ", " " * 9))
-        print(f"\n`{usage} {next(iter(choices))} --help` lists the options of a subcommand.")
-        return
-    if name not in choices:
-        _exit(f"error: subcommand must be one of {', '.join(choices)}; got {name!r}", 2)
-    sys.argv = [f"{usage} {name}", *arguments[1:]]
-    command(*choices[name])
+    Whatever looks at such a path first fails, and every command looks at its paths before it does anything else.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        number, path = getattr(error, "errno", 0), str(getattr(error, "filename", None) or "a file")
+        loop = re.fullmatch(r"Symlink loop from '(.*)'", str(error))  # of pathlib, before Python 3.13
+        if loop:
+            number, path = errno.ELOOP, loop[1]
+        path = path if len(path) <= SHOWN else f"{path[:SHOWN]}…"
+        if number in _NOT_STORED:
+            raise StorageError(f"{path} cannot be written: {os.strerror(number)}") from error
+        if number == errno.ENAMETOOLONG:
+            raise UsageError(f"names must have at most 255 bytes; got {path}") from error
+        if number == errno.ELOOP:
+            raise UsageError(f"a path must not be a loop of links; got {path}") from error
+        raise
 
 
 @contextlib.contextmanager
@@ -174,43 +183,6 @@ def _temporary_files() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _full_disks() -> Iterator[None]:
-    """Turn an error of a disk that is full or cannot be written, wherever it occurs, into one that has no traceback."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NOT_STORED:
-            raise
-        raise StorageError(f"{error.filename or 'a file'} cannot be written: {error.strerror}") from error
-
-
-@contextlib.contextmanager
-def _impossible_paths() -> Iterator[None]:
-    """Report a path that the system refuses whatever the disk holds as the user's mistake.
-
-    Whatever looks at such a path first fails, and every command looks at its paths before it does anything else.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            raise UsageError(f"names must have at most 255 bytes; got {_shortened(error.filename)}") from error
-        if error.errno == errno.ELOOP:
-            raise UsageError(f"a path must not be a loop of links; got {_shortened(error.filename)}") from error
-        raise
-    except RuntimeError as error:
-        path = re.fullmatch(r"Symlink loop from '(.*)'", str(error))  # of pathlib, before Python 3.13
-        if path:
-            raise UsageError(f"a path must not be a loop of links; got {_shortened(path[1])}") from error
-        raise
-
-
-def _shortened(path: object) -> str:
-    text = str(path)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
-
-
 def _exit(message: str, code: int) -> NoReturn:
     """Print the message once in the whole job and exit."""
     if not distributed.is_main_process():
@@ -221,136 +193,6 @@ def _exit(message: str, code: int) -> NoReturn:
         sys.stdout.flush()
         os._exit(code)  # a collective call in a thread of the process group would hold the interpreter
     sys.exit(code)
-
-
-_SUFFIXES = (".yaml", ".yml", ".toml")
-
-
-def expanded(config: type[Any], file: str, command: str, given: Sequence[str]) -> list[str]:
-    """The arguments of the command line with those of a file, but for flags that are given."""
-    entries = _parse(file)
-    version, intended = entries.pop("version", VERSION), entries.pop("command", command)
-    if version != VERSION or isinstance(version, bool):
-        raise UsageError(f"config must be of version {VERSION}; {file} is of version {version!r}")
-    if intended != command:
-        raise UsageError(f"config must be of the command {command}; {file} is of {intended!r}")
-    names = {argument.partition("=")[0].replace("_", "-").replace("--no-", "--") for argument in given}
-    known = {entry.name: entry for entry in settings_of(config)}
-    groups = {entry.name for entry in _groups(config)}
-    first, last = [], []
-    for name, value in _flat(groups, entries):
-        if name not in known or name == "config":
-            near = difflib.get_close_matches(name, known.keys() - {"config"}, n=1, cutoff=0.0)[0].replace("_", "-")
-            raise UsageError(f"keys must be flags of the command; got {name[:60]!r}, nearest is {near} (in {file})")
-        kind = known[name].type
-        if Positional in _markers(kind):
-            first += [] if given[:1] and not given[0].startswith("-") else _arguments("", kind, value)
-        elif f"--{name.replace('_', '-')}" not in names and not (value is None and known[name].default is None):
-            last += _arguments(name, kind, value)
-    return [*first, *given, *last]
-
-
-def _groups(config: type[Any]) -> Iterator[Field[Any]]:
-    for entry in fields(config):
-        if is_dataclass(entry.type):
-            yield entry
-            yield from _groups(cast("type[Any]", entry.type))
-
-
-def _flat(groups: set[str], entries: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Name of a setting → value, from entries and tables of entries that are named after groups."""
-    seen: set[str] = set()
-    for key, value in entries.items():
-        name = str(key).replace("-", "_")
-        if name in seen:
-            raise UsageError(f"a flag must stand once; {key!r} stands twice")
-        seen.add(name)
-        if isinstance(value, dict) and name in groups:
-            yield from _flat(groups, value)
-        else:
-            yield name, value
-
-
-def _parse(file: str) -> dict[str, Any]:
-    """The entries of a file."""
-    path = Path(file).expanduser()
-    if path.suffix.lower() not in _SUFFIXES:
-        raise UsageError(f"config must be a file that ends in {', '.join(_SUFFIXES)}; got {file}")
-    try:
-        text = path.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"config must be encoded in UTF-8; {file} is not") from error
-    except OSError as error:
-        raise UsageError(f"config must be a file that can be read; {file}: {error.strerror or error}") from error
-    try:
-        entries = tomllib.loads(text) if path.suffix.lower() == ".toml" else _yaml(text)
-    except (ValueError, RecursionError) as error:
-        kind = "TOML" if path.suffix.lower() == ".toml" else "YAML"
-        raise UsageError(f"config must be valid {kind}; {file}: {' '.join(str(error).split())[:200]}") from error
-    if not isinstance(entries, dict):
-        raise UsageError(f"config must map flags to values; {file} holds {_kind(entries)}")
-    return entries
-
-
-def _yaml(text: str) -> Any:
-    """A YAML document; a key that stands twice in a mapping is an error, as it is in TOML."""
-    import yaml
-
-    def mapping(loader: Any, node: Any) -> dict[Any, Any]:
-        keys = [loader.construct_object(key) for key, _ in node.value]
-        twice = next((key for at, key in enumerate(keys) if key in keys[:at]), None)
-        if twice is not None:
-            raise ValueError(f"key {twice!r} stands twice")
-        return cast("dict[Any, Any]", loader.construct_mapping(node, deep=True))
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
-        """Without a change to the class that others use."""
-
-    Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
-    try:
-        return yaml.load(text, Loader)
-    except (yaml.YAMLError, TypeError) as error:  # TypeError: a key that is a list
-        raise ValueError(str(error)) from error
-
-
-def _markers(kind: Any) -> tuple[Any, ...]:
-    return kind.__metadata__ if get_origin(kind) is Annotated else ()
-
-
-def _arguments(name: str, kind: Any, value: Any) -> list[str]:
-    """A value of the file as it stands on the command line; without a name as positional arguments."""
-    flag = name.replace("_", "-")
-    bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    if bare is bool:
-        if not isinstance(value, bool):
-            raise UsageError(f"{flag} must be true or false; got {value!r}")
-        return [f"--{flag}"] if value else [] if FlagCreatePairsOff in _markers(kind) else [f"--no-{flag}"]
-    if get_origin(bare) is tuple:
-        if isinstance(value, dict):
-            value = [f"{key}={entry}" for key, entry in value.items()]
-        listed = value if isinstance(value, list) else [value]
-        if any(isinstance(entry, dict | list) for entry in listed):
-            raise UsageError(f"{flag} must be a list of single values; got {str(value)[:60]}")
-        return [*([f"--{flag}"] if flag else []), *map(str, listed)]
-    if isinstance(value, dict | list) or value is None:
-        raise UsageError(f"{flag} must be one value; got {_kind(value)}")
-    if isinstance(value, bool) and bare is not str:
-        raise UsageError(f"{flag} must not be true or false; got {str(value).lower()}")
-    return [f"--{flag}={value}" if flag else str(value)]
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "a table", list: "a list", type(None): "nothing", str: "a text"}
-    return names.get(type(value), str(value)[:60])
-
-
-SEEDS = 2**32
-"""Number of seeds; NumPy takes no others."""
-DESCRIPTION = "(description)"
-"""Stands for the description in the text of tyro, which would not wrap it."""
-HINT = "; --help lists all flags"
-WIDEST = 100
-"""Columns of the descriptions in --help, if the terminal has as many."""
 
 
 def program() -> str:
@@ -374,51 +216,127 @@ def command_line() -> str:
 
 def parse(config: type[Config], description: str) -> Config:
     """The settings of the command line, see `read`."""
-    settings: Config = read(config, description).settings
-    return settings
+    return read(config, description)[0]
 
 
-class Read(NamedTuple):
-    """A command line: the settings, a `Config`, and how the command is run."""
-
-    settings: Any
-    invocation: Invocation
-
-
-def read(config: type[Any], description: str) -> Read:
-    """Read the command line, and the configuration file that it names, into `config`."""
-    whole = make_dataclass(
-        config.__name__,
-        [("run", Invocation, field(default_factory=Invocation))],
-        bases=(config,),
-        frozen=True,
-        namespace={"__doc__": config.__doc__},
-    )
-    given = _joined(whole, sys.argv[1:])
-    _refuse_empty(whole, given)
-    file = _last_value("--config", given)
-    read = by_tyro(whole, given, description) if file is None else _with_file(whole, given, file, description)
-    settings = config(**{entry.name: getattr(read, entry.name) for entry in fields(config)})
-    _check_values(settings)
-    _check_values(read.run)
-    read.run.check()
-    return Read(settings, read.run)
+def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
+    """The settings, and how the command is run, from the command line and the configuration file that it names."""
+    run = ("run", Invocation, field(default_factory=Invocation))
+    whole = make_dataclass(config.__name__, [run], bases=(config,), frozen=True, namespace={"__doc__": config.__doc__})
+    known = {setting.name.replace("_", "-"): setting for setting in settings_of(whole)}
+    given = _joined([f"--{name}" for name, setting in known.items() if _is_list(setting)], sys.argv[1:])
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--config", nargs="?")
+    file = finder.parse_known_args(given)[0].config
+    if file is None:
+        parsed = _by_tyro(whole, given, description)
+    else:
+        arguments = _with_file(known, file, given)
+        try:
+            parsed = _by_tyro(whole, arguments, description)
+        except UsageError as error:
+            raise UsageError(f"{str(error).removesuffix(HINT)} (with the settings of {file})") from None
+    settings = config(**{entry.name: getattr(parsed, entry.name) for entry in fields(config)})  # type: ignore[arg-type]
+    _check_values(parsed)
+    parsed.run.check()
+    return settings, parsed.run
 
 
-def _with_file(config: type[Any], given: Sequence[str], file: str, description: str) -> Any:
-    """The arguments, and the settings of a configuration file that they leave out; its mistakes name the file."""
+def _is_list(setting: Field[Any] | None) -> bool:
+    kind: Any = setting and setting.type
+    return get_origin(get_args(kind)[0] if get_origin(kind) is Annotated else kind) is tuple
+
+
+def _joined(lists: Collection[str], arguments: Sequence[str]) -> list[str]:
+    """The arguments with all values of a list flag at its first place: `--data A --data B` is `--data A B`.
+
+    A list flag without values, as `--data $FILES` gives if FILES is not set, is refused: it must not mean the default.
+    """
+    last: list[str] = []
+    parts: dict[object, list[str]] = {"": last}
+    for at, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        flag = name.replace("_", "-")
+        if flag in lists:
+            last = parts.setdefault(flag, [flag])
+            last += [value] if equals else []
+        elif argument.startswith("--"):
+            last = parts[at] = [argument]
+        else:
+            last.append(argument)
+    empty = next((flag for flag in lists if len(parts.get(flag, "..")) == 1), None)
+    if empty:
+        raise UsageError(f"{empty.removeprefix('--')} must be followed by at least one value; got none")
+    return [argument for part in parts.values() for argument in part]
+
+
+def _with_file(known: Mapping[str, Field[Any]], file: str, given: Sequence[str]) -> list[str]:
+    """The arguments with the settings of a file, but for those that are given, as flags; tables group flags."""
+    entries = _entries(file)
+    for key, own in (("version", VERSION), ("command", command_name())):
+        if (came := entries.pop(key, own)) != own:
+            raise UsageError(f"config must be of {key} {own}; {file} is of {came!r}")
+    replaced = {argument.partition("=")[0].replace("_", "-").replace("--no-", "--") for argument in given}
+    first, last = [], []
+    for name, value in _flat(known, entries):
+        values = [*map(str, value)] if isinstance(value, list) else ["" if value is None else str(value)]
+        setting = known.get(name)
+        if setting and Positional in getattr(setting.type, "__metadata__", ()):
+            first += [] if given[:1] and not given[0].startswith("-") else values
+        elif f"--{name}" in replaced or (setting and value is None and setting.default is None):
+            continue
+        elif isinstance(value, bool):
+            last += [f"--{name}"] if value else [] if name in ("dry-run", "json") else [f"--no-{name}"]
+        elif isinstance(value, list) or _is_list(setting):
+            last += [f"--{name}", *values]
+        else:
+            last.append(f"--{name}={values[0]}")
+    return [*first, *given, *last]
+
+
+def _flat(known: Mapping[str, Field[Any]], entries: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Name and value of each flag; a table is a group of flags, or the entries NAME=VALUE of a list flag."""
+    seen: set[str] = set()
+    for key, value in entries.items():
+        name = str(key).replace("_", "-")
+        if name in seen:
+            raise UsageError(f"config must give a flag once; {key!r} stands twice")
+        seen.add(name)
+        if not isinstance(value, dict):
+            yield name, value
+        elif name in known and "=VALUE" in str(known[name].type):
+            yield name, [f"{entry}={of}" for entry, of in value.items()]
+        else:
+            yield from _flat(known, value)
+
+
+def _entries(file: str) -> dict[str, Any]:
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [key.value for key, _ in node.value]
+            if len(set(keys)) < len(keys):
+                raise ValueError(f"a key must stand once; got {', '.join(keys)}")
+            return super().construct_mapping(node, deep)
+
+    path = Path(file).expanduser()
+    kind = {".yaml": "YAML", ".yml": "YAML", ".toml": "TOML"}.get(path.suffix.lower())
+    if kind is None:
+        raise UsageError(f"config must be a file that ends in .yaml, .yml, .toml; got {file}")
     try:
-        return by_tyro(config, expanded(config, file, command_name(), given), description)
-    except UsageError as error:
-        flag = re.search(r"--([\w-]+)|^([\w-]+)", str(error))
-        named = flag and f"--{flag[1] or flag[2]}" in {argument.partition("=")[0] for argument in given}
-        if named or file in str(error):
-            raise
-        raise UsageError(f"{str(error).removesuffix(HINT)} (in {file})") from None
+        text = path.read_bytes().decode()
+        entries = tomllib.loads(text) if kind == "TOML" else yaml.load(text, Loader)
+    except OSError as error:
+        raise UsageError(f"config must be a file that can be read; {file}: {error.strerror}") from error
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:  # TypeError: a key that is a list
+        raise UsageError(f"config must be valid {kind}; {file}: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(entries, dict) or "config" in entries:
+        raise UsageError(f"config must map flags to values, and name no other file; {file} does not")
+    return entries
 
 
-def by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> Any:
-    """The arguments as a `config`."""
+def _by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> Any:
     import tyro
 
     if os.environ.get("NO_COLOR"):  # https://no-color.org; tyro itself does not look at it
@@ -434,9 +352,8 @@ def by_tyro(config: type[Any], arguments: Sequence[str], description: str) -> An
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
             )
         except SystemExit as end:
-            failed = bool(end.code)
-    if failed:
-        raise UsageError(_in_one_line(messages.getvalue()))
+            if end.code:
+                raise UsageError(_in_one_line(messages.getvalue())) from None
     if distributed.is_main_process():
         print(help_text.getvalue().replace(DESCRIPTION, wrapped(description)), end="")
     raise SystemExit
@@ -447,14 +364,28 @@ class _Help(io.StringIO):
 
     def __init__(self, stdout: TextIO | None) -> None:
         super().__init__()
-        self._stdout = stdout
+        self.isatty = stdout.isatty if stdout else super().isatty  # type: ignore[method-assign]
+        self._encoding = stdout.encoding if stdout else "utf-8"
 
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._stdout.encoding if self._stdout else "utf-8"
+    encoding = property(lambda self: self._encoding)
 
-    def isatty(self) -> bool:
-        return self._stdout is not None and self._stdout.isatty()
+
+def _in_one_line(box: str) -> str:
+    """Tyro's framed error message in one line."""
+    rows = [row.strip("│|+╭╮╰╯─ ") for row in box.splitlines()[1:]]
+    text = " ".join(row for row in rows if row.strip("-"))
+    text = re.sub(r"\s+(?=[.,:)\]](\s|$))", "", text)  # tyro breaks lines before them too
+    text = re.sub(r"Missing from .*?:", "required:", text)
+    text = re.sub(r"\s*(For full|Argument) helptext.*", "", text)
+    wrong = re.match(r"Error parsing --(\S+): [^']*?\[?('.*?')(\]|$)", text)
+    if wrong:
+        kind = "a whole number" if re.search(r"\bint\b", text, re.I) else "a number"  # or several
+        text = f"{wrong[1]} must be {kind}; got {wrong[2]}"
+    choice = re.fullmatch(r"invalid choice (.*) for argument '--(\S+)'. Expected one of \((.*)\)\.?", text)
+    if choice:
+        allowed = [name.strip("' ") for name in choice[3].split(",")]
+        text = f"{choice[2]} must be one of {', '.join(name for name in allowed if name != 'None')}; got {choice[1]}"
+    return f"{text}{HINT}"
 
 
 def wrapped(text: str, indent: str = "", hanging: str = "") -> str:
@@ -466,16 +397,6 @@ def wrapped(text: str, indent: str = "", hanging: str = "") -> str:
         plain, *examples = re.split(r"\n(?= )", paragraph)
         paragraphs.append("\n".join([filler.fill(plain), *examples]))
     return "\n\n".join(paragraphs)
-
-
-def _last_value(flag: str, arguments: Sequence[str]) -> str | None:
-    """The value of a flag that takes one; None if it is not given, or without a value, which tyro reports."""
-    value = None
-    for argument, following in pairwise([*arguments, "--"]):
-        name, equals, given = argument.partition("=")
-        if name == flag and (equals or not following.startswith("--")):
-            value = given if equals else following
-    return value
 
 
 def _check_values(config: Any) -> None:
@@ -496,63 +417,3 @@ def check_name(flag: str, name: str) -> None:
     if not re.fullmatch(r"[\w.-]{1,100}", name) or set(name) == {"."}:
         shown = name if len(name) <= 60 else name[:57] + "..."
         raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {shown!r}")
-
-
-def _joined(config: type[Any], arguments: Sequence[str]) -> list[str]:
-    """The arguments with the values of a repeated list flag at its first place: `--data A --data B` is `--data A B`."""
-    lists = _list_flags(config)
-    joined: list[list[str]] = [[]]
-    first: dict[str, list[str]] = {}
-    for argument in arguments:
-        flag, equals, value = argument.partition("=")
-        flag = flag.replace("_", "-")
-        if flag not in lists:
-            joined.append([argument]) if argument.startswith("--") else joined[-1].append(argument)
-            continue
-        values = [value] if equals else []
-        if flag in first:
-            joined.append(first[flag])
-            first[flag] += values
-        else:
-            first[flag] = [flag, *values]
-            joined.append(first[flag])
-    kept = {id(part): part for part in joined}  # in order, each part once
-    return [argument for part in kept.values() for argument in part]
-
-
-def _refuse_empty(config: type[Any], arguments: Sequence[str]) -> None:
-    """Refuse a list flag without values, as `--data $FILES` gives if FILES is not set: it must not mean the default."""
-    lists = _list_flags(config)
-    for flag, following in pairwise([*arguments, "--"]):
-        if flag.replace("_", "-") in lists and following.startswith("--"):
-            raise UsageError(f"{flag.removeprefix('--')} must be followed by at least one value; got none")
-
-
-def _list_flags(config: type[Any]) -> set[str]:
-    return {f"--{entry.name.replace('_', '-')}" for entry in settings_of(config) if _is_list(entry.type)}
-
-
-def _is_list(kind: Any) -> bool:
-    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    return get_origin(kind) is tuple
-
-
-def _in_one_line(box: str) -> str:
-    """Reduce tyro's framed error message to one line, without its closing hint at --help."""
-    rows = [row.strip("│|+╭╮╰╯─ ") for row in box.splitlines()[1:]]
-    text = " ".join(row for row in rows if row.strip("-"))
-    text = re.sub(r"\s+(?=[.,:)\]](\s|$))", "", text)  # tyro breaks lines before them too
-    text = re.sub(r"Missing from .*?:", "required:", text)
-    text = re.sub(r"\s*(For full|Argument) helptext.*", "", text)
-    number = re.fullmatch(r"Error parsing --(\S+): (.*?(?:10: |float: |from \[))('.*?').*", text)
-    if number:
-        kind = "a whole number" if re.search(r"\bint\b", number[2], re.I) else "a number"
-        text = f"{number[1]} must be {kind}; got {number[3]}"
-    several = re.fullmatch(r"Error parsing --(\S+): Could not find valid parse for arguments: \[(.*)\]", text)
-    if several:
-        text = f"{several[1]} must be numbers; got {several[2]}"
-    choice = re.fullmatch(r"invalid choice (.*) for argument '--(\S+)'. Expected one of \((.*)\)\.?", text)
-    if choice:
-        allowed = [name.strip("' ") for name in choice[3].split(",")]
-        text = f"{choice[2]} must be one of {', '.join(name for name in allowed if name != 'None')}; got {choice[1]}"
-    return f"{text}{HINT}"

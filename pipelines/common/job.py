@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from tyro.conf import FlagCreatePairsOff, arg
 
-from fsd import tracking
+from fsd import distributed, tracking
 from fsd.config import AdapterConfig, ModelConfig, OptionalName, OptionalPath, Recipe, flags
 from fsd.errors import UsageError, without_credentials
 from fsd.tracking import Run, Version
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fsd.reporting.report import Report
     from fsd.views import Detector
 
@@ -36,9 +34,19 @@ OWN_TAGS = frozenset(
     }
 )
 """Tags that commands set themselves."""
-
-
-_TAG = re.compile(r"(?P<name>[\w. :/-]{1,250})=(?P<value>.*)", re.DOTALL)
+VERSION = 1
+"""Version of configuration files, which they may state under `version`."""
+FORMAT = 1
+"""Version of the JSON document."""
+DESCRIBED = 3
+"""Findings in the description of a run."""
+PAGE = "report.html"
+TOKEN = 3.0
+"""Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
+RUN_BYTES = 2**20
+"""Bytes that any run takes, for figures and report."""
+Passes = Mapping[str, int]
+"""Reader (base, tuned, reference) → number of texts that it scores."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +67,12 @@ class Invocation:
     def check(self) -> None:
         """Check the tags."""
         for tag in self.tags:
-            found = _TAG.fullmatch(tag)
-            if not found:
+            name, equals, _ = tag.partition("=")
+            if not (equals and re.fullmatch(r"[\w. :/-]{1,250}", name)):
                 raise UsageError(f"tags must look like KEY=VALUE; got {tag!r}")
-            if found["name"].startswith("mlflow."):
+            if name.startswith("mlflow."):
                 raise UsageError(f"tags must not begin with mlflow., which MLflow itself sets; got {tag!r}")
-            if found["name"] in OWN_TAGS:
+            if name in OWN_TAGS:
                 raise UsageError(
                     f"tags must not replace those of commands ({', '.join(sorted(OWN_TAGS))}); got {tag!r}"
                 )
@@ -72,18 +80,12 @@ class Invocation:
     @property
     def run_tags(self) -> dict[str, str]:
         """The tags of the run."""
-        return {name: value for name, _, value in (tag.partition("=") for tag in self.tags)}
+        return dict(tag.split("=", 1) for tag in self.tags)
 
 
 @dataclass(frozen=True)
 class Context:
-    """The command that is running.
-
-    Attributes:
-        command: its name, such as `run` or `canary test`; empty where a pipeline is called as a function.
-        invocation: how it is run.
-        stdout: where results are printed.
-    """
+    """The command that is running: its name, empty where a pipeline is called as a function, and where it prints."""
 
     command: str = ""
     invocation: Invocation = Invocation()
@@ -91,11 +93,6 @@ class Context:
 
 
 _CONTEXT = ContextVar("context", default=Context())  # noqa: B039 - frozen
-
-
-def context() -> Context:
-    """The command that is running."""
-    return _CONTEXT.get()
 
 
 @contextmanager
@@ -108,35 +105,6 @@ def running(command: str, invocation: Invocation) -> Iterator[None]:
             yield
     finally:
         _CONTEXT.reset(token)
-
-
-NAME = "config.yaml"
-"""Name of the artifact with the settings of a run."""
-
-
-VERSION = 1
-"""Version of the format, which files may state under `version`."""
-
-
-def dump(config: Any, command: str) -> str:
-    """The settings as a configuration file in YAML, without the credentials of URLs."""
-    import yaml
-
-    entries = {name.replace("_", "-"): _plain(value) for name, value in flags(config).items()}
-    own = {"version": VERSION} | ({"command": command} if command else {})
-    return str(yaml.safe_dump(own | entries, sort_keys=False, allow_unicode=True))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return [_plain(entry) for entry in value]
-    return without_credentials(str(value)) if isinstance(value, str | Path) else value
-
-
-TOKEN = 3.0
-"""Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
-Passes = Mapping[str, int]
-"""Reader (base, tuned, reference) → number of texts that it scores."""
 
 
 @dataclass(frozen=True)
@@ -172,9 +140,6 @@ class Job:
     def run(self) -> object:
         """Do the work, after a check that its results can be stored."""
         if self.experiment:
-            from fsd import distributed, tracking
-            from pipelines.common.job import check_space
-
             check_space([*(self.texts or ()), *self.trained])
             distributed.from_main(tracking.check_store)
         return self.work()
@@ -198,33 +163,32 @@ class Job:
         """Model, passes, steps, tokens and memory."""
         if self.model is None:
             return []
-        from fsd.models.language_model import load_tokenizer, memory
-        from fsd.net.hub import model_size
-
-        name = self.model.model
-        size = model_size(name, self.model.revision)
-        work = ", ".join(f"{count * self.rounds:,} by {reader}" for reader, count in self.passes.items())
-        passes = f"{sum(self.passes.values()) * self.rounds:,} texts ({work})"
-        steps = 0
+        name, steps = self.model.model, 0
         if self.training and self.trained:
             steps = math.ceil(len(self.trained) / self.training.batch_size) * self.training.epochs * self.rounds
+        work = ", ".join(f"{count * self.rounds:,} by {reader}" for reader, count in self.passes.items())
+        passes = f"{sum(self.passes.values()) * self.rounds:,} texts ({work})"
         computes = [
             ("forward passes", "unknown before the download" if self.texts is None else passes),
             ("training steps", f"{steps:,}"),
         ]
         if name.startswith("api:"):
             return [("model", f"{name}, behind an API: nothing is loaded"), *computes]
+        from fsd.models.language_model import load_tokenizer, memory, token_ids
+        from fsd.net.hub import model_size
+
+        size = model_size(name, self.model.revision)
         if size is None:
             absent = f"{name}: not on this machine, to be downloaded; its size is known after that"
             return [("model", absent), *computes]
-        shown = f"{name}: {size.parameters:,} parameters, {byte_size(size.size)} in {size.folder}"
-        rows = [("model", shown), *computes]
+        rows = [
+            ("model", f"{name}: {size.parameters:,} parameters, {byte_size(size.size)} in {size.folder}"),
+            *computes,
+        ]
         if self.texts is not None:
             tokenizer, _ = load_tokenizer(name, revision=self.model.revision)
-            ids = (
-                tokenizer(list(self.texts), add_special_tokens=False, verbose=False)["input_ids"] if self.texts else []
-            )
-            rows.append(("tokens", f"{sum(map(len, ids)):,} in the texts to score"))
+            count = sum(map(len, token_ids(tokenizer, self.texts))) if self.texts else 0
+            rows.append(("tokens", f"{count:,} in the texts to score"))
         low, high, device = memory(size, self.model, trained=bool(steps))
         return [*rows, ("memory", f"{byte_size(low)} to {byte_size(high)} on {device}")]
 
@@ -233,15 +197,14 @@ class Job:
 class Stages:
     """Seconds spent in each stage of a run, by metric name."""
 
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Add the time of the block to that of the stage `name`."""
         begun = time.perf_counter()
         yield
-        before = self.seconds.get(f"seconds/{name}", 0.0)
-        self.seconds[f"seconds/{name}"] = before + time.perf_counter() - begun
+        self.seconds[f"seconds/{name}"] += time.perf_counter() - begun
 
 
 def passes(
@@ -257,16 +220,13 @@ def passes(
     from fsd.scoring.neighbours import NEIGHBOURS
     from fsd.views import ViewInputs, usable, view_in
 
-    readers = reader_names(model)
     words = model.neighbour_model in (None, "words")
     has_neighbours = unseen and (model.neighbour_model is not None or model.model == "embedded")
     inputs = ViewInputs("a prefix" if unseen else "", (lambda _: ()) if has_neighbours else None)
     sizes = {"neighbours": model.neighbours or (WORD_SWAPS if words else NEIGHBOURS)}
-    views = set()
-    for detector in usable(list(detectors), texts, readers, inputs)[0]:
-        views |= {view_in(state, view) for state in states for view in detector.views}
+    computable = usable(list(detectors), texts, reader_names(model), inputs)[0]
     counts = Counter[str]()
-    for view in views:
+    for view in {view_in(state, view) for detector in computable for state in states for view in detector.views}:
         if view.reader != "unigram":
             counts[view.reader] += len(texts) * sizes.get(view.form, 1)
     return dict(sorted(counts.items()))
@@ -294,15 +254,8 @@ def on_this_machine(name: str) -> bool:
 
 def byte_size(number: float) -> str:
     """A number of bytes in a fitting unit."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:.3g} TB"
-
-
-RUN_BYTES = 2**20
-"""Bytes that any run takes, for figures and report."""
+    power = min(int(math.log10(max(number, 1)) / 3), 4)
+    return f"{number / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def check_space(texts: Iterable[str]) -> None:
@@ -317,13 +270,6 @@ def check_space(texts: Iterable[str]) -> None:
             raise UsageError(
                 f"{name} must have at least {needed / 2**20:.1f} MiB of free space; {folder} has {free / 2**20:.1f} MiB"
             )
-
-
-FORMAT = 1
-"""Version of the JSON document."""
-DESCRIBED = 3
-"""Findings in the description of a run."""
-PAGE = "report.html"
 
 
 def run_name(model: str, files: Sequence[str], method: str) -> str:
@@ -347,15 +293,29 @@ def tracked_run(
     The options `--name` and `--tags` replace the name, for good, and are added to the tags; the settings of `config`
     are the parameters unless others are given.
     """
-    own, running = dict(tags or {}), context()
+    own, running = dict(tags or {}), _CONTEXT.get()
     assert own.keys() <= OWN_TAGS, own  # or a tag of the user's could replace one of them
     given, chosen = running.invocation.run_tags, running.invocation.name
     params = flags(config) if params is None else params
     with tracking.run(
         experiment, chosen or name, params=params, tags=own | given, description=description, final=bool(chosen)
     ) as run:
-        run.log_text(NAME, dump(config, running.command))
+        run.log_text("config.yaml", dump(config, running.command))
         yield run
+
+
+def dump(config: Any, command: str) -> str:
+    """The settings as a configuration file in YAML, without the credentials of URLs."""
+    import yaml
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return [plain(entry) for entry in value]
+        return without_credentials(str(value)) if isinstance(value, str | Path) else value
+
+    own = {"version": VERSION} | ({"command": command} if command else {})
+    entries = {name.replace("_", "-"): plain(value) for name, value in flags(config).items()}
+    return str(yaml.safe_dump(own | entries, sort_keys=False, allow_unicode=True))
 
 
 def deliver(report: "Report", run: Run, version: Version | None = None) -> None:
@@ -368,7 +328,12 @@ def publish(report: "Report", run: Run) -> None:
     """Log metrics, files, tables and the page of a report, and give the run its final name and its description."""
     run.log_metrics(report.metrics)
     for name, content in report.artifacts.items():
-        _log(run, name, content)
+        if hasattr(content, "to_parquet"):
+            run.log_table(name, content)
+        elif isinstance(content, str | bytes):
+            run.log_bytes(name, content if isinstance(content, bytes) else content.encode())
+        else:
+            run.log_json(name, content)
     for picture in report.pictures:
         if picture.name:
             run.log_bytes(picture.name, picture.png)
@@ -390,17 +355,6 @@ def dated(report: "Report") -> "Report":
     return replace(report, facts=[*report.facts, ("Date", date.today().isoformat())])
 
 
-def _log(run: Run, name: str, content: Any) -> None:
-    if hasattr(content, "to_parquet"):
-        run.log_table(name, content)
-    elif isinstance(content, bytes):
-        run.log_bytes(name, content)
-    elif isinstance(content, str):
-        run.log_text(name, content)
-    else:
-        run.log_json(name, content)
-
-
 def show(
     report: "Report",
     run: Run | None = None,
@@ -409,15 +363,20 @@ def show(
     text: Callable[[], object] | None = None,
 ) -> None:
     """Print a report and where it is: for people, or with `--json` as one document."""
-    running = context()
-    places = _places(run, report.page or (PAGE if report.title else ""))
+    running, places = _CONTEXT.get(), {}
+    if run and not run.gone:
+        page = report.page or (PAGE if report.title else "")
+        places = {"id": run.id, "page": run.page(), "report": run.address_of(page) if page else ""}
     if running.invocation.json:
-        print(document(report, places, version), file=running.stdout or sys.stdout, flush=True)
+        print(document(report, places or None, version), file=running.stdout or sys.stdout, flush=True)
         return
-    from fsd.reporting.report import print_facts, print_report
+    from fsd.reporting.report import print_facts, print_report, print_table
 
     if text:
         text()
+    elif report.facts and not report.title:  # a plan
+        print_facts(report.facts)
+        print_table([], [], report.findings)
     elif report.page and not sys.stdout.isatty():
         print(report.artifacts[report.page], end="")
     else:
@@ -425,41 +384,27 @@ def show(
     if version and version.champion_stays:
         print(version.champion_stays)
     rows = [(name, str(path)) for name, path in report.files.items()]
-    rows += [(name, place) for name, place in (places or {}).items() if place]
+    rows += [("run" if name == "id" else name, place) for name, place in places.items() if place]
     if version:
         rows.append(("version", version.uri + (f" ({', '.join(version.aliases)})" if version.aliases else "")))
     if rows:
         print()
-        print_facts([("run" if name == "id" else name, place) for name, place in rows])
+        print_facts(rows)
 
 
 def document(report: "Report", places: Mapping[str, str] | None, version: Version | None = None) -> str:
     """The JSON document of `--json`; numbers that are not finite are null."""
-    registered = version and {
-        "name": version.name,
-        "version": version.number,
-        "uri": version.uri,
-        "aliases": list(version.aliases),
-    }
+    tables = {table.name: table.numbers for table in report.tables if table.name}
+    how: dict[str, Any] = {"orient": "records", "double_precision": 15, "date_format": "iso"}
     content = {
         "format": FORMAT,
-        "command": context().command,
+        "command": _CONTEXT.get().command,
         "headline": report.line,
-        "tables": {t.name: _records(t.numbers) for t in report.tables if t.name and t.numbers is not None},
+        "tables": {name: json.loads(table.to_json(**how)) for name, table in tables.items() if table is not None},
         "notes": list(report.findings),
         "files": {name: str(path) for name, path in report.files.items()},
         "run": places,
-        "registered": registered,
+        "registered": version
+        and {"name": version.name, "version": version.number, "uri": version.uri, "aliases": list(version.aliases)},
     }
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def _records(table: "pd.DataFrame") -> Any:
-    return json.loads(table.to_json(orient="records", double_precision=15, date_format="iso"))
-
-
-def _places(run: Run | None, page: str) -> dict[str, str] | None:
-    """Id, page and report of a run; None if there is none, or its store cannot be reached."""
-    if run is None or run.gone:
-        return None
-    return {"id": run.id, "page": run.page(), "report": run.address_of(page) if page else ""}

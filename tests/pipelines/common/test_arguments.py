@@ -35,7 +35,7 @@ def test_messages_are_the_same_in_every_terminal(monkeypatch: pytest.MonkeyPatch
     for arguments, message in (
         ("--scale x", "scale must be one of small, full; got 'x'; --help lists all flags"),
         ("--seed x", "seed must be a whole number; got 'x'; --help lists all flags"),
-        ("--exposures 1 x", "exposures must be numbers; got '1', 'x'; --help lists all flags"),
+        ("--exposures 1 x", "exposures must be a number; got '1', 'x'; --help lists all flags"),
         ("--nonsense", "Unrecognized options: --nonsense; --help lists all flags"),
         ("--nonsense ./a", "Unrecognized options: --nonsense, ./a; --help lists all flags"),
     ):

@@ -68,7 +68,7 @@ def test_tags_and_settings_may_be_tables(given: Any, tmp_path: Path, monkeypatch
     assert given(FSDConfig, "settings: {surp.k: 30, min_k.k: 0.1}\n").detection.settings == ("surp.k=30", "min_k.k=0.1")
     (tmp_path / "tags.yaml").write_text("name: first\ntags: {team: lab, round: 2}\n")
     monkeypatch.setattr(sys, "argv", ["fsd run", "--config", "tags.yaml", "--dry-run"])
-    invocation = read(FSDConfig, "").invocation
+    _, invocation = read(FSDConfig, "")
 
     assert (invocation.name, invocation.run_tags) == ("first", {"team": "lab", "round": "2"})
     assert invocation.dry_run
