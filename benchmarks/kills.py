@@ -160,14 +160,14 @@ COMMANDS = {
         [
             Moment("pretraining", "fsd.models.pretraining:pretrain"),
             Moment("pretrained", "fsd.models.pretraining:pretrain", after=True),
-            Moment("writing the folder", "fsd.scoring.token_counting:count"),
+            Moment("writing the folder", "fsd.scoring.token_frequencies:count"),
         ],
     ),
     "frequencies": Command(
         "--corpus dump.jsonl --out table.npz",
         "table.npz",
         [
-            Moment("counting", "fsd.scoring.token_counting:count"),
+            Moment("counting", "fsd.scoring.token_frequencies:count"),
             Moment("saving the table", "fsd.scoring.token_frequencies:FrequencyTable.save"),
             Moment("table saved", "fsd.scoring.token_frequencies:FrequencyTable.save", after=True),
         ],

@@ -74,7 +74,7 @@ def run(config: FrequencyConfig) -> None:
     from fsd.models.language_model import load_tokenizer
     from fsd.progress import progress
     from fsd.reporting.report import Report
-    from fsd.scoring.token_counting import count
+    from fsd.scoring.token_frequencies import count
     from pipelines.common.job import show
     from pipelines.common.output import check_path
 

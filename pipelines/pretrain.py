@@ -130,7 +130,7 @@ def _train(
     from fsd.data.readers import Passage
     from fsd.models.pretraining import pretrain
     from fsd.net.hub import fingerprint
-    from fsd.scoring.token_counting import count
+    from fsd.scoring.token_frequencies import count
 
     losses: list[float] = []
     model = pretrain(

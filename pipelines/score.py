@@ -69,7 +69,6 @@ def run(
     from fsd.evaluation.metrics import by_key
     from fsd.evaluation.results import tracked as metrics
     from fsd.reporting.report import Report, Section
-    from fsd.scoring.deviation import evaluate
     from fsd.scoring.model import open_model, view_inputs
     from pipelines.common.job import publish, run_name, show, tracked_run
     from pipelines.common.output import write_table
@@ -77,13 +76,13 @@ def run(
     texts = [document.text for document in documents]
     model = open_model(config.model, config.api, f"{config.out}.partial")
     inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
-    detectors, left_out = model.computable(requested, texts, inputs, strict=config.detection.detectors != "all")
-    announce(texts, detectors, model, inputs, price=config.api.price)
+    work = model.job(requested, texts, inputs, strict=config.detection.detectors != "all")
+    announce(texts, work.detectors, model, inputs, price=config.api.price)
     labels = [document.member for document in documents]
     table = pd.DataFrame({"source": [document.source for document in documents], "text": texts})
     table["label"] = pd.array([None if label is None else int(label) for label in labels], dtype="Int64")
     table["group"] = [document.group for document in documents]
-    table = table.join(evaluate(texts, detectors, model.scorers, inputs, shown=True).frame())
+    table = table.join(work.score().frame())
     results, blind, doubts = judge(documents, table, seed=config.seed)
     write_table(table, Path(config.out))
     if model.answers:
@@ -95,8 +94,8 @@ def run(
         description = f"{best.detector} base AUC {best.estimate} · blind AUC {blind or 'none'}\n\n{BASE_ONLY}"
     compared = [f"blind: a classifier of words that never asks the model reaches AUC {blind}"] if blind else []
     report = Report(
-        headline=f"{len(texts)} texts, {len(detectors)} detectors",
-        findings=[*compared, *doubts, *remarks, *left_out],
+        headline=f"{len(texts)} texts, {len(work.detectors)} detectors",
+        findings=[*compared, *doubts, *remarks, *work.remarks],
         sections=[Section("", tables=[metrics_table(results)])],
         score=score,
         description=description,

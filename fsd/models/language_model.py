@@ -220,11 +220,17 @@ def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int
         return tokenizer, int(config.get_text_config().vocab_size)
 
 
+def start_token(tokenizer: Any, name: str) -> int:
+    """Id of the start token of a model's tokenizer: BOS, else EOS."""
+    start: int | None = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+    if start is None:
+        raise UsageError(f"the tokenizer of {name!r} must have a BOS or EOS token to start a text; it has none")
+    return start
+
+
 def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageModel:
     """Combine a transformers model and its tokenizer, and check how the model computes its logits."""
-    start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-    if start is None:
-        raise UsageError(f"the tokenizer of {identity.id!r} must have a BOS or EOS token to start a text; it has none")
+    start = start_token(tokenizer, identity.id)
     rows = network.get_input_embeddings().weight.shape[0]
     if max(start + 1, tokenizer.vocab_size) > rows:
         raise UsageError(

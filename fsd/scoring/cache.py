@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import xxhash
@@ -31,16 +31,12 @@ FILE = "statistics.sqlite"
 """Name of the database in the cache folder."""
 LIMIT = 2 * 2**30
 """Size of the database in bytes beyond which the rows that were used longest ago are deleted."""
-ROWS = 4096
-"""Most prompts whose statistics wait to be stored."""
-SECONDS = 60
-"""Most seconds of work that a killed process loses."""
+ROWS, SECONDS = 4096, 60
+"""Most prompts whose statistics wait to be stored, and most seconds of work that a killed process loses."""
 BUSY_SECONDS = 30
 """Longest wait for another process that writes."""
 TOUCH_SECONDS = 3600
 """Precision of the time of last use, so that most reading needs no writing."""
-DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""Errors of a file that is no whole database."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS statistics (
@@ -68,16 +64,14 @@ def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
     from fsd.models.adapters import adapter_fingerprint
 
     language_model.check_intact()
-    identity = language_model.identity
-    if not identity.fingerprint:
+    if not language_model.identity.fingerprint:
         raise ValueError("a model must have a fingerprint of its weights to be cached")
-    tokenizer = language_model.tokenizer.backend_tokenizer.to_str()
     parts = (
         ENGINE,
-        identity.fingerprint,
+        language_model.identity.fingerprint,
         language_model.settings,
         adapter_fingerprint(language_model) if tuned else "",
-        xxhash.xxh3_128_hexdigest(tokenizer.encode()),
+        xxhash.xxh3_128_hexdigest(language_model.tokenizer.backend_tokenizer.to_str().encode()),
         language_model.start,
         language_model.context,
         language_model.precision,
@@ -109,15 +103,13 @@ def encode(key: str, prompt: bytes, stats: TokenStats) -> bytes:
     return xxhash.xxh3_64_digest(key.encode() + prompt + body) + body
 
 
-def decode(key: str, prompt: bytes, text: str, data: bytes) -> TokenStats:
-    """The statistics of a text that `encode` wrote; a wrong checksum is a ValueError."""
+def _decode(key: str, prompt: bytes, text: str, data: bytes) -> TokenStats:
     checksum, body = data[:8], data[8:]
     if xxhash.xxh3_64_digest(key.encode() + prompt + body) != checksum:
         raise ValueError("wrong checksum")
-    size = body[0]
-    tokens = (len(body) - 1) // (4 + 3 * size)
+    tokens = (len(body) - 1) // (4 + 3 * body[0])
     token = np.frombuffer(body, "<i4", tokens, 1).astype(np.int64)
-    values = np.frombuffer(body, f"<f{size}", 3 * tokens, 1 + 4 * tokens).reshape(3, tokens).astype(np.float64)
+    values = np.frombuffer(body, f"<f{body[0]}", offset=1 + 4 * tokens).reshape(3, tokens).astype(np.float64)
     return TokenStats(text, token, *values)
 
 
@@ -146,12 +138,10 @@ class SQLiteStore:
     """
 
     def __init__(self, file: Path | None = None, *, limit: int | None = LIMIT, required: bool = False) -> None:
-        if limit is not None and limit < 1:
-            raise UsageError(f"the size of the cache must be at least 1 byte; got {limit}")
         self.file = file or default_folder() / FILE
         self.limit = limit
         self.required = required
-        self.mode: Literal["write", "read", "off"] = "write"
+        self.readable = self.writable = True
 
     def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
         """The stored statistics of those of the prompts that have any."""
@@ -164,7 +154,7 @@ class SQLiteStore:
         known: dict[Prompt, TokenStats] = {}
         for prompt, _, data in rows:
             with contextlib.suppress(ValueError, TypeError):
-                known[by_hash[prompt]] = decode(key, prompt, by_hash[prompt].text, data)
+                known[by_hash[prompt]] = _decode(key, prompt, by_hash[prompt].text, data)
         if len(known) < len(rows):
             note(f"cache: {len(rows) - len(known)} damaged rows of {self.file} are computed again")
         now = int(time.time())
@@ -179,8 +169,7 @@ class SQLiteStore:
         rows = [(key, h, now, encode(key, h, stats)) for h, (_, stats) in zip(hashes, results, strict=True)]
         size = sum(len(data) for *_, data in rows)
         if rows and (self.limit is None or size <= self.limit):
-            room = self.limit and self.limit - size
-            self._write("INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)", rows, room)
+            self._write("INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?)", rows, self.limit and self.limit - size)
 
     def delete(self) -> None:
         """Delete the file, and what SQLite keeps beside it."""
@@ -199,7 +188,7 @@ class SQLiteStore:
 
     def _run(self, action: Callable[[sqlite3.Connection], T], *, writes: bool = False) -> T | None:
         """The result of an action on the database; None if it is not possible."""
-        while self.mode == "write" or (self.mode == "read" and not writes):
+        while self.writable if writes else self.readable:
             try:
                 with contextlib.closing(self._connect()) as db:
                     return action(db)
@@ -207,14 +196,18 @@ class SQLiteStore:
                 why = getattr(error, "strerror", None) or str(error)
                 if self.required:
                     raise UsageError(f"{self.file} must be a database that can be written; got: {why}") from error
-                if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED and self.mode == "write":
+                damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+                    sqlite3.SQLITE_CORRUPT,
+                    sqlite3.SQLITE_NOTADB,
+                )
+                if damaged and self.writable:
                     with contextlib.suppress(OSError):
                         self.delete()
                         note(f"cache: {self.file} was damaged ({why}); it is deleted, and a new one is made")
                         continue
-                if self.mode == "write":
+                if self.writable:
                     note(f"cache: nothing more is stored, because {self.file} cannot be written: {why}")
-                self.mode = "read" if writes else "off"
+                self.readable, self.writable = writes, False
         return None
 
     def _connect(self) -> sqlite3.Connection:
@@ -232,16 +225,13 @@ class SQLiteStore:
 
 def _shrink(db: sqlite3.Connection, limit: int) -> None:
     """Delete the rows that were used longest ago until the used pages take at most `limit` bytes."""
-    pages, free, page = (
-        db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-    )
-    excess, rows = (pages - free) * page - limit, []
-    for row, size in db.execute("SELECT rowid, length(data) FROM statistics ORDER BY used, rowid"):
-        if excess <= 0:
-            break
-        rows.append((row,))
-        excess -= size
-    db.executemany("DELETE FROM statistics WHERE rowid = ?", rows)
+    names = ("page_count", "freelist_count", "page_size")
+    pages, free, page = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+    excess = (pages - free) * page - limit
+    if excess > 0:
+        total = "SUM(length(data)) OVER (ORDER BY used, rowid) - length(data) AS before"
+        older = f"SELECT rowid FROM (SELECT rowid, {total} FROM statistics) WHERE before < ?"
+        db.execute(f"DELETE FROM statistics WHERE rowid IN ({older})", (excess,))
 
 
 class MemoizedScorer:
@@ -262,20 +252,22 @@ class MemoizedScorer:
 
     def unknown(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         """The distinct prompts that are not in the store."""
-        known = self.store.load(self._key(), prompts)
-        return [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]
+        return self._missing(prompts, self.store.load(self._key(), prompts))
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order."""
         key = self._key()
         known = self.store.load(key, dict.fromkeys(prompts))
-        unknown = [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]
-        if unknown:
+        if unknown := self._missing(prompts, known):
             known |= self._computed(key, unknown)
         yield from (known[prompt] for prompt in prompts)
 
     def _key(self) -> str:
         return self.key if isinstance(self.key, str) else self.key()
+
+    @staticmethod
+    def _missing(prompts: Sequence[Prompt], known: dict[Prompt, TokenStats]) -> list[Prompt]:
+        return [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]
 
     def _computed(self, key: str, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
         """The prompts as they become ready, stored from time to time, and at the end or at an interruption."""

@@ -59,8 +59,7 @@ class Deviation:
 class ViewStatistics:
     """Token statistics of N texts by view, from which detectors are computed at any setting without a forward pass.
 
-    A column has N entries, each a `TokenStats` or, for the forms in `LISTS`, a list of them. At four numbers a token,
-    1,000 texts of 150 tokens take 5 MB a view.
+    A column has N entries, each a `TokenStats` or, for the forms in `LISTS`, a list of them.
     """
 
     columns: Mapping[View, Sequence[TokenStats | list[TokenStats]]]
@@ -134,7 +133,10 @@ def evaluate(
     inputs = inputs or ViewInputs()
     usable(detectors, texts, scorers, inputs, strict=True)
     states = ("base", "tuned") if "tuned" in scorers else ("base",)
-    computed = [(detector, state) for detector in detectors for state in _states(detector, states)]
+    computed: list[tuple[Detector, str]] = []
+    for detector in detectors:  # "fsd" is computed where it is not the difference of the other scores
+        unpaired = (*states, "fsd") if detector.base_settings and "tuned" in states else states
+        computed += [(detector, state) for state in (("fsd",) if detector.paired else unpaired)]
     parts: defaultdict[tuple[str, str], list[FloatArray]] = defaultdict(list)
     deviation = Deviation()
     with progress(len(texts), "all texts", "text", shown=shown and len(texts) > CHUNK) as bar:
@@ -150,10 +152,3 @@ def evaluate(
     differences = {name: deviation.base[name] - deviation.tuned[name] for name in deviation.tuned}
     deviation.fsd = differences | deviation.fsd
     return deviation
-
-
-def _states(detector: Detector, states: Sequence[str]) -> Sequence[str]:
-    """The states to score a detector in; "fsd" if that is not the difference of its other scores."""
-    if detector.paired:
-        return ("fsd",)
-    return (*states, "fsd") if detector.base_settings and "tuned" in states else states

@@ -19,31 +19,12 @@ if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
     from fsd.scoring.cache import SQLiteStore
 
-
 TABLE = "frequencies.npz"
 """Name of the token-frequency table in a model's folder."""
 WORD_SWAPS = 5
 """Neighbours of a text by word swaps, each of which costs a forward pass."""
-
-
-def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
-    """Scorers by reader name: the model with its adapter off and on, the reference model, and token frequencies."""
-    from fsd.scoring.cache import FILE, SQLiteStore
-    from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
-
-    folder = cache_folder(config)
-    store = SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
-    scorers = {name: _scorer(name, language_model, config, store) for name in ("base", "tuned")}
-    reference = reference_name(config)
-    if reference:
-        scorers["reference"] = reference_scorer(reference, config, store)
-    table = frequency_file(config)
-    if table:
-        frequencies = FrequencyTable.load(table).matching(
-            language_model.tokenizer, language_model.base.config.get_text_config().vocab_size, config.model
-        )
-        scorers["unigram"] = unigram_scorer(frequencies, language_model.tokens)
-    return scorers
+API = "api:"
+"""Prefix of the name of a model behind an API."""
 
 
 def reader_names(config: ModelConfig) -> list[str]:
@@ -52,22 +33,17 @@ def reader_names(config: ModelConfig) -> list[str]:
     return ["base", "tuned", *(name for name, value in optional.items() if value)]
 
 
-def reference_name(config: ModelConfig) -> str | None:
-    """The reference model: the one given, else the twin of an embedded target."""
-    return config.reference_model or (EMBEDDED_TWIN if _embedded_target(config) else None)
+def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
+    """Scorers by reader name: the model with its adapter off and on, the reference model, and token frequencies."""
+    from fsd.scoring.cache import FILE, SQLiteStore
 
-
-def _embedded_target(config: ModelConfig) -> bool:
-    return config.model in EMBEDDED and not config.model.endswith("twin")
-
-
-def cache_folder(config: ModelConfig) -> Path | None:
-    """The folder of the cache; None if it is switched off."""
-    from fsd.scoring.cache import default_folder
-
-    if config.cache == "none":
-        return None
-    return Path(config.cache).expanduser() if config.cache else default_folder()
+    folder = cache_folder(config)
+    store = SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
+    scorers = {name: _scorer(name, language_model, config, store) for name in ("base", "tuned")}
+    if reference := reference_name(config):
+        scorers["reference"] = reference_scorer(reference, config, store)
+    vocabulary = language_model.base.config.get_text_config().vocab_size
+    return scorers | _unigram(config, language_model.tokenizer, vocabulary, language_model.tokens)
 
 
 def _scorer(name: str, model: "LanguageModel", config: ModelConfig, store: "SQLiteStore | None") -> Scorer:
@@ -99,6 +75,26 @@ def reference_scorer(name: str, config: ModelConfig, store: "SQLiteStore | None"
     return lambda prompts: scorer()(prompts)
 
 
+def _unigram(
+    config: ModelConfig, tokenizer: Any, vocabulary: int, tokens: Callable[[Sequence[str]], list[list[int]]]
+) -> dict[str, Scorer]:
+    from fsd.scoring.token_frequencies import FrequencyTable, unigram_scorer
+
+    file = frequency_file(config)
+    if file is None:
+        return {}
+    return {"unigram": unigram_scorer(FrequencyTable.load(file).matching(tokenizer, vocabulary, config.model), tokens)}
+
+
+def reference_name(config: ModelConfig) -> str | None:
+    """The reference model: the one given, else the twin of an embedded target."""
+    return config.reference_model or (EMBEDDED_TWIN if _embedded_target(config) else None)
+
+
+def _embedded_target(config: ModelConfig) -> bool:
+    return config.model in EMBEDDED and not config.model.endswith("twin")
+
+
 def frequency_file(config: ModelConfig) -> Path | None:
     """The token-frequency table of the configuration, or else of the model's folder; None if there is none."""
     if config.frequencies:
@@ -107,47 +103,43 @@ def frequency_file(config: ModelConfig) -> Path | None:
     return beside if beside.is_file() else None
 
 
+def cache_folder(config: ModelConfig) -> Path | None:
+    """The folder of the cache; None if it is switched off."""
+    from fsd.scoring.cache import default_folder
+
+    if config.cache == "none":
+        return None
+    return Path(config.cache).expanduser() if config.cache else default_folder()
+
+
 def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: int) -> ViewInputs:
-    """The prefix of unseen texts for `recall`, and the source of neighbours for `neighbour`.
+    """The prefix of unseen texts for `recall`, and the source of neighbours (word swaps or a masked model).
 
     Without unseen texts there is no prefix, and no neighbour by word swaps.
     """
     if shots < 1:
         raise UsageError(f"shots must be at least 1; got {shots}")
     prefix = "".join(f"{text}\n\n" for text in random.Random(seed).sample(texts, min(shots, len(texts))))
-    kind = config.neighbour_model or ("words" if _embedded_target(config) else None)
+    kind, count = config.neighbour_model or ("words" if _embedded_target(config) else None), config.neighbours
     if kind is None or (kind == "words" and not texts):
-        return ViewInputs(prefix=prefix)
-    return ViewInputs(prefix=prefix, neighbours=_neighbours(kind, config, texts, seed))
-
-
-def _neighbours(kind: str, config: ModelConfig, texts: Sequence[str], seed: int) -> Callable[[str], Sequence[str]]:
-    """Neighbours by word swaps or by a masked language model."""
-    count = config.neighbours
+        return ViewInputs(prefix)
     if count is not None and count < 1:
         raise UsageError(f"neighbours must be at least 1; got {count}")
+    from fsd.scoring.neighbours import NEIGHBOURS, MaskedModel, build_vocabulary, word_swaps
+
     if kind == "words":
-        from fsd.scoring.neighbours import build_vocabulary, word_swaps
-
-        swaps = count or WORD_SWAPS
-        return partial(word_swaps, vocabulary=build_vocabulary(texts), count=swaps, seed=seed)
-    from fsd.scoring.neighbours import NEIGHBOURS, MaskedModel
-
-    device = "auto" if config.device == "spread" else config.device
+        swaps = partial(word_swaps, vocabulary=build_vocabulary(texts), count=count or WORD_SWAPS, seed=seed)
+        return ViewInputs(prefix, swaps)
     if not distributed.is_main_process():
-        return lambda text: distributed.from_main(list)
+        return ViewInputs(prefix, lambda text: distributed.from_main(list))
+    device = "auto" if config.device == "spread" else config.device
     masked = MaskedModel(kind, count=count or NEIGHBOURS, device=device, seed=seed)
-    return lambda text: distributed.from_main(lambda: masked(text))
-
-
-API = "api:"
-"""Prefix of the name of a model behind an API."""
-Tokens = Callable[[Sequence[str]], list[list[int]]]
+    return ViewInputs(prefix, lambda text: distributed.from_main(lambda: masked(text)))
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model without an adapter, opened by `open_model`.
+    """A model with its scorers, opened by `open_model`.
 
     `tokens` (without special tokens), `decode` and `tokenizer`, its hash, are unknown for an API without `--tokenizer`.
     `local` is the model on this machine; `answers` keeps those of an API; `reference` names the reference model.
@@ -155,25 +147,46 @@ class Model:
 
     name: str
     scorers: Mapping[str, Scorer]
-    tokens: Tokens | None = None
+    tokens: Callable[[Sequence[str]], list[list[int]]] | None = None
     decode: Callable[[list[int]], str] | None = None
     tokenizer: str = ""
     local: "LanguageModel | None" = None
     answers: "SQLiteStore | None" = None
     reference: str | None = None
 
-    def computable(
+    def job(
         self, detectors: Sequence[Detector], texts: Sequence[str], inputs: ViewInputs | None = None, **how: Any
-    ) -> tuple[list[Detector], list[str]]:
-        """The detectors that can be computed on the texts, and remarks on the others; see `usable` for `how`."""
-        excluded = {**_unaligned(detectors, texts, self.tokens, self.reference), **how.pop("excluded", {})}
+    ) -> "ScoringJob":
+        """The scoring of texts by the detectors that can be computed on them; see `usable` for `how`."""
+        excluded = {**self._unaligned(detectors, texts), **how.pop("excluded", {})}
         found, left_out = usable(detectors, texts, self.scorers, inputs, excluded=excluded, **how)
-        return found, _remarks(left_out, found, texts, inputs, self.local)
+        remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
+        inputs = inputs or ViewInputs()
+        if self.local and any("primed" in detector.views for detector in found):
+            size, context = len(self.local.tokens([inputs.prefix])[0]), self.local.context
+            cut = sum(size + len(ids) > context for ids in self.local.tokens(texts))
+            many = f"all {len(texts):,}" if cut == len(texts) else f"{cut:,} of {len(texts):,}"
+            if cut:
+                remarks.append(
+                    f"recall: the prefix is too long for the {context}-token context in {many} texts and was cut; "
+                    "try fewer --shots"
+                )
+        return ScoringJob(list(texts), found, left_out, self.scorers, inputs, remarks)
+
+    def _unaligned(self, detectors: Sequence[Detector], texts: Sequence[str]) -> dict[str, str]:
+        """The detectors that compare tokens with a reference model which divides the texts into others."""
+        from fsd.models.language_model import load_tokenizer, token_ids
+
+        aligned = [d.name for d in detectors if "reference" in d.views and "token" in d.needs]
+        if not aligned or self.reference is None or self.tokens is None:
+            return {}
+        same = token_ids(load_tokenizer(self.reference)[0], texts) == self.tokens(texts)
+        return {} if same else dict.fromkeys(aligned, "the reference model has another tokenizer")
 
 
 @dataclass(frozen=True)
 class ScoringJob:
-    """Everything that scoring before and after fine-tuning needs; made by `prepare`."""
+    """Texts, the detectors that can be computed on them and why not the others, and what they are computed with."""
 
     texts: list[str]
     detectors: Sequence[Detector]
@@ -215,48 +228,9 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
             scorers.pop("tuned", None)
         else:
             plan(model, unseen, training)
-    inputs = view_inputs(config, unseen, shots=shots, seed=seed)
     reference = reference_name(config) if "reference" in scorers else None
-    excluded = _unaligned(detectors, texts, model.tokens, reference)
-    found, left_out = usable(detectors, texts, scorers, inputs, excluded=excluded, strict=strict)
-    remarks = _remarks(left_out, found, texts, inputs, model)
-    return ScoringJob(list(texts), found, left_out, scorers, inputs, remarks)
-
-
-def _unaligned(
-    detectors: Sequence[Detector], texts: Sequence[str], tokens: Tokens | None, reference: str | None
-) -> dict[str, str]:
-    """The detectors that compare tokens with a reference model which divides the texts into others, and why not."""
-    from fsd.models.language_model import load_tokenizer, token_ids
-
-    aligned = [d.name for d in detectors if "reference" in d.views and "token" in d.needs]
-    if not aligned or reference is None or tokens is None:
-        return {}
-    tokenizer, _ = load_tokenizer(reference)
-    if token_ids(tokenizer, texts) == tokens(texts):
-        return {}
-    return dict.fromkeys(aligned, "the reference model has another tokenizer")
-
-
-def _remarks(
-    left_out: Mapping[str, str],
-    detectors: Sequence[Detector],
-    texts: Sequence[str],
-    inputs: ViewInputs | None,
-    model: "LanguageModel | None",
-) -> list[str]:
-    """A line for each detector that is left out, and on texts that exceed the context with the prefix of `recall`."""
-    remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
-    if model and inputs and any("primed" in detector.views for detector in detectors):
-        size = len(model.tokens([inputs.prefix])[0])
-        cut = sum(size + len(ids) > model.context for ids in model.tokens(texts))
-        if cut:
-            many = f"all {len(texts):,}" if cut == len(texts) else f"{cut:,} of {len(texts):,}"
-            remarks.append(
-                f"recall: the prefix is too long for the {model.context}-token context in {many} texts and was cut; "
-                "try fewer --shots"
-            )
-    return remarks
+    opened = Model(config.model, scorers, model.tokens, local=model, reference=reference)
+    return opened.job(detectors, texts, view_inputs(config, unseen, shots=shots, seed=seed), strict=strict)
 
 
 def open_model(config: ModelConfig, api: APIConfig, answers: str | Path) -> Model:
@@ -264,13 +238,13 @@ def open_model(config: ModelConfig, api: APIConfig, answers: str | Path) -> Mode
     from fsd.models import language_model
     from fsd.scoring.api import Client, CompletionsScorer, PromptTokens, key_for
     from fsd.scoring.cache import MemoizedScorer, SQLiteStore
-    from fsd.scoring.token_frequencies import FrequencyTable, fingerprint, unigram_scorer
+    from fsd.scoring.token_frequencies import fingerprint
 
     if not config.model.startswith(API):
         model = language_model.load(config)
-        scorers = {name: scorer for name, scorer in build_scorers(model, config).items() if name != "tuned"}
-        own = fingerprint(model.tokenizer)
-        reference = reference_name(config)
+        scorers = build_scorers(model, config)
+        del scorers["tuned"]
+        own, reference = fingerprint(model.tokenizer), reference_name(config)
         return Model(config.model, scorers, model.tokens, model.tokenizer.decode, own, model, reference=reference)
     if api.base_url is None:
         raise UsageError(
@@ -283,10 +257,7 @@ def open_model(config: ModelConfig, api: APIConfig, answers: str | Path) -> Mode
     if api.tokenizer is not None:
         tokenizer, vocabulary = language_model.load_tokenizer(api.tokenizer, revision=config.revision)
         known = PromptTokens(tokenizer, api.tokenizer)
-        table = frequency_file(replace(config, model=api.tokenizer))
-        if table:
-            frequencies = FrequencyTable.load(table).matching(tokenizer, vocabulary, api.tokenizer)
-            scorers["unigram"] = unigram_scorer(frequencies, known.tokens)
+        scorers = _unigram(replace(config, model=api.tokenizer), tokenizer, vocabulary, known.tokens)
     name = config.model.removeprefix(API)
     scorer = CompletionsScorer(
         client, name, start=api.start_token, tokens=known, concurrency=api.concurrency, description="API"

@@ -74,7 +74,7 @@ class Plan:
     """The forward passes of N distinct prompts.
 
     `ids` are those of start token, context and text; `firsts` are the positions that predict the first token of a text;
-    `batches` hold the windows of each forward pass, the longest first.
+    `batches` hold the windows of each forward pass.
     """
 
     prompts: Sequence[Prompt]
@@ -127,14 +127,7 @@ def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor
     variance, which no shift changes, is (Σ l² 2^l)/Z − ((Σ l 2^l)/Z)²; all in bits until the end, since 2^l is the
     cheapest exponential. A second pass around the mean would cost as much again; l is relative to the maximum, so
     the terms that cancel are of the size of the spread itself. A logit of −∞ (a token of probability zero) adds
-    nothing.
-
-    Args:
-        logits: (n, V) of any float type; overwritten if it is float32.
-        target: (n,) token ids.
-
-    Returns:
-        (3, n) logp, mean, std in nats; std ≥ `STD_FLOOR`.
+    nothing. (n, V) logits of any float type, overwritten if it is float32, and (n,) targets give (3, n) nats.
     """
     logits = logits.float()
     bits = torch.add(logits.amax(-1, keepdim=True) * -LOG2_E, logits, alpha=LOG2_E, out=logits)
@@ -163,29 +156,21 @@ def statistics_for(device: torch.device, dtype: torch.dtype, vocabulary: int) ->
     reason = "Triton is not installed"
     if find_spec("triton") is not None:
         try:
-            reason = _disagreement(device, dtype, vocabulary)
+            from fsd.scoring import triton_kernel
+
+            logits = (4 * torch.randn(2, vocabulary, generator=torch.Generator().manual_seed(0))).to(device, dtype)
+            target = torch.tensor([0, vocabulary - 1]).to(device)
+            ours, plain = (of(logits.clone(), target) for of in (triton_kernel.token_statistics, token_statistics))
+            difference = float((ours - plain).abs().max())
+            if difference <= TOLERANCE:
+                return triton_kernel.token_statistics
+            reason = f"its numbers differ by {difference:.1e} nats"
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # compilers and drivers fail in many ways; torch gives the same, more slowly
             reason = first_line(error)
-    if not reason:
-        from fsd.scoring import triton_kernel
-
-        return triton_kernel.token_statistics
     print(f"token statistics are computed by torch, without the Triton kernel: {reason}", file=sys.stderr)
     return token_statistics
-
-
-def _disagreement(device: torch.device, dtype: torch.dtype, vocabulary: int) -> str:
-    """How the kernel's numbers differ from torch's on that device; empty if they agree."""
-    from fsd.scoring import triton_kernel
-
-    generator = torch.Generator().manual_seed(0)
-    logits = (4 * torch.randn(2, vocabulary, generator=generator)).to(device, dtype)
-    target = torch.tensor([0, vocabulary - 1], device=device)
-    ours = triton_kernel.token_statistics(logits, target)
-    difference = float((ours - token_statistics(logits.float().clone(), target)).abs().max())
-    return "" if difference <= TOLERANCE else f"its numbers differ by {difference:.1e} nats"
 
 
 class Reduction:
@@ -210,7 +195,8 @@ class Reduction:
             parts.append(self._reduce(logits, ids.to(logits.device)))
         return torch.cat(parts, dim=1)
 
-    def _reduce(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    @staticmethod
+    def _reduce(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         statistics = statistics_for(logits.device, logits.dtype, logits.shape[-1])
         if statistics is not token_statistics:
             return statistics(logits, target)
@@ -254,10 +240,6 @@ def _to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
-
-
-def _out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 class ModelScorer:
@@ -344,11 +326,19 @@ class ModelScorer:
             try:
                 values = self._forward(network, reduction, batch, ids)
             except RuntimeError as error:
-                if not _out_of_memory(error):
+                if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
                     raise
                 values = None  # the error holds the tensors alive until this block is left
             if values is None:
-                self._back_off(batch)
+                if len(batch) == 1:
+                    raise UsageError(
+                        f"a text of {batch[0].size} tokens must fit the memory of {self.language_model.device} "
+                        "together with the model; it does not: take a smaller model, another dtype or device, or "
+                        "shorter texts"
+                    )
+                self.max_batch_tokens = batch[0].size * (len(batch) // 2)
+                if torch.cuda.is_available():
+                    torch.cuda.empty_cache()
                 yield from self._started(network, reduction, order[done:], ids)
                 return
             yield batch, values
@@ -364,16 +354,6 @@ class ModelScorer:
             )
         parts = np.split(values, np.cumsum([window.end - window.first for window in batch])[:-1], axis=1)
         return list(zip(batch, parts, strict=True))
-
-    def _back_off(self, batch: Sequence[Window]) -> None:
-        if len(batch) == 1:
-            raise UsageError(
-                f"a text of {batch[0].size} tokens must fit the memory of {self.language_model.device} together "
-                "with the model; it does not: take a smaller model, another dtype or device, or shorter texts"
-            )
-        self.max_batch_tokens = batch[0].size * (len(batch) // 2)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
 
     def _tokens(self, prompts: Sequence[Prompt]) -> tuple[list[list[int]], list[int]]:
         """Ids of start token + context + text of each prompt, and the position that predicts the text's first token.
@@ -456,22 +436,10 @@ def collective(scorer: Scorer, distributed: DistributedScorer) -> Scorer:
 def hidden_states(
     language_model: LanguageModel, texts: Sequence[str], *, depth: float = 0.5, tuned: bool = False
 ) -> FloatArray:
-    """Compute the mean hidden state of each text.
+    """(N, D) mean hidden states of N texts, over the tokens after the start token; the beginning of long texts counts.
 
-    Layers in the middle say most about what a text is like, the last ones about the next token
-    (https://arxiv.org/abs/2502.02013).
-
-    Args:
-        language_model: with an adapter if `tuned`.
-        texts: (N,) texts; of a text longer than the context the beginning counts.
-        depth: share of the layers below the states; 1 is after the last layer.
-        tuned: whether the adapter is on.
-
-    Returns:
-        (N, D) means over the tokens after the start token.
-
-    Raises:
-        UsageError: for a text without a token.
+    `depth` is the share of the layers below, 1 after the last. Layers in the middle say most about what a text is like,
+    the last ones about the next token (https://arxiv.org/abs/2502.02013).
     """
     rows = [[language_model.start, *ids][: language_model.context] for ids in language_model.tokens(texts)]
     order = sorted((Window(at, 0, len(row), 0) for at, row in enumerate(rows)), key=lambda window: -window.size)

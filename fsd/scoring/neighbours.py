@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -70,11 +71,7 @@ def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: flo
     They are determined by text and seed, and differ from each other if enough words can be replaced; a text in which no
     word can be replaced is its own neighbour.
     """
-    if count < 1:
-        raise UsageError(f"count of neighbours must be at least 1; got {count}")
-    if not 0 < share <= 1:
-        raise UsageError(f"share of swapped words must be above 0 and at most 1; got {share}")
-    words = [(match.span(), replacements(match.group(), vocabulary)) for match in WORD.finditer(text)]
+    words = [(match.span(), _replacements(match.group(), vocabulary)) for match in WORD.finditer(text)]
     options = [(span, others) for span, others in words if others]
     if not options:
         return [text] * count
@@ -85,15 +82,15 @@ def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: flo
     for _ in range(count):
         for _ in range(TRIES):
             chosen = sorted(rng.choice(len(options), size=swaps, replace=False).tolist())
-            drawn = [(options[i][0], options[i][1][rng.integers(len(options[i][1]))]) for i in chosen]
-            neighbour = replaced(text, drawn)
+            drawn = [(*options[i][0], options[i][1][rng.integers(len(options[i][1]))]) for i in chosen]
+            neighbour = _replaced(text, drawn)
             if neighbour not in neighbours:
                 break
         neighbours.append(neighbour)
     return neighbours
 
 
-def replacements(word: str, vocabulary: Vocabulary) -> tuple[str, ...]:
+def _replacements(word: str, vocabulary: Vocabulary) -> tuple[str, ...]:
     """Up to `NEAREST` other words of the same class that are nearest in rank; if there are none, of the same case.
 
     A word outside the vocabulary ranks last.
@@ -110,14 +107,11 @@ def replacements(word: str, vocabulary: Vocabulary) -> tuple[str, ...]:
     return ()
 
 
-def replaced(text: str, swaps: Iterable[tuple[tuple[int, int], str]]) -> str:
-    """The text with (begin, end) spans replaced, which must be in order and must not overlap."""
-    parts = []
-    done = 0
-    for (begin, end), word in swaps:
-        parts += [text[done:begin], word]
-        done = end
-    return "".join([*parts, text[done:]])
+def _replaced(text: str, swaps: Sequence[tuple[int, int, str]]) -> str:
+    """The text with spans replaced, which are in order and do not overlap."""
+    for begin, end, word in reversed(swaps):
+        text = text[:begin] + word + text[end:]
+    return text
 
 
 class Proposal(NamedTuple):
@@ -130,23 +124,13 @@ class Proposal(NamedTuple):
 
 
 def masked_neighbours(text: str, proposals: Sequence[Proposal], *, count: int = 25) -> list[str]:
-    """Neighbours with one word replaced, the most suitable replacements first.
+    """Neighbours with one word replaced, the most suitable replacements first; a text without any is its own neighbour.
 
-    The suitability of a word is its probability, given that it is not the original word (Mattern et al. 2023, §2). One
-    replacement per neighbour was best in the paper. Ties go to the earlier position. A text without proposals is its
-    own neighbour.
+    One replacement per neighbour was best in the paper. Ties go to the earlier position.
     """
-    if count < 1:
-        raise UsageError(f"count of neighbours must be at least 1; got {count}")
-    neighbours: dict[str, None] = {}
-    for begin, end, word, _ in sorted(proposals, key=lambda proposal: (-proposal.weight, proposal)):
-        if not 0 <= begin < end <= len(text):
-            raise ValueError(f"a proposal must be a span of the text of {len(text)} characters, got {begin}:{end}")
-        if word != text[begin:end]:
-            neighbours[replaced(text, [((begin, end), word)])] = None
-        if len(neighbours) == count:
-            break
-    return list(neighbours) or [text]
+    best = sorted(proposals, key=lambda proposal: (-proposal.weight, proposal))
+    changes = ((begin, end, word) for begin, end, word, _ in best if word != text[begin:end])
+    return list(islice(dict.fromkeys(_replaced(text, [change]) for change in changes), count)) or [text]
 
 
 NEIGHBOURS = 25
@@ -163,13 +147,9 @@ class MaskedModel:
     Dropout is applied to the input embedding of one word at a time instead of a mask, so that the model still has some
     information about the word; the suitability of another word is its probability, given that it is not the original.
     Only words of one token are replaced, by words of one token in the original's case.
-
-    Source: Mattern et al. 2023, arXiv:2305.18462.
     """
 
-    def __init__(
-        self, model: str, *, count: int = NEIGHBOURS, device: str = "auto", seed: int = 42, dropout: float = DROPOUT
-    ) -> None:
+    def __init__(self, model: str, *, count: int = NEIGHBOURS, device: str = "auto", seed: int = 42) -> None:
         from transformers import AutoModelForMaskedLM, AutoTokenizer
 
         folder, _ = locate(model)
@@ -187,7 +167,6 @@ class MaskedModel:
         self.allowed = self._whole_words().to(self.embedding.weight.device)
         self.count = count
         self.seed = seed
-        self.dropout = dropout
 
     def __call__(self, text: str) -> list[str]:
         """Up to `count` neighbours, the most suitable first; a text without words is its own neighbour."""
@@ -226,8 +205,8 @@ class MaskedModel:
         """(P, count) suitabilities and tokens at P places of a window."""
         rows = torch.arange(len(places))
         inputs = self.embedding(x).repeat(len(places), 1, 1)
-        keep = torch.rand((len(places), inputs.shape[-1]), generator=generator) >= self.dropout
-        inputs[rows, places] *= keep.to(inputs) / (1 - self.dropout)
+        keep = torch.rand((len(places), inputs.shape[-1]), generator=generator) >= DROPOUT
+        inputs[rows, places] *= keep.to(inputs) / (1 - DROPOUT)
         logits = self.network(inputs_embeds=inputs).logits[rows, places].float()
         logits = logits.scatter(1, x[places][:, None], -torch.inf)  # renormalised without the original: p(v)/(1 - p(x))
         best = logits.softmax(-1).masked_fill(~self.allowed, 0).topk(min(self.count, logits.shape[-1]))

@@ -36,16 +36,9 @@ class Sampling:
         return ", ".join(parts) or "plain"
 
     def log_probability(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Log-probability with which each target is drawn; −∞ where it cannot be.
+        """(n,) log-probabilities (nats) with which each target is drawn by (n, V) logits; −∞ where it cannot be.
 
         Of tokens with equal logits, greedy decoding takes the first; all that equal the k-th count as among the k.
-
-        Args:
-            logits: (n, V) float32.
-            target: (n,) token ids.
-
-        Returns:
-            (n,) in nats.
         """
         if self.temperature == 0:
             return torch.where(logits.argmax(-1) == target, 0.0, -torch.inf)

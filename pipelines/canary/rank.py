@@ -90,7 +90,7 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
             f"{sealed.tokenizer[:8]}); its own has {model.tokenizer[:8]}"
         )
     compared = [d.name for d in requested if FURTHER_VIEWS & set(d.views)]
-    detectors, remarks = model.computable(
+    work = model.job(
         requested,
         sealed.candidates(sealed.documents[0])[:2],
         excluded=dict.fromkeys(compared, "it does not score a text after a context alone"),
@@ -100,8 +100,8 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
     title = run_name(name, [config.folder], "canary test")
     tags = {"task": "canary", "model": name}
     with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
-        table = score(canaries, detectors, model.scorers, withheld=config.withheld, seed=config.seed)
-        results = rank_tests(table, [d.name for d in detectors], alpha=config.alpha, seed=config.seed)
+        table = score(canaries, work.detectors, model.scorers, withheld=config.withheld, seed=config.seed)
+        results = rank_tests(table, [d.name for d in work.detectors], alpha=config.alpha, seed=config.seed)
         together = results[results["repetitions"] == 0].set_index("detector")
         best = str(together["p_holm"].idxmin())
         ranks = Picture(
@@ -121,7 +121,7 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
         report = Report(
             title="Was it in the training data? Canaries",
             question=f"Was {name} trained on the documents that were published with a canary?",
-            findings=[*conclusions(together, best, canaries, config), *remarks],
+            findings=[*conclusions(together, best, canaries, config), *work.remarks],
             sections=[Section("Results", tables=[lines], pictures=[ranks])],
             facts=[
                 ("Model", name),

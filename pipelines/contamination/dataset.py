@@ -91,7 +91,7 @@ def run(
     model = open_model(config.model, config.api, config.answers or f"{config.files[0].rstrip('/')}.answers")
     if known:
         strict = config.detection.detectors != "all"
-        detectors, _ = model.computable(detectors, texts, strict=strict, use="used in dataset inference")
+        detectors = model.job(detectors, texts, strict=strict, use="used in dataset inference").detectors
     title = run_name(name, config.files, "contamination")
     tags = {"task": "contamination", "model": name}
     with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:

@@ -149,7 +149,7 @@ def _with_counted_table(config: ModelConfig) -> ModelConfig:
     from fsd.data.docstrings import docstring_paragraphs
     from fsd.data.readers import Passage
     from fsd.models.language_model import load_tokenizer
-    from fsd.scoring.token_counting import count
+    from fsd.scoring.token_frequencies import count
 
     package = (config.frequencies or "").partition(DOCSTRINGS)[2]
     folder = cache_folder(config)

@@ -97,7 +97,7 @@ def train_shared_models(cell: Cell) -> None:
     from fsd.data.readers import Passage
     from fsd.models.pretraining import pretrain
     from fsd.scoring.model import TABLE
-    from fsd.scoring.token_counting import count
+    from fsd.scoring.token_frequencies import count
 
     if cell.models.exists():
         return

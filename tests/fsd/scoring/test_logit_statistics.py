@@ -141,32 +141,32 @@ class FakeGPU:
 
 def test_the_kernel_is_used_on_a_gpu_if_it_agrees_with_torch(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     triton_kernel = kernel()
+    real, to, outcome = triton_kernel.token_statistics, torch.Tensor.to, None
 
-    def chosen(outcome: str | Exception) -> Any:
-        def compared(*_: object) -> str:
-            if isinstance(outcome, Exception):
-                raise outcome
-            return outcome
+    def compared(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        if isinstance(outcome, Exception):
+            raise outcome
+        return real(logits, target) + (outcome or 0.0)
 
-        monkeypatch.setattr(model_scorer, "_disagreement", compared)
+    def chosen() -> Any:
         statistics_for.cache_clear()
-        device = FakeGPU()
-        return [statistics_for(device, torch.bfloat16, 300) for _ in range(2)][1]  # type: ignore[arg-type]
+        device: Any = FakeGPU()
+        return [statistics_for(device, torch.bfloat16, 300) for _ in range(2)][1]
 
     assert statistics_for(torch.device("cpu"), torch.float32, 300) is token_statistics
-    assert model_scorer._disagreement(torch.device("cpu"), torch.bfloat16, 300) == ""
-    with monkeypatch.context() as patch:
-        patch.setattr(triton_kernel, "token_statistics", lambda logits, _: torch.zeros(3, len(logits)))
-        difference = model_scorer._disagreement(torch.device("cpu"), torch.float32, 300)
-    assert difference.startswith("its numbers differ by ")
-    assert chosen("") is triton_kernel.token_statistics
+    here = lambda tensor, *place: to(tensor, *(of for of in place if not isinstance(of, FakeGPU)), copy=True)  # noqa: E731
+    monkeypatch.setattr(torch.Tensor, "to", here)
+    monkeypatch.setattr(triton_kernel, "token_statistics", compared)
+    assert chosen() is compared
     assert capsys.readouterr().err == ""
-    for outcome, reason in ((difference, difference), (RuntimeError("no C compiler\nand more"), "no C compiler")):
-        assert chosen(outcome) is token_statistics
+    for fault, reason in ((0.5, "its numbers differ by 5.0e-01 nats"), (RuntimeError("no cc\nand more"), "no cc")):
+        outcome = fault
+        assert chosen() is token_statistics
         line = f"token statistics are computed by torch, without the Triton kernel: {reason}\n"
         assert capsys.readouterr().err == line
+    outcome = torch.OutOfMemoryError("full")
     with pytest.raises(torch.OutOfMemoryError):
-        chosen(torch.OutOfMemoryError("full"))
+        chosen()
     statistics_for.cache_clear()
 
 

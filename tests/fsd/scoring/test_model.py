@@ -40,20 +40,13 @@ def test_the_texts_for_which_the_prefix_is_cut_are_counted(config: ModelConfig) 
     ]
 
 
-def test_without_recall_there_is_no_remark(config: ModelConfig) -> None:
-    planned = scoring.prepare(
-        load(config), ["score " * 100], ["an unseen text " * 20], [detectors.load("loss")], config
-    )
-    assert planned.remarks == []
-
-
 def test_a_reference_model_of_another_tokenizer_excludes_what_compares_tokens(tiny: Path, other: Path) -> None:
     config = ModelConfig(str(tiny), device="cpu", cache="none", reference_model=str(other))
     model = scoring.open_model(config, APIConfig(), "")
     texts = ["Some text of a member.", "Another one, of nobody."]
     model = replace(model, tokens=lambda given: [[*ids, 0] for ids in load(config).tokens(given)])
 
-    found, remarks = model.computable([detectors.load("min_k_reference"), detectors.load("loss")], texts, strict=False)
+    job = model.job([detectors.load("min_k_reference"), detectors.load("loss")], texts, strict=False)
 
-    assert [detector.name for detector in found] == ["loss"]
-    assert remarks == ["min_k_reference left out: the reference model has another tokenizer"]
+    assert [detector.name for detector in job.detectors] == ["loss"]
+    assert job.remarks == ["min_k_reference left out: the reference model has another tokenizer"]

@@ -1,9 +1,23 @@
+"""Neighbours by word swaps and by a masked model: deterministic, in case, raw text kept."""
+
+import json
 import re
+import shutil
 
 import pytest
+import torch
 
 from fsd.errors import UsageError
-from fsd.scoring.neighbours import WORD, Proposal, build_vocabulary, masked_neighbours, word_class, word_swaps
+from fsd.scoring import neighbours
+from fsd.scoring.neighbours import (
+    WORD,
+    MaskedModel,
+    Proposal,
+    build_vocabulary,
+    masked_neighbours,
+    word_class,
+    word_swaps,
+)
 
 UNSEEN = [
     "The old river runs slowly past a mill, and nobody knows why the mill was built there.",
@@ -14,31 +28,22 @@ VOCABULARY = build_vocabulary(UNSEEN)
 TEXT = "  The cat,\tsat  on\n\n(a) mat — Paris 2024!  It wasn't a very  long story; NATO knew.\r\n"
 
 
-def layout(text: str) -> str:
+def layout(text):
     return WORD.sub("#", text)
 
 
-def test_whitespace_punctuation_and_digits_stay_in_place():
-    for neighbour in word_swaps(TEXT, VOCABULARY, seed=1):
-        assert layout(neighbour) == layout(TEXT)
-        assert neighbour != TEXT
-
-
-def test_they_are_determined_by_text_and_seed():
+def test_a_share_of_the_words_is_swapped_in_case_and_all_else_stays_in_place():
     first = word_swaps(TEXT, VOCABULARY, seed=1)
     assert first == word_swaps(TEXT, VOCABULARY, seed=1)
     assert first != word_swaps(TEXT, VOCABULARY, seed=2)
-    assert len(first) == len(set(first)) == 25
-
-
-def test_the_share_of_words_is_swapped():
+    assert len(set(first)) == 25
     words = WORD.findall(TEXT)
-    assert len(words) == 15
     for share, swapped in ((0.15, 2), (0.01, 1), (0.5, 8), (1.0, 15)):
         for neighbour in word_swaps(TEXT, VOCABULARY, share=share, seed=3):
             changed = [(a, b) for a, b in zip(words, WORD.findall(neighbour), strict=True) if a != b]
             assert len(changed) == swapped
             assert all(word_class(a)[0] == word_class(b)[0] for a, b in changed)
+            assert layout(neighbour) == layout(TEXT)
 
 
 def test_words_come_from_the_nearest_ranks_of_their_class():
@@ -46,29 +51,24 @@ def test_words_come_from_the_nearest_ranks_of_their_class():
     vocabulary = build_vocabulary(texts)
     words = vocabulary.classes["lower", 1]
     assert (words[0], words[-1], vocabulary.ranks["wcu"]) == ("waa", "wdv", 72)
-    drawn = {word_swaps(word, vocabulary, count=1, seed=seed)[0] for word in ["wcu"] for seed in range(300)}
-    assert drawn == set(words[62:83]) - {"wcu"}
-    rare = {word_swaps("zzz", vocabulary, count=1, seed=seed)[0] for seed in range(300)}
-    assert rare == set(words[-21:])
+    for word, drawn in (("wcu", set(words[62:83]) - {"wcu"}), ("zzz", set(words[-21:]))):
+        assert {word_swaps(word, vocabulary, count=1, seed=seed)[0] for seed in range(300)} == drawn
 
 
-def test_a_text_without_words_is_its_own_neighbour():
+def test_little_to_choose_from():
     for text in ("", "2024 — 17!", "\n"):
         assert word_swaps(text, VOCABULARY, count=3, seed=0) == [text] * 3
-
-
-def test_one_word_and_little_to_choose_from():
     assert word_swaps("cat", build_vocabulary(["cat"]), count=2, seed=0) == ["cat", "cat"]
     assert word_swaps("cat", build_vocabulary(["cat dog"]), count=3, seed=0) == ["dog"] * 3
     assert word_swaps("Incomprehensibly", build_vocabulary(["Cat Mice"]), count=1, seed=0)[0] in {"Cat", "Mice"}
-    assert set(word_swaps("cat", VOCABULARY, count=10, seed=0)).isdisjoint({"cat"})
+    with pytest.raises(UsageError, match="must hold words"):
+        build_vocabulary(["1984", ""])
 
 
 def test_scripts_without_spaces_swap_characters():
     text = "今天天气很好，我们去公园。"
     vocabulary = build_vocabulary(["昨天下雨他在家里看书", "明年春天花会开"])
     for neighbour in word_swaps(text, vocabulary, count=5, seed=0):
-        assert len(neighbour) == len(text)
         assert sum(a != b for a, b in zip(text, neighbour, strict=True)) == 2
 
 
@@ -76,6 +76,15 @@ def test_classes_by_hand():
     words = ["a", "I", "the", "NATO", "Paris", "wasn't", "McDonald", "comprehends"]
     cases = ["lower", "title", "lower", "upper", "title", "lower", "other", "lower"]
     assert [word_class(word) for word in words] == list(zip(cases, [0, 0, 1, 2, 2, 2, 3, 4], strict=True))
+
+
+def test_real_text_keeps_its_layout(benchmark_data):
+    texts = re.findall(r'"(?:input|text)": "([^"]{100,})"', (benchmark_data / "wikimia_64.jsonl").read_text())[:40]
+    vocabulary = build_vocabulary(texts[:20])
+    for text in texts[20:]:
+        found = word_swaps(text, vocabulary, seed=0)
+        assert len(set(found)) == 25
+        assert {layout(neighbour) for neighbour in found} == {layout(text)}
 
 
 def test_masked_neighbours_by_hand():
@@ -90,25 +99,54 @@ def test_masked_neighbours_by_hand():
     assert best == ["The cat, ran.\n", "One cat, sat.\n", "The dog, sat.\n"]
     assert len(masked_neighbours("The cat, sat.\n", proposals)) == 4
     assert masked_neighbours("The cat", []) == ["The cat"]
-    with pytest.raises(ValueError, match="must be a span of the text"):
-        masked_neighbours("The", proposals)
 
 
-def test_mistakes_are_refused():
-    for name, value in (("count", 0), ("share", 0.0), ("share", 1.1), ("share", float("nan"))):
-        with pytest.raises(UsageError, match=name):
-            word_swaps(TEXT, VOCABULARY, seed=0, **{name: value})
-    with pytest.raises(UsageError, match="hold words"):
-        build_vocabulary(["1984", ""])
-    with pytest.raises(UsageError, match="count"):
-        masked_neighbours(TEXT, [], count=0)
+RAW = "The  cat,\tsat on a mat!\n\nParis DOG cats  ran. " * 3
 
 
-def test_real_text_keeps_its_layout(benchmark_data):
-    texts = re.findall(r'"(?:input|text)": "([^"]{100,})"', (benchmark_data / "wikimia_64.jsonl").read_text())[:40]
-    assert texts
-    vocabulary = build_vocabulary(texts[:20])
-    for text in texts[20:]:
-        neighbours = word_swaps(text, vocabulary, seed=0)
-        assert len(set(neighbours)) == 25
-        assert {layout(neighbour) for neighbour in neighbours} == {layout(text)}
+@pytest.fixture(scope="module")
+def masked(masked_lm):
+    return MaskedModel(str(masked_lm), device="cpu")
+
+
+def test_proposals_are_whole_words_of_every_window_in_their_case(masked, monkeypatch):
+    proposals = masked.proposals(RAW)
+    assert {RAW[p.begin : p.end] for p in proposals} == {"The", "cat", "sat", "on", "a", "mat", "Paris", "DOG", "ran"}
+    assert any(p.begin > 2 * len(RAW) // 3 for p in proposals)
+    assert all(p.word.casefold() != RAW[p.begin : p.end].casefold() and p.word.isalpha() for p in proposals)
+    assert all(p.word.isupper() for p in proposals if RAW[p.begin : p.end] == "DOG")
+    assert masked.proposals(RAW) == proposals
+    monkeypatch.setattr(masked, "seed", 2)
+    assert masked.proposals(RAW) != proposals
+
+
+def test_without_dropout_the_weight_is_the_models_probability_without_the_original(masked, monkeypatch):
+    monkeypatch.setattr(neighbours, "DROPOUT", 0.0)
+    x = torch.tensor([masked.tokenizer("a cat sat")["input_ids"]])
+    cat, dog = masked.tokenizer.convert_tokens_to_ids(["cat", "dog"])
+    with torch.inference_mode():
+        p = masked.network(x).logits[0, 2].softmax(-1)
+    weights = {proposal.word: proposal.weight for proposal in masked.proposals("a cat sat") if proposal.begin == 2}
+    assert weights["dog"] == pytest.approx(float(p[dog] / (1 - p[cat])), abs=1e-6)
+
+
+def test_masked_neighbours_differ_in_one_word(masked):
+    found = masked(RAW)
+    assert len(set(found)) == 25
+    for neighbour in found:
+        assert sum(a != b for a, b in zip(neighbour.split(), RAW.split(), strict=True)) == 1
+    assert masked("12") == ["12"]
+    assert masked("") == [""]
+
+
+def test_a_model_never_runs_code_of_its_own(masked_lm, tiny, tmp_path, monkeypatch):
+    own = shutil.copytree(masked_lm, tmp_path / "own")
+    config = json.loads((own / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "code.Config", "AutoModelForMaskedLM": "code.Model"}}
+    (own / "config.json").write_text(json.dumps(config))
+    (own / "code.py").write_text(f"from pathlib import Path\nPath({str(tmp_path / 'executed')!r}).touch()\n")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # the answer to the library's question
+    for model in (own, tiny):  # a causal model is none either
+        with pytest.raises(UsageError, match="must be a masked language model"):
+            MaskedModel(str(model), device="cpu")
+    assert not (tmp_path / "executed").exists()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-from fsd.scoring.token_counting import PIECE, SEPARATING, SPACES_BEYOND, Cuts, cuts
+from fsd.scoring.token_frequencies import PIECE, SEPARATING, SPACES_BEYOND, Cuts, cuts
 
 SPACES = [*string.whitespace, *SPACES_BEYOND, "  ", "   ", "\n  ", "\r\n", "\n\n", " \n ", "\n    "]
 ODD = ["\u200b", "\ufeff", "\x1c", "\x1f", "\0", "\u180e", "\u2060"]

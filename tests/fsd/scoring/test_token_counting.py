@@ -10,12 +10,11 @@ from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-import fsd.scoring.token_counting as counting
+import fsd.scoring.token_frequencies as counting
 from fsd.data.readers import Corpus, Passage
 from fsd.errors import UsageError
 from fsd.models.language_model import load
-from fsd.scoring.token_counting import SEPARATING, Tally, count, cuts
-from fsd.scoring.token_frequencies import fingerprint
+from fsd.scoring.token_frequencies import SEPARATING, Tally, count, cuts, fingerprint
 
 ENGLISH = "It wasn't the first time, in 1984, that they'd seen foo.bar(x)!\n\nBut a second (or third?) one: no.  "
 LETTERS = ["a", "b", "B", "é", "e\u0301", "\u0301", "字", "1", "23", "'s", "'", ".", "/", "_", "(", "”", "¨", "<e>"]

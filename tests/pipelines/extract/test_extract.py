@@ -63,7 +63,7 @@ def test_a_text_that_was_read_often_can_be_extracted() -> None:
 def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
     """The same passages through a scorer of strings: the suffix after its prefix, tokenized anew."""
     from fsd.models import language_model
-    from fsd.scoring.api.prompt_ids import PromptTokens
+    from fsd.scoring.api import PromptTokens
     from fsd.scoring.model import Model
     from fsd.scoring.model_scorer import ModelScorer
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fsd.errors import UsageError
-from fsd.scoring.api.response import stats_from_ids, stats_from_string
+from fsd.scoring.api import stats_from_ids, stats_from_string
 from fsd.token_stats import Prompt
 
 

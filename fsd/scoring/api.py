@@ -1,0 +1,400 @@
+"""A model behind a completions API as a scorer: log-probabilities of the text's own tokens only.
+
+The format is that of OpenAI's completions with `echo`, as vLLM has it: `choices[0].logprobs` has `tokens` and
+`token_logprobs` of equal length, for the prompt and then for the generated tokens. In vLLM's, a start token added by
+the server comes first, and the first entry has no log-probability. A character split between tokens is attributed to
+the last of them (vLLM, OpenAI), the others being empty, or comes as U+FFFD.
+
+The key comes from the environment and goes into one header of one request. It appears in no message, even if the
+service repeats it, and follows no redirect.
+"""
+
+import json
+import math
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import xxhash
+
+from fsd.errors import UsageError
+from fsd.net.http import Clock, HTTPClient, Reply
+from fsd.progress import progress
+from fsd.scoring.token_frequencies import fingerprint
+from fsd.token_stats import Prompt, TokenStats
+
+if TYPE_CHECKING:
+    from requests import PreparedRequest
+
+KEY, OPENAI_KEY = "FSD_API_KEY", "OPENAI_API_KEY"
+BUSY = frozenset({429, 503})
+"""Statuses of an address that exists on a service that is overloaded."""
+REFUSALS = {
+    401: "the key is missing or wrong: ",
+    402: "the account has no credit: ",
+    403: "the key may not use this model: ",
+    404: "there is no such model or address; --base-url usually ends in /v1: ",
+}
+
+
+def key_for(url: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The key for an address: $FSD_API_KEY, or $OPENAI_API_KEY for OpenAI itself alone."""
+    key = environment.get(KEY, "").strip()
+    if not key and urlsplit(url).hostname == "api.openai.com":
+        key = environment.get(OPENAI_KEY, "").strip()
+    if not all("!" <= sign <= "~" for sign in key):
+        raise UsageError(f"the key in {KEY} or {OPENAI_KEY} must be printable ASCII without spaces; it is not")
+    return key
+
+
+class Client(HTTPClient):
+    """One completions API, at its address up to /v1, with at most `per_minute` requests that start in a minute."""
+
+    name = "the API"
+    attempts = 7
+    backoff = 1.0
+    timeout = (10.0, 600.0)  # a reply may wait in the server's queue
+    largest_reply = 2**28
+    longest_reply = 1800.0
+    resume_hint = "the texts scored so far are saved: run the same command again to resume"
+
+    def __init__(
+        self, base_url: str, *, key: str = "", per_minute: float | None = None, clock: Clock | None = None
+    ) -> None:
+        try:
+            parts = urlsplit(base_url)
+            parts.port  # noqa: B018 - read for its error: it is parsed here
+        except ValueError as error:
+            raise UsageError(f"base-url must look like http://localhost:8000/v1; {error}") from error
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise UsageError("base-url must look like http://localhost:8000/v1, with nothing after the path")
+        if parts.username or parts.password:
+            raise UsageError(f"base-url must hold no user and no password; a key goes into the environment as {KEY}")
+        if per_minute is not None and not per_minute > 0:
+            raise UsageError(f"requests-per-minute must be above 0; got {per_minute}")
+        super().__init__(base_url, interval=60 / per_minute if per_minute else 0.0, clock=clock, secret=key)
+        self._checked = False
+        self._ask = partial(self.request, auth=self._authorise, allow_redirects=False)
+
+    def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON object that the service answers to a request for a completion."""
+        url = f"{self.base_url}/completions"
+
+        def read(reply: Reply) -> dict[str, Any]:
+            words, status = self.server_message(reply), reply.status_code
+            if status != 200:
+                why = f"{REFUSALS.get(status, '')}{words}"
+                raise UsageError(f"the API must give a completion; {url} answered HTTP {status}: {why}")
+            answer = _json(reply)
+            if not isinstance(answer, dict):
+                raise UsageError(f"the API must answer with a JSON object; {url} answered {words!r}")
+            return answer
+
+        return self._ask("POST", url, read, json=body)
+
+    def check_server(self) -> None:
+        """Refuse llama-cpp-python's own server, by its list of models; asks once."""
+        if self._checked:
+            return
+        answer = self._ask("GET", f"{self.base_url}/models", _json, retried=BUSY)
+        rows = answer.get("data") if isinstance(answer, dict) else None
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, dict) and row.get("owned_by") == "me" and "permissions" in row:
+                raise UsageError(
+                    "the API must not be llama-cpp-python's own server, which takes no token ids and, where a model "
+                    "puts no start token, pairs log-probabilities with the wrong tokens: serve the model by vLLM"
+                )
+        self._checked = True
+
+    def _authorise(self, request: "PreparedRequest") -> "PreparedRequest":
+        # As `auth`, not as a header: else a password from ~/.netrc would go before it.
+        if self._secret:
+            request.headers["Authorization"] = f"Bearer {self._secret}"
+        return request
+
+
+def _json(reply: Reply) -> Any:
+    """The JSON value of a reply; None if it is none."""
+    try:
+        return json.loads(reply.content)
+    except (ValueError, RecursionError):
+        return None
+
+
+class PromptTokens:
+    """Start token + context + text as ids, as `fsd.scoring.model_scorer` has them, to be sent in place of a string.
+
+    Safe for any number of threads.
+    """
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        from fsd.models.language_model import start_token  # imports torch
+
+        self.start = start_token(tokenizer, name)
+        self.fingerprint = fingerprint(tokenizer)
+        self._tokenizer = tokenizer
+        self._lock = threading.Lock()  # fast tokenizers are not thread-safe
+        self._contexts: dict[str, list[int]] = {"": []}
+
+    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, as `fsd.models.language_model.LanguageModel.tokens` gives them."""
+        from fsd.models.language_model import token_ids
+
+        with self._lock:
+            return token_ids(self._tokenizer, texts)
+
+    def ids(self, prompt: Prompt) -> tuple[list[int], list[int]]:
+        """The ids of start token and context, and those of the text that is scored."""
+        if prompt.context not in self._contexts:  # one prefix is common to all texts
+            self._contexts[prompt.context] = self.tokens([prompt.context])[0]
+        return [self.start, *self._contexts[prompt.context]], self.tokens([prompt.text])[0]
+
+    def decode(self, ids: list[int]) -> str:
+        """The string of token ids."""
+        with self._lock:
+            text: str = self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
+
+
+BYTES_PER_TOKEN = 4
+"""Approximate number of UTF-8 bytes of a token, where there is no tokenizer."""
+FORMAT = 2
+"""Version of the numbers, part of the key of stored results."""
+
+
+class CompletionsScorer:
+    """Scores prompts through a completions API, several requests at a time.
+
+    An API returns the log-probabilities of a text's tokens and, with a tokenizer, their ids. `lacks` names the other
+    fields of `TokenStats`; detectors that need them are left out. Given the model's own tokenizer in `tokens`,
+    token ids are sent, with its start token; else strings that begin with `start`, "" if the server adds its own.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        model: str,
+        *,
+        start: str = "",
+        tokens: PromptTokens | None = None,
+        concurrency: int = 8,
+        description: str = "",
+    ) -> None:
+        if not model:
+            raise UsageError("the model behind an API must be named, as api:NAME; got api:")
+        if concurrency < 1:
+            raise UsageError(f"concurrency must be at least 1; got {concurrency}")
+        if start and tokens:
+            raise UsageError(f"start-token must not come with a tokenizer, which has its own; got {start!r}")
+        self.client = client
+        self.model = model
+        self.start = start
+        self.tokens = tokens
+        self.lacks = frozenset({"mean", "std"} if tokens else {"token", "mean", "std"})
+        self.concurrency = concurrency
+        self.description = description
+
+    @property
+    def key(self) -> str:
+        """Hash of all that the numbers depend on, as far as it is known: address, model, start token, tokenizer."""
+        tokenizer = self.tokens.fingerprint if self.tokens else ""
+        parts = (FORMAT, self.client.base_url, self.model, self.start, tokenizer)
+        return xxhash.xxh3_128_hexdigest(repr(parts).encode())
+
+    def estimate(self, prompts: Sequence[Prompt], price: float | None = None) -> str:
+        """Requests, tokens and, at a price of a million tokens, cost of scoring each distinct prompt once: one line."""
+        distinct = set(prompts)
+        if self.tokens:
+            sizes = [sum(map(len, self.tokens.ids(prompt))) for prompt in distinct]
+        else:
+            sizes = [math.ceil(len("".join(prompt).encode()) / BYTES_PER_TOKEN) for prompt in distinct]
+        total = sum(sizes) + len(distinct)
+        cost = "" if price is None else f", about {total * price / 1e6:,.2f} at the given price"
+        return f"{len(distinct):,} requests, about {total:,} tokens{cost}"
+
+    def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
+        """Statistics of each prompt's text, in order; after a final failure nothing that waits is sent."""
+        answers = dict(self.as_read(prompts))
+        yield from (answers[prompt] for prompt in prompts)
+
+    def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
+        """Each distinct prompt with its statistics, in order of completion; those completed come before a failure."""
+        distinct = list(dict.fromkeys(prompts))
+        if not distinct:
+            return
+        self.client.check_server()
+        pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="completions")
+        failure: UsageError | None = None
+        with progress(len(distinct), self.description, "text", shown=bool(self.description)) as bar:
+            try:
+                submitted = {pool.submit(self._stats, prompt): prompt for prompt in distinct}
+                for future in as_completed(submitted):
+                    try:
+                        stats = future.result()
+                    except UsageError as error:
+                        failure = failure or UsageError(self.client.redact(str(error)))  # it may quote the server
+                        self.client.limiter.stop()
+                        continue
+                    bar.update()
+                    yield submitted[future], stats
+            except BaseException:  # also if the caller stops iterating
+                self.client.limiter.stop()
+                raise
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+        if failure:
+            raise failure
+
+    def _stats(self, prompt: Prompt) -> TokenStats:
+        """Statistics of a prompt's text from one request."""
+        request = {
+            "model": self.model,
+            "echo": True,
+            "logprobs": 1,
+            "max_tokens": 1,  # not every server accepts 0
+            "temperature": 1.0,  # the model's own distribution, not the server's default
+            "top_p": 1.0,
+        }
+        if self.tokens is None:
+            reply = self.client.complete(request | {"prompt": self.start + prompt.context + prompt.text})
+            return stats_from_string(reply, prompt, self.start)
+        head, ids = self.tokens.ids(prompt)
+        body = self.tokens.decode([*head[1:], *ids])
+        reply = self.client.complete(request | {"prompt": [*head, *ids]})
+        return stats_from_ids(reply, prompt.text, len(head), ids, body)
+
+
+UNKNOWN = -1
+"""Vocabulary index of a token whose id is not in the reply."""
+SLACK = 1e-3
+"""Largest log-probability in nats that is taken for 0 with a rounding error."""
+LEAST = -1e4
+"""Least log-probability in nats that a model may give; vLLM gives -9999 for a probability of 0."""
+REPLACEMENT = "\ufffd"
+"""Character that servers put in place of the bytes of a split character."""
+EDGE = " \t\r\n▁"
+"""Characters that servers add or leave out at the edges of a token's string."""
+LogProbs = Sequence[float | None]
+
+
+def stats_from_string(reply: Mapping[str, Any], prompt: Prompt, start: str = "") -> TokenStats:
+    """Statistics of a prompt's text from the reply to the string start + context + text.
+
+    The first token that the server gets has no log-probability: the start token if there is one, else the first token
+    of the text, which then is not scored. Token indices are `UNKNOWN`, mean and std are NaN.
+    """
+    tokens, logp = _columns(reply)
+    body = prompt.context + prompt.text
+    if start:
+        if start not in tokens[:2]:
+            raise UsageError(
+                f"start-token must be one token of the model behind the API; {start!r} came back otherwise"
+            )
+        skipped = tokens.index(start) + 1
+    else:  # a start token that the server added
+        first = tokens[0].strip(EDGE)
+        skipped = int(logp[0] is None and bool(first) and not body.lstrip().startswith(first.rstrip(REPLACEMENT)))
+    starts = _token_starts(body, tokens[skipped:], _generated(reply))
+    if starts is None:
+        raise UsageError(
+            "the API must read the text whole; its tokens are not those of the text "
+            f"{prompt.text[:40]!r}: it may truncate long texts, or change them"
+        )
+    in_text = [value for at, value in zip(starts, logp[skipped:], strict=False) if at >= len(prompt.context)]
+    return _text_stats(prompt.text, in_text[1:] if in_text and in_text[0] is None else in_text)
+
+
+def stats_from_ids(reply: Mapping[str, Any], text: str, head: int, ids: Sequence[int], body: str) -> TokenStats:
+    """Statistics of a text from the reply to its ids after `head` others, which the tokenizer decodes as `body`."""
+    tokens, logp = _columns(reply)
+    sent, read = head + len(ids), len(tokens) - _generated(reply)
+    if sent != read:
+        raise UsageError(f"the API must read token ids as they are; of {sent} sent it read {read} in {text[:40]!r}")
+    if _token_starts(body, tokens[1:], _generated(reply)) is None:
+        raise UsageError(
+            "tokenizer must be that of the model behind the API; the API reads other tokens by the ids of the text "
+            f"{text[:40]!r}"
+        )
+    return _text_stats(text, logp[head:sent], ids)
+
+
+def _columns(reply: Mapping[str, Any]) -> tuple[list[str], list[float | None]]:
+    """Token strings and their log-probabilities."""
+    try:
+        logprobs = reply["choices"][0].get("logprobs")
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        names = ", ".join(map(str, reply)) or "nothing"
+        raise UsageError(f"the API must answer as OpenAI's completions do, with choices; it gives {names}") from error
+    if not isinstance(logprobs, dict) or not logprobs.get("tokens"):
+        generated = isinstance(logprobs, dict) and "content" in logprobs
+        given = "those of generated tokens only, as llama-server does: serve the model by vLLM" if generated else "none"
+        raise UsageError(
+            "the API must give log-probabilities of the prompt's own tokens (echo with logprobs); "
+            f"this one gives {given}"
+        )
+    tokens: Any = logprobs["tokens"]
+    values: Any = logprobs.get("token_logprobs")
+    lists = isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values)
+    if (
+        not lists
+        or any(not isinstance(token, str) for token in tokens)
+        or any(value is not None and type(value) not in (float, int) for value in values)
+    ):
+        raise UsageError(
+            "the API must give tokens and token_logprobs, strings and numbers of equal length; it does not"
+        )
+    return tokens, values
+
+
+def _generated(reply: Mapping[str, Any]) -> int:
+    """Number of generated tokens as the server counts them; by default the one that was requested."""
+    usage = reply.get("usage")
+    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    return count if isinstance(count, int) and count >= 0 else 1
+
+
+def _token_starts(body: str, tokens: Sequence[str], generated: int) -> list[int] | None:
+    """Index in `body` at which each of its tokens begins; None if the tokens are not those of `body`."""
+    ends = list(accumulate(map(len, tokens)))
+    own = len(tokens) - generated
+    exact = [count for count, end in enumerate(ends, 1) if end == len(body)]
+    if exact and "".join(tokens[: exact[-1]]) == body:
+        count = own if own in exact else exact[-1]  # empty tokens may follow the last one
+        return [0, *ends[: count - 1]]
+    # Tokens decoded one by one lose spaces at their edges and the bytes of split characters: the readable part of each
+    # must follow the one before, with nothing between but spaces, and at most two characters for an unreadable token.
+    at, unreadable = 0, 0
+    starts = []
+    for token in tokens[:own]:
+        readable = token.strip(REPLACEMENT + EDGE)
+        starts.append(at)
+        if not readable or REPLACEMENT in readable:
+            unreadable += max(2, len(token))
+            continue
+        begin = body.find(readable, at)
+        if begin < 0 or len("".join(body[at:begin].split())) > unreadable + 2 * (REPLACEMENT in token):
+            return None
+        at, unreadable = begin + len(readable), 2 * token.endswith(REPLACEMENT)
+    return starts if len("".join(body[at:].split())) <= unreadable else None
+
+
+def _text_stats(text: str, logp: LogProbs, ids: Sequence[int] | None = None) -> TokenStats:
+    """Statistics of a text from the log-probabilities and, if they are known, the ids of its tokens."""
+    if not logp:
+        raise UsageError(
+            "a text must have at least two tokens where the API gives no log-probability of the first (or give a "
+            f"start-token); got {text[:40]!r}"
+        )
+    wrong = [value for value in logp if value is None or not LEAST <= value <= SLACK]
+    if wrong:
+        got = str(wrong[0])[:20]
+        raise UsageError(f"the API must give log-probabilities from {LEAST:,.0f} to 0; got {got} in {text[:40]!r}")
+    unknown = np.full(len(logp), np.nan)
+    token = np.full(len(logp), UNKNOWN, np.int64) if ids is None else np.asarray(ids, dtype=np.int64)
+    return TokenStats(text, token, np.array(logp, dtype=np.float64), unknown, unknown)
