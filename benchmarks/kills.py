@@ -31,7 +31,7 @@ START, END = "fsd.tracking.runs:_start", "fsd.tracking.runs:_end"
 STORE = "fsd.scoring.cache:SQLiteStore.save"
 STEP, EPOCH = "fsd.models.finetuning:_report", "transformers.trainer:Trainer._save_checkpoint"
 FORWARD = "fsd.scoring.model_scorer:ModelScorer._forward"
-LOG = "fsd.tracking.runs:Run.log_bytes"
+LOG = "fsd.tracking.runs:Run.log"
 WRITE = "pipelines.common.output:_write"
 
 

@@ -64,6 +64,11 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else " " if sign.isspace() else "\ufffd" for sign in text)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, for a message of one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def first_problem(error: "ValidationError") -> str:
     """What pydantic found wrong first, and where, in one line."""
     first = error.errors()[0]

@@ -100,7 +100,7 @@ def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
             log_manifest(run, collection)
         if card:
             for ending in (".card.json", ".card.md"):
-                run.log_file(out.with_name(out.stem + ending))
+                run.log(out.stem + ending, out.with_name(out.stem + ending))
             texts, labels = [d.text for d in documents], [d.member for d in documents]
             run.log_dataset(out.stem, texts, labels=labels, source=str(out), context="benchmark")
         show(about_benchmark(card, out) if card else about(collections[0], config.limit), run)

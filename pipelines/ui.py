@@ -58,12 +58,12 @@ def run(config: UIConfig) -> None:
 
     store = tracking.open_store()
     experiment = f"fsd-{config.domain}" if config.domain else ""
-    if store.uri.startswith(("http://", "https://")):
-        print(tracking.newest_page(store, tracking.server(store), experiment))
+    if store.is_server:
+        print(store.newest_page(store.server, experiment))
         return
     check_free(config.port)
     server = f"http://{HOST}:{config.port}"
-    page = tracking.newest_page(store, server, experiment)
+    page = store.newest_page(server, experiment)
     command_line = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store.uri, "--workers", "1"]
     command_line += ["--host", HOST, "--port", str(config.port)]
     if store.root:

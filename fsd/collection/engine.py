@@ -391,7 +391,7 @@ def manifest_path(out: Path) -> Path:
 def log_manifest(run: "Run", collection: Collection) -> None:
     """Log the manifest as an artifact of the run, its counts as metrics, and the texts as a dataset."""
     manifest = collection.manifest
-    run.log_file(manifest_path(collection.path))
+    run.log(manifest_path(collection.path).name, manifest_path(collection.path))
     counts = {"kept": manifest["kept"], "found": manifest["found"]}
     counts |= {f"dropped.{reason}": count for reason, count in manifest["dropped"].items()}
     run.log_metrics({f"collect/{name}": float(count) for name, count in counts.items()})

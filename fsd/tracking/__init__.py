@@ -6,8 +6,8 @@ first use.
 
 from fsd.tracking.artifacts import fetch_adapter, fetch_artifact, fetch_model_file, version_info
 from fsd.tracking.registry import Version, register
-from fsd.tracking.runs import Run, RunRecord, address, find_runs, newest_page, run, run_name, server
-from fsd.tracking.store import Store, check_store, open_store
+from fsd.tracking.runs import Run, RunRecord, find_runs, run
+from fsd.tracking.store import Store, address, check_store, open_store
 
 __all__ = [
     "Run",
@@ -20,11 +20,8 @@ __all__ = [
     "fetch_artifact",
     "fetch_model_file",
     "find_runs",
-    "newest_page",
     "open_store",
     "register",
     "run",
-    "run_name",
-    "server",
     "version_info",
 ]

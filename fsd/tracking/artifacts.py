@@ -11,7 +11,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, first_line
 from fsd.tracking.registry import CHECKSUMS, Version
 from fsd.tracking.store import load_mlflow, open_store, quiet
 
@@ -22,11 +22,21 @@ _RUN = re.compile(r"runs:/(?P<id>[^/]+)(/(?P<folder>.+?))?/?")
 
 def fetch_adapter(uri: str) -> Path:
     """Folder with adapter_config.json and the weights; read-only if `uri` is a local folder."""
-    if uri.startswith("runs:"):
+    version = version_info(uri)
+    if version:
+        folder = _download(open_store().uri, version.uri, version.run_id)
+        # `register` puts the files here; a version that was registered by hand may hold them at its root
+        folder = folder / "artifacts" if (folder / "artifacts").is_dir() else folder
+    elif uri.startswith("runs:"):
         run_id, subfolder = _parse_run(uri)
         folder = fetch_artifact(run_id, subfolder or "adapter")
     else:
-        folder = _folder(uri)
+        folder = Path(uri)
+        if not folder.is_dir():
+            raise UsageError(
+                f"an adapter must be models:/name@alias, models:/name/version, runs:/id or a folder; "
+                f"got {uri!r}, and there is no such folder"
+            )
     for candidate in (folder, folder / "adapter"):
         if (candidate / _ADAPTER_CONFIG).is_file():
             return candidate
@@ -37,31 +47,21 @@ def fetch_adapter(uri: str) -> Path:
 def fetch_model_file(uri: str, name: str) -> Path | None:
     """File saved with an adapter, such as `calibration.json`, if it is as it was saved; None if there is none.
 
-    The file is next to the adapter in a registered model, at the root of a run, and in the local folder or its parent.
+    The file is at the root of a run, else in the adapter's folder or beside it. Checksums that do not list it, as those
+    of earlier releases, pass it.
     """
+    adapter = fetch_adapter(uri)
     if uri.startswith("runs:"):
         run_id, _ = _parse_run(uri)
-        if name not in _artifact_names(run_id):
-            return None
-        path, sums = fetch_artifact(run_id, name), f"adapter/{CHECKSUMS}"
-        return _checked(path, fetch_artifact(run_id, sums) if sums in _artifact_names(run_id, "adapter") else None)
-    folder = _folder(uri)
-    adapter = folder if (folder / _ADAPTER_CONFIG).is_file() else folder / "adapter"
-    paths = [folder / name, *([folder.parent / name] if adapter == folder else [])]
-    found = next((path for path in paths if path.is_file()), None)
-    return _checked(found, adapter / CHECKSUMS) if found else None
-
-
-def _checked(path: Path, sums: Path | None) -> Path:
-    """The path, if the file is as it was saved; checksums that do not list it, as of earlier releases, pass it."""
-    if sums is None or not sums.is_file():
-        return path
-    lines = (line.split(maxsplit=1) for line in sums.read_text(encoding="utf-8", errors="replace").splitlines())
-    expected = {pair[1]: pair[0] for pair in lines if len(pair) == 2}.get(f"../{path.name}")
-    if expected and expected != hashlib.sha256(path.read_bytes()).hexdigest():
-        raise UsageError(
-            f"{path.name} must be as it was saved with its adapter; it differs from its checksum in {sums}"
-        )
+        path = fetch_artifact(run_id, name) if name in _artifact_names(run_id) else None
+    else:
+        path = next((path for path in (adapter / name, adapter.parent / name) if path.is_file()), None)
+    sums = adapter / CHECKSUMS
+    if path and sums.is_file():
+        lines = (line.split(maxsplit=1) for line in sums.read_text(encoding="utf-8", errors="replace").splitlines())
+        expected = {pair[1]: pair[0] for pair in lines if len(pair) == 2}.get(f"../{name}")
+        if expected and expected != hashlib.sha256(path.read_bytes()).hexdigest():
+            raise UsageError(f"{name} must be as it was saved with its adapter; it differs from its checksum in {sums}")
     return path
 
 
@@ -70,7 +70,7 @@ def fetch_artifact(run_id: str, path: str) -> Path:
     names = _artifact_names(run_id, str(Path(path).parent) if "/" in path else None)
     if path not in names:
         raise UsageError(f"run {run_id} must hold {path!r}; it holds {', '.join(names) or 'nothing'}")
-    return _download(open_store().uri, f"runs:/{run_id}/{path}")
+    return _download(open_store().uri, f"runs:/{run_id}/{path}", run_id)
 
 
 def version_info(uri: str) -> Version | None:
@@ -80,8 +80,7 @@ def version_info(uri: str) -> Version | None:
     parts = _MODEL.fullmatch(uri)
     if not parts:
         raise UsageError(f"a model's address must be models:/name@alias or models:/name/version; got {uri!r}")
-    client = open_store().client
-    name = parts["name"]
+    client, name = open_store().client, parts["name"]
     models = {model.name: model for model in client.search_registered_models()}
     if name not in models:
         raise UsageError(f"{uri} must name a registered model; there are {', '.join(sorted(models)) or 'none'}")
@@ -101,19 +100,6 @@ def version_info(uri: str) -> Version | None:
     return Version(name, number, version.run_id, version.tags, tuple(a for a, n in aliases.items() if n == number))
 
 
-def _folder(uri: str) -> Path:
-    """The files of a registered version, or a local folder."""
-    version = version_info(uri)
-    if version:
-        return _download_version(open_store().uri, version.uri, version.run_id)
-    if not Path(uri).is_dir():
-        raise UsageError(
-            f"an adapter must be models:/name@alias, models:/name/version, runs:/id or a folder; "
-            f"got {uri!r}, and there is no such folder"
-        )
-    return Path(uri)
-
-
 def _parse_run(uri: str) -> tuple[str, str | None]:
     parts = _RUN.fullmatch(uri)
     if not parts:
@@ -128,19 +114,12 @@ def _artifact_names(run_id: str, folder: str | None = None) -> list[str]:
     try:
         return [entry.path for entry in store.client.list_artifacts(run_id, folder)]
     except MlflowException as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UsageError(f"runs:/ must name a run of {store.uri}; {run_id!r} is none ({reason})") from error
+        raise UsageError(f"runs:/ must name a run of {store.uri}; {run_id!r} is none ({first_line(error)})") from error
 
 
 @functools.lru_cache(maxsize=32)
-def _download_version(tracking_uri: str, uri: str, run_id: str) -> Path:
-    """The files of a version; `run_id` is part of the cache key because a deleted version's number is used again."""
-    root = _download(tracking_uri, uri)
-    # `register` puts the files here; a version that was registered by hand may hold them at its root.
-    return root / "artifacts" if (root / "artifacts").is_dir() else root
-
-
-def _download(tracking_uri: str, uri: str) -> Path:
+def _download(tracking_uri: str, uri: str, run_id: str) -> Path:
+    """Copy of what is there; `run_id` is part of the key because a deleted version's number is used again."""
     folder = tempfile.TemporaryDirectory(prefix="fsd-")
     atexit.register(folder.cleanup)
     mlflow = load_mlflow()

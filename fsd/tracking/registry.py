@@ -2,15 +2,13 @@
 
 import hashlib
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version as installed
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-from fsd.errors import UsageError, without_credentials
+from fsd.errors import without_credentials
 from fsd.tracking.runs import Run
 from fsd.tracking.store import Store, load_mlflow, quiet
 
@@ -23,7 +21,6 @@ MODEL_NAME = "membership-detector"
 """Name of the logged model in the user interface; versions of earlier releases have the name "detective"."""
 CHECKSUMS = "SHA256SUMS"
 """File in the adapter's folder with the checksums of the adapter and of the files saved with it, as of `sha256sum`."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # Packages that a server of the model needs. This library is not among them: it is on no package index, and a package of
 # the same name must not be installed in its place.
 _REQUIREMENTS = ("mlflow", "numpy", "pandas", "peft", "safetensors", "torch", "transformers")
@@ -82,12 +79,17 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     unless it is `barred` for that reason. No two versions agree in the tags `once`: the present one is returned. The
     description, in Markdown, is also that of the registered model if the version is its champion.
     """
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"a registered model's name must be letters, digits, . _ or -; got {name!r}")
-    if not code.is_file():
-        raise UsageError(f"the model's code must be a file; got {str(code)!r}")
+    sums = ""
+    for file, content in (files or {}).items():
+        data = content.encode() if isinstance(content, str) else content.read_bytes()
+        sums += f"{hashlib.sha256(data).hexdigest()}  ../{file}\n"
+        run.log(file, data)
+    for path in sorted(adapter.iterdir()):
+        if path.suffix in (".safetensors", ".json"):
+            run.log(f"adapter/{path.name}", path)
+    if (adapter / CHECKSUMS).is_file():
+        run.log(f"adapter/{CHECKSUMS}", (adapter / CHECKSUMS).read_text(encoding="utf-8") + sums)
     labels = {key: without_credentials(str(value)) for key, value in (tags or {}).items()}
-    _add_files(run, adapter, files or {})
     run.record.version = {
         "name": name,
         "code": str(code),
@@ -100,29 +102,11 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     return publish(run)
 
 
-def _add_files(run: Run, adapter: Path, files: Mapping[str, str | Path]) -> None:
-    """Add the files and the adapter to the run; the adapter's checksums, if there are any, get those of the files."""
-    weights = [path for path in adapter.glob("*") if path.suffix in (".safetensors", ".json")]
-    if not {"adapter_config.json", ".safetensors"} <= {part for path in weights for part in (path.name, path.suffix)}:
-        raise UsageError(f"an adapter must hold adapter_config.json and *.safetensors; {str(adapter)!r} does not")
-    sums = ""
-    for name, content in files.items():
-        if isinstance(content, Path) and not content.is_file():
-            raise UsageError(f"{name} must be a file to save with the adapter; got {str(content)!r}")
-        data = content.encode() if isinstance(content, str) else content.read_bytes()
-        sums += f"{hashlib.sha256(data).hexdigest()}  ../{name}\n"
-        run.log_bytes(name, data)
-    for path in weights:
-        run.log_file(path, "adapter")
-    if (adapter / CHECKSUMS).is_file():
-        run.log_text(f"adapter/{CHECKSUMS}", (adapter / CHECKSUMS).read_text(encoding="utf-8") + sums)
-
-
 def publish(run: Run) -> Version | None:
     """Log an open run and register the version that it records; None if it could not be stored."""
+    if not run.upload():
+        return None
     with run.storing():
-        if not run.upload():
-            return None
         version = run.record.version
         name, tags, client = version["name"], version["tags"], run.store.client
         model_id = _log_model(run, ["adapter", *version["files"]], version["code"])
@@ -222,9 +206,6 @@ def move_champion(store: Store, name: str, number: int, tags: Mapping[str, str],
     return ""
 
 
-def _score(tags: Mapping[str, Any]) -> float:
-    try:
-        score = float(tags[SCORE])
-    except (KeyError, ValueError):  # a version that was registered by hand
-        return -math.inf
+def _score(tags: Mapping[str, str]) -> float:
+    score = float(tags.get(SCORE, "nan"))  # none in a version that was registered by hand
     return -math.inf if math.isnan(score) else score

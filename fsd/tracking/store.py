@@ -7,42 +7,56 @@ derives those of runs and models, are rewritten relative to the working folder, 
 named by MLFLOW_TRACKING_URI is used unchanged.
 """
 
+import json
 import logging
 import os
 import re
 import sqlite3
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fsd.errors import StorageError, UsageError, import_failure
+from fsd.errors import UsageError, first_line, import_failure
 from fsd.leftovers import temporary_folder
 
+LOCAL = "http://127.0.0.1:5000"
+"""Where `fsd ui` serves a store that is no server itself."""
 _URI = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
-_RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
-_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 _LOCK_SECONDS = 60.0
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    _RETRIES: "2",
-    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "2",
-    _TIMEOUT: "15",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
 }
-"""A request to a server takes at most three attempts of 15 s with waits of 0 and 4 s between them, and up to 1 s more
+"""A request to a server takes at most three attempts of 15 s with waits of 0 and 2 s between them, and up to 1 s more
 each; MLflow's own defaults are 8 attempts of 120 s and waits of 4 minutes in all."""
-_SERVER = re.compile(r"(postgresql|mysql|mssql)(\+\w+)?://")
 _CREATION = 0x465344
 """Key of the lock in PostgreSQL under which the tables are created."""
-_OLDEST = 3
-"""Major version of MLflow from which its server has logged models, in which adapters are registered."""
+_HEADLINES = ("fsd_auc", "gain", "placebo_lead", "blind_auc", "tpr_at_5fpr")
+_VIEW = {
+    "orderByKey": "attributes.start_time",
+    "orderByAsc": False,
+    "startTime": "ALL",
+    "lifecycleFilter": "Active",
+    "datasetsFilter": [],
+    "modelVersionFilter": "All Runs",
+    "searchFilter": "",
+    "selectedColumns": ["attributes.`Description`", *(f"metrics.`headline/{name}`" for name in _HEADLINES)],
+}
+"""Columns of the table of an experiment's runs, which `address` opens; kept with a new experiment."""
+
+quiet = partial(warnings.catch_warnings, action="ignore")
+"""Suppresses warnings that MLflow itself causes and that users cannot act on."""
 
 
 def load_mlflow() -> ModuleType:
@@ -57,12 +71,10 @@ def load_mlflow() -> ModuleType:
     return mlflow  # type: ignore[no-any-return]  # mlflow's imports are skipped by mypy
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Suppress warnings that MLflow itself causes and that users cannot act on."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+def address(server: str, experiment_id: str, run_id: str = "") -> str:
+    """Address of the table of an experiment's runs, or of one run, on a server."""
+    page, state = (f"/{run_id}", "") if run_id else ("", "&viewStateShareKey=fsd")
+    return f"{server}/#/experiments/{experiment_id}/runs{page}?workflowType=machine_learning{state}"
 
 
 @dataclass(frozen=True)
@@ -73,36 +85,47 @@ class Store:
     root: Path | None
 
     @property
+    def address(self) -> str:
+        """The URI without user name and password."""
+        return re.sub(r"//[^/]*@", "//", self.uri)
+
+    @property
     def is_file(self) -> bool:
         """Whether the store is an SQLite file, which is always in reach."""
         return self.uri.startswith(_SQLITE)
 
     @property
-    def address(self) -> str:
-        """The URI without user name and password, for messages."""
-        return re.sub(r"//[^/]*@", "//", self.uri)
+    def is_server(self) -> bool:
+        """Whether the store is an MLflow server, which serves its own pages."""
+        return self.uri.startswith(("http://", "https://"))
+
+    @property
+    def server(self) -> str:
+        """Address of the pages: of the store itself, or as `fsd ui` serves them."""
+        return self.address.rstrip("/") if self.is_server else LOCAL
 
     @property
     def client(self) -> Any:
         """An MLflow client of this store."""
         return load_mlflow().MlflowClient(tracking_uri=self.uri)
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[object]:
         """Lock the default store against other processes; stores of the user's have their own locks."""
         if self.root is None:
-            yield
-            return
+            return nullcontext()
         import filelock
 
-        path = self.root / "mlruns" / ".lock"
-        try:
-            with filelock.FileLock(path, timeout=_LOCK_SECONDS):
-                yield
-        except filelock.Timeout as error:
-            raise UsageError(
-                f"the store must be free within {_LOCK_SECONDS:.0f} s; another process holds {path}: end it first"
-            ) from error
+        return filelock.FileLock(self.root / "mlruns" / ".lock")
+
+    def newest_page(self, server: str, experiment: str = "") -> str:
+        """Address on a server of the table of an experiment's runs, by default the one with the newest run."""
+        ids = {one.name: one.experiment_id for one in self.client.search_experiments()}
+        if experiment:
+            if experiment not in ids:
+                raise UsageError(f"the experiment must be one of {', '.join(sorted(ids))}; got {experiment}")
+            return address(server, ids[experiment])
+        runs = self.client.search_runs(list(ids.values()), order_by=["attributes.start_time DESC"], max_results=1)
+        return address(server, runs[0].info.experiment_id) if runs else server
 
     def experiment_id(self, name: str) -> str:
         """Id of the experiment of that name, which is created if it does not exist, and must not be deleted."""
@@ -112,7 +135,8 @@ class Store:
         if experiment is None:
             with self.lock():
                 try:
-                    self._relativise(self.client.create_experiment(name))
+                    view = {"mlflow.sharedViewState.fsd": json.dumps(_VIEW)}
+                    self._relativise(self.client.create_experiment(name, tags=view))
                 except MlflowException as error:  # created by another process in the meantime
                     if error.error_code != "RESOURCE_ALREADY_EXISTS":
                         raise
@@ -136,7 +160,7 @@ class Store:
 def open_store() -> Store:
     """Open the store named by MLFLOW_TRACKING_URI, else `mlruns/` in the working folder, and create it if necessary.
 
-    Cheap after the first call, and safe in concurrent processes. A StorageError says that the disk is full.
+    Safe in concurrent processes.
     """
     root = Path.cwd()
     default = root / "mlruns" / "mlflow.db"
@@ -146,17 +170,13 @@ def open_store() -> Store:
     store = Store(f"{_SQLITE}{default}", root) if is_default else Store(uri, None)
     if is_default:
         _check_writable(default.parent)
+        default.parent.mkdir(exist_ok=True)
     if database and database.exists():
         _check_database(database)
-    try:
-        if is_default:
-            default.parent.mkdir(exist_ok=True)
-        with store.lock():
-            if is_default and not default.exists():
-                _create(default)
-            _connect(store)
-    except (OSError, sqlite3.Error) as error:
-        raise StorageError(f"the tracking store must be on a disk with free space; {store.address}: {error}") from error
+    with store.lock():
+        if is_default and not default.exists():
+            _create(default)
+        _connect(store)
     return store
 
 
@@ -171,12 +191,9 @@ def check_store() -> None:
 
 def _check_writable(folder: Path) -> None:
     paths = (folder, folder / "mlflow.db") if folder.exists() else (folder.parent,)
-    barred = [path.name for path in paths if path.exists() and not os.access(path, os.W_OK)]
-    if barred or not (folder.is_dir() or not folder.exists()):
-        reason = f"no write access to {barred[0]}" if barred else "file exists"
+    if folder.is_file() or not all(os.access(path, os.W_OK) for path in paths if path.exists()):
         raise UsageError(
-            f"mlruns must be a folder that can be written; {folder} cannot ({reason}): "
-            f"run in another folder or set {_URI}"
+            f"mlruns must be a folder that can be written; {folder} cannot: run in another folder or set {_URI}"
         )
 
 
@@ -197,8 +214,8 @@ def _check_database(path: Path) -> None:
     try:
         with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as connection:
             tables = connection.execute("select name from sqlite_master where name = 'experiments'").fetchall()
-            below = "select count(*) from experiments where artifact_location like 'mlruns/%'"
-            relative = bool(tables) and connection.execute(below).fetchone()[0] > 0
+            below = "select * from experiments where artifact_location like 'mlruns/%'"
+            relative = tables and connection.execute(below).fetchall()
     except sqlite3.Error as error:
         raise UsageError(f"the tracking store must be an MLflow database; {path} is not ({error})") from error
     home = path.resolve().parent.parent
@@ -210,97 +227,51 @@ def _check_database(path: Path) -> None:
 
 
 def _connect(store: Store) -> None:
-    """Query the store, which creates the tables of a new one, and make it MLflow's current store."""
+    """Make the store MLflow's current one, and query it, which creates the tables of a new one."""
     mlflow = load_mlflow()
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
     previous = os.environ.get(_URI)
     try:
-        # more retries suit a busy server in mid-run, but not a wrong address
-        with quiet(), patience(retries=1), _database_server(store.uri):
+        with quiet(), _database_server(store):
             # this also sets MLFLOW_TRACKING_URI, which would take precedence over a later change of working folder
             mlflow.set_tracking_uri(store.uri)
-            store.client.search_experiments(max_results=1)
-            _check_version(store)
+            store.client.search_logged_models(["0"], max_results=1)  # which adapters become; MLflow 2 has none
     except (MlflowException, SQLAlchemyError, ImportError) as error:  # ImportError: the database's driver
-        message = import_failure(error) if isinstance(error, ImportError) else str(getattr(error, "orig", error))
-        reason = message.strip().splitlines()[0]
+        reason = import_failure(error) if isinstance(error, ImportError) else first_line(getattr(error, "orig", error))
         raise UsageError(
-            f"the tracking store must be an MLflow database or server that answers; {store.address} is not ({reason})"
+            "the tracking store must be a database or server of MLflow 3 or later that answers; "
+            f"{store.address} is not ({reason})"
         ) from error
     finally:
-        _set_environment({_URI: previous})
+        os.environ.pop(_URI, None)
+        if previous:
+            os.environ[_URI] = previous
 
 
 @contextmanager
-def patience(*, retries: int, seconds: int | None = None) -> Iterator[None]:
-    """Limit the retries of requests to a server, and the seconds of an attempt."""
-    changes = {_RETRIES: str(retries)} | ({_TIMEOUT: str(seconds)} if seconds else {})
-    previous = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        _set_environment(previous)
-
-
-def _set_environment(values: dict[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-
-
-@contextmanager
-def _database_server(uri: str) -> Iterator[None]:
+def _database_server(store: Store) -> Iterator[None]:
     """Connect to a database server, check the rights in it, and let one process at a time create its tables.
 
     MLflow would try for minutes to open one that refuses the connection, and find missing rights at the first run.
     """
-    if not _SERVER.match(uri):
+    if not re.match(r"(postgresql|mysql|mssql)(\+\w+)?://", store.uri):
         yield
         return
-    import sqlalchemy
+    from sqlalchemy import create_engine, inspect, text
+    from sqlalchemy.pool import NullPool
 
-    engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.pool.NullPool)
-    with engine.connect() as connection:
-        if engine.dialect.name == "postgresql":
-            _check_rights(connection, engine.url.render_as_string())
-            connection.execute(sqlalchemy.select(sqlalchemy.func.pg_advisory_lock(_CREATION)))
+    with create_engine(store.uri, poolclass=NullPool).connect() as connection:
+        if connection.dialect.name == "postgresql":
+            right = "has_schema_privilege(current_schema(), 'create')"
+            if inspect(connection).has_table("runs"):
+                right = "has_table_privilege('runs', 'insert')"
+            user, allowed = connection.execute(text(f"select current_user, {right}")).one()
+            if not allowed:
+                raise UsageError(
+                    f"the tracking store must be a database that its user may write; {store.address} is not ({user} "
+                    "has no right to create its tables or insert into them)"
+                )
+            connection.execute(text(f"select pg_advisory_lock({_CREATION})"))
         yield
-
-
-def _check_rights(connection: Any, address: str) -> None:
-    from sqlalchemy import func, inspect, select
-
-    if inspect(connection).has_table("runs"):
-        right, allowed = "insert into its tables", func.has_table_privilege("runs", "INSERT")
-    else:
-        right, allowed = "create tables in it", func.has_schema_privilege(func.current_schema(), "CREATE")
-    if not connection.execute(select(allowed)).scalar():
-        user = connection.execute(select(func.current_user())).scalar()
-        raise UsageError(
-            f"the tracking store must be a database that its user may write; {address} is not "
-            f"({user} has no right to {right})"
-        )
-
-
-def _check_version(store: Store) -> None:
-    """Refuse a server of an MLflow that cannot register adapters; one that does not tell its version is accepted."""
-    if not store.uri.startswith("http"):
-        return
-    from mlflow.exceptions import MlflowException
-    from mlflow.utils.rest_utils import http_request
-
-    host = store.client._tracking_client.store.get_host_creds()
-    try:
-        version = http_request(host, "/version", "GET", timeout=5, max_retries=0).text.strip()
-    except MlflowException:
-        return
-    if re.match(r"\d+\.\d", version) and int(version.split(".")[0]) < _OLDEST:
-        raise UsageError(
-            f"the tracking server must be MLflow {_OLDEST} or later; "
-            f"{store.address} is MLflow {version[:20]}: upgrade it"
-        )

@@ -275,7 +275,7 @@ def check_space(texts: Iterable[str]) -> None:
 def run_name(model: str, files: Sequence[str], method: str) -> str:
     """Name of a run: model, texts and method in few characters; `Run.conclude` adds the best score."""
     texts = Path(files[0]).stem + (f" + {len(files) - 1}" if len(files) > 1 else "") if files else ""
-    return tracking.run_name(Path(model).name, texts, method)
+    return " · ".join(filter(None, (Path(model).name, texts, method)))
 
 
 @contextmanager
@@ -300,7 +300,7 @@ def tracked_run(
     with tracking.run(
         experiment, chosen or name, params=params, tags=own | given, description=description, final=bool(chosen)
     ) as run:
-        run.log_text("config.yaml", dump(config, running.command))
+        run.log("config.yaml", dump(config, running.command))
         yield run
 
 
@@ -328,15 +328,10 @@ def publish(report: "Report", run: Run) -> None:
     """Log metrics, files, tables and the page of a report, and give the run its final name and its description."""
     run.log_metrics(report.metrics)
     for name, content in report.artifacts.items():
-        if hasattr(content, "to_parquet"):
-            run.log_table(name, content)
-        elif isinstance(content, str | bytes):
-            run.log_bytes(name, content if isinstance(content, bytes) else content.encode())
-        else:
-            run.log_json(name, content)
+        run.log(name, content)
     for picture in report.pictures:
         if picture.name:
-            run.log_bytes(picture.name, picture.png)
+            run.log(picture.name, picture.png)
     if report.title:
         import pandas as pd
 
@@ -344,8 +339,8 @@ def publish(report: "Report", run: Run) -> None:
 
         for table in report.tables:
             if table.name and table.columns:
-                run.log_table(f"{table.name}.json", pd.DataFrame(table.rows, columns=table.head))
-        run.log_text(PAGE, page(dated(report)))
+                run.log(f"{table.name}.json", pd.DataFrame(table.rows, columns=table.head))
+        run.log(PAGE, page(dated(report)))
     if report.score:
         run.conclude(report.score, report.description or "\n\n".join(report.findings[:DESCRIBED]))
 

@@ -233,7 +233,7 @@ def compute(
         if state == "base" and name not in hidden:
             fallbacks[f"fallback/{shown.get(name, name)}.base"] += count / len(scores)
     log_texts(run, parts, config.data, config.data.data or ("embedded corpus",))
-    run.log_table(SCORES, scores)
+    run.log(SCORES, scores)
     return {**sizes(parts), **fallbacks, **audit, **results.tracked(table), **_intervals(table)}, job.left_out, chosen
 
 

@@ -25,12 +25,12 @@ POINTS = 40
 def track(run: Run, result: TuningResult, gains: pd.DataFrame, study: str) -> None:
     """Log tables, figures, settings and metrics of a tuning job."""
     trials = trials_frame(result.trials)
-    run.log_table("trials.parquet", trials)
-    run.log_table("trials.csv", trials)
-    run.log_table("tuning.csv", gains)
+    run.log("trials.parquet", trials)
+    run.log("trials.csv", trials)
+    run.log("tuning.csv", gains)
     for name, picture in result.figures.items():
-        run.log_bytes(name, picture)
-    run.log_text(SETTINGS, settings_json(result.winners, study))
+        run.log(name, picture)
+    run.log(SETTINGS, settings_json(result.winners, study))
     run.log_metrics(optuna_study.metrics(gains))
     for winner, (_, row) in zip(result.winners, gains.iterrows(), strict=True):
         if winner.label in result.trials:  # the trials of an adapter are nested runs themselves
@@ -46,7 +46,7 @@ def _track_study(
     tags = {"study": study, "kind": "study"}
     with tracking.run(experiment, f"tune {winner.label}", params=winner.settings, tags=tags, parent=parent) as run:
         run.log_metrics({**numbers, "tuning/trials": len(trials)})
-        run.log_table("trials.csv", trials_frame({winner.label: trials}))
+        run.log("trials.csv", trials_frame({winner.label: trials}))
 
 
 def with_gains(report: Report, gains: pd.DataFrame, notes: Sequence[str], objective: str) -> Report:

@@ -34,18 +34,9 @@ def register():
     """`register(adapter, code, score, barred=, once=, **tags)` opens a run and registers an adapter."""
 
     def register_version(adapter, code, score, barred="", once=(), **tags):
+        options = {"validation_score": score, "files": {"calibration.json": "0.5"}, "tags": {**COMPARABLE, **tags}}
         with tracking.run("fsd-arxiv", "lora") as run:
-            return tracking.register(
-                run,
-                "fsd-arxiv",
-                adapter,
-                code,
-                validation_score=score,
-                files={"calibration.json": "0.5"},
-                tags={**COMPARABLE, **tags},
-                barred=barred,
-                once=once,
-            )
+            return tracking.register(run, "fsd-arxiv", adapter, code, barred=barred, once=once, **options)
 
     return register_version
 

@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_a_store_of_the_users_is_used_unchanged(here, monkeypatch):
     assert tracking.open_store().root is None
     assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{here}/theirs.db"
     with tracking.run("fsd-x", "a") as run:
-        run.log_text("a.txt", "theirs")
+        run.log("a.txt", "theirs")
     assert tracking.fetch_artifact(run.id, "a.txt").read_text() == "theirs"
     assert not (here / "mlruns" / "mlflow.db").exists()
 
@@ -89,35 +90,29 @@ def test_the_default_store_is_recognised_by_other_paths_but_not_from_other_folde
     refused(f"used from {tmp_path}: run in {here}$")
 
 
-def test_a_store_that_cannot_be_written_is_an_error(here):
+def test_a_store_that_cannot_be_written_is_an_error(here, monkeypatch):
     (here / "mlruns").write_text("a file")
-    refused("mlruns must be a folder that can be written; .*file exists")
+    refused("mlruns must be a folder that can be written; .* cannot: run in another folder or set MLFLOW")
     (here / "mlruns").unlink()
     (here / "mlruns/mlflow.db").mkdir(parents=True)
     refused("must be an MLflow database; .*unable to open")
     (here / "mlruns/mlflow.db").rmdir()
     (here / "mlruns/mlflow.db").write_text("no database " * 100)
     refused(r"must be an MLflow database.*mlflow\.db is not")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != here)
+    shutil.rmtree(here / "mlruns")
+    refused("mlruns must be a folder that can be written")
 
 
-def test_no_write_access_is_an_error(here, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    for folder in (here, here / "mlruns"):
-        folder.mkdir(exist_ok=True)
-        refused(rf"no write access to {folder.name}\): run in another folder or set MLFLOW")
-
-
-@pytest.mark.parametrize(
-    "uri",
-    ["http://u:hunter2@127.0.0.1:9", "./mlruns", "nonsense://x", "postgresql://u:hunter2@127.0.0.1:9/x"],
-)
-def test_a_wrong_address_fails_at_once_and_shows_no_password(here, monkeypatch, capfd, uri):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    refused("must be an MLflow database or server that answers")
+def test_a_wrong_address_fails_at_once_and_shows_no_password(here, monkeypatch, capfd):
+    begun = time.monotonic()
+    for uri in ("http://u:hunter2@127.0.0.1:9", "./mlruns", "nonsense://x", "postgresql://u:hunter2@127.0.0.1:9/x"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        refused("must be a database or server of MLflow 3 or later that answers")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    refused(r"psycopg[^\n]*: pip install 'fsd\[postgres\]'\)$")
     assert "hunter2" not in "".join(capfd.readouterr())
-    if uri.startswith("postgresql"):
-        monkeypatch.setitem(sys.modules, "psycopg", None)
-        refused(r"psycopg[^\n]*: pip install 'fsd\[postgres\]'\)$")
+    assert time.monotonic() - begun < 20
 
 
 def test_a_deleted_experiment_is_an_error(here):
@@ -130,7 +125,7 @@ def test_a_deleted_experiment_is_an_error(here):
 
 def test_a_moved_store_finds_its_artifacts(here, adapter, code, monkeypatch, tmp_path):
     with tracking.run("fsd-arxiv", "first") as run:
-        run.log_text("summary.csv", "a,b")
+        run.log("summary.csv", "a,b")
         tracking.register(run, "fsd-arxiv", adapter, code, validation_score=0.7, files={"calibration.json": "0.5"})
     assert not [value for value in locations(here) if str(here) in value]
     there = tmp_path / "moved"
@@ -147,24 +142,16 @@ def test_a_moved_store_finds_its_artifacts(here, adapter, code, monkeypatch, tmp
     assert list(model.predict(pd.DataFrame({"text": ["a", "abc"]})).score) == [1.5, 3.5]
     assert "fsd" not in Path(mlflow.pyfunc.get_model_dependencies("models:/fsd-arxiv@champion")).read_text()
     with tracking.run("fsd-arxiv", "second") as second:
-        second.log_text("note.txt", "new")
+        second.log("note.txt", "new")
     assert [p.read_text() for p in there.glob(f"mlruns/*/{second.id}/artifacts/note.txt")] == ["new"]
     assert not here.exists()
 
 
-@pytest.mark.parametrize("version", ["2.22.1", "3.1.0", "a proxy's page"])
-def test_a_server_of_an_older_mlflow_is_refused(here, monkeypatch, version):
+def test_a_server_of_an_older_mlflow_is_refused(here, monkeypatch):
     class Server(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            body = (version if self.path == "/version" else "{}").encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
         def do_POST(self):
-            self.do_GET()
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_error(404)
 
         def log_message(self, *_):
             pass
@@ -172,13 +159,8 @@ def test_a_server_of_an_older_mlflow_is_refused(here, monkeypatch, version):
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://u:hunter2@127.0.0.1:{server.server_port}")
-        try:
-            if version.startswith("2"):
-                refused(r"must be MLflow 3 or later; http://127.* is MLflow 2\.22\.1")
-            else:
-                tracking.open_store()
-        finally:
-            server.shutdown()
+        refused(r"must be a .*server of MLflow 3 or later that answers; http://127.* is not \(API.*404")
+        server.shutdown()
 
 
 def execute(url, *statements):
@@ -193,7 +175,7 @@ def test_a_database_without_the_right_to_create_tables_is_refused(here, postgres
     url = postgres("closed")
     execute(url, "drop role if exists guest", "create role guest login", "revoke create on schema public from public")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", url.replace("user=fsd", "user=guest"))
-    refused(r"^the tracking store must be [^\n]*guest has no right to create tables in it")
+    refused(r"^the tracking store must be [^\n]*guest has no right to create its tables or insert")
 
 
 @pytest.mark.slow
@@ -221,7 +203,7 @@ def test_two_commands_at_once_create_the_tables_which_serve_other_folders_but_no
     reader = ("create role reader login", "grant select on all tables in schema public to reader")
     execute(url, "drop role if exists reader", *reader)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", url.replace("user=fsd", "user=reader"))
-    refused(r"^the tracking store must be [^\n]*reader has no right to insert into")
+    refused(r"^the tracking store must be [^\n]*reader has no right to create its tables or insert")
 
 
 def test_many_processes_open_a_new_tuning_database(postgres):

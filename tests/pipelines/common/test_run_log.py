@@ -51,7 +51,7 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
     run = SimpleNamespace(
         log_dataset=lambda name, texts, *, labels, source, context: logged.update({context: (name, source)}),
         storing=contextlib.nullcontext,
-        **dict.fromkeys(("log_table", "log_json", "log_bytes", "log_text", "log_metrics"), lambda *args: None),
+        **dict.fromkeys(("log", "log_metrics"), lambda *args: None),
         **dict.fromkeys(("conclude", "describe_experiment"), lambda *args: None),
     )
     monkeypatch.setattr(run_log, "save_adapter", lambda model, folder: None)
