@@ -53,11 +53,12 @@ class Candidate:
         Divided by m (G + 1) this is the AUC.
         """
         members = np.sort(self.members)
-        below, up_to = (np.searchsorted(members, scores, side=side) for side in ("left", "right"))
-        labels = np.arange(len(self.members) + len(self.means)) < len(self.members)
-        known = auc(labels, [*self.members, *self.means]) * len(self.members) * len(self.means)
-        wins = known + members.size - (below + up_to) / 2
-        return np.asarray(np.round(2 * wins) / 2, dtype=np.float64)  # rounding of the AUC must not break ties
+
+        def below(others: ArrayLike) -> FloatArray:
+            sides = [np.searchsorted(members, others, side=side) for side in ("left", "right")]
+            return np.asarray(members.size - (sides[0] + sides[1]) / 2)
+
+        return np.asarray(below(self.means).sum() + below(scores), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -106,16 +107,15 @@ class Calibration:
     @property
     def source_groups(self) -> dict[str, int]:
         """Source → number of independent groups of its non-members."""
-        named = {*zip(self.collections, self.families, strict=True)}
-        return dict(Counter(name for name, _ in named))
+        return dict(Counter(name for name, _ in {*zip(self.collections, self.families, strict=True)}))
 
     @property
     def finest(self) -> float:
         """The smallest false-positive rate that G groups support, 1 / (G + 1)."""
         return 1 / (self.groups + 1)
 
-    def p_values(self, scores: ArrayLike | Scores) -> FloatArray:
-        """Compute conformal p-values.
+    def p_values(self, scores: ArrayLike | Scores, sources: Sequence[str] | None = None) -> FloatArray:
+        """(N,) conformal p-values.
 
         p = (1 + Σ_groups share of the group's scores ≥ s) / (G + 1), so that ties count against membership. With one
         text per group this is (1 + #{score ≥ s}) / (n + 1). Passages of one book are not independent; giving each
@@ -126,24 +126,21 @@ class Calibration:
             scores: detector → (N,) scores of new texts by every candidate. The p-value of each text is by the candidate
                 that is best with that text among the non-members. (N,) scores by the chosen detector alone give the
                 p-values of a detector that was fixed in advance.
-
-        Returns:
-            (N,) p-values.
+            sources: (N,) source of each text, by whose non-members alone it is judged, with NaN for a source without
+                any; None to use all.
         """
+        if sources is not None:
+            assert isinstance(scores, Mapping)
+            found = np.full(len(sources), np.nan)
+            for name in self.source_groups:
+                own = np.array([source == name for source in sources], dtype=bool)
+                found[own] = self.of(name).p_values({detector: column[own] for detector, column in scores.items()})
+            return found
         if not isinstance(scores, Mapping):
             return self._p_values(self.chosen, np.asarray(scores, dtype=np.float64))
-        columns = [np.asarray(scores[candidate.detector], dtype=np.float64) for candidate in self.candidates]
-        pairs = list(zip(self.candidates, columns, strict=True))
-        best = np.argmax([candidate.wins(column) for candidate, column in pairs], axis=0) if len(pairs) > 1 else 0
-        return np.asarray(np.choose(best, [self._p_values(candidate, column) for candidate, column in pairs]))
-
-    def p_values_by_source(self, scores: Scores, sources: ArrayLike) -> FloatArray:
-        """(N,) p-value of each text by the non-members of its source; NaN for a source without any."""
-        found = np.full(np.shape(sources), np.nan)
-        for name in self.source_groups:
-            own = np.asarray(sources) == name
-            found[own] = self.of(name).p_values({detector: column[own] for detector, column in scores.items()})
-        return found
+        pairs = [(one, np.asarray(scores[one.detector], dtype=np.float64)) for one in self.candidates]
+        best = np.argmax([one.wins(column) for one, column in pairs], axis=0)
+        return np.asarray(np.choose(best, [self._p_values(one, column) for one, column in pairs]))
 
     def _p_values(self, candidate: Candidate, scores: FloatArray) -> FloatArray:
         order = np.argsort(candidate.scores, kind="stable")
@@ -156,18 +153,17 @@ class Calibration:
     def threshold_at(self, fpr: float) -> float:
         """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen detector alone.
 
-        Raises:
-            UsageError: if the rate is below `finest`, or not below 1.
+        A UsageError if the rate is below `finest`, or not below 1.
         """
         if not self.finest - TOLERANCE <= fpr < 1:
             raise UsageError(
                 f"fpr must be at least {self.finest:.4g} = 1/({self.groups}+1), with {self.groups} groups of "
                 f"held-out non-members, and below 1; got {fpr:g}"
             )
-        steps = np.append(np.unique(self.chosen.scores), np.inf)
-        just_above = np.nextafter(steps[:-1], np.inf)
-        allowed = self.p_values(np.append(steps[0], just_above)) <= fpr + TOLERANCE
-        return -math.inf if allowed[0] else float(just_above[np.argmax(allowed[1:])])
+        steps = np.unique(self.chosen.scores)
+        just_above = np.append(-math.inf, np.nextafter(steps, np.inf))
+        allowed = self.p_values(np.append(steps[0], just_above[1:])) <= fpr + TOLERANCE
+        return float(just_above[np.argmax(allowed)])
 
     def rate(self, fpr: float, level: float = LEVEL) -> Estimate:
         """Mean and prediction interval of the false-positive rate of the threshold for `fpr`.
@@ -193,8 +189,7 @@ class Calibration:
 
     def to_json(self) -> str:
         """The calibration as JSON text, with numbers in full precision."""
-        values = {"version": VERSION, **asdict(self)}
-        return json.dumps(values, ensure_ascii=False, allow_nan=False)
+        return json.dumps({"version": VERSION, **asdict(self)}, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Calibration":
@@ -226,15 +221,12 @@ def calibrate(
     """Calibrate the detector with the highest AUC on the non-members among the validation texts.
 
     Args:
-        labels: (N,) True for members.
+        labels: (N,) True for members; a UsageError if there is no non-member.
         scores: detector → (N,) scores, higher = more likely a member, of all detectors that the choice was made from.
         groups: (N,) group of each text; None if all are independent.
         reference: all non-members of the benchmark.
         collections: (N,) source of each text; None without.
         settings: detector → settings; JSON values.
-
-    Raises:
-        UsageError: if there is no non-member.
     """
     member = np.asarray(labels, dtype=bool)
     if member.all():
@@ -245,23 +237,20 @@ def calibrate(
     # one more family of non-members adds at most one win for each member
     families, family = np.unique(index[~member], return_inverse=True)
     slack = 1 / families.size + TOLERANCE
+    candidates = [
+        Candidate(
+            name,
+            dict((settings or {}).get(name, {})),
+            scores=tuple(column[~member].tolist()),
+            members=tuple(column[member].tolist()),
+            means=tuple(group_means(column[~member], family).tolist()),
+        )
+        for name, column in scores.items()
+        if aucs[name] >= aucs[best] - slack
+    ]
+    sources = np.array(collections or [""] * member.size)[~member]
     return Calibration(
-        detector=best,
-        state="fsd",
-        candidates=tuple(
-            Candidate(
-                detector=name,
-                settings=dict((settings or {}).get(name, {})),
-                scores=tuple(column[~member].tolist()),
-                members=tuple(column[member].tolist()),
-                means=tuple(group_means(column[~member], family).tolist()),
-            )
-            for name, column in scores.items()
-            if aucs[name] >= aucs[best] - slack
-        ),
-        families=tuple(index[~member].tolist()),
-        collections=tuple(np.array(collections or [""] * member.size)[~member].tolist()),
-        reference=reference,
+        best, "fsd", tuple(candidates), tuple(index[~member].tolist()), tuple(sources.tolist()), reference
     )
 
 

@@ -10,35 +10,24 @@ group are also judged together, where small differences add up.
 
 import math
 import random
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse, stats
 from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+from sklearn.preprocessing import KernelCenterer
 
 from fsd.data import embedded
 from fsd.data.near_duplicates import words
 from fsd.evaluation.metrics import BoolArray, group_index, group_means, group_members
 from fsd.token_stats import FloatArray, IntArray
 
-SCRIPTS: dict[str, tuple[int, int]] = {
-    "Latin": (0x41, 0x24F),
-    "Greek": (0x370, 0x3FF),
-    "Cyrillic": (0x400, 0x52F),
-    "Hebrew": (0x590, 0x5FF),
-    "Arabic": (0x600, 0x6FF),
-    "Devanagari": (0x900, 0x97F),
-    "Bengali": (0x980, 0x9FF),
-    "Thai": (0xE00, 0xE7F),
-    "Hangul": (0xAC00, 0xD7AF),
-    "Kana": (0x3040, 0x30FF),
-    "Chinese characters": (0x3400, 0x9FFF),
-}
-"""Script → first and last code point of its range."""
 FOLDS = 10
 """Parts in which the hidden states of the benchmark are compared with the others."""
 LEVEL = 0.08
@@ -47,60 +36,15 @@ POWER = 0.8
 """Share of the texts of other kinds that a domain check must find before passing it shows anything."""
 LATER = "later texts"
 """Kind of the benchmark's texts of a later period, where it has contemporaries."""
-OTHERS = 120
-"""Texts of each embedded corpus that the classifier of a domain check is trained on."""
-TRIED = 60
-"""Texts of each other kind by which a domain check is tried."""
+OTHERS, TRIED = 120, 60
+"""Texts of each other kind that the classifier of a domain check is trained on, and by which the check is tried."""
 NEAREST = 10
 """Number of nearest texts of the benchmark whose mean similarity counts."""
 CHARACTERS = 20_000
 """Beginning of a text that is compared; the number of words is that of the whole text."""
 
-
-def script(text: str) -> str:
-    """The script of most letters of the text; "no known" if there are none."""
-    letters = Counter(ord(letter) for letter in text if letter.isalpha())
-    counts: Counter[str] = Counter()
-    for name, (low, high) in SCRIPTS.items():
-        counts[name] = sum(number for code, number in letters.items() if low <= code <= high)
-    name, number = counts.most_common(1)[0]
-    return name if number else "no known"
-
-
 States = Callable[[Sequence[str]], FloatArray]
 """N texts → their (N, D) hidden states."""
-
-
-_COUNTERS = [
-    HashingVectorizer(n_features=2**18, norm=None, alternate_sign=False, analyzer=analyzer, ngram_range=lengths)
-    for analyzer, lengths in ((words, (1, 1)), ("char_wb", (2, 4)))
-]
-
-
-@lru_cache(maxsize=4096)  # the domain check and the test of exchangeability count the same texts
-def _counted(text: str) -> list[sparse.csr_matrix]:
-    return [counter.transform([text[:CHARACTERS]]) for counter in _COUNTERS]
-
-
-class Similarity:
-    """Similarity with n ≥ 1 texts, from 0 to 1: the mean of the cosines by words and by character n-grams (tf-idf)."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        counts = self._counts(texts)
-        self._weighting = [TfidfTransformer(sublinear_tf=True).fit(count) for count in counts]
-        self._rows = self._weighted(counts)
-
-    @staticmethod
-    def _counts(texts: Sequence[str]) -> list[sparse.csr_matrix]:
-        return [sparse.vstack(rows) for rows in zip(*map(_counted, texts), strict=True)]
-
-    def _weighted(self, counts: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
-        parts = (weight.transform(count) for weight, count in zip(self._weighting, counts, strict=True))
-        return sparse.csr_matrix(sparse.hstack([part / math.sqrt(2) for part in parts]))
-
-    def __call__(self, texts: Sequence[str]) -> FloatArray:
-        """(N, n) similarity of N ≥ 1 texts with the n texts."""
-        return np.asarray((self._weighted(self._counts(texts)) @ self._rows.T).toarray(), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -125,16 +69,29 @@ class Reference:
     def check(self, collection: str, states: States | None = None) -> "DomainCheck":
         """The domain check by the texts of one source."""
         at = [at for at, name in enumerate(self.collections) if name == collection]
-        texts, families = [self.texts[n] for n in at], [self.families[n] for n in at]
+        texts = [self.texts[n] for n in at]
         others = [text for found in other_kinds(self.texts).values() for text in found]
-        return DomainCheck(texts, families, states(texts) if states else None, others)
+        return DomainCheck(texts, [self.families[n] for n in at], states(texts) if states else None, others)
 
 
-@lru_cache(maxsize=1)
-def _embedded() -> dict[str, list[str]]:
-    """Kind → the texts that the package has of it, in random order."""
-    texts = {name: [document.text for document in embedded.corpus(name)] for name in embedded.CORPORA}
-    return {f"embedded texts of {name}": random.Random(0).sample(found, len(found)) for name, found in texts.items()}
+def power(
+    reference: Reference, further: Mapping[str, Sequence[str]] | None = None, states: States | None = None
+) -> dict[str, float]:
+    """Measure how well the domain checks of a benchmark recognise texts of other kinds, one by one.
+
+    The other kinds are those that the package has, the `further` ones, and for each source of the benchmark the others.
+    Gives for each kind the share of its texts that are outside, on average over the sources of the benchmark.
+    """
+    rows, names = list(zip(reference.texts, reference.collections, strict=True)), dict.fromkeys(reference.collections)
+    kinds = {f"source {name!r}": [text for text, of in rows if of == name] for name in names if name}
+    kinds |= other_kinds(reference.texts, held_out=True) | {kind: [*texts] for kind, texts in (further or {}).items()}
+    shares: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for name in names:
+        check = reference.check(name, states)
+        for kind in [kind for kind, texts in kinds.items() if texts and kind != f"source {name!r}"]:
+            outside = check.outside(kinds[kind], None, states(kinds[kind]) if states else None)
+            shares[kind].append(sum(map(bool, outside)) / len(outside))
+    return {kind: sum(found) / len(found) for kind, found in shares.items() if found}
 
 
 def other_kinds(texts: Sequence[str], *, held_out: bool = False) -> dict[str, list[str]]:
@@ -150,36 +107,18 @@ def other_kinds(texts: Sequence[str], *, held_out: bool = False) -> dict[str, li
 
 
 @lru_cache(maxsize=1)
+def _embedded() -> dict[str, list[str]]:
+    texts = {name: [document.text for document in embedded.corpus(name)] for name in embedded.CORPORA}
+    return {f"embedded texts of {name}": random.Random(0).sample(found, len(found)) for name, found in texts.items()}
+
+
+@lru_cache(maxsize=1)
 def _manual() -> list[str]:
-    """Paragraphs of the manual that comes with Python, a kind of text of which no domain check knows any."""
     from pydoc_data.topics import topics
 
     paragraphs = (" ".join(part.split()) for topic in sorted(topics) for part in topics[topic].split("\n\n"))
     prose = sorted({text for text in paragraphs if 30 <= len(text.split()) <= 150})
     return random.Random(0).sample(prose, TRIED)
-
-
-def power(
-    reference: Reference, further: Mapping[str, Sequence[str]] | None = None, states: States | None = None
-) -> dict[str, float]:
-    """Measure how well the domain checks of a benchmark recognise texts of other kinds, one by one.
-
-    The other kinds are those that the package has, the `further` ones, and for each source of the benchmark the others.
-    Gives for each kind the share of its texts that are outside, on average over the sources of the benchmark.
-    """
-    kinds: dict[str, list[str]] = {}
-    for text, name in zip(reference.texts, reference.collections, strict=True):
-        if name:
-            kinds.setdefault(f"source {name!r}", []).append(text)
-    kinds |= {**other_kinds(reference.texts, held_out=True), **{kind: [*of] for kind, of in (further or {}).items()}}
-    found: dict[str, list[float]] = {kind: [] for kind, texts in kinds.items() if texts}
-    for name in dict.fromkeys(reference.collections):
-        check = reference.check(name, states)
-        for kind, shares in found.items():
-            if kind != f"source {name!r}":
-                outside = check.outside(kinds[kind], None, states(kinds[kind]) if states else None)
-                shares.append(sum(map(bool, outside)) / len(outside))
-    return {kind: sum(shares) / len(shares) for kind, shares in found.items() if shares}
 
 
 class DomainCheck:
@@ -200,54 +139,39 @@ class DomainCheck:
         states: FloatArray | None = None,
         others: Sequence[str] = (),
     ) -> None:
-        self.texts = list(texts)
+        self.texts, self.states = list(texts), states
         self.group = group_index(groups, len(texts))
-        self._similarity = Similarity(self.texts)
-        self._scripts = Counter(name for name, _ in {*zip(map(script, texts), self.group.tolist(), strict=True)})
+        self.groups = int(self.group.max()) + 1
         self._vote = 1 / np.bincount(self.group)[self.group]
-        self.distance = None if states is None else Distance(states, self.group)
-        self._classifier = _Classifier(self.texts, self.group, others) if others else None
-        self._length = _log_lengths(texts)
-        similar = self._similarity(self.texts)
-        similar[self.group[:, None] == self.group[None, :]] = -np.inf
-        near = _mean_of_nearest(similar)
-        enough = len(texts) > FOLDS
-        self._shape = np.linalg.lstsq(self._powers(self._length), near, rcond=None)[0] if enough else np.zeros(3)
-        self._novelty = self._measures(self.texts, near, known=1)
-        if self.distance:
-            self._novelty["states"] = self.distance.own
-        if self._classifier:
-            self._novelty["kind"] = self._classifier.own
-        normal = [_normal(self._ranked(name, values)) for name, values in self._novelty.items() if name != "script"]
-        self._related = max(0.0, *(_intraclass(values, self.group) for values in normal))
-
-    @property
-    def groups(self) -> int:
-        """G, the number of groups of the benchmark's texts."""
-        return int(self.group.max()) + 1
-
-    @property
-    def rank(self) -> int:
-        """r: a text is outside if p ≤ r / (G + 1) by one of the measures."""
-        return max(1, math.floor(LEVEL / (len(self._novelty) - 1) * (self.groups + 1) + 1e-9))  # a script is plain
-
-    @property
-    def share(self) -> float:
+        self._measures = {
+            "script": _by_script(self.texts, self.group),
+            "length": _by_length(self.texts),
+            "words": _by_words(self.texts, self.group),
+        }
+        if states is not None:
+            self._measures["states"] = _by_states(states, self.group)
+        if others:
+            self._measures["kind"] = _by_kind(self.texts, self.group, others)
+        ranked = [self._ranked(one.own, one.own) for name, one in self._measures.items() if name != "script"]
+        self._related = max(0.0, *(_intraclass(_normal(p_values), self.group) for p_values in ranked))
+        graded = len(ranked)  # that a script is unknown is plain
+        rank = max(1, math.floor(LEVEL / graded * (self.groups + 1) + 1e-9))
+        self.bound = rank / (self.groups + 1)
+        """A text is outside if p is at most this by one of the measures."""
+        self.share = min(1.0, graded * self.bound)
         """Share of texts of the benchmark's kind that are outside, at most."""
-        return min(1.0, (len(self._novelty) - 1) * self.rank / (self.groups + 1))
 
     def p_values(
         self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, states: FloatArray | None = None
     ) -> dict[str, FloatArray]:
         """Measure → (N,) conformal p-value of each new text, or of its group if that is smaller; see `outside`."""
         group = group_index(groups, len(texts))
-        novelty = self._measures(texts, _mean_of_nearest(self._similarity(texts)))
-        if self.distance and states is not None:
-            novelty["states"] = self.distance(states)
-        if self._classifier:
-            novelty["kind"] = self._classifier(texts)
-        ranked = {name: self._ranked(name, values) for name, values in novelty.items()}
-        return {name: p if name == "script" else np.minimum(p, self._together(p, group)) for name, p in ranked.items()}
+        p_values = {}
+        for name, measure in self._measures.items():
+            if name != "states" or states is not None:
+                p = self._ranked(measure.own, measure.of(texts, states))
+                p_values[name] = p if name == "script" else np.minimum(p, self._together(p, group))
+        return p_values
 
     def outside(
         self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, states: FloatArray | None = None
@@ -255,25 +179,15 @@ class DomainCheck:
         """(N,) reason why each of N ≥ 1 texts is unlike those of the benchmark; empty for a text that is like them."""
         p_values = self.p_values(texts, groups, states)
         names, table = list(p_values), np.stack(list(p_values.values()))
-        found = table.min(axis=0) <= self.rank / (self.groups + 1) + 1e-9
+        found = table.min(axis=0) <= self.bound + 1e-9
         return [
-            self._reason(names[measure], text) if outside else ""
+            self._measures[names[measure]].why(text) if outside else ""
             for text, measure, outside in zip(texts, table.argmin(axis=0), found, strict=True)
         ]
 
-    def _reason(self, measure: str, text: str) -> str:
-        shortest, longest = np.exp([self._length.min(), self._length.max()]).round().astype(int)
-        return {
-            "script": f"written in {script(text)} letters; calibrated on {', '.join(sorted(self._scripts))}",
-            "length": f"length {len(words(text))} words; the calibrated texts have {shortest} to {longest}",
-            "words": "language or vocabulary unlike the calibrated texts",
-            "states": "unlike the calibrated texts in the model's hidden states",
-            "kind": "its words are rather those of other kinds of texts",
-        }[measure]
-
-    def _ranked(self, measure: str, values: FloatArray) -> FloatArray:
-        """(N,) novelties → p-values: every group of the benchmark has one vote."""
-        unlike = (self._novelty[measure] >= values[:, None] - 1e-12) @ self._vote
+    def _ranked(self, own: FloatArray, values: FloatArray) -> FloatArray:
+        """(n,) and (N,) novelties → (N,) p-values: every group of the benchmark has one vote."""
+        unlike = (own >= values[:, None] - 1e-12) @ self._vote
         return np.asarray((1 + unlike) / (self.groups + 1), dtype=np.float64)
 
     def _together(self, p_values: FloatArray, group: IntArray) -> FloatArray:
@@ -286,121 +200,173 @@ class DomainCheck:
         joint = stats.norm.sf(mean * np.sqrt(size / (1 + (size - 1) * self._related)))
         return np.asarray(np.where(size > 1, joint, 1.0)[group], dtype=np.float64)
 
-    def _measures(self, texts: Sequence[str], near: FloatArray, known: int = 0) -> dict[str, FloatArray]:
-        """Measure → (N,) novelty of each text, for those that are made from texts.
 
-        `near` is the (N,) similarity with the nearest texts of the benchmark, of which less is expected of shorter
-        texts; `known` is how often the script of each text is counted for the text itself.
-        """
-        length = _log_lengths(texts)
-        return {
-            "script": np.array([float(self._scripts[script(text)] <= known) for text in texts]),
-            "length": np.abs(length - np.median(self._length)),
-            "words": self._powers(length) @ self._shape - near,
-        }
-
-    def _powers(self, length: FloatArray) -> FloatArray:
-        """(N, 3) powers of log lengths within the range of the benchmark."""
-        within = np.clip(length, self._length.min(), self._length.max())
-        return np.stack([np.ones(within.size), within, within**2], axis=1)
+# Measures
 
 
-class _Classifier:
-    """Ridge regression on words and character n-grams that distinguishes the benchmark from other kinds of texts.
+class _Measure(NamedTuple):
+    """How unusual texts are: (n,) those of the benchmark without their own groups, and (N,) new ones and their states.
 
-    `own` is (n,): how unlike the benchmark each of its texts is, by a classifier that was not trained on its group.
+    `why` says in what a text is unlike the benchmark.
     """
 
-    def __init__(self, texts: Sequence[str], group: IntArray, others: Sequence[str]) -> None:
-        together = [*texts, *others]
-        self._similarity = Similarity(together)
-        block = group_index([*group.tolist(), *(f"other {at}" for at in range(len(others)))], len(together))
-        label = (np.arange(len(together)) < len(texts)).astype(np.float64)[:, None]
-        self._ridge = Ridge(self._similarity(together))
-        self._weights, self._share = self._ridge.weights(label), float(label.mean())
-        self.own = -self._ridge.left_out(label, block)[: len(texts), 0]
+    own: FloatArray
+    of: Callable[[Sequence[str], FloatArray | None], FloatArray]
+    why: Callable[[str], str]
+
+
+def script(text: str) -> str:
+    """The script of most letters of the text, by their names in Unicode; "no known" if there are none."""
+    names = Counter(unicodedata.name(letter, "no").split()[0] for letter in text if letter.isalpha())
+    name = names.most_common(1)[0][0] if names else "no"
+    return {"CJK": "Chinese", "no": "no known"}.get(name, name.capitalize())
+
+
+def _by_script(texts: Sequence[str], group: IntArray) -> _Measure:
+    scripts = [script(text) for text in texts]
+    groups = Counter(name for name, _ in {*zip(scripts, group.tolist(), strict=True)})
+    known = ", ".join(sorted(groups))
+    return _Measure(
+        np.array([float(groups[name] == 1) for name in scripts]),
+        lambda new, _: np.array([float(script(text) not in groups) for text in new]),
+        lambda text: f"written in {script(text)} letters; calibrated on {known}",
+    )
+
+
+def _by_length(texts: Sequence[str]) -> _Measure:
+    lengths = _log_lengths(texts)
+    middle = np.median(lengths)
+    shortest, longest = np.exp([lengths.min(), lengths.max()]).round().astype(int)
+    return _Measure(
+        np.abs(lengths - middle),
+        lambda new, _: np.abs(_log_lengths(new) - middle),
+        lambda text: f"length {len(words(text))} words; the calibrated texts have {shortest} to {longest}",
+    )
+
+
+def _by_words(texts: Sequence[str], group: IntArray) -> _Measure:
+    """Similarity with the nearest texts of the benchmark, of which less is expected of shorter texts."""
+    similarity, lengths = Similarity(texts), _log_lengths(texts)
+
+    def powers(log_lengths: FloatArray) -> FloatArray:
+        return np.vander(np.clip(log_lengths, lengths.min(), lengths.max()), 3, increasing=True)
+
+    similar = similarity(texts)
+    similar[group[:, None] == group[None, :]] = -np.inf
+    near = _mean_of_nearest(similar)
+    enough = len(texts) > FOLDS
+    shape = np.linalg.lstsq(powers(lengths), near, rcond=None)[0] if enough else np.zeros(3)
+    return _Measure(
+        powers(lengths) @ shape - near,
+        lambda new, _: powers(_log_lengths(new)) @ shape - _mean_of_nearest(similarity(new)),
+        lambda text: "language or vocabulary unlike the calibrated texts",
+    )
+
+
+def _by_states(states: FloatArray, group: IntArray) -> _Measure:
+    """Distance of the hidden states from the mean of the benchmark; its own texts by that of the other folds."""
+    spread = states.std(axis=0)
+    scale = np.where(spread > 1e-12, spread, 1.0)
+    known, own = states / scale, np.zeros(len(states))
+    for fold in range(FOLDS if group.max() else 0):
+        part = group % FOLDS == fold
+        if part.any() and not part.all():
+            own[part] = mahalanobis(known[~part], known[part])
+    return _Measure(
+        own,
+        lambda _, new: mahalanobis(known, np.asarray(new) / scale),
+        lambda text: "unlike the calibrated texts in the model's hidden states",
+    )
+
+
+def _by_kind(texts: Sequence[str], group: IntArray, others: Sequence[str]) -> _Measure:
+    """Ridge regression on words and character n-grams that distinguishes the benchmark from other kinds of texts."""
+    similarity = Similarity([*texts, *others])
+    label = np.repeat([1.0, 0.0], [len(texts), len(others)])
+    ridge = Ridge(similarity([*texts, *others]))
+    block = np.append(group, group.max() + 1 + np.arange(len(others)))
+    return _Measure(
+        -ridge.left_out(label, block)[: len(texts)],
+        lambda new, _: -ridge.predict(label, similarity(new)),
+        lambda text: "its words are rather those of other kinds of texts",
+    )
+
+
+_COUNTERS = [
+    HashingVectorizer(n_features=2**18, norm=None, alternate_sign=False, analyzer=analyzer, ngram_range=lengths)
+    for analyzer, lengths in ((words, (1, 1)), ("char_wb", (2, 4)))
+]
+
+
+@lru_cache(maxsize=4096)  # the domain check and the test of exchangeability count the same texts
+def _counted(text: str) -> list[sparse.csr_matrix]:
+    return [counter.transform([text[:CHARACTERS]]) for counter in _COUNTERS]
+
+
+class Similarity:
+    """Similarity with n ≥ 1 texts, from 0 to 1: the mean of the cosines by words and by character n-grams (tf-idf)."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._weighting = [TfidfTransformer(sublinear_tf=True).fit(counts) for counts in self._counts(texts)]
+        self._rows = self._weighted(texts)
+
+    @staticmethod
+    def _counts(texts: Sequence[str]) -> list[sparse.csr_matrix]:
+        return [sparse.vstack(rows) for rows in zip(*map(_counted, texts), strict=True)]
+
+    def _weighted(self, texts: Sequence[str]) -> sparse.csr_matrix:
+        parts = (weight.transform(count) for weight, count in zip(self._weighting, self._counts(texts), strict=True))
+        return sparse.csr_matrix(sparse.hstack([part / math.sqrt(2) for part in parts]))
 
     def __call__(self, texts: Sequence[str]) -> FloatArray:
-        """(N,) how unlike the benchmark new texts are."""
-        centred = self._ridge.centred(self._similarity(texts))
-        return np.asarray(-self._share - (centred @ self._weights)[:, 0], dtype=np.float64)
+        """(N, n) similarity of N ≥ 1 texts with the n texts."""
+        return np.asarray((self._weighted(texts) @ self._rows.T).toarray(), dtype=np.float64)
 
 
 class Ridge:
-    """Kernel ridge regression with intercept, shrunk by the mean eigenvalue of the kernel, (N, N) scalar products."""
+    """Kernel ridge regression with intercept, shrunk by the mean eigenvalue of the kernel, (N, N) scalar products.
+
+    `labels` are (N,) or (N, P), P labellings; predictions have as many columns.
+    """
 
     def __init__(self, products: FloatArray) -> None:
-        self._mean, self._grand = products.mean(axis=0), products.mean()
-        values, self._vectors = np.linalg.eigh(self.centred(products))
-        self._values = np.maximum(values, 0.0)
-        self._shrinkage = max(float(self._values.mean()), 1e-12)
+        self._centring = KernelCenterer().fit(products)
+        kernel = self._centring.transform(products)
+        self._inverse = np.linalg.inv(kernel + max(np.trace(kernel) / len(kernel), 1e-12) * np.eye(len(kernel)))
+        self._smoother = kernel @ self._inverse + 1 / len(kernel)
 
-    def centred(self, products: FloatArray) -> FloatArray:
-        """(M, N) scalar products of any texts with those that it is trained on, both minus the mean of the latter."""
-        return np.asarray(products - self._mean - products.mean(axis=1, keepdims=True) + self._grand)
-
-    def weights(self, labels: FloatArray) -> FloatArray:
-        """(N, P) weights for (N, P) labellings; `centred(products) @ weights` are predictions minus the mean label."""
-        centred = self._vectors.T @ (labels - labels.mean(axis=0))
-        return np.asarray(self._vectors @ (centred / (self._values + self._shrinkage)[:, None]), dtype=np.float64)
+    def predict(self, labels: FloatArray, products: FloatArray) -> FloatArray:
+        """Predictions for texts with (M, N) scalar products with those that it is trained on."""
+        weights = self._inverse @ (labels - labels.mean(axis=0))
+        return np.asarray(labels.mean(axis=0) + self._centring.transform(products) @ weights, dtype=np.float64)
 
     def left_out(self, labels: FloatArray | BoolArray, block: IntArray) -> FloatArray:
-        """(N, P) labellings → (N, P) prediction for each text when its whole group is left out.
+        """Prediction for each text when its whole group is left out.
 
         The smoother S does not depend on the labels, so that all labellings cost one product; leaving out a group B is
         (I − S_BB)⁻¹ (Sy − S_BB y)_B.
         """
-        shrunk = self._values / (self._values + self._shrinkage)
-        smoother = (self._vectors * shrunk) @ self._vectors.T + 1 / self._values.size
-        predicted = smoother @ labels
+        predicted = self._smoother @ labels
         for at in group_members(block):
-            own = smoother[np.ix_(at, at)]
-            rest = np.eye(at.size) * (1 + 1e-9) - own
-            predicted[at] = np.linalg.solve(rest, predicted[at] - own @ labels[at])
+            own = self._smoother[np.ix_(at, at)]
+            predicted[at] = np.linalg.solve(np.eye(at.size) * (1 + 1e-9) - own, predicted[at] - own @ labels[at])
         return np.asarray(predicted, dtype=np.float64)
 
 
-class Distance:
-    """Squared Mahalanobis distance of hidden states from the mean of the benchmark.
+def mahalanobis(known: FloatArray, asked: FloatArray) -> FloatArray:
+    """(N,) squared distances of (N, D) rows from the mean of (n, D) others, without a D × D matrix (Woodbury).
 
     The covariance is shrunk towards a multiple of the identity (Ledoit and Wolf 2004,
-    https://doi.org/10.1016/S0047-259X(03)00096-4). The benchmark's own texts are measured by that of the other folds.
-
-    `states` are (n, D), and `own` is the (n,) distance of each of these texts, whose groups are in one fold each.
+    https://doi.org/10.1016/S0047-259X(03)00096-4).
     """
-
-    def __init__(self, states: FloatArray, group: IntArray) -> None:
-        self.states = states
-        spread = states.std(axis=0)
-        self._scale = np.where(spread > 1e-12, spread, 1.0)
-        self._known = states / self._scale
-        self.own = np.zeros(len(states))
-        for fold in range(FOLDS if group.max() else 0):
-            part = group % FOLDS == fold
-            if part.any() and not part.all():
-                self.own[part] = _mahalanobis(self._known[~part], self._known[part])
-
-    def __call__(self, states: FloatArray) -> FloatArray:
-        """(N,) distances of new texts with (N, D) hidden states."""
-        return _mahalanobis(self._known, states / self._scale)
-
-
-def _mahalanobis(known: FloatArray, asked: FloatArray) -> FloatArray:
-    """(N,) squared distances by the shrunk covariance of (n, D) rows, without a D × D matrix (Woodbury's identity)."""
     mean = known.mean(axis=0)
     rows, new = known - mean, asked - mean
-    size, width = rows.shape
-    if size < 2:  # no spread is known
-        return np.asarray((new**2).sum(axis=1), dtype=np.float64)
-    shrinkage = max(float(ledoit_wolf_shrinkage(rows, assume_centered=True)), 1e-6)
-    ridge = shrinkage * max(float((rows**2).sum()) / size / width, 1e-12)
-    inner = rows @ rows.T
-    if shrinkage < 1:
-        inner[np.diag_indices(size)] += ridge * size / (1 - shrinkage)
-        products = new @ rows.T
-        explained = (products * np.linalg.solve(inner, products.T).T).sum(axis=1)
-    else:
-        explained = 0.0
+    shrinkage = float(ledoit_wolf_shrinkage(rows, assume_centered=True)) if len(rows) > 1 else 1.0
+    shrinkage = min(max(shrinkage, 1e-6), 1 - 1e-12)
+    ridge = shrinkage * max(float((rows**2).mean()), 1e-12)
+    inner = rows @ rows.T + ridge * len(rows) / (1 - shrinkage) * np.eye(len(rows))
+    products = new @ rows.T
+    explained = (products * np.linalg.solve(inner, products.T).T).sum(axis=1)
     return np.asarray(((new**2).sum(axis=1) - explained) / ridge, dtype=np.float64)
 
 
@@ -413,7 +379,6 @@ def _mean_of_nearest(similar: FloatArray) -> FloatArray:
 
 
 def _normal(p_values: FloatArray) -> FloatArray:
-    """p-values → normal scores."""
     return np.asarray(stats.norm.isf(np.clip(p_values, 1e-6, 1 - 1e-6)), dtype=np.float64)
 
 

@@ -9,8 +9,7 @@ tests look for a difference between the two sets of texts, without the scores:
   conformal p-values share one set of texts (Gazin, Blanchard and Roquain 2023, https://arxiv.org/abs/2310.18108).
 
 The first sees a slight difference of all texts, the second a strong difference of a few. Members among the texts do not
-count as a difference if they are of the same kind as the non-members. Fewer than `FEWEST` groups cannot be compared
-together; what was not tested has not passed.
+count as a difference if they are of the same kind as the non-members. What was not tested has not passed.
 """
 
 from collections.abc import Hashable, Sequence
@@ -21,7 +20,7 @@ from scipy import stats
 
 from fsd.evaluation.domain_check import DomainCheck, Ridge, Similarity
 from fsd.evaluation.metrics import BoolArray, group_index
-from fsd.token_stats import FloatArray, IntArray
+from fsd.token_stats import FloatArray
 
 LEVEL = 0.05
 """Texts of the same kind are found different in at most this share of all cases; verdicts on them are then withheld."""
@@ -33,18 +32,17 @@ MOST = 400
 
 @dataclass(frozen=True)
 class Exchangeability:
-    """Result of the test."""
+    """Result of the test: number of independent groups, the smaller of two p-values times two, and these.
+
+    `classifier_p` and `auc`, .5 if the texts are alike, are None with fewer than `FEWEST` groups on one side, and
+    `outside_p` is that of the number of groups with a text outside the domain.
+    """
 
     groups: int
-    """Number of independent groups of the texts."""
     p: float
-    """The smaller p-value of the two tests, times two."""
     classifier_p: float | None
-    """None with fewer than `FEWEST` groups on one side."""
     outside_p: float
-    """Of the number of groups with a text outside the domain."""
     auc: float | None
-    """Of the classifier between the texts and those of the benchmark, .5 if they are alike."""
 
     @property
     def tested(self) -> bool:
@@ -67,16 +65,11 @@ def exchangeability(
     permutations: int = 499,
     seed: int = 0,
 ) -> Exchangeability:
-    """Test whether texts are exchangeable with those of a domain check, all texts of every group.
+    """Test whether N ≥ 1 texts are exchangeable with those of a domain check, all texts of every group.
 
-    Args:
-        check: the non-members of the benchmark.
-        texts: (N,) texts, N ≥ 1.
-        groups: (N,) group of each text; None if all are independent.
-        states: (N, D) hidden states of the texts; None if the benchmark has none.
-        outside: (N,) whether each is outside by the check, if that is known already.
-        permutations: number of permuted sides; the smallest p-value of the classifier is 1 / (permutations + 1).
-        seed: random seed for permutations and samples.
+    `groups` are (N,), None if all texts are independent; `states` (N, D) hidden states, None if the benchmark has none;
+    `outside` (N,) whether each text is outside by the check, if that is known already. The smallest p-value of the
+    classifier is 1 / (permutations + 1).
     """
     group = group_index(groups, len(texts))
     unlike = np.array([bool(why) for why in check.outside(texts, groups, states)]) if outside is None else outside
@@ -88,36 +81,22 @@ def exchangeability(
     if min(asked, known) < FEWEST:
         return Exchangeability(asked, outside_p, None, outside_p, None)
     rng = np.random.default_rng(seed)
-    sides = [_sample(len(texts), rng), _sample(len(check.texts), rng)]
-    together = [texts[at] for at in sides[0]] + [check.texts[at] for at in sides[1]]
-    hidden = None
-    if states is not None and check.distance is not None:
-        hidden = np.concatenate([states[sides[0]], check.distance.states[sides[1]]])
-    block = group_index([*group[sides[0]].tolist(), *(-1 - check.group[sides[1]]).tolist()], len(together))
-    of_group = np.arange(int(block.max()) + 1) <= block[: sides[0].size].max()
-    labelled = np.stack([of_group, *(rng.permutation(of_group) for _ in range(permutations))], axis=1)
-    labels = labelled[block]
-    aucs = _aucs(Ridge(_gram(together, hidden)).left_out(labels, block), labels)
+    first, second = (
+        np.arange(size) if size <= MOST else np.sort(rng.choice(size, MOST, replace=False))
+        for size in (len(texts), len(check.texts))
+    )
+    compared = [*(texts[at] for at in first), *(check.texts[at] for at in second)]
+    products = Similarity(compared)(compared)
+    if states is not None and check.states is not None:
+        hidden = np.concatenate([states[first], check.states[second]])
+        spread = hidden.std(axis=0)
+        scaled = (hidden - hidden.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0)
+        products = (2 * products + scaled @ scaled.T / hidden.shape[1]) / 3  # the mean of words, characters and states
+    block = group_index([*group[first].tolist(), *(-1 - check.group[second]).tolist()], len(compared))
+    of_group = np.arange(int(block.max()) + 1) <= block[: first.size].max()
+    labels = np.stack([of_group, *(rng.permutation(of_group) for _ in range(permutations))], axis=1)[block]
+    ranks = np.where(labels, stats.rankdata(Ridge(products).left_out(labels, block), axis=0), 0.0).sum(axis=0)
+    count = labels.sum(axis=0)
+    aucs = (ranks - count * (count + 1) / 2) / (count * (len(compared) - count))
     p = float((aucs >= aucs[0] - 1e-12).mean())
     return Exchangeability(asked, min(1.0, 2 * min(p, outside_p)), p, outside_p, float(aucs[0]))
-
-
-def _sample(texts: int, rng: np.random.Generator) -> IntArray:
-    return np.arange(texts) if texts <= MOST else np.sort(rng.choice(texts, MOST, replace=False))
-
-
-def _gram(texts: Sequence[str], hidden: FloatArray | None) -> FloatArray:
-    """(N, N) scalar products of the texts, the mean of those by words, characters and hidden states."""
-    products = Similarity(texts)(texts)
-    if hidden is None:
-        return products
-    spread = hidden.std(axis=0)
-    scaled = (hidden - hidden.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0)
-    return np.asarray((2 * products + scaled @ scaled.T / hidden.shape[1]) / 3, dtype=np.float64)
-
-
-def _aucs(scores: FloatArray, labels: BoolArray) -> FloatArray:
-    """(N, P) scores and labels → (P,) AUC of each column."""
-    count = labels.sum(axis=0)
-    ranks = np.where(labels, stats.rankdata(scores, axis=0), 0.0).sum(axis=0)
-    return np.asarray((ranks - count * (count + 1) / 2) / (count * (labels.shape[0] - count)), dtype=np.float64)

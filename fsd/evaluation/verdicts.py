@@ -1,7 +1,9 @@
 """Verdicts on texts from their scores and a calibration, given only where something shows that the error rate holds."""
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,10 +14,10 @@ from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import TOLERANCE, Calibration
-from fsd.evaluation.domain_check import DomainCheck, States
+from fsd.evaluation.domain_check import States
 from fsd.evaluation.exchangeability import FEWEST, Exchangeability, exchangeability
 from fsd.evaluation.metrics import BoolArray, group_index, group_members
-from fsd.token_stats import FloatArray, Scores
+from fsd.token_stats import FloatArray, IntArray, Scores
 
 SPLIT = 0.5
 """p-values above this estimate the share of non-members in Storey's correction."""
@@ -49,13 +51,14 @@ def discoveries(
     selected = np.zeros(values.size, dtype=bool)
     if not values.size:
         return selected
-    group = group_index(groups, values.size)
-    members = group_members(group)
-    family = np.array([_adjusted(values[own]).min() for own in members])
+    members = group_members(group_index(groups, values.size))
+    # adjusted p-values; the smallest is Simes' p-value of the intersection
+    adjusted = [np.asarray(stats.false_discovery_control(values[own]), dtype=np.float64) for own in members]
+    family = np.array([own.min() for own in adjusted])
     null = min(1.0, (1 + int((family > SPLIT).sum())) / (family.size * (1 - SPLIT))) if storey else 1.0
-    called = _adjusted(family) * null <= fdr + _SLACK
+    called = stats.false_discovery_control(family) * null <= fdr + _SLACK
     for own in np.flatnonzero(called):
-        selected[members[own]] = _adjusted(values[members[own]]) * null <= fdr * called.mean() + _SLACK
+        selected[members[own]] = adjusted[own] * null <= fdr * called.mean() + _SLACK
     return selected
 
 
@@ -65,12 +68,6 @@ def check_fdr(fdr: float) -> None:
         raise UsageError(f"fdr must be above 0 and below 1; got {fdr:g}")
 
 
-def _adjusted(p_values: FloatArray) -> FloatArray:
-    """Benjamini and Hochberg's adjusted p-values; the smallest is Simes' p-value of the intersection."""
-    return np.asarray(stats.false_discovery_control(p_values), dtype=np.float64)
-
-
-T = TypeVar("T")
 MEMBER, NOT_SHOWN = "member", "not shown"
 OUT_OF_DOMAIN, NO_VERDICT = "outside the calibrated domain", "no verdict"
 TESTED, ASSERTED = "tested", "asserted, not tested"
@@ -93,38 +90,54 @@ class Rules(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """What the verdicts on the texts of one source rest on."""
+    """What the verdicts on the texts of one source rest on, or why there are none."""
 
     collection: str
     """The source, "" without."""
-    verdict: str
+    verdict: str = ""
     """`TESTED` or `ASSERTED`, "" without a verdict, of which `reason` says why."""
-    reason: str
-    test: Exchangeability | None
+    reason: str = ""
+    test: Exchangeability | None = None
     """Of the texts together; None for a source that the calibration does not know."""
 
 
-class Classified(NamedTuple):
-    """Verdicts on N texts: a table with score, rank, p_value, verdict, basis, warning and selected, and their bases."""
+@dataclass(frozen=True)
+class Verdicts:
+    """Verdicts on N texts by rules: a table, what they rest on by source, and the (N,) number of each text's family.
+
+    The table has N rows with score, rank, p_value, verdict, basis, warning and selected.
+    """
 
     table: pd.DataFrame
     bases: list[Basis]
-    families: Sequence[int]
-    """(N,) number of the family of each text."""
+    family: IntArray
+    rules: Rules
 
+    def count(self, *verdicts: str) -> int:
+        """Number of texts with one of these verdicts."""
+        return int(self.table["verdict"].isin(verdicts).sum())
 
-def _at(values: Sequence[T], positions: Sequence[int]) -> list[T]:
-    return [values[n] for n in positions]
+    @property
+    def asserted(self) -> bool:
+        """Whether a verdict rests on the assertion that the texts are of the calibrated kind."""
+        return any(basis.verdict == ASSERTED for basis in self.bases)
+
+    def calls(self) -> tuple[int, int]:
+        """Number of families of which the first judged text is called a member, and of all families judged.
+
+        Passages of one book are called together, so that only one text of each family says how many calls are chance.
+        """
+        judged = self.table[self.table["p_value"].notna()]
+        first = judged.groupby(self.family[judged.index])["verdict"].first()
+        return int((first == MEMBER).sum()), len(first)
 
 
 class Judge:
     """Verdicts by a calibration, with the domain checks on which they rest; `states` gives hidden states of texts."""
 
     def __init__(self, calibration: Calibration, states: States | None = None) -> None:
-        self.calibration = calibration
-        self._hidden = states
-        self._last: tuple[Sequence[str], FloatArray | None] = ((), None)
-        self._checks: dict[str, DomainCheck] = {}
+        self.calibration, self._states = calibration, states
+        self._check = lru_cache(partial(calibration.reference.check, states=states))
 
     def sources(self, documents: Sequence[Document]) -> list[str]:
         """(N,) source by which each text is judged: its own, or "" where the calibration names none."""
@@ -145,15 +158,20 @@ class Judge:
             )
         return ""
 
-    def outside(self, documents: Sequence[Document], family: Sequence[int]) -> list[str]:
-        """(N,) reason why each text is not of the kind of its source's non-members; "" if it is, or none is known."""
+    def outside(self, documents: Sequence[Document], family: Sequence[int]) -> tuple[list[str], FloatArray | None]:
+        """(N,) reason why each text is not of the kind of its source's non-members, and (N, D) hidden states, if any.
+
+        The reason is "" for a text that is of their kind, and for one of a source of which none are known.
+        """
+        texts, group = np.array([document.text for document in documents], dtype=object), np.array(family)
+        states = self._states(texts.tolist()) if self._states else None
         sources, reasons = np.array(self.sources(documents)), np.full(len(documents), "", dtype=object)
         for name in dict.fromkeys(sources.tolist()):
             if not self.unknown(name):
-                at = np.flatnonzero(sources == name).tolist()
-                texts = [documents[n].text for n in at]
-                reasons[at] = self._check(name).outside(texts, _at(family, at), self._states(texts))
-        return list(reasons)
+                at = np.flatnonzero(sources == name)
+                own = None if states is None else states[at]
+                reasons[at] = self._check(name).outside(texts[at].tolist(), group[at].tolist(), own)
+        return list(reasons), states
 
     def classify(
         self,
@@ -162,7 +180,7 @@ class Judge:
         rules: Rules,
         *,
         excluded: Sequence[str] | None = None,
-    ) -> Classified:
+    ) -> Verdicts:
         """Judge texts, source by source, after tests whether they are of the benchmark's kind.
 
         The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`. It is `OUT_OF_DOMAIN` for a text that is not of the
@@ -173,78 +191,53 @@ class Judge:
         Args:
             documents: N texts; their groups, near-duplicates and sources count.
             score: positions of some texts → their scores by each candidate of the calibration.
-            rules: rates, and whether the kind of the texts is asserted.
+            rules: rates, and whether the kind of the texts is asserted; a UsageError if the calibration does not
+                support the rates.
             excluded: (N,) other reason why a text cannot be judged, and says nothing about the others; "" for none.
-
-        Raises:
-            UsageError: if the calibration does not support the rates.
         """
         check_fdr(rules.fdr)
-        sources, family = self.sources(documents), families(documents)
-        for name in dict.fromkeys(sources):
+        sources, family = np.array(self.sources(documents)), np.array(families(documents))
+        for name in dict.fromkeys(sources.tolist()):
             if not self.unknown(name):
                 self.calibration.of(name).threshold_at(rules.fpr)
-        left_out = list(excluded or [""] * len(documents))
-        outside = [a or b for a, b in zip(left_out, self.outside(documents, family), strict=True)]
-        table = pd.DataFrame(
-            {
-                "score": np.nan,
-                "rank": pd.array([None] * len(documents), dtype="Int64"),
-                "p_value": np.nan,
-                "verdict": [OUT_OF_DOMAIN if why else NO_VERDICT for why in outside],
-                "basis": "",
-                "warning": outside,
-                "selected": False,
-            }
-        )
-        bases = []
-        for name in dict.fromkeys(sources):
-            at = [n for n, source in enumerate(sources) if source == name and not left_out[n]]
-            if not at:
-                continue
-            texts = [documents[n].text for n in at]
-            basis = self._basis(name, texts, _at(family, at), _at(outside, at), asserted=rules.same_source)
+        outside, states = self.outside(documents, family.tolist())
+        why = pd.DataFrame({"excluded": excluded or [""] * len(documents), "outside": outside})
+        table = pd.DataFrame({"score": np.nan, "rank": np.nan, "p_value": np.nan}, index=why.index)
+        table["verdict"] = np.where((why == "").all(axis=1), NO_VERDICT, OUT_OF_DOMAIN)
+        table = table.assign(basis="", warning=why["excluded"].where(why["excluded"] != "", outside), selected=False)
+        inside, scored, bases = table["warning"] == "", np.zeros(len(documents), dtype=bool), []
+        for name in dict.fromkeys(sources[why["excluded"] == ""].tolist()):
+            at = np.flatnonzero((sources == name) & (why["excluded"] == ""))
+            unlike, test = ~inside[at].to_numpy(), None
+            if not self.unknown(name):
+                texts, own = [documents[n].text for n in at.tolist()], None if states is None else states[at]
+                test = exchangeability(self._check(name), texts, family[at].tolist(), states=own, outside=unlike)
+            basis = self._basis(name, test, asserted=rules.same_source)
             bases.append(basis)
-            inside = [n for n in at if not outside[n]]
-            table.loc[inside, "warning"] = basis.reason
-            if not inside or (basis.test and basis.test.rejected):
-                continue
-            scores = score(inside)
-            table.loc[inside, "score"] = scores[self.calibration.detector]
-            if basis.verdict:
-                p_values = self.calibration.of(name).p_values(scores)
-                table.loc[inside, "p_value"] = p_values
-                table.loc[inside, "verdict"] = np.where(p_values <= rules.fpr + TOLERANCE, MEMBER, NOT_SHOWN)
-                table.loc[inside, "basis"] = basis.verdict
+            table.loc[at[~unlike], ["basis", "warning"]] = basis.verdict, basis.reason
+            scored[at[~unlike]] = not (test and test.rejected)
+        if scored.any():
+            scores = score(np.flatnonzero(scored).tolist())
+            table.loc[scored, "score"] = scores[self.calibration.detector]
+            given = (table["basis"] != "").to_numpy()
+            judged = {name: column[given[scored]] for name, column in scores.items()}
+            p_values = self.calibration.p_values(judged, sources[given].tolist())
+            table.loc[given, "p_value"] = p_values
+            table.loc[given, "verdict"] = np.where(p_values <= rules.fpr + TOLERANCE, MEMBER, NOT_SHOWN)
+            table.loc[given, "selected"] = discoveries(
+                p_values, family[given].tolist(), fdr=rules.fdr, storey=rules.storey
+            )
         table["rank"] = table["score"].rank(ascending=False, method="min").astype("Int64")
-        judged = np.flatnonzero(table["p_value"].notna()).tolist()
-        p_values = table["p_value"].to_numpy()[judged]
-        table.loc[judged, "selected"] = discoveries(p_values, _at(family, judged), fdr=rules.fdr, storey=rules.storey)
-        return Classified(table, bases, family)
+        return Verdicts(table, bases, family, rules)
 
-    def _states(self, texts: Sequence[str]) -> FloatArray | None:
-        """Hidden states of the texts, which the tests of single texts and of all together both need."""
-        if self._hidden and self._last[0] != texts:
-            self._last = (texts, self._hidden(texts))
-        return self._last[1] if self._hidden else None
-
-    def _check(self, collection: str) -> DomainCheck:
-        if collection not in self._checks:
-            self._checks[collection] = self.calibration.reference.check(collection, self._hidden)
-        return self._checks[collection]
-
-    def _basis(
-        self, name: str, texts: Sequence[str], family: Sequence[int], outside: Sequence[str], *, asserted: bool
-    ) -> Basis:
+    def _basis(self, name: str, test: Exchangeability | None, *, asserted: bool) -> Basis:
         """Whether something shows that the rate holds for the texts of a source: tests that can refuse, or the user."""
-        if unknown := self.unknown(name):
-            return Basis(name, "", unknown, None)
-        unlike = np.array([bool(why) for why in outside])
-        test = exchangeability(self._check(name), texts, family, states=self._states(texts), outside=unlike)
+        if test is None:
+            return Basis(name, reason=self.unknown(name))
         if test.rejected:
             p = f"p = {test.p:.2g}" if test.p >= 0.001 else "p < .001"
             why = f"the texts together are not exchangeable with the benchmark's non-members ({p})"
-            return Basis(name, "", why, test)
+            return Basis(name, reason=why, test=test)
         lacking = ""
         if not test.tested:
             lacking = (
@@ -254,5 +247,6 @@ class Judge:
         elif not self.calibration.reference.powerful:
             lacking = "the domain check of this adapter was not shown to recognise texts of other kinds"
         if lacking and not asserted:
-            return Basis(name, "", f"{lacking}; --same-source asserts that they are of one source and kind", test)
-        return Basis(name, ASSERTED if lacking else TESTED, "", test)
+            why = f"{lacking}; --same-source asserts that they are of one source and kind"
+            return Basis(name, reason=why, test=test)
+        return Basis(name, ASSERTED if lacking else TESTED, test=test)

@@ -104,29 +104,27 @@ def run(
     from fsd.reporting.report import page
     from pipelines.common.job import dated, deliver, run_name, tracked_run
     from pipelines.common.output import write_table, write_text
-    from pipelines.detect import report, verdicts
     from pipelines.detect.classifier import MembershipClassifier
+    from pipelines.detect.report import Findings, report
+    from pipelines.detect.verdicts import compare_dataset, on_labelled, on_test
 
     version = tracking.version_info(config.adapter)
     adapter = version.uri if version else config.adapter
     classifier = MembershipClassifier(adapter, model=config.model, device=config.device)
     classifier.calibration.threshold_at(config.fpr)
-    test_scores = verdicts.fetch_test_scores(adapter)
+    measured = on_test(adapter, classifier.calibration, config.fpr)
     tags = {"task": "detect", "adapter": adapter}
     name = run_name(classifier.language_model.identity.id, config.files, "detect")
-    with tracked_run(config, f"fsd-{classifier.domain}", name, tags=tags) as tracked:
-        result = verdicts.judge(
-            classifier,
-            documents,
-            Rules(config.fpr, config.fdr, config.storey, config.same_source),
-            test_scores=test_scores,
-            known=known,
-            seed=config.seed,
-        )
-        found = report.report(replace(result, remarks=remarks), classifier, adapter, config.files)
+    with tracked_run(config, f"fsd-{classifier.setup['domain']}", name, tags=tags) as tracked:
+        dataset = compare_dataset(classifier, documents, known, seed=config.seed) if known else None
+        rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
+        verdicts = classifier.classify(documents, rules)
+        measured += on_labelled(documents, verdicts)
+        findings = Findings(classifier, documents, verdicts, measured, dataset, remarks)
+        found = report(findings, adapter, config.files)
         if config.out:
             with tracked.storing():
-                write_table(result.frame(), Path(config.out))
+                write_table(findings.frame, Path(config.out))
         if config.report:
             with tracked.storing():
                 write_text(page(dated(found)), Path(config.report))

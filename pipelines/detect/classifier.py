@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.sentences import AuditSummary
-from fsd.evaluation.verdicts import Classified, Judge, Rules
+from fsd.evaluation.verdicts import Judge, Rules, Verdicts
 from fsd.models import adapters, language_model
 from fsd.scoring.deviation import evaluate
 from fsd.scoring.model import TABLE, build_scorers, view_inputs
 from fsd.scoring.model_scorer import hidden_states
-from fsd.token_stats import FloatArray, Scores
+from fsd.token_stats import Scores
 from fsd.views import usable
 from pipelines.common.adapter_files import AUDIT, AUDITED, CALIBRATION, FILES, SETUP, UNSEEN
 from pipelines.common.experiment import cheap
@@ -51,7 +52,8 @@ class MembershipClassifier:
         if self.audit and self.audit.explains:
             raise UsageError(f"adapter must come from a benchmark that can show membership; {self.audit.sentence}")
         self.calibration = Calibration.from_json(files[CALIBRATION].read_text(encoding="utf-8"))
-        if self.calibration.state != AUDITED:
+        self.audited = self.calibration.state == AUDITED
+        if not self.audited:
             _require(files, UNSEEN)
         self.setup = json.loads(files[SETUP].read_text(encoding="utf-8"))
         self.config = _model_config(self.setup, files.get(TABLE), overrides)
@@ -62,13 +64,8 @@ class MembershipClassifier:
         self.language_model = language_model.load(self.config)
         adapters.attach(self.language_model, adapter)
         self.scorers = build_scorers(self.language_model, self.config)
-        self.judge = Judge(self.calibration, None if self.calibration.state == AUDITED else self._states)
+        self.judge = Judge(self.calibration, None if self.audited else partial(hidden_states, self.language_model))
         self.inputs = view_inputs(self.config, self.unseen, shots=self.setup["shots"], seed=self.setup["seed"])
-
-    @property
-    def domain(self) -> str:
-        """Domain for which the adapter was trained."""
-        return str(self.setup["domain"])
 
     def scores(self, texts: Sequence[str], by: Sequence[Detector] = ()) -> Scores:
         """Detector → (N,) FSD of each text, higher = more likely a member, by the candidates unless others are given.
@@ -76,15 +73,12 @@ class MembershipClassifier:
         Of an audited fine-tuned model it is the opposite of the FSD, fine-tuned minus base score.
         """
         found = evaluate(texts, by or self.candidates, self.scorers, self.inputs).fsd
-        return {name: -column for name, column in found.items()} if self.calibration.state == AUDITED else found
+        return {name: -column for name, column in found.items()} if self.audited else found
 
     def cheap(self, texts: Sequence[str]) -> list[Detector]:
         """The cheap detectors of the run that can be computed on the texts, or else the candidates."""
         run_detectors = [detectors.load(name, **settings) for name, settings in self.setup["detectors"].items()]
         return usable(cheap(run_detectors), texts, self.scorers, self.inputs)[0] or self.candidates
-
-    def _states(self, texts: Sequence[str]) -> FloatArray:
-        return hidden_states(self.language_model, texts)
 
     def _excluded(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why a text says nothing, whatever it is like: its score reflects fine-tuning; "" if it does."""
@@ -94,11 +88,11 @@ class MembershipClassifier:
 
     def left_out(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why no verdict can be given on a text, whatever the others are; "" if one can."""
-        unknown = [self.judge.unknown(source) for source in self.judge.sources(documents)]
-        outside = self.judge.outside(documents, families(documents))
+        unknown = map(self.judge.unknown, self.judge.sources(documents))
+        outside, _ = self.judge.outside(documents, families(documents))
         return [a or b or c for a, b, c in zip(self._excluded(documents), outside, unknown, strict=True)]
 
-    def classify(self, documents: Sequence[Document], rules: Rules) -> Classified:
+    def classify(self, documents: Sequence[Document], rules: Rules) -> Verdicts:
         """Classify N ≥ 1 texts as members or not, where something shows that the error rate holds for them.
 
         A UsageError if there is no text, a text is blank, or the calibration does not support the rates.

@@ -42,13 +42,9 @@ class Model(mlflow.pyfunc.PythonModel):  # type: ignore[misc] # mlflow's imports
         """Verdicts on the texts in column `text` at the rates in `params`, `RATES` if there are none.
 
         A request of fewer than five texts cannot be tested for being of the calibrated kind: it gets scores and ranks
-        alone, unless `params` assert that with `same_source`.
-
-        Texts without a verdict are not scored: score and p_value are None.
-
-        Raises:
-            MlflowException: INVALID_PARAMETER_VALUE (status 400), with the message of the UsageError, for a blank text
-                or a rate that is not a number or that the calibration does not support.
+        alone, unless `params` assert that with `same_source`. Texts without a verdict have the p_value None, and those
+        that are not scored the score None. An MlflowException, INVALID_PARAMETER_VALUE (status 400), has the message of
+        the UsageError.
         """
         try:
             given = params or {}

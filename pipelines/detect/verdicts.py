@@ -1,10 +1,8 @@
-"""Verdicts on a set of texts, with measured error rates and the test of the set as a whole."""
+"""What is measured beside the verdicts: error rates on labelled texts, and the test of the texts as a whole."""
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from fsd import tracking
@@ -15,10 +13,9 @@ from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, controls
 from fsd.evaluation.calibration import TOLERANCE, Calibration, observed_rate
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
-from fsd.evaluation.metrics import BoolArray, Estimate, by_state
+from fsd.evaluation.metrics import Estimate, by_state
 from fsd.evaluation.results import kinds_in
-from fsd.evaluation.sentences import AuditSummary
-from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Classified, Rules
+from fsd.evaluation.verdicts import MEMBER, NOT_SHOWN, Verdicts
 from pipelines.detect.classifier import MembershipClassifier
 
 
@@ -34,12 +31,40 @@ class Measured(NamedTuple):
     tpr: Estimate | None
 
     @classmethod
-    def of(cls, key: str, name: str, member: BoolArray, called: BoolArray, groups: Sequence[Hashable]) -> "Measured":
-        """The rates of (N,) calls on texts with labels, by groups of related texts."""
-        group = np.array(groups)
-        sides = (~member, member)
-        fpr, tpr = (observed_rate(called[side], group[side].tolist()) if side.any() else None for side in sides)
-        return cls(key, name, int((~member).sum()), fpr, int(member.sum()), tpr)
+    def of(cls, key: str, name: str, texts: pd.DataFrame) -> "Measured":
+        """The rates of calls on texts with labels: rows with member, called and group."""
+        sides = [texts[texts["member"] == side] for side in (False, True)]
+        fpr, tpr = (
+            observed_rate(own["called"].to_numpy(), own["group"].tolist()) if len(own) else None for own in sides
+        )
+        return cls(key, name, len(sides[0]), fpr, len(sides[1]), tpr)
+
+
+def on_test(uri: str, calibration: Calibration, fpr: float) -> list[Measured]:
+    """The rates on the test texts of the run that made the adapter, if its scores.parquet is still there."""
+    version = tracking.version_info(uri)
+    try:
+        path = tracking.fetch_model_file(f"runs:/{version.run_id}" if version else uri, "scores.parquet")
+    except UsageError:  # the run was deleted; its registered model remains
+        return []
+    if path is None:
+        return []
+    scores = pd.read_parquet(path)
+    scores = scores[scores["label"].notna()]  # an audit's table also has the texts that it judged
+    compared = splitting.compared(kinds_in(scores))  # as when the adapter was judged and calibrated
+    held_out = scores[(scores["split"] == "test").to_numpy() & compared]
+    sources = held_out["source"].tolist() if "source" in held_out else [""] * len(held_out)
+    p_values = calibration.p_values(by_state(held_out, (calibration.state,))[calibration.state], sources)
+    texts = held_out.assign(member=held_out["label"] == 1, called=p_values <= fpr + TOLERANCE)
+    return [Measured.of("test", "the adapter's own test texts", texts)]
+
+
+def on_labelled(documents: Sequence[Document], found: Verdicts) -> list[Measured]:
+    """The rates on the texts given, if any that were judged are labelled."""
+    calls = found.table["verdict"]
+    texts = pd.DataFrame({"member": [d.member for d in documents], "called": calls == MEMBER, "group": found.family})
+    texts = texts[texts["member"].notna() & calls.isin((MEMBER, NOT_SHOWN))]
+    return [Measured.of("labelled", "the labelled texts given", texts)] if len(texts) else []
 
 
 class DatasetComparison(NamedTuple):
@@ -52,123 +77,15 @@ class DatasetComparison(NamedTuple):
     """Number of texts on either side on which no verdict can be given."""
 
 
-@dataclass(frozen=True)
-class Verdicts:
-    """Results of one call of pipelines.detect on N texts."""
-
-    documents: Sequence[Document]
-    classified: Classified
-    rules: Rules
-    calibration: Calibration
-    measured: Sequence[Measured]
-    dataset: DatasetComparison | None
-    audit: AuditSummary | None
-    """Of the run that made the adapter; None if it is not known."""
-    remarks: Sequence[str] = ()
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """N rows with score, rank, p_value, verdict, basis, warning and selected."""
-        return self.classified.table
-
-    def count(self, *verdicts: str) -> int:
-        """Number of texts with one of these verdicts."""
-        return int(self.table["verdict"].isin(verdicts).sum())
-
-    @property
-    def in_domain(self) -> int:
-        """Number of texts on which a verdict is given."""
-        return self.count(MEMBER, NOT_SHOWN)
-
-    @property
-    def asserted(self) -> bool:
-        """Whether a verdict rests on the assertion that the texts are of the calibrated kind."""
-        return any(basis.verdict == ASSERTED for basis in self.classified.bases)
-
-    def calls(self) -> tuple[int, int]:
-        """Number of families of which the first judged text is called a member, and of all families judged.
-
-        Passages of one book are called together, so that only one text of each family says how many calls are chance.
-        """
-        judged = np.flatnonzero(self.table["p_value"].notna())
-        first = judged[np.unique(np.array(self.classified.families)[judged], return_index=True)[1]]
-        return int((self.table["verdict"][first] == MEMBER).sum()), first.size
-
-    def frame(self) -> pd.DataFrame:
-        """The table as written to files: source, text, label if there are labels, and the verdict."""
-        columns = pd.DataFrame({"source": [d.source for d in self.documents], "text": [d.text for d in self.documents]})
-        if any(document.member is not None for document in self.documents):
-            columns["label"] = pd.array([d.member for d in self.documents], dtype="boolean").astype("Int64")
-        return pd.concat([columns, self.table], axis=1)
-
-    def metrics(self) -> dict[str, float]:
-        """Counts and rates under the names by which they are tracked."""
-        tests = [basis.test.p for basis in self.classified.bases if basis.test]
-        values = {
-            "members": self.count(MEMBER),
-            "not_shown": self.count(NOT_SHOWN),
-            "outside": self.count(OUT_OF_DOMAIN),
-            "no_verdict": self.count(NO_VERDICT),
-            "texts": len(self.documents),
-            "selected": self.table["selected"].sum(),
-            "exchangeability_p": min(tests, default=None),
-            "corpus_p": self.dataset.verdict.p if self.dataset else None,
-        }
-        for measured in self.measured:
-            values[f"{measured.key}_fpr"] = measured.fpr.value if measured.fpr else None
-            values[f"{measured.key}_found"] = measured.tpr.value if measured.tpr else None
-        return {f"detect/{name}": float(value) for name, value in values.items() if value is not None}
-
-
-def judge(
-    classifier: MembershipClassifier,
-    documents: Sequence[Document],
-    rules: Rules,
-    *,
-    test_scores: pd.DataFrame | None = None,
-    known: Sequence[Document] = (),
-    seed: int = 0,
-) -> Verdicts:
-    """Classify the texts and measure every error rate that can be measured.
-
-    `test_scores` is scores.parquet of the adapter's run, if available; `known` are matched texts known to be
-    non-members, for the test of the texts as a whole. A UsageError if the calibration does not support the rate, and as
-    for `compare_dataset`.
-    """
-    calibration = classifier.calibration
-    dataset = compare_dataset(classifier, documents, known, seed=seed) if known else None
-    classified = classifier.classify(documents, rules)
-    measured = []
-    if test_scores is not None:
-        test_scores = test_scores[test_scores["label"].notna()]  # an audit's table also has the texts that it judged
-        compared = splitting.compared(kinds_in(test_scores))  # as when the adapter was judged and calibrated
-        held_out = test_scores[(test_scores["split"] == "test").to_numpy() & compared]
-        scores = by_state(held_out, (calibration.state,))[calibration.state]
-        sources = held_out["source"].to_numpy() if "source" in held_out else np.full(len(held_out), "")
-        called = calibration.p_values_by_source(scores, sources) <= rules.fpr + TOLERANCE
-        member, groups = (held_out["label"] == 1).to_numpy(), held_out["group"].tolist()
-        measured.append(Measured.of("test", "the adapter's own test texts", member, called, groups))
-    judged = classified.table["verdict"].isin((MEMBER, NOT_SHOWN))
-    labelled = [at for at, document in enumerate(documents) if document.member is not None and judged[at]]
-    if labelled:
-        called = (classified.table["verdict"] == MEMBER).to_numpy()[labelled]
-        member = np.array([bool(documents[at].member) for at in labelled])
-        groups = [classified.families[at] for at in labelled]
-        measured.append(Measured.of("labelled", "the labelled texts given", member, called, groups))
-    return Verdicts(documents, classified, rules, calibration, measured, dataset, classifier.audit)
-
-
 def compare_dataset(
     classifier: MembershipClassifier, suspect: Sequence[Document], known: Sequence[Document], *, seed: int = 0
 ) -> DatasetComparison:
     """Test whether the texts as a whole were in the training data, by comparison with known non-members.
 
     Texts on which no verdict can be given are left out on both sides: the scores of those that the adapter was trained
-    on reflect fine-tuning, and a few texts in another language can shift the mean of their side.
-
-    Raises:
-        UsageError: if a known text is labelled a member, shares a group with a suspect text or is a near-duplicate of
-            one, and as for `fsd.evaluation.dataset_inference.dataset_verdict`.
+    on reflect fine-tuning, and a few texts in another language can shift the mean of their side. A UsageError if a
+    known text is labelled a member, shares a group with a suspect text or is a near-duplicate of one, and as for
+    `fsd.evaluation.dataset_inference.dataset_verdict`.
     """
     refuse_members(known)
     left, right = (
@@ -179,8 +96,7 @@ def compare_dataset(
     groups = [*families(left), *(split + family for family in families(right))]
     texts = [document.text for document in documents]
     scores = classifier.scores(texts, classifier.cheap(texts))
-    labels = [at < split for at in range(len(documents))]
-    without_model = controls(documents, labels, groups, seed=seed)
+    without_model = controls(documents, [at < split for at in range(len(documents))], groups, seed=seed)
     verdict = dataset_verdict(
         {name: column[:split] for name, column in scores.items()},
         {name: column[split:] for name, column in scores.items()},
@@ -190,13 +106,3 @@ def compare_dataset(
         seed=seed,
     )
     return DatasetComparison(verdict, without_model, len(suspect) + len(known) - len(documents))
-
-
-def fetch_test_scores(uri: str) -> pd.DataFrame | None:
-    """scores.parquet of the run that made the adapter; None if it does not exist."""
-    version = tracking.version_info(uri)
-    try:
-        path = tracking.fetch_model_file(f"runs:/{version.run_id}" if version else uri, "scores.parquet")
-    except UsageError:  # the run was deleted; its registered model remains
-        return None
-    return pd.read_parquet(path) if path else None
