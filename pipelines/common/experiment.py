@@ -5,11 +5,12 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,59 +25,57 @@ from fsd.data.near_duplicates import drop_contradictions, refuse_contradictions
 from fsd.data.readers import RowError, parse_columns, read_files, read_texts
 from fsd.data.splitting import Split, split, split_with
 from fsd.errors import UsageError
-from fsd.evaluation.domain_check import LATER, power
-from fsd.evaluation.results import Results, reference_of
-from fsd.models import language_model
-from fsd.models.adapters import attach, check_adapter
-from fsd.models.finetuning import check_training, finetune
-from fsd.models.language_model import LanguageModel
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, locate
 from fsd.scoring import model as scoring
 from fsd.scoring.deviation import Deviation
 from fsd.scoring.model import ScoringJob, cache_folder, reader_names
-from fsd.scoring.model_scorer import hidden_states
 from fsd.token_stats import Scorer, TokenStats
 from fsd.tracking import Run
 from fsd.views import LISTS, VIEWS, usable
 from pipelines.common.adapter_files import SETUP, UNSEEN, read_setup, recorded_training
 from pipelines.common.job import Job, files, passes
 
+if TYPE_CHECKING:
+    from fsd.evaluation.results import Results
+    from fsd.models.language_model import LanguageModel
+
 BASE = "base"
 """Part of a setting's name that restricts it to the base score: `surp.base.k`."""
-
-
-class Settings(NamedTuple):
-    """Settings of detectors: detector → setting → value.
-
-    Attributes:
-        both: for the base score and the FSD.
-        base: for the base score alone.
-    """
-
-    both: dict[str, dict[str, Any]]
-    base: dict[str, dict[str, Any]]
+TRAINING = "training"
+"""Folder in the cache with the checkpoints of trainings."""
+EMBEDDED_TARGET = "embedded"
+"""The default model: the embedded one of the domain."""
+PACKAGES = ("fsd", "torch", "transformers", "peft", "numpy")
+"""Packages whose upgrade makes finished experiments run again."""
+Settings = dict[str, dict[str, Any]]
+"""Detector → setting → value; settings of the base score alone are named `base.k`."""
 
 
 def load_detectors(config: DetectorConfig) -> list[Detector]:
     """The requested detectors; `--settings` go before tuned settings, and these before the defaults."""
     if config.shots < 1:
         raise UsageError(f"shots must be at least 1; got {config.shots}")
+    known = list(detectors.names())
+    names = list(dict.fromkeys(name.strip() for name in config.detectors.split(",") if name.strip()))
+    if not names:
+        raise UsageError(f"detectors must be all, or names out of {', '.join(known)}; got {config.detectors!r}")
+    names = known if names == ["all"] else names
     given = _parse_settings(config.settings)
-    names = detectors.names() if config.detectors == "all" else _parse_names(config.detectors)
-    unused = sorted({name for state in given for name in state} - set(names))
+    unused = sorted(given.keys() - set(names))
     if unused:
         raise UsageError(f"settings must be of a detector in use, one of {', '.join(names)}; got {unused[0]!r}")
-    tuned = _tuned_settings(config.settings_from) if config.settings_from else Settings({}, {})
-    loaded = [
-        detectors.load(name, **tuned.both.get(name, {}))
-        .with_base_settings(**tuned.base.get(name, {}))
-        .with_settings(**given.both.get(name, {}))
-        .with_base_settings(**given.base.get(name, {}))
-        for name in names
-    ]
-    for detector in loaded:
-        if any(detector.name in state for state in given):
+    tuned = _tuned_settings(config.settings_from) if config.settings_from else {}
+    loaded = []
+    for name in names:
+        detector = detectors.load(name)
+        for settings in (tuned.get(name, {}), given.get(name, {})):
+            of_base = {key.removeprefix(f"{BASE}."): key for key in settings if key.startswith(f"{BASE}.")}
+            both = {key: value for key, value in settings.items() if key not in of_base.values()}
+            detector = detector.with_settings(**both)
+            detector = detector.with_base_settings(**{key: settings[whole] for key, whole in of_base.items()})
+        if name in given:
             _check_ranges(detector)
+        loaded.append(detector)
     return loaded
 
 
@@ -98,45 +97,31 @@ def _tuned_settings(uri: str) -> Settings:
     setup = read_setup(uri)
     if setup is None:
         raise UsageError(f"settings-from must be a model, run or folder with {SETUP}; {uri} has none")
-    return Settings(setup["detectors"], setup.get("base_settings", {}))
-
-
-def _parse_names(text: str) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise UsageError(f"detectors must be all, or names out of {', '.join(detectors.names())}; got {text!r}")
-    return names
+    of_base = setup.get("base_settings", {})
+    return {
+        name: {**settings, **{f"{BASE}.{key}": value for key, value in of_base.get(name, {}).items()}}
+        for name, settings in setup["detectors"].items()
+    }
 
 
 def _parse_settings(entries: Sequence[str]) -> Settings:
-    """`surp.k=30` → {"surp": {"k": 30}}, for the base score alone from `surp.base.k=30`."""
-    settings = Settings({}, {})
+    """`surp.k=30` → {"surp": {"k": 30}}."""
+    settings: Settings = {}
     for entry in entries:
         key, equals, text = entry.partition("=")
-        detector, dot, name = key.partition(".")
-        if not (equals and dot and detector and name):
+        detector, _, name = key.partition(".")
+        if not (equals and detector and name):
             raise UsageError(f"settings must look like surp.k=30; got {entry!r}")
         try:
             value = json.loads(text.lower() if text in ("True", "False") else text)
         except json.JSONDecodeError:
             value = text
-        state, _, of_base = name.partition(".")
-        if state == BASE and of_base:
-            settings.base.setdefault(detector, {})[of_base] = value
-        else:
-            settings.both.setdefault(detector, {})[name] = value
+        settings.setdefault(detector, {})[name] = value
     return settings
 
 
-@dataclass(frozen=True)
-class LabelledTexts:
-    """The labelled texts of a run.
-
-    Attributes:
-        documents: members and non-members.
-        sources: file, embedded corpus or published benchmark → its version.
-        remarks: what was left out, for the report.
-    """
+class LabelledTexts(NamedTuple):
+    """Members and non-members; file, embedded corpus or benchmark → its version; what was left out, for the report."""
 
     documents: list[Document]
     sources: dict[str, str]
@@ -154,12 +139,11 @@ def with_embedded_model(config: FSDConfig) -> FSDConfig:
 def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     """Load the user's files, the embedded corpus, or the published benchmark of the domain."""
     cutoff = splitting.parse_cutoff(data.cutoff)
-    domain = domains.load(data.domain)
+    domain, corpus = domains.load(data.domain), embedded.CORPORA.get(data.domain)
     if data.data:
         labelled = _files_and_benchmarks(data)
-    elif data.domain in embedded.CORPORA and model.model == embedded.CORPORA[data.domain].model:
-        file = embedded.CORPORA[data.domain].file
-        labelled = LabelledTexts(list(embedded.corpus(data.domain)), {"embedded corpus": _digest(file)})
+    elif corpus and model.model == corpus.model:
+        labelled = LabelledTexts(list(embedded.corpus(data.domain)), {"embedded corpus": _digest(corpus.file)})
     elif model.model == EMBEDDED_TARGET:
         raise UsageError(
             f"domain {data.domain} must come with --data FILE, or with --model for its published benchmark; "
@@ -170,9 +154,9 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     else:
         locate(model.model, model.revision)  # a missing model is reported before its benchmark is downloaded
         labelled = _published([domain.benchmark])
-    documents, remarks = resolve_contradictions(labelled.documents, data.cleaning)
+    documents, remarks = _without_contradictions(labelled.documents, data.cleaning)
     documents = splitting.with_periods(documents, cutoff)
-    return replace(labelled, documents=documents, remarks=(*labelled.remarks, *remarks))
+    return LabelledTexts(documents, labelled.sources, (*labelled.remarks, *remarks))
 
 
 def read_own(
@@ -192,17 +176,17 @@ def read_own(
 
 
 def read_cleaned(files: Sequence[str], columns: str, cleaning: CleaningConfig) -> tuple[list[Document], list[str]]:
-    """The user's texts, with or without labels, as by `read_own` and then `resolve_contradictions`."""
+    """The user's texts, with or without labels, without those that are labelled both 1 and 0."""
     documents, skipped = read_own(files, columns, cleaning)
-    documents, dropped = resolve_contradictions(documents, cleaning)
+    documents, dropped = _without_contradictions(documents, cleaning)
     return documents, [*skipped, *dropped]
 
 
-def resolve_contradictions(documents: Sequence[Document], cleaning: CleaningConfig) -> tuple[list[Document], list[str]]:
+def _without_contradictions(documents: list[Document], cleaning: CleaningConfig) -> tuple[list[Document], list[str]]:
     """Refuse texts labelled both 1 and 0, or leave them out with a remark; see `fsd.data.near_duplicates`."""
     if cleaning.near_duplicates == "refuse":
         refuse_contradictions(documents, "; leave them out on both sides by --near-duplicates drop")
-        return list(documents), []
+        return documents, []
     kept, count = drop_contradictions(documents)
     return kept, _left_out("texts", {benchmarks.BOTH_LABELS: count} if count else {})
 
@@ -213,14 +197,14 @@ def _left_out(name: str, reasons: Mapping[str, int]) -> list[str]:
 
 def _files_and_benchmarks(data: DataConfig) -> LabelledTexts:
     """All entries of `--data` together: files, and published benchmarks by name."""
-    published = _published([entry for entry in data.data if benchmarks.is_name(entry)])
+    known, sources, published_remarks = _published([entry for entry in data.data if benchmarks.is_name(entry)])
     files = [entry for entry in data.data if not benchmarks.is_name(entry)]
     documents, remarks = read_own(files, data.columns, data.cleaning, labelled=True) if files else ([], [])
-    sources = {f: _digest(Path(f)) for f in files} | published.sources
-    known = published.documents
     if data.cutoff is None and not all(document.period for document in (*documents, *known)):
         known = [replace(document, period="") for document in known]  # periods of one side alone say nothing
-    return LabelledTexts(documents + known, sources, (*remarks, *published.remarks))
+    return LabelledTexts(
+        documents + known, {file: _digest(Path(file)) for file in files} | sources, (*remarks, *published_remarks)
+    )
 
 
 def _published(names: Sequence[str]) -> LabelledTexts:
@@ -246,17 +230,13 @@ def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> t
     parts, related = split_with(unseen, documents, validation=data.validation, seed=seed)
     if related:
         remarks.append(f"{len(related)} texts of the benchmark left out: related to a text in {data.unseen}")
-    return parts, [*remarks, *_early(unseen, documents, data)]
-
-
-def _early(unseen: Sequence[Document], documents: Sequence[Document], data: DataConfig) -> list[str]:
-    """A remark on unseen texts of the members' period: training on them may make the model familiar with it."""
     of_members = {document.period for document in documents if document.member} - {""}
     cutoff = splitting.parse_cutoff(data.cutoff)
     early = [d for d in unseen if d.period in of_members or (cutoff and d.date and d.date <= cutoff)]
-    if not early:
-        return []
-    return [f"{len(early)} of {len(unseen)} unseen texts are of the members' period, the first {early[0].origin}"]
+    if early:  # training on them may make the model familiar with the members' period
+        many = f"{len(early)} of {len(unseen)} unseen texts"
+        remarks.append(f"{many} are of the members' period, the first {early[0].origin}")
+    return parts, remarks
 
 
 def with_adapter_texts(parts: Split, adapter: str | None) -> Split:
@@ -264,57 +244,39 @@ def with_adapter_texts(parts: Split, adapter: str | None) -> Split:
 
     The audit then reports which of them are in validation or test, and `recall` takes its prefix from them.
     """
-    from fsd import tracking
-
     file = distributed.from_main(lambda: tracking.fetch_model_file(adapter, UNSEEN)) if adapter else None
     if file is None:
         return parts
     return parts._replace(unseen=tuple(replace(document, member=False) for document in read_files([file])))
 
 
-NOTHING = Split((), (), ())
-TRAINING = "training"
-"""Folder in the cache with the checkpoints of trainings."""
-EMBEDDED_TARGET = "embedded"
-PACKAGES = ("fsd", "torch", "transformers", "peft", "numpy")
-"""Packages whose upgrade makes finished experiments run again."""
+class Inputs(NamedTuple):
+    """What a run reads, made by `read`: the embedded model of the domain stands for neither a model nor texts.
 
-
-@dataclass(frozen=True)
-class Inputs:
-    """What a run reads: made by `read`.
-
-    Attributes:
-        config: of the run, with the embedded model of the domain where neither a model nor texts are given.
-        detectors: the requested detectors.
-        here: whether the texts have been read; those of a published benchmark are by `fetched`.
-        documents: members and non-members.
-        split: the same in parts.
-        sources: file, embedded corpus or published benchmark → its version.
-        remarks: what was left out, for the report.
+    The texts of a published benchmark are not `here`, but read by `fetched`; see `LabelledTexts` and `Split`.
     """
 
     config: FSDConfig
     detectors: Sequence[Detector]
     here: bool = False
     documents: Sequence[Document] = ()
-    split: Split = NOTHING
-    sources: Mapping[str, str] = field(default_factory=dict)
+    split: Split = Split((), (), ())
+    sources: Mapping[str, str] = MappingProxyType({})
     remarks: Sequence[str] = ()
 
     def fetched(self) -> "Inputs":
         """The same with the texts, downloaded if they are a published benchmark."""
         if self.here:
             return self
-        data = self.config.data
-        labelled = load_texts(data, self.config.model)
-        split, remarks = split_texts(labelled.documents, data, self.config.seed)
-        remarks = [*labelled.remarks, *remarks]
-        return Inputs(self.config, self.detectors, True, labelled.documents, split, labelled.sources, remarks)
+        documents, sources, remarks = load_texts(self.config.data, self.config.model)
+        split, more = split_texts(documents, self.config.data, self.config.seed)
+        return Inputs(self.config, self.detectors, True, documents, split, sources, [*remarks, *more])
 
 
 def read(config: FSDConfig) -> Inputs:
     """The texts and detectors of a run; texts of a published benchmark are left for `Inputs.fetched`."""
+    from fsd.models.finetuning import check_training
+
     config = with_embedded_model(config)
     inputs = Inputs(config, load_detectors(config.detection))
     if config.adapter is None:
@@ -350,7 +312,7 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
 
 
 def prepare(
-    model: LanguageModel,
+    model: "LanguageModel",
     split: Split,
     detectors: Sequence[Detector],
     config: FSDConfig,
@@ -371,8 +333,11 @@ def prepare(
     )
 
 
-def load_model(config: FSDConfig) -> LanguageModel:
+def load_model(config: FSDConfig) -> "LanguageModel":
     """The base model, with the adapter attached if one is reused."""
+    from fsd.models import language_model
+    from fsd.models.adapters import attach, check_adapter
+
     uri = config.adapter
     adapter = distributed.from_main(lambda: tracking.fetch_adapter(uri)) if uri else None
     if adapter:
@@ -384,22 +349,22 @@ def load_model(config: FSDConfig) -> LanguageModel:
 
 
 def train_adapter(
-    model: LanguageModel, unseen: Sequence[Document], config: FSDConfig, run: Run | None, *, logged: bool = True
+    model: "LanguageModel", unseen: Sequence[Document], config: FSDConfig, run: Run | None, *, logged: bool = True
 ) -> None:
     """Fine-tune a fresh adapter on the unseen texts, and log every step to the run.
 
     The checkpoint of the training is in the cache until everything of the run is stored.
     """
+    from fsd.models.finetuning import finetune
 
     def log(numbers: Mapping[str, float], step: int) -> None:
         if run:
             run.log_metrics({f"train/{name}": value for name, value in numbers.items()}, step=step)
 
-    texts = [document.text for document in unseen]
     cache = cache_folder(config.model)
     checkpoint = finetune(
         model,
-        texts,
+        [document.text for document in unseen],
         config.training,
         seed=config.seed,
         log=log if logged else None,
@@ -410,27 +375,8 @@ def train_adapter(
         run.when_stored.append(partial(shutil.rmtree, checkpoint, ignore_errors=True))
 
 
-def with_power(results: Results, model: LanguageModel, config: FSDConfig) -> Results:
-    """The results whose calibration says how well its domain check recognises texts of other kinds."""
-    if results.calibration is None:
-        return results
-    of_benchmark = config.adapter is None and not isinstance(config.data.unseen, str)
-    reference = reference_of(results.parts, unseen=of_benchmark)
-    further = {}
-    kind = splitting.kinds_of([*results.parts.validation, *results.parts.test])
-    if splitting.has_both(kind):
-        later = [d.text for d in (*results.parts.validation, *results.parts.test) if not d.member]
-        further[LATER] = [text for text in later if text not in reference.texts]
-    found = power(reference, further, lambda texts: hidden_states(model, texts))
-    counts = Counter(reference.collections)
-    sources = ", ".join(f"{name or 'unnamed'} ({count})" for name, count in counts.items())
-    remarks = [] if set(counts) == {""} else [f"verdicts are by source; non-members have {len(counts)}: {sources}"]
-    calibration = replace(results.calibration, reference=replace(reference, power=found))
-    return replace(results, calibration=calibration, remarks=[*results.remarks, *remarks])
-
-
 def measure(
-    model: LanguageModel,
+    model: "LanguageModel",
     split: Split,
     detectors: Sequence[Detector],
     config: FSDConfig,
@@ -446,23 +392,34 @@ def measure(
     return work, work.score()
 
 
+def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) -> "Results":
+    """The results whose calibration says how well its domain check recognises texts of other kinds."""
+    from fsd.evaluation.domain_check import LATER, power
+    from fsd.evaluation.results import reference_of
+    from fsd.scoring.model_scorer import hidden_states
+
+    if results.calibration is None:
+        return results
+    reference = reference_of(results.parts, unseen=config.adapter is None and not isinstance(config.data.unseen, str))
+    further, documents = {}, [*results.parts.validation, *results.parts.test]
+    if splitting.has_both(splitting.kinds_of(documents)):
+        further[LATER] = [d.text for d in documents if not d.member and d.text not in reference.texts]
+    found = power(reference, further, lambda texts: hidden_states(model, texts))
+    counts = Counter(reference.collections)
+    sources = ", ".join(f"{name or 'unnamed'} ({count})" for name, count in counts.items())
+    remarks = [] if set(counts) == {""} else [f"verdicts are by source; non-members have {len(counts)}: {sources}"]
+    calibration = replace(results.calibration, reference=replace(reference, power=found))
+    return replace(results, calibration=calibration, remarks=[*results.remarks, *remarks])
+
+
 def tag(content: object) -> str:
     """Hash by which a finished experiment is found again: of its settings and texts, and of the packages' versions."""
     versions = [version(package) for package in PACKAGES]
     return hashlib.sha256(json.dumps([content, versions], sort_keys=True).encode()).hexdigest()
 
 
-# The placebo: the same procedure on a model that was trained on none of the texts
-
-
-@dataclass(frozen=True)
-class Placebo:
-    """A control model that goes through the same procedure; made by `plan_placebo` before anything is trained.
-
-    Attributes:
-        config: of the control run; `config.model.model` is the control model.
-        detectors: the detectors that can be computed on it.
-    """
+class Placebo(NamedTuple):
+    """A control model, of `config`, that goes through the same procedure, and the detectors that it can compute."""
 
     config: FSDConfig
     detectors: Sequence[Detector]
@@ -479,28 +436,25 @@ def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector])
     Detectors that take many forward passes (`recall`, `neighbour`) are left out. With a reused adapter the control is
     trained as that adapter was.
     """
-    name = placebo_model(config, [*split.validation, *split.test])
+    documents = [*split.validation, *split.test]
+    name = placebo_model(config, documents)
     if name is None:
         return None, []
     locate(name)
+    recorded = recorded_training(config.adapter) if config.adapter else config.training
     remarks = []
-    training = config.training
-    if config.adapter:
-        recorded = recorded_training(config.adapter)
-        training = recorded or training
-        if recorded is None:
-            remarks.append("placebo: how the adapter was trained is not recorded; its control is trained by default")
-    reference = control_reference(config, name, [*split.validation, *split.test])
-    model = replace(config.model, model=name, revision=None, reference_model=reference, frequencies=None)
+    if recorded is None:
+        remarks.append("placebo: how the adapter was trained is not recorded; its control is trained by default")
+    reference = control_reference(config, name, documents)
     control = replace(
         config,
-        model=model,
-        training=training,
+        model=replace(config.model, model=name, revision=None, reference_model=reference, frequencies=None),
+        training=recorded or config.training,
         adapter=None,
         detection=replace(config.detection, detectors="all"),
     )
-    texts = [document.text for document in (*split.validation, *split.test)]
-    computable, _ = usable(cheap(detectors), texts, reader_names(model))
+    texts = [document.text for document in documents]
+    computable, _ = usable(cheap(detectors), texts, reader_names(control.model))
     if not computable:
         return None, ["no placebo: the control model can compute none of these detectors"]
     return Placebo(control, computable), remarks
@@ -513,12 +467,10 @@ def placebo_model(config: FSDConfig, documents: Sequence[Document]) -> str | Non
     is the twin if any document is in such a corpus, and the target `embedded` otherwise. A model that is known to have
     seen none of the documents needs no control: the run is one itself.
     """
-    if config.placebo == "none":
+    if config.placebo == "none" or (config.placebo == "auto" and never_saw(config, documents)):
         return None
     if config.placebo != "auto":
         return config.placebo
-    if never_saw(config, documents):
-        return None
     return EMBEDDED_TWIN if _domains_of(documents) else EMBEDDED_TARGET
 
 
@@ -529,8 +481,8 @@ def control_reference(config: FSDConfig, control: str, documents: Sequence[Docum
         return given if given != control else None
     if control != EMBEDDED_TWIN:
         return None
-    read = _domains_of(documents)
-    return next((corpus.model for domain, corpus in embedded.CORPORA.items() if domain not in read), None)
+    known = _domains_of(documents)
+    return next((corpus.model for domain, corpus in embedded.CORPORA.items() if domain not in known), None)
 
 
 def never_saw(config: FSDConfig, documents: Sequence[Document]) -> bool:

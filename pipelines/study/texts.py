@@ -38,7 +38,7 @@ def _load(entries: tuple[str, ...], columns: str, cleaning: CleaningConfig, _fol
     loaded = LabelledTexts([], {})
     if others:
         loaded = experiment.load_texts(DataConfig(data=others, columns=columns, cleaning=cleaning), ModelConfig())
-    return replace(loaded, documents=[*loaded.documents, *(d for part in own for d in _embedded(part))])
+    return loaded._replace(documents=[*loaded.documents, *(d for part in own for d in _embedded(part))])
 
 
 def _embedded(part: str) -> list[Document]:

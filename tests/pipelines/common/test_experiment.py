@@ -97,7 +97,7 @@ def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(finish
     config = finished_run.config
     reuse = replace(config, adapter="models:/fsd-arxiv@champion", training=type(config.training)(), placebo=str(tiny))
     trained = []
-    monkeypatch.setattr(experiment, "finetune", lambda *arguments, **_: trained.append(arguments[2]))
+    monkeypatch.setattr("fsd.models.finetuning.finetune", lambda *arguments, **_: trained.append(arguments[2]))
     monkeypatch.setattr(experiment.ScoringJob, "score", lambda _: None)
 
     placebo, _ = plan(reuse)
