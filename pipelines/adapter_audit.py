@@ -385,35 +385,27 @@ def register(run: "Run", audit: Audit, config: AuditConfig, identity: "BaseIdent
     """
     from fsd import tracking
     from fsd.data.documents import digest
-    from fsd.scoring.model import TABLE, frequency_file
     from pipelines.common import adapter_files
-    from pipelines.common.run_log import SERVING
+    from pipelines.common.run_log import base_tags
 
-    table, summary, parts = frequency_file(config.model), audit.summary, audit.results.parts
-    setup = adapter_files.setup(
-        replace(config.model, frequencies=None, cache=None),
-        domain=config.domain,
-        detectors=audit.detectors,
-        shots=config.detection.shots,
-        seed=config.seed,
-        training=None,
-    )
-    files: dict[str, str | Path] = {
-        adapter_files.CALIBRATION: audit.calibration.to_json(),
-        adapter_files.SETUP: setup,
-        adapter_files.AUDIT: summary.to_json(),
-    }
+    summary, parts = audit.summary, audit.results.parts
     return tracking.register(
         run,
         f"fsd-{config.domain}",
         tracking.fetch_adapter(str(config.adapter)),
-        SERVING,
+        adapter_files.SERVING,
         validation_score=audit.results.validation_auc,
-        files=files | ({TABLE: table} if table else {}),
+        files=adapter_files.contents(
+            config.model,
+            config.detection,
+            audit.detectors,
+            summary,
+            audit.calibration,
+            domain=config.domain,
+            seed=config.seed,
+        ),
         tags={
-            "base_model": identity.id,
-            "base_revision": identity.revision or "local",
-            "base_fingerprint": identity.fingerprint,
+            **base_tags(identity),
             "adapter": config.adapter,
             "detector": summary.detector,
             "benchmark": f"validation {digest(parts.validation)}, test {digest(parts.test)}",

@@ -2,56 +2,84 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsd import distributed, tracking
-from fsd.config import AdapterConfig, ModelConfig
+from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
+from fsd.data.documents import Document, content_hash
 from fsd.net.hub import EMBEDDED
-from fsd.scoring.model import TABLE
+from fsd.scoring.model import TABLE, frequency_file
 from fsd.views import Detector
 
+if TYPE_CHECKING:
+    from fsd.evaluation.calibration import Calibration
+    from fsd.evaluation.sentences import AuditSummary
+
 SETUP = "setup.json"
-"""Name of the file that says how an adapter's run scored, which travels with it."""
+"""How the adapter's run scored."""
 UNSEEN = "unseen.jsonl"
-"""Name of the file of texts that an adapter was trained on, which travels with it."""
+"""The texts that the adapter was trained on."""
 CALIBRATION = "calibration.json"
-"""Name of the file that holds the calibration of the best detector."""
+"""The calibration of the best detector."""
 AUDIT = "audit.json"
-"""Name of the file that holds the audit of the run in short."""
+"""The audit of the run in short."""
 AUDITED = "calibrated"
 """State of the calibration of an audited adapter: its scores are fine-tuned minus base, those of the fine-tuning data
 highest; the texts that it was trained on are not known."""
 FILES = (CALIBRATION, SETUP, UNSEEN, TABLE, AUDIT)
 """All of them; the table of token frequencies may be absent, and adapters of earlier releases have no audit."""
+SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
+"""The code by which MLflow serves the adapter."""
 
 
-def setup(
-    config: ModelConfig,
+def contents(  # noqa: PLR0913 - each is known to the caller alone
+    model: ModelConfig,
+    detection: DetectorConfig,
+    detectors: Sequence[Detector],
+    audit: "AuditSummary",
+    calibration: "Calibration | None",
     *,
     domain: str,
-    detectors: Sequence[Detector],
-    shots: int,
     seed: int,
-    training: AdapterConfig | None,
-) -> str:
-    """The settings with which a run scored, as JSON, so that texts can be scored the same way later."""
-    known = {
-        "model": asdict(config),
-        "folder": config.model not in EMBEDDED and Path(config.model).expanduser().is_dir(),
+    training: AdapterConfig | None = None,
+    unseen: Sequence[Document] | None = None,
+) -> dict[str, str | Path]:
+    """Name → content or path of the files; `training` and `unseen` are None where they are not known."""
+    setup = {
+        "model": asdict(replace(model, frequencies=None, cache=None)),
+        "folder": model.model not in EMBEDDED and Path(model.model).expanduser().is_dir(),
         "domain": domain,
         "detectors": {detector.name: dict(detector.settings) for detector in detectors},
         "base_settings": {d.name: dict(d.base_settings) for d in detectors if d.base_settings},
-        "shots": shots,
+        "shots": detection.shots,
         "seed": seed,
         "training": asdict(training) if training else None,
     }
-    return json.dumps(known, indent=2) + "\n"
+    files: dict[str, str | Path] = {SETUP: json.dumps(setup, indent=2) + "\n", AUDIT: audit.to_json()}
+    if calibration:
+        files[CALIBRATION] = calibration.to_json()
+    if unseen is not None:
+        files[UNSEEN] = "".join(map(_line, unseen))
+    table = frequency_file(model)
+    return files | ({TABLE: table} if table else {})
+
+
+def _line(document: Document) -> str:
+    row = {
+        "text": document.text,
+        "group": document.group,
+        "date": document.date.isoformat() if document.date else None,
+        "source": document.source,
+        "sha256": content_hash(document.text),
+        **({"period": document.period} if document.period else {}),
+    }
+    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def read_setup(uri: str, *, collective: bool = True) -> dict[str, Any] | None:
-    """The settings that `setup` wrote with an adapter; None where there are none."""
+    """The settings with which the run of an adapter scored; None where there are none."""
 
     def fetch() -> Path | None:
         return tracking.fetch_model_file(uri, SETUP)
