@@ -122,18 +122,12 @@ def _end(text: str, size: int) -> int | None:
 
 
 def retime(documents: Sequence[Document], stamps: Stamps) -> tuple[Document, ...]:
-    """Texts with their dates kept, deleted, or with all years replaced by 2023 (see `fsd.data.ablations`).
+    """Texts with their dates kept, deleted, or with all years replaced by 2023.
 
     Without dates, a detector cannot separate old from new texts by the dates that they mention. Texts that consist
     only of dates are omitted when dates are deleted. `Document.date` does not change.
     """
-    changes: dict[str, Callable[[str], str]] = {
-        "keep": str,
-        "delete": delete_dates,
-        "replace": replace_years,
-    }
-    if stamps not in changes:
-        raise UsageError(f"timestamps must be keep, delete or replace; got {stamps!r}")
+    changes: dict[str, Callable[[str], str]] = {"keep": str, "delete": delete_dates, "replace": replace_years}
     changed = (replace(d, text=changes[stamps](d.text)) for d in documents)
     return tuple(d for d in changed if d.text.strip())
 
@@ -154,8 +148,6 @@ def fine_tuning_set(
     `splitting.split` drops the members of its share, which "mem" and "all" use for training.
     """
     wanted = {"non": (False,), "mem": (True,), "all": (False, True)}
-    if kind not in wanted:
-        raise UsageError(f"fine-tuning set must be non, mem or all; got {kind!r}")
     parts = split(documents, unseen=share, validation=validation, scheme=scheme, seed=seed, members_too=True)
     chosen = tuple(d for d in parts.unseen if d.member in wanted[kind])
     if not chosen:

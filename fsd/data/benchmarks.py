@@ -33,13 +33,8 @@ def hub_documents(
 ) -> Benchmark:
     """All labelled documents of a hub dataset; rows without a text or a label of 0 or 1 are left out and counted.
 
-    Args:
-        name: id of the dataset, owner/name.
-        columns: column of each field of a document, as for `fsd.data.readers.document`.
-        config: configuration, for a dataset with several.
-        splits: splits to read; may be empty for a dataset with one split. A mapping gives the label of each split.
-        only: column and value of the rows to use.
-        revision: full commit hash; None is the newest commit.
+    `splits` may be empty for a dataset with one split; a mapping gives the label of each. `only` is the column and
+    value of the rows to use, `revision` a full commit hash; None is the newest commit.
     """
     tables = _tables(name, config, revision)
     chosen, there = tuple(splits or tables), ", ".join(tables)
@@ -62,11 +57,12 @@ def hub_documents(
             if only is None or str(row[only[0]]) == only[1]
         )
         documents += parse_rows(rows, columns, labelled=True, skipped=left_out)
-    if not documents and not left_out and only:
-        values = sorted({str(value) for split in chosen for value in tables[split].unique(only[0])})
-        raise UsageError(f"dataset {name} must have rows with {only[0]} {only[1]}; it has {', '.join(values)}")
     if not documents and not left_out:
-        raise UsageError(f"dataset {name} must have rows; split {', '.join(chosen)} has none")
+        wanted, has = "rows", f"split {', '.join(chosen)} has none"
+        if only:
+            values = sorted({str(value) for split in chosen for value in tables[split].unique(only[0])})
+            wanted, has = f"rows with {only[0]} {only[1]}", f"it has {', '.join(values)}"
+        raise UsageError(f"dataset {name} must have {wanted}; {has}")
     return Benchmark(documents, title, ", ".join(sorted(_commits(tables))), left_out)
 
 
@@ -184,9 +180,9 @@ def is_name(entry: str) -> bool:
 
 
 def load(entry: str) -> Benchmark:
-    """Load a benchmark, or the part named after the colon.
+    """Load a benchmark, or the part named after the colon; rows that cannot be used are left out and counted.
 
-    Rows without a text or a label of 0 or 1, and all copies of a text that is labelled both, are left out and counted.
+    These are rows without a text or a label of 0 or 1, and all copies of a text that is labelled both.
     """
     name, colon, part = entry.partition(":")
     if name not in sources():

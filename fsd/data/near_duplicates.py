@@ -20,7 +20,6 @@ in the number of words: an n-gram yields at most `COMMON` / 2 pairs per text tha
 
 import re
 import unicodedata
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -114,25 +113,19 @@ def _read(texts: Iterable[str]) -> list[_Text]:
 
 def _same_key(keys: Iterable[Hashable]) -> list[list[int]]:
     """Positions of equal keys, for each key that occurs more than once; None is ignored."""
-    positions: dict[Hashable, list[int]] = defaultdict(list)
+    positions: dict[Hashable, list[int]] = {}
     for position, key in enumerate(keys):
-        if key is not None:
-            positions[key].append(position)
-    return [group for group in positions.values() if len(group) > 1]
+        positions.setdefault(key, []).append(position)
+    return [group for key, group in positions.items() if key is not None and len(group) > 1]
 
 
 def _openings(texts: Sequence[_Text]) -> Iterator[tuple[int, int]]:
     """Pairs of texts with the same opening, each text with the first one; shorter texts by all their words."""
     lengths = {(text.unit, min(len(text.words), OPENING * text.unit)) for text in texts}
     for unit, length in sorted(lengths):
-        if length < SHORTEST_OPENING * unit:
-            continue
-        keys = (
-            text.words[:length].tobytes() if text.unit == unit and len(text.words) >= length else None for text in texts
-        )
-        for group in _same_key(keys):
-            if len(group) > COMMON:
-                continue
+        long = [len(text.words) >= length >= SHORTEST_OPENING * unit == SHORTEST_OPENING * text.unit for text in texts]
+        keys = (text.words[:length].tobytes() if fits else None for text, fits in zip(texts, long, strict=True))
+        for group in (group for group in _same_key(keys) if len(group) <= COMMON):
             whole = [i for i in group if len(texts[i].words) == length]
             firsts = group[:1] if length == OPENING * unit else whole[:1]
             yield from ((min(first, i), max(first, i)) for first in firsts for i in group if i != first)
@@ -188,8 +181,7 @@ def _by_grams(texts: Sequence[_Text]) -> Iterator[tuple[int, int, str]]:
 def near_duplicates(texts: Sequence[str]) -> list[Link]:
     """Sorted links between near-duplicate texts; the rules are those of this module's docstring.
 
-    Among many similar texts, not every pair is listed, but enough pairs to connect them all; so if near-duplicates
-    are in two parts of a split, at least one link crosses the parts.
+    Among many similar texts, not every pair is listed, but enough pairs to connect them all.
     """
     return list(_near_duplicates(tuple(texts)))
 
@@ -215,8 +207,7 @@ def contradictions(documents: Sequence[Document]) -> list[tuple[int, int]]:
     """Copies and near-copies with different labels: positions of a member and a non-member, sorted.
 
     These are copies by the rule of this module's docstring, and other near-duplicates in which at least 90 % of the
-    words of the shorter text occur in the other one in the same order. Unlabelled texts are ignored. As in
-    `near_duplicates`, not every pair among many copies is listed.
+    words of the shorter text occur in the other one in the same order. Unlabelled texts are ignored.
     """
     return sorted(
         (i, j) if documents[i].member else (j, i)
@@ -265,7 +256,7 @@ def refuse_related(suspect: Sequence[Document], known: Sequence[Document]) -> No
 
 
 def drop_contradictions(documents: Sequence[Document]) -> tuple[list[Document], int]:
-    """Leave out all copies of a text that are labelled differently: what is left, and the number of texts left out.
+    """What is left without copies of a text that are labelled differently, and the number of texts left out.
 
     Texts that are copies of each other through other texts are left out together, so that the result is independent of
     the order of the texts.
@@ -273,9 +264,8 @@ def drop_contradictions(documents: Sequence[Document]) -> tuple[list[Document], 
     pairs = contradictions(documents)
     if not pairs:
         return list(documents), 0
-    links = [link for link in _labelled_links(documents) if link.reason == "copy"]
-    links += [Link(i, j, "copy", 0.0) for i, j in pairs]
-    family = families([Document(document.text) for document in documents], links)
+    copies = [(link.i, link.j) for link in _labelled_links(documents) if link.reason == "copy"]
+    family = _connected(len(documents), [*copies, *pairs])
     contradicted = {family[i] for i, _ in pairs}
     kept = [document for document, number in zip(documents, family, strict=True) if number not in contradicted]
     return kept, len(documents) - len(kept)
@@ -286,14 +276,19 @@ def families(documents: Sequence[Document], links: Iterable[Link] | None = None)
 
     Families are numbered from 0 in the order of their first texts; `links` are the near-duplicates, if known already.
     """
+    links = near_duplicates([d.text for d in documents]) if links is None else links
+    same_group = (pair for group in _same_key(d.group or None for d in documents) for pair in pairwise(group))
+    return _connected(len(documents), [*same_group, *((link.i, link.j) for link in links)])
+
+
+def _connected(size: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """The component of each node, numbered in the order of their first nodes."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    links = near_duplicates([d.text for d in documents]) if links is None else links
-    same_group = (pair for group in _same_key(d.group or None for d in documents) for pair in pairwise(group))
-    pairs = np.array([*same_group, *((link.i, link.j) for link in links)], np.int64).reshape(-1, 2)
-    if not len(pairs):
-        return list(range(len(documents)))
-    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(documents),) * 2)
+    if not pairs:
+        return list(range(size))
+    first, second = np.array(pairs, np.int64).T
+    graph = coo_array((np.ones(len(pairs)), (first, second)), shape=(size, size))
     numbers: dict[int, int] = {}
     return [numbers.setdefault(label, len(numbers)) for label in connected_components(graph)[1].tolist()]

@@ -1,7 +1,7 @@
 """Split of a benchmark into unseen, validation and test texts, without leaks between the parts.
 
 Families of texts (see `fsd.data.near_duplicates.families`) are kept whole. In the private functions, `side` holds the
-(N,) sides of the texts (`MEMBERS`, `CONTEMPORARIES`, `OTHERS`) and `family` their (N,) family numbers.
+(N,) sides of the texts and `family` their (N,) family numbers.
 """
 
 from collections.abc import Sequence
@@ -60,9 +60,8 @@ def parse_cutoff(text: str | None) -> Date | None:
 def with_periods(documents: Sequence[Document], cutoff: Date | None) -> list[Document]:
     """Labelled texts, each of which has a period, or none of which has one.
 
-    With a cutoff, texts without a period get one by their dates: members, and non-members dated up to the cutoff have
-    one period, later non-members another. It is an error if only some texts have a period, or if a date contradicts
-    the cutoff.
+    With a cutoff, texts without a period get one by their dates: members and non-members dated up to it have one,
+    later non-members another. It is an error if only some texts have a period, or if a date contradicts the cutoff.
     """
     if cutoff is None:
         without = [document for document in documents if not document.period]

@@ -108,8 +108,6 @@ def test_take_unseen_is_nested() -> None:
     ("call", "said"),
     [
         (lambda: truncate([], 0), "size must be at least 1 word; got 0"),
-        (lambda: retime([], "drop"), "keep, delete or replace; got 'drop'"),
-        (lambda: fine_tuning_set(singles(9, 9), "both"), "non, mem or all; got 'both'"),
         (lambda: fine_tuning_set(singles(1, 30), "mem", scheme="paper", share=0.1), "holds no mem text"),
         (lambda: add_unseen(PARTS, singles(1, 1), own=True), "must be non-members; 1 of 2 are members"),
         (lambda: take_unseen(PARTS, 11), "from 0 to 10; got 11"),
