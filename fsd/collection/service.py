@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 from fsd.collection.source import Journal
 from fsd.data.documents import utc_day
-from fsd.errors import UsageError
+from fsd.errors import UsageError, first_line
 from fsd.net.http import Clock, HTTPClient, Reply, TransientError
-from fsd.net.hub import first_line
 
 Parsed = TypeVar("Parsed")
 Record = TypeVar("Record")

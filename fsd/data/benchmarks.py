@@ -18,8 +18,8 @@ from fsd.data.documents import PLACES, Benchmark, Document, segments
 from fsd.data.near_duplicates import drop_contradictions
 from fsd.data.readers import parse_rows, read_files
 from fsd.data.splitting import AFTER, UP_TO
-from fsd.errors import UsageError
-from fsd.net.hub import first_line, hub_reachable
+from fsd.errors import UsageError, first_line
+from fsd.net.hub import hub_reachable
 
 
 def hub_documents(

@@ -25,8 +25,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from fsd.data.documents import Document, utc_day
-from fsd.errors import UsageError
-from fsd.net.hub import data_files, first_line
+from fsd.errors import UsageError, first_line
+from fsd.net.hub import data_files
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")

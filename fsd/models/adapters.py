@@ -21,9 +21,8 @@ import xxhash
 
 from fsd.config import AdapterConfig
 from fsd.distributed import is_main_process
-from fsd.errors import UsageError
+from fsd.errors import UsageError, first_line
 from fsd.models.language_model import BaseIdentity, LanguageModel
-from fsd.net.hub import first_line
 
 BASE_FILE = "base.json"
 """File beside the adapter with the identity of its base model."""

@@ -27,10 +27,9 @@ import xxhash
 
 from fsd.config import AdapterConfig
 from fsd.distributed import from_main, is_main_process, num_processes
-from fsd.errors import UsageError
+from fsd.errors import UsageError, first_line
 from fsd.models.adapters import detach, orthogonal_penalty, peft_config, quiet_peft, strip
 from fsd.models.language_model import LanguageModel
-from fsd.net.hub import first_line
 from fsd.progress import progress
 
 StepLog = Callable[[Mapping[str, float], int], None]

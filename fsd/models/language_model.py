@@ -15,8 +15,8 @@ import xxhash
 
 from fsd.config import ModelConfig
 from fsd.distributed import num_processes
-from fsd.errors import UsageError
-from fsd.net.hub import ModelSize, fingerprint, first_line, locate
+from fsd.errors import UsageError, first_line
+from fsd.net.hub import ModelSize, fingerprint, locate
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

@@ -19,10 +19,10 @@ from typing import Any, TypeVar, cast
 
 import requests
 from urllib3 import Retry
-from urllib3.exceptions import HTTPError, InvalidHeader
+from urllib3.exceptions import HTTPError
 
-from fsd.errors import UsageError
-from fsd.net.hub import first_line, reachable, within
+from fsd.errors import UsageError, first_line
+from fsd.net.hub import reachable, within
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
 """HTTP statuses worth another attempt."""
@@ -50,7 +50,7 @@ class TransientError(Exception):
 
 @dataclass(frozen=True)
 class Clock:
-    """Time as an argument; by default `sleep` is a wait that `RateLimiter.stop` ends."""
+    """Time as an argument; by default `sleep` is a wait that `HTTPClient.stop` ends."""
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
@@ -62,42 +62,10 @@ class Clock:
         return datetime.fromtimestamp(self.wall(), UTC).date()
 
 
-class RateLimiter:
-    """Spaces the starts of requests by `interval` seconds at least, from any number of threads."""
-
-    def __init__(self, interval: float, clock: Clock) -> None:
-        self.clock = clock
-        self._interval = interval
-        self._next_start = float("-inf")
-        self._lock = threading.Lock()
-        self._stopped = threading.Event()
-
-    def wait(self) -> None:
-        """Wait until a request may start; UsageError after `stop`."""
-        sleep = self.clock.sleep or self._stopped.wait
-        while not self._stopped.is_set():
-            with self._lock:
-                seconds = self._next_start - self.clock.monotonic()
-                if seconds <= 0:
-                    self._next_start = self.clock.monotonic() + self._interval
-                    return
-            sleep(seconds)
-        raise UsageError("the job was stopped")
-
-    def pause(self, seconds: float) -> None:
-        """Start no request for so many seconds."""
-        with self._lock:
-            self._next_start = max(self._next_start, self.clock.monotonic() + seconds)
-
-    def stop(self) -> None:
-        """Make `wait` fail in all threads, also in those that wait already."""
-        self._stopped.set()
-
-
 class HTTPClient:
-    """A service over HTTP; usable from any number of threads.
+    """A service over HTTP; usable from any number of threads, whose requests start `interval` seconds apart at least.
 
-    No message contains the `secret`, even if the server repeats it; `interval` is that of the rate limiter.
+    No message contains the `secret`, even if the server repeats it.
     """
 
     name = "the service"  # subject of error messages
@@ -119,9 +87,11 @@ class HTTPClient:
         secret: str = "",
     ) -> None:
         self.base_url = base_url.rstrip("/")
-        self.limiter = RateLimiter(interval, clock or Clock())
-        self._user_agent = user_agent
-        self._secret = secret
+        self.clock = clock or Clock()
+        self._interval, self._user_agent, self._secret = interval, user_agent, secret
+        self._next_start = float("-inf")
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
         self._local = threading.local()
         self._reached = False
 
@@ -146,31 +116,49 @@ class HTTPClient:
         self._reached = True
         fault = ""
         for attempt in range(self.attempts):
-            self.limiter.wait()
+            self._wait()
             demanded = 0.0
             try:
                 reply = self._send(method, url, options)
                 demanded = _retry_after(reply)
                 if reply.status_code not in retried:
                     return read(reply)
-                message = self.server_message(reply)
-                fault = f"HTTP {reply.status_code}{f': {message}' if message else ''}"
+                fault = f"HTTP {reply.status_code}: {self.server_message(reply)}".removesuffix(": ")
             except TransientError as error:
-                fault = first_line(error)
-                demanded = max(demanded, error.pause)
-            except BROKEN as error:
-                fault = f"no whole reply ({_cause(error)})"
-            except requests.RequestException as error:  # its text may hold the headers
+                fault, demanded = first_line(error), max(demanded, error.pause)
+            except BROKEN as error:  # the texts of these errors may hold headers
+                fault = f"no whole reply ({type(error).__name__})"
+            except requests.RequestException as error:
                 raise UsageError(f"a request to {url} must be possible; {type(error).__name__}") from None
             if demanded > LONGEST_WAIT:
                 raise UsageError(
                     f"{self.name} must accept a request within {LONGEST_WAIT:.0f} s; it demands a pause of "
                     f"{demanded:.0f} s ({fault}); {self.resume_hint}"
                 )
-            self.limiter.pause(max(self.backoff * 2**attempt, demanded))
+            self.pause(max(self.backoff * 2**attempt, demanded))
         raise UsageError(
             f"{self.name} must answer; {self.attempts} attempts at {url} failed: {fault}; {self.resume_hint}"
         )
+
+    def pause(self, seconds: float) -> None:
+        """Start no request for so many seconds."""
+        with self._lock:
+            self._next_start = max(self._next_start, self.clock.monotonic() + seconds)
+
+    def stop(self) -> None:
+        """Let no request start any more, nor those that wait already: UsageError in their threads."""
+        self._stopped.set()
+
+    def _wait(self) -> None:
+        sleep = self.clock.sleep or self._stopped.wait
+        while not self._stopped.is_set():
+            with self._lock:
+                seconds = self._next_start - self.clock.monotonic()
+                if seconds <= 0:
+                    self._next_start = self.clock.monotonic() + self._interval
+                    return
+            sleep(seconds)
+        raise UsageError("the job was stopped")
 
     def server_message(self, reply: Reply) -> str:
         """The words of an error reply on one line, without the secret."""
@@ -219,19 +207,12 @@ class HTTPClient:
         reply._content = bytes(body[:limit])  # requests would read redirects whole
 
     def _exceeded(self, url: str, limit: str) -> UsageError:
-        hint = f"; {self.resume_hint}" if self.resume_hint else ""
-        return UsageError(f"{self.name} must answer {limit} ({url}){hint}")
+        return UsageError(f"{self.name} must answer {limit} ({url}); {self.resume_hint}".removesuffix("; "))
 
 
 def _retry_after(reply: Reply) -> float:
     """Seconds that the header demands, a number or a date; 0 for anything else."""
     try:
         return float(Retry().parse_retry_after(reply.headers.get("Retry-After", "")))
-    except (InvalidHeader, ValueError, OverflowError):
+    except (HTTPError, ValueError, OverflowError):
         return 0.0
-
-
-def _cause(error: Exception) -> str:
-    """The kind of a failure; the texts of these errors may hold headers."""
-    inner = error.args[0] if error.args else error
-    return type(getattr(inner, "reason", None) or (inner if isinstance(inner, Exception) else error)).__name__

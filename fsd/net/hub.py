@@ -2,7 +2,6 @@
 
 import json
 import math
-import mmap
 import re
 import socket
 import threading
@@ -11,11 +10,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import xxhash
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, first_line
 
 _EMBEDDED = Path(__file__).parents[1] / "data" / "embedded"
 EMBEDDED = {
@@ -28,10 +26,6 @@ EMBEDDED = {
 pretrained in the same way on none of them, and the contemporary twin of the second, which was trained on the older
 articles that the target was not."""
 EMBEDDED_TWIN = "embedded-twin"
-CONNECT_TIMEOUT = 3.0
-"""Seconds within which a server must accept a connection."""
-
-SMALL_FILES = ("*.json", "*.model", "*.txt")
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 """Names of one-file weights, the preferred one first; for sharded weights, `<name>.index.json` lists the parts."""
 DATASETS = "hf://datasets/"
@@ -47,19 +41,40 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
         revision: branch, tag or commit of a hub id.
         weights: False fetches configuration and tokenizer only.
     """
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    folder = _local(model)
+    if folder:
+        return folder, ""
+    local = not hub_reachable()
+    try:
+        folder = _snapshot(model, revision, "*.safetensors" if weights else "", local=local)
+        if weights and not any(folder.glob("*.safetensors")):
+            folder = _snapshot(model, revision, "*.bin", local=local)
+    except LocalEntryNotFoundError as error:
+        raise UsageError(
+            f"model {model!r} must be a folder, or a hub id with network or in the local cache; "
+            "the hub cannot be reached: give a local folder, or --model embedded"
+        ) from error
+    except Exception as error:  # the HTTP client of the hub library, and so its errors, differ by version
+        raise UsageError(f"model {model!r} must be a folder or a hub id; {first_line(error)}") from error
+    _check_folder(model, folder)
+    return folder, folder.name
+
+
+def _local(model: str) -> Path | None:
+    """The folder of a model on this machine; None for a hub id."""
     if model in EMBEDDED:
-        return EMBEDDED[model], ""
+        return EMBEDDED[model]
     if model.startswith("api:"):
         raise UsageError(f"model must have local weights or a hub id; {model} can only be scored: pipelines.score")
     folder = Path(model).expanduser()
     if model.strip() and folder.is_dir():
         _check_folder(model, folder)
-        return folder, ""
+        return folder
     if not model.strip() or model.startswith((".", "/", "~")) or model.count("/") > 1:
         raise UsageError(f"model must be embedded, a folder or a hub id; there is no folder {model!r}")
-    folder = _download(model, revision, weights=weights)
-    _check_folder(model, folder)
-    return folder, folder.name
+    return None
 
 
 def _check_folder(model: str, folder: Path) -> None:
@@ -92,35 +107,15 @@ def _json_object(file: Path, kind: str) -> dict[str, Any]:
     return value
 
 
-def _download(model: str, revision: str | None, *, weights: bool) -> Path:
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    local = not hub_reachable()
-    try:
-        folder = _snapshot(model, revision, "*.safetensors" if weights else "", local=local)
-        if weights and not any(folder.glob("*.safetensors")):
-            folder = _snapshot(model, revision, "*.bin", local=local)
-    except LocalEntryNotFoundError as error:
-        raise UsageError(
-            f"model {model!r} must be a folder, or a hub id with network or in the local cache; "
-            "the hub cannot be reached: give a local folder, or --model embedded"
-        ) from error
-    except Exception as error:  # the HTTP client of the hub library, and so its errors, differ by version
-        raise UsageError(f"model {model!r} must be a folder or a hub id; {first_line(error)}") from error
-    return folder
-
-
 def _snapshot(model: str, revision: str | None, pattern: str, *, local: bool) -> Path:
     from huggingface_hub import snapshot_download
 
-    folder = snapshot_download(
-        model,
-        revision=revision,
-        allow_patterns=[*SMALL_FILES, pattern],
-        ignore_patterns=["*/*", "consolidated*"],  # other formats of the same weights
-        local_files_only=local,
+    wanted, other_formats = ["*.json", "*.model", "*.txt", pattern], ["*/*", "consolidated*"]
+    return Path(
+        snapshot_download(
+            model, revision=revision, allow_patterns=wanted, ignore_patterns=other_formats, local_files_only=local
+        )
     )
-    return Path(folder)
 
 
 def hub_reachable() -> bool:
@@ -130,21 +125,16 @@ def hub_reachable() -> bool:
     return not constants.HF_HUB_OFFLINE and reachable(constants.ENDPOINT)
 
 
-def reachable(endpoint: str, timeout: float = CONNECT_TIMEOUT) -> bool:
+def reachable(endpoint: str, timeout: float = 3.0) -> bool:
     """Whether the server of a URL, or the environment's proxy for it, accepts a connection within some seconds."""
-    url = urlsplit(endpoint)
-    proxies = getproxies()
-    proxy = proxies.get(url.scheme) or proxies.get("all")
-    if proxy and not proxy_bypass(url.hostname or ""):
-        url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    from requests.utils import get_environ_proxies, prepend_scheme_if_needed, select_proxy
+
+    proxy = select_proxy(endpoint, get_environ_proxies(endpoint))
+    url = urlsplit(prepend_scheme_if_needed(proxy, "http") if proxy else endpoint)
     address = url.hostname or "", url.port or {"https": 443}.get(url.scheme, 80)
-
-    def connect() -> None:
-        with socket.create_connection(address, timeout=timeout):
-            pass
-
     try:
-        within(timeout, connect)  # looking up a name has no time limit of its own
+        # in a thread: looking up a name has no time limit of its own
+        within(timeout, lambda: socket.create_connection(address, timeout=timeout).close())
     except OSError:
         return False
     return True
@@ -172,15 +162,13 @@ def weight_files(folder: Path) -> list[Path]:
             return [folder / name]
         if index.exists():
             named = _json_object(index, "index of weights").get("weight_map")
-            names = list(named.values()) if isinstance(named, dict) else []
-            ending = Path(name).suffix
-            if not names or not all(isinstance(n, str) and n == Path(n).name and n.endswith(ending) for n in names):
+            parts = set(map(str, named.values())) if isinstance(named, dict) else set()
+            if not parts or not all(part == Path(part).name and part.endswith(Path(name).suffix) for part in parts):
                 raise UsageError(f"index of weights must map tensors to files of its own folder; {index} does not")
-            parts = sorted({folder / part for part in names})
-            missing = [part.name for part in parts if not part.exists()]
+            missing = sorted(part for part in parts if not (folder / part).exists())
             if missing:
                 raise UsageError(f"model must have all its weights; {folder} lacks {', '.join(missing)}")
-            return parts
+            return sorted(folder / part for part in parts)
     raise UsageError(f"model folder must hold weights ({' or '.join(WEIGHT_FILES)}); {folder} has none")
 
 
@@ -189,22 +177,20 @@ def fingerprint(folder: Path) -> str:
 
     Tensors are hashed in the order of their names (name, type, shape, bytes); `.bin` files by their bytes.
     """
+    import numpy as np
+
     digest = xxhash.xxh3_128()
     files = weight_files(folder)
     if files[0].suffix == ".bin":
-        for part in files:
-            with part.open("rb") as stream:
-                while block := stream.read(2**24):
-                    digest.update(block)
+        for file in files:
+            digest.update(np.memmap(file, np.uint8, "r").data)
         return digest.hexdigest()
     tensors = {name: (file, entry) for file in files for name, entry in _header(file).items()}
     for name, (file, entry) in sorted(tensors.items()):
-        begin, end = entry["data_offsets"]
+        raw = np.memmap(file, np.uint8, "r")
+        begin, end = (8 + int.from_bytes(raw[:8].tobytes(), "little") + at for at in entry["data_offsets"])
         digest.update(f"{name} {entry['dtype']} {entry['shape']}".encode())
-        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as raw:
-            data = 8 + int.from_bytes(raw[:8], "little")
-            with memoryview(raw) as view:
-                digest.update(view[data + begin : data + end])
+        digest.update(raw[begin:end].data)
     return digest.hexdigest()
 
 
@@ -236,19 +222,19 @@ def model_size(model: str, revision: str | None = None) -> ModelSize | None:
     """The size of a model; None for a hub id whose weights are not on this machine, and for one behind an API."""
     if model.startswith("api:"):
         return None
-    local = model in EMBEDDED or model.startswith((".", "/", "~")) or Path(model).is_dir() or model.count("/") > 1
+    folder = _local(model)
     try:
-        folder = locate(model, revision)[0] if local else _snapshot(model, revision, "", local=True)
-        files = weight_files(folder)
+        there = folder or _snapshot(model, revision, "", local=True)
+        files = weight_files(there)
     except Exception:  # whatever is wrong with a hub id, the download reports it
-        if local:
+        if folder:
             raise
         return None
     size = sum(file.stat().st_size for file in files)
     count = size // 2
     if files[0].suffix == ".safetensors":
         count = sum(math.prod(entry["shape"]) for file in files for entry in _header(file).values())
-    return ModelSize(folder, size, count)
+    return ModelSize(there, size, count)
 
 
 class DataFile(NamedTuple):
@@ -292,8 +278,3 @@ def data_files(place: str) -> list[DataFile]:
     if not files:
         raise UsageError(f"dataset {name} must have files {path}; it has none of that name at commit {commit}")
     return files
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, for a message of one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

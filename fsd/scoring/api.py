@@ -239,12 +239,12 @@ class CompletionsScorer:
                         stats = future.result()
                     except UsageError as error:
                         failure = failure or UsageError(self.client.redact(str(error)))  # it may quote the server
-                        self.client.limiter.stop()
+                        self.client.stop()
                         continue
                     bar.update()
                     yield submitted[future], stats
             except BaseException:  # also if the caller stops iterating
-                self.client.limiter.stop()
+                self.client.stop()
                 raise
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)

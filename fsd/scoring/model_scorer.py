@@ -12,9 +12,8 @@ import numpy as np
 import torch
 
 from fsd.distributed import from_main, gather, is_main_process, num_processes, process_index
-from fsd.errors import UsageError
+from fsd.errors import UsageError, first_line
 from fsd.models.language_model import LanguageModel, rope_switch
-from fsd.net.hub import first_line
 from fsd.progress import progress
 from fsd.token_stats import STD_FLOOR, FloatArray, Prompt, Scorer, TokenStats
 

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, first_line
 from fsd.models.language_model import torch_device
-from fsd.net.hub import first_line, locate
+from fsd.net.hub import locate
 
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[^\W\d_])+(?:['’](?:(?![{_UNSPACED}])[^\W\d_])+)*")

@@ -57,7 +57,7 @@ def texts(
                 journal.drop("edited after the window")
             else:
                 yield document
-        service.limiter.pause(field({"backoff": 0} | page, "backoff", service.name, int))
+        service.pause(field({"backoff": 0} | page, "backoff", service.name, int))
         if not field(page, "has_more", service.name) or not items:
             return
         stamps = [stamp for stamp in map(_created, items) if isinstance(stamp, int)]
