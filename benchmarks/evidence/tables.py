@@ -147,8 +147,8 @@ def figure(targets: Targets) -> bytes:
     for name, rows in rates(targets).items():
         lines[name] = [few(p).value for _, p, _ in rows]
     x = [0.5 if level == 0 else float(level) for level in LEVELS]
-    drawn = figures.curve(
-        x, lines, x_name="times read (leftmost: never)", y_name="found at p ≤ .05", chance=ALPHA, x_log=True
+    drawn = figures.curves(
+        x, {"": lines}, x_name="times read (leftmost: never)", y_name="found at p ≤ .05", chance=ALPHA, x_log=True
     )
     drawn.axes[0].set_xticks(x, [str(level) for level in LEVELS])
     return figures.png(drawn)

@@ -4,10 +4,10 @@ import math
 import os
 import textwrap
 from base64 import b64encode
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader
@@ -19,10 +19,12 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from fsd.errors import printable
-from fsd.evaluation.metrics import shortened
+from fsd.evaluation.metrics import Row, shortened
 
-if TYPE_CHECKING:
-    from fsd.evaluation.metrics import Row
+PIPE_WIDTH = 160
+"""Columns of a table that goes to a file or another program, where COLUMNS does not set them."""
+WORDS = 16
+"""Columns that a column of longer texts has at least; half of them where the last column of numbers would leave."""
 
 
 class Column(NamedTuple):
@@ -81,16 +83,15 @@ class Table:
     def rows(self) -> list[list[str]]:
         """Text of the cells."""
         lines = self.lines.itertuples(index=False) if isinstance(self.lines, pd.DataFrame) else self.lines
-        return [[_text(column, line) for column in self.columns] for line in lines]
+        return [
+            [cell(line) if callable(cell) else str(getattr(line, cell)) for _, cell, _ in self.columns]
+            for line in lines
+        ]
 
     @property
     def numbers(self) -> pd.DataFrame | None:
         """The numbers of the JSON document, if any."""
         return self.lines if self.frame is None and isinstance(self.lines, pd.DataFrame) else self.frame
-
-
-def _text(column: Column, line: Any) -> str:
-    return column.cell(line) if callable(column.cell) else str(getattr(line, column.cell))
 
 
 def plain(headings: Sequence[str], lines: Sequence[Sequence[str]], *, words: Sequence[int] = (), **how: Any) -> Table:
@@ -198,7 +199,7 @@ class Report:
         return [picture for section in self.sections for picture in section.pictures]
 
 
-def shown(row: "Row | None") -> str:
+def shown(row: Row | None) -> str:
     """A number with its interval, or a dash if there is none."""
     return "–" if row is None else str(row.estimate)
 
@@ -255,79 +256,74 @@ def limits(fpr: float | None = None) -> Section:
     return Section("What this does not prove", points=points)
 
 
-PIPE_WIDTH = 160
-"""Columns of a table that goes to a file or another program, where COLUMNS does not set them."""
-WORDS = 16
-"""Columns that a column of longer texts has at least; half of them where the last column of numbers would leave."""
-
-
-def print_table(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    notes: Sequence[str],
-    *,
-    title: str = "",
-    left: Collection[int] = (0,),
-    kept: Sequence[int] = (),
-    everything: str = "the tracked run",
-) -> None:
-    r"""Print a table that fits the terminal and, under it, one paragraph per note."""
+def print_report(report: Report) -> None:
+    """Print the result in one bold line, the tables, and the other findings."""
     console = Console()
-    width = console.width if console.is_terminal or "COLUMNS" in os.environ else PIPE_WIDTH
-    console.width = width
-    if rows:
-        columns, grid = _fitting(console, headings, rows, title, left, kept)
-        console.print(grid)
-        gone = [" ".join(heading.split()) for at, heading in enumerate(headings) if at not in columns]
-        if gone:
-            notes = [f"not shown in {width} columns: {', '.join(gone)}; {everything} has all of them", *notes]
+    if report.line:
+        console.print(Text(printable(report.line), style="bold"), soft_wrap=_piped(console))
+    for table in (*report.printed, *report.tables):
+        if table.printed:
+            print_table(table)
+    print_notes([finding for finding in report.findings if finding != report.line])
+
+
+def print_facts(rows: Sequence[tuple[str, str]]) -> None:
+    """Print one fact a line, with its name; nothing is wrapped, so that addresses can be copied."""
+    longest = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        Console().print(f"{name:<{longest}}  {printable(value)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def print_notes(notes: Sequence[str]) -> None:
+    """Print one paragraph per note."""
+    console = Console()
+    wrap = textwrap.TextWrapper(console.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     for note in notes:
-        shown = printable(note)
-        if console.is_terminal:
-            shown = textwrap.fill(
-                shown, width - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-            )
-        console.print(f"• {shown}", highlight=False, markup=False, soft_wrap=True)
+        line = f"• {printable(note)}"
+        shown = wrap.fill(line) if console.is_terminal else line
+        console.print(shown, highlight=False, markup=False, soft_wrap=True)
+
+
+def _piped(console: Console) -> bool:
+    return not (console.is_terminal or "COLUMNS" in os.environ)
+
+
+def print_table(table: Table) -> None:
+    """Print a table that fits the terminal, and what had to be left out; nothing for one without lines."""
+    console, rows = Console(), table.rows
+    if not rows:
+        return
+    console.width = PIPE_WIDTH if _piped(console) else console.width
+    columns = list(range(len(table.columns)))
+    leaving = [at for at in reversed(columns) if at not in table.kept] + list(reversed(table.kept))
+    while (grid := _fitting(console, table, rows, columns, leaving)) is None:
+        columns.remove(leaving.pop(0))
+    console.print(grid)
+    if gone := [name for at, name in enumerate(table.head) if at not in columns]:
+        print_notes([f"not shown in {console.width} columns: {', '.join(gone)}; {table.source} has all of them"])
 
 
 def _fitting(
-    console: Console,
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    title: str,
-    left: Collection[int],
-    kept: Sequence[int],
-) -> tuple[list[int], Grid]:
-    """The columns that fit the width of the console, at least two if there are as many, and their table."""
-    columns = list(range(len(headings)))
-    leaving = [at for at in reversed(columns) if at not in kept] + list(reversed(kept))
-    while True:
-        last_number = leaving and {at for at in columns if at not in left} == {leaving[0]}
-        for broken, words in ((False, WORDS), (True, WORDS), *([(True, WORDS // 2)] if last_number else [])):
-            grid = _grid(columns, headings, rows, title, left, broken=broken, words=words)
-            if Measurement.get(console, console.options.update_width(10**6), grid).minimum <= console.width:
-                return columns, grid
-        if len(columns) <= 2:
-            return columns, _grid(columns, headings, rows, title, columns, broken=True, words=0)
-        columns.remove(leaving.pop(0))
+    console: Console, table: Table, rows: Sequence[Sequence[str]], columns: Sequence[int], leaving: Sequence[int]
+) -> Grid | None:
+    """The columns in the width of the console; None if one has to leave, which the last two never do."""
+    last_number = leaving and {at for at in columns if at not in table.left} == {leaving[0]}
+    for broken, words in ((False, WORDS), (True, WORDS), *([(True, WORDS // 2)] if last_number else [])):
+        grid = _grid(table, rows, columns, broken=broken, words=words)
+        if Measurement.get(console, console.options.update_width(10**6), grid).minimum <= console.width:
+            return grid
+    return None if len(columns) > 2 else _grid(table, rows, columns, broken=True, words=0)
 
 
-def _grid(
-    columns: Sequence[int],
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    title: str,
-    left: Collection[int],
-    *,
-    broken: bool,
-    words: int,
-) -> Grid:
-    grid = Grid(title=Text(printable(title)) if title else None, title_style="")
-    shown: list[list[str]] = []
+def _grid(table: Table, rows: Sequence[Sequence[str]], columns: Sequence[int], *, broken: bool, words: int) -> Grid:
+    """Columns of a table, with cells in several lines if `broken`, and of words at least so wide; all wrapped for 0."""
+    grid = Grid(title=Text(printable(table.title)) if table.title else None, title_style="")
+    left, shown = table.left if words else {*columns}, []
     for at in columns:
-        heading = _lines(headings[at], broken=broken)
-        cells = [_lines(row[at], broken=broken and at not in left) for row in rows]  # texts of users are never broken
-        longest = max(cell_len(line) for cell in (heading, *cells) for line in cell.split("\n"))
+        breaks = "\n" if broken and at not in table.left else " "  # texts of users are never broken
+        heading = _lines(table.columns[at].heading, "\n" if broken else " ")
+        shown.append([_lines(row[at], breaks) for row in rows])
+        longest = max(cell_len(line) for cell in (heading, *shown[-1]) for line in cell.split("\n"))
         grid.add_column(
             heading,
             justify="left" if at in left else "right",
@@ -335,42 +331,10 @@ def _grid(
             overflow="fold",
             min_width=(min(longest, words) if at in left else longest) or None,
         )
-        shown.append(cells)
     for row in zip(*shown, strict=True):
         grid.add_row(*map(Text, row))
     return grid
 
 
-def _lines(cell: str, *, broken: bool) -> str:
-    r"""What a cell shows: its lines below each other where it may be broken (`\n`), else in one."""
-    return ("\n" if broken else " ").join(map(printable, cell.split("\n")))
-
-
-def print_facts(rows: Sequence[tuple[str, str]]) -> None:
-    """Print one fact a line, with its name; nothing is wrapped, so that addresses can be copied."""
-    console = Console()
-    longest = max((len(name) for name, _ in rows), default=0)
-    for name, value in rows:
-        console.print(f"{name:<{longest}}  {printable(value)}", highlight=False, markup=False, soft_wrap=True)
-
-
-def print_report(report: Report) -> None:
-    """Print the result in one bold line, the tables, and the other findings."""
-    console = Console()
-    if report.line:
-        whole = not (console.is_terminal or "COLUMNS" in os.environ)
-        console.print(Text(printable(report.line), style="bold"), soft_wrap=whole)
-    notes = [finding for finding in report.findings if finding != report.line]
-    printed = [table for table in (*report.printed, *report.tables) if table.printed and table.rows]
-    for each in printed:
-        print_table(
-            [column.heading for column in each.columns],
-            each.rows,
-            notes if each is printed[-1] else (),
-            title=each.title,
-            left=each.left,
-            kept=each.kept,
-            everything=each.source,
-        )
-    if not printed:
-        print_table((), (), notes)
+def _lines(cell: str, between: str) -> str:
+    return between.join(map(printable, cell.split("\n")))

@@ -365,13 +365,13 @@ def show(
     if running.invocation.json:
         print(document(report, places or None, version), file=running.stdout or sys.stdout, flush=True)
         return
-    from fsd.reporting.report import print_facts, print_report, print_table
+    from fsd.reporting.report import print_facts, print_notes, print_report
 
     if text:
         text()
     elif report.facts and not report.title:  # a plan
         print_facts(report.facts)
-        print_table([], [], report.findings)
+        print_notes(report.findings)
     elif report.page and not sys.stdout.isatty():
         print(report.artifacts[report.page], end="")
     else:

@@ -12,7 +12,7 @@ from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
 from fsd.data.documents import content_hash, digest
 from fsd.data.splitting import Split, without_later
 from fsd.evaluation import sentences
-from fsd.evaluation.metrics import by_key, by_state
+from fsd.evaluation.metrics import by_state
 from fsd.evaluation.results import Results, summary
 from fsd.models.adapters import save_adapter
 from fsd.models.language_model import BaseIdentity, LanguageModel
@@ -208,15 +208,15 @@ def report(
 
 def pictures(results: Results) -> list[Picture]:
     """The figures; at the root of the run, where MLflow compares them."""
-    test, rows = results.judged, by_key(results.table)
+    test = results.judged
     member, (base, fsd) = test["label"].to_numpy(bool), by_state(test).values()
     chosen = figures.headline_scores(results.compared, results.best)
-    of_chosen = {label: rows.get((*column.rpartition(".")[::2], "auc")) for column, label in chosen.items()}
+    of_chosen = {label: results.rows.get((*column.rpartition(".")[::2], "auc")) for column, label in chosen.items()}
     aucs = "; ".join(f"{label} AUC {row.estimate}" for label, row in of_chosen.items() if row)
     drawn = [
         (
             "headline.png",
-            figures.headline(figures.headline_curves(results.compared, chosen, results.table)),
+            figures.headline(results.compared, chosen, results.rows),
             "How many members are found, for each share of non-members wrongly called members, by the best score "
             "before fine-tuning (base) and the best fine-tuned score deviation (FSD). The higher the curve, the "
             "better; the dotted line is guessing. In the bands lies the true value at each rate in 95 of 100 cases.",
@@ -256,7 +256,7 @@ def pictures(results: Results) -> list[Picture]:
         drawn.append(
             (
                 "contrasts.png",
-                figures.contrasts(results.table),
+                figures.contrasts(results.rows),
                 "AUC of every detector, with 95 % intervals, by the base score and by the FSD. On the left, what a "
                 "benchmark split by time measures; in the middle, texts that the model was never trained on, "
                 "distinguished by their period alone; on the right, texts of one period, some of which it was trained "

@@ -61,7 +61,7 @@ def _curve(study: Study, aucs: "pd.DataFrame", title: str) -> "Figure":
     for name, auc in zip(names, points, strict=True):
         lines.setdefault(name, []).append(_estimate(auc) if bands else auc["value"])
     x_log = min(x) > 0 and max(x) / min(x) >= 100
-    return figures.curve(x, lines, x_name=study.x, y_name="AUC", title=title, chance=0.5, x_log=x_log)
+    return figures.curves(x, {title: lines}, x_name=study.x, y_name="AUC", chance=0.5, x_log=x_log)
 
 
 def _of_scores(study: Study, result: CellResult) -> "Figure":

@@ -118,7 +118,7 @@ def _history(trials: Mapping[str, Sequence[TrialRecord]], objective: str) -> byt
         best = np.fmax.accumulate([t.value if t.state == "complete" else np.nan for t in records])
         lines[label] = [float(best[min(at, len(best)) - 1]) for at in x]
     title, y_name = "Best on validation so far", f"mean {objective} of the folds"
-    return figures.png(figures.curve(x, lines, x_name="finished trials", y_name=y_name, title=title))
+    return figures.png(figures.curves(x, {title: lines}, x_name="finished trials", y_name=y_name))
 
 
 def _importance(importances: Mapping[str, Mapping[str, float]]) -> bytes | None:
@@ -155,7 +155,7 @@ def _curve(tasks: Sequence[DetectorTask], objective: str) -> dict[str, bytes]:
     xs = grid(search)
     lines = {task.state: [_mean(task, {setting: x}) for x in xs] for task in tasks}
     y_name, title = f"mean {objective} of the folds", f"{name} on validation"
-    figure = figures.curve(xs, lines, x_name=setting, y_name=y_name, title=title, x_log=search.log)
+    figure = figures.curves(xs, {title: lines}, x_name=setting, y_name=y_name, x_log=search.log)
     return {f"curve_{name}.png": figures.png(figure)}
 
 

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,25 +34,18 @@ def tables_fit() -> Iterator[None]:
     """Every table that a pipeline prints in a test fits narrow and wide terminals, and has more than words in each."""
     from fsd.reporting import report
 
-    table = report.print_table
+    print_table = report.print_table
 
-    def checked(
-        headings: Sequence[str],
-        rows: Sequence[Sequence[str]],
-        notes: Sequence[str],
-        *,
-        left: Any = (0,),
-        **options: Any,
-    ) -> None:
-        numbers = [heading.partition("\n")[0] for at, heading in enumerate(headings) if at not in left]
+    def checked(table: report.Table) -> None:
+        numbers = [column.heading.partition("\n")[0] for at, column in enumerate(table.columns) if at not in table.left]
         for width in (40, 80, 120):
             with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
                 patch.setenv("COLUMNS", str(width))
-                table(headings, rows, [], left=left, **options)
+                print_table(table)
             lines = [line for line in printed.getvalue().splitlines() if not line.startswith("•")]
             assert all(cell_len(line) <= width for line in lines), printed.getvalue()
-            assert not rows or any(name in line for name in numbers for line in lines), printed.getvalue()
-        table(headings, rows, notes, left=left, **options)
+            assert not lines or any(name in line for name in numbers for line in lines), printed.getvalue()
+        print_table(table)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "print_table", checked)

@@ -6,18 +6,19 @@ import sys
 
 import pytest
 
-from fsd.reporting.report import print_table as table
+from fsd.reporting.report import Report, Section, plain, print_notes, print_report, print_table
 from fsd.tuning.optuna_study import HEADINGS
 
 ON_TERMINALS = """
 import fcntl, struct, termios
-from fsd.reporting.report import print_table as table
+from fsd.reporting.report import Report, Section, plain, print_report
+headings = ["detector", "base AUC\\n[95 % CI]", "FSD AUC\\n[95 % CI]", "gain", "Holm p"]
+headings += ["TPR@5%FPR\\nbase → FSD", "placebo"]
+row = ["min_k_deviation", ".64 [.50, .77]", ".55 [.41, .68]", "-0.09", ".6422", "0.12 → 0.14", ".49"]
+table = plain(headings, [row], title="64 test texts", kept=(0, 2, 3, 1, 4, 6))
 for width in (40, 80, 120):
     fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    headings = ["detector", "base AUC\\n[95 % CI]", "FSD AUC\\n[95 % CI]", "gain", "Holm p"]
-    headings += ["TPR@5%FPR\\nbase → FSD", "placebo"]
-    row = ["min_k_deviation", ".64 [.50, .77]", ".55 [.41, .68]", "-0.09", ".6422", "0.12 → 0.14", ".49"]
-    table(headings, [row], ["a conclusion " * 20], title="64 test texts", kept=(0, 2, 3, 1, 4, 6))
+    print_report(Report(findings=["first", "a conclusion " * 20], sections=[Section("", tables=[table])]))
     print("= " + str(width))
 """
 
@@ -54,9 +55,10 @@ def test_on_a_terminal_tables_and_notes_are_as_wide_as_it_is():
 def test_tables_fit_any_width_and_numbers_leave_before_they_would_break(monkeypatch, capsys):
     numbers = ["0.812 → 0.900", "0.880", ".83 [.78, .87]\n→ .84 [.78, .88]", "+0.003\n[-0.021, +0.028]", "0.781"]
     rows = [["min_k_deviation.fsd", "k=0.35, a=0.5", *numbers], ["loss.fsd", "default", *numbers]]
+    table = plain(HEADINGS, rows, title="Tuned for AUC", words=(1,), kept=(0, 5, 4, 6, 1, 2))
     for width in range(40, 161, 8):
         monkeypatch.setenv("COLUMNS", str(width))
-        table(HEADINGS, rows, [], title="Tuned for AUC", left=(0, 1), kept=(0, 5, 4, 6, 1, 2))
+        print_table(table)
         lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(tuple("┏┃┡│└"))]
 
         assert len(set(map(len, lines))) == 1
@@ -68,17 +70,19 @@ def test_tables_fit_any_width_and_numbers_leave_before_they_would_break(monkeypa
 
 def test_words_are_wrapped_and_numbers_are_not(capsys):
     reason = "outside the calibrated domain: " + " ".join(f"word{at}" for at in range(40))
-    table(["from", "score", "verdict"], [["a.txt", "-.5", reason]], ["a note"], title="1 text", left=(0, 2))
+    table = plain(["from", "score", "verdict"], [["a.txt", "-.5", reason]], title="1 text", words=(2,))
+    print_report(Report(headline="The answer.", findings=["a note"], printed=[table]))
     output = capsys.readouterr().out
 
     assert all(word in output for word in [*reason.split(), "-.5", "1 text", "• a note"])
     assert "…" not in output
-    table(["text"], [], ["a note"])
-    assert capsys.readouterr().out == "• a note\n"
+    print_report(Report(findings=["The answer.", "a note"], sections=[Section("", tables=[plain(["text"], [])])]))
+    assert capsys.readouterr().out == "The answer.\n• a note\n"
 
 
 def test_control_characters_of_a_text_do_not_reach_the_terminal(capsys):
-    table(["text"], [["a\x1b[2Jb [red]bold[/red]"]], ["c\u202ed [link]note[/link]"])
+    print_table(plain(["text"], [["a\x1b[2Jb [red]bold[/red]"]]))
+    print_notes(["c\u202ed [link]note[/link]"])
     output = capsys.readouterr().out
 
     assert "a\ufffd[2Jb [red]bold[/red]" in output

@@ -74,13 +74,14 @@ def test_heat_map_frames_the_best_and_skips_what_is_missing():
     assert axis.patches[0].get_xy() == pytest.approx((0.52, -0.48))
 
 
-def test_curve_takes_numbers_and_estimates():
+def test_curves_take_numbers_and_estimates():
     lines = {"loss": [Estimate(0.6, 0.5, 0.7), Estimate(0.7, 0.6, 0.8)], "zlib": [0.5, 0.6]}
-    figure = plots.curve([1, 10], lines, x_name="n", y_name="AUC", chance=0.5, x_log=True)
-    axis = figure.axes[0]
+    figure = plots.curves([1, 10], {"n": lines, "none": {}}, x_name="n", y_name="AUC", across=2, chance=0.5, x_log=True)
+    axis, empty = figure.axes
     assert axis.lines[0].get_ydata() == pytest.approx([0.6, 0.7])
     assert len(axis.collections) == 1
-    assert [t.get_text() for t in axis.get_legend().get_texts()] == ["loss", "zlib"]
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["loss", "zlib"]
+    assert not empty.axison
 
 
 def test_a_threshold_is_drawn_where_there_is_one():
@@ -120,7 +121,7 @@ def test_twelve_detectors_equal_scores_and_a_single_text_can_be_drawn():
     for figure in (
         plots.roc(LABELS, BASE, FSD),
         plots.score_distributions(LABELS, BASE, FSD),
-        plots.curve([1.0, 2.0], {name: [0.5, 0.6] for name in FSD}, x_name="n", y_name="AUC"),
+        plots.curves([1.0, 2.0], {"": {name: [0.5, 0.6] for name in FSD}}, x_name="n", y_name="AUC"),
         plots.roc(LABELS, same, same),
         plots.score_distributions(LABELS, same, same),
         plots.verdicts([0.0], [0.0], [1.0], threshold=0.0, fpr=0.5),

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fsd.evaluation.metrics import Row
+from fsd.evaluation.metrics import Row, by_key
 from fsd.evaluation.results import evaluate
 from fsd.reporting.report import Picture, Report, Section, limits, p_value, page, plain, shown
 from fsd.reporting.results import detectors_table, placebo_table
@@ -113,8 +113,8 @@ def results():
     scores = {"loss.base": rng.normal(size=60), "loss.fsd": rng.normal(size=60)}
     scores["pair.fsd"] = rng.normal(size=60) + 3 * labels
     table = evaluate(pd.DataFrame(scores), labels, resamples=50, placebo={"loss": rng.normal(size=60)})
-    parts = SimpleNamespace(validation=[1])
-    return SimpleNamespace(table=table, best="pair", placebo="twin", parts=parts, judged=labels, contrasts=False)
+    parts, rows = SimpleNamespace(validation=[1]), by_key(table)
+    return SimpleNamespace(table=table, rows=rows, best="pair", placebo="twin", parts=parts, judged=labels)
 
 
 def test_tables_of_results(results):
