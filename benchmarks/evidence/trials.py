@@ -27,6 +27,7 @@ from fsd.models.pretraining import pretrain
 from fsd.scoring.deviation import evaluate
 from fsd.scoring.model import build_scorers
 from fsd.scoring.model_scorer import ModelScorer, hidden_states
+from fsd.scoring.sampling import Sampling
 from fsd.token_stats import Scorer, Scores
 from fsd.views import usable
 from pipelines import adapter_audit
@@ -150,8 +151,8 @@ def extraction(made: Target) -> list[dict[str, Any]]:
     found = []
     for level in LEVELS:
         texts = made.passages[level]
-        cut = works.cut([f"text {at}" for at in range(len(texts))], texts, made.model.tokens, 20, 20, 5)
-        (scored,) = works.by_model(cut, made.model, [works.PLAIN], shown=False).values()
+        cut = works.cut([f"text {at}" for at in range(len(texts))], made.model.tokens(texts), 20, 20, 5)
+        (scored,) = works.by_model(cut, made.model, [Sampling()], shown=False).values()
         log10_p = [(work.log_p / np.log(10)).tolist() for work in scored]
         shares = {}
         for p in EXTRACTABLE:

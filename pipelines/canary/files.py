@@ -41,21 +41,15 @@ class Entry:
     repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
     variants: Sequence[str] = ()
 
-    @property
-    def document(self) -> tuple[str, str]:
-        """What its draws follow from, beside the seed."""
-        return self.id, self.sha256
-
 
 @dataclass(frozen=True)
 class Sealed:
-    """The sealed list."""
+    """The sealed list; `tokenizer` is the hash of that in whose tokens all variants are equally long, "" without."""
 
     version: Annotated[int, AfterValidator(_current)]
     kind: Literal["words", "digits", "paraphrase"]
     scheme: Scheme
     tokenizer: str
-    """Hash of the tokenizer in whose tokens all variants are equally long; "" without one."""
     documents: Annotated[Sequence[Entry], Field(min_length=1)]
 
     def __post_init__(self) -> None:
@@ -66,20 +60,19 @@ class Sealed:
         for entry in self.documents:
             if bool(entry.variants) != (self.kind == "paraphrase"):
                 raise UsageError(f"variants must be listed for paraphrases alone; document {entry.id} differs")
-            drawn = published_index(self.scheme.seed, entry.document, len(entry.variants) or self.scheme.variants)
+            drawn = published_index(self.scheme.seed, (entry.id, entry.sha256), self.count(entry))
             if entry.published != drawn:
                 raise UsageError(
                     f"published must be {drawn} for document {entry.id}, as drawn by the seed; got {entry.published}"
                 )
 
+    def count(self, entry: Entry) -> int:
+        """The number of variants of a document."""
+        return len(entry.variants) or self.scheme.variants
+
     def candidates(self, entry: Entry) -> list[str]:
         """The variants of a document."""
-        return list(entry.variants) or self.scheme.candidates(entry.document)
-
-    def to_json(self) -> str:
-        """The list as JSON text."""
-        documents = [{k: v for k, v in asdict(entry).items() if v or k != "variants"} for entry in self.documents]
-        return json.dumps({**asdict(self), "documents": documents}, ensure_ascii=False) + "\n"
+        return list(entry.variants) or self.scheme.candidates((entry.id, entry.sha256))
 
 
 class Canaries(NamedTuple):
@@ -92,7 +85,8 @@ class Canaries(NamedTuple):
 
 def write(out: Path, sealed: Sealed, published: Mapping[str, str]) -> Canaries:
     """Write a new folder whose sealed list nobody else can read, and read it as a test would before it is in place."""
-    content = sealed.to_json()
+    documents = [{k: v for k, v in asdict(entry).items() if v or k != "variants"} for entry in sealed.documents]
+    content = json.dumps({**asdict(sealed), "documents": documents}, ensure_ascii=False) + "\n"
     rows = [
         {"id": entry.id, "text": published[entry.id], "group": entry.id, "label": 1}
         for entry in sealed.documents
@@ -122,25 +116,18 @@ def read(folder: Path) -> Canaries:
     texts: defaultdict[str, set[str]] = defaultdict(set)
     for _, row in read_rows([folder / PUBLISHED]):
         texts[str(row.get("id"))].add(str(row.get("text")))
-    contexts = {entry.id: _context(sealed, entry, texts[entry.id]) for entry in sealed.documents}
-    wrong = [
-        *(f"{name} is not among them" for name in texts if name not in contexts),
-        *(f"{name} {'differs' if texts[name] else 'is missing'}" for name in contexts if contexts[name] is None),
-    ]
-    if wrong:
-        raise UsageError(f"{folder / PUBLISHED} must hold the texts that were sealed; document {wrong[0]}")
-    return Canaries(sealed, digest, {name: context for name, context in contexts.items() if context is not None})
-
-
-def _context(sealed: Sealed, entry: Entry, copies: set[str]) -> str | None:
-    """What precedes the canary in the published copies of a document; None if they are not what was sealed."""
-    canary = sealed.candidates(entry)[entry.published]
-    if entry.variants:
-        document, context = SEPARATOR.join(entry.variants), ""
-    else:
-        document = min(copies, default="").removesuffix(BREAK + canary)
-        context = document + BREAK
-    return context if copies == {context + canary} and content_hash(document) == entry.sha256 else None
+    known = {entry.id: entry for entry in sealed.documents}
+    problem = next((f"{name} is not among them" for name in texts if name not in known), "")
+    contexts = {}
+    for name, entry in known.items():
+        canary = sealed.candidates(entry)[entry.published]
+        document = SEPARATOR.join(entry.variants) or min(texts[name], default="").removesuffix(BREAK + canary)
+        contexts[name] = "" if entry.variants else document + BREAK
+        if texts[name] != {contexts[name] + canary} or content_hash(document) != entry.sha256:
+            problem = problem or f"{name} {'differs' if texts[name] else 'is missing'}"
+    if problem:
+        raise UsageError(f"{folder / PUBLISHED} must hold the texts that were sealed; document {problem}")
+    return Canaries(sealed, digest, contexts)
 
 
 def _read(path: Path) -> str:

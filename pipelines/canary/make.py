@@ -10,13 +10,11 @@ from fsd.data.documents import content_hash
 from fsd.data.readers import document, parse_columns, read_files, read_rows
 from fsd.errors import UsageError
 from fsd.evidence.canaries import MOST_REPETITIONS, Scheme, published_index, repetitions_of, word_pool
-from fsd.models.language_model import load_tokenizer
 from fsd.reporting.report import Report
-from fsd.scoring.token_frequencies import fingerprint
 from pipelines.canary import MakeConfig, files
 from pipelines.canary.files import BREAK, SEPARATOR, VERSION, Entry, Sealed
 from pipelines.common import job
-from pipelines.common.job import Job, show
+from pipelines.common.job import Job
 from pipelines.common.output import check_new_folder
 
 
@@ -45,12 +43,23 @@ def run(config: MakeConfig, sealed: Sealed, published: Mapping[str, str]) -> Non
     if config.seed:
         notes.append("the seed was chosen by you: whoever guesses it knows which variants are published")
     headline = f"{len(sealed.documents)} documents, published {copies} times in all"
-    show(Report(headline=headline, findings=notes, files={"canaries": config.out}))
+    job.show(Report(headline=headline, findings=notes, files={"canaries": config.out}))
 
 
 def draw(config: MakeConfig) -> tuple[Sealed, dict[str, str]]:
     """The sealed list, and what is published of each document: the text, a blank line and a canary, or a paraphrase."""
-    _check(config)
+    if not (config.seed or "").isprintable():
+        raise UsageError(f"seed must be printable text; got {config.seed!r}")
+    if not 0 < config.alpha < 1:
+        raise UsageError(f"alpha must be between 0 and 1; got {config.alpha:g}")
+    if config.kind != "paraphrase" and config.variants * config.alpha < 1 - 1e-9:
+        raise UsageError(
+            f"variants must be at least 1/alpha = {1 / config.alpha:,.0f} for a p-value of {config.alpha:g} from one "
+            f"document; got {config.variants}"
+        )
+    wrong = next((number for number in config.repetitions if not 1 <= number <= MOST_REPETITIONS), None)
+    if wrong is not None:
+        raise UsageError(f"repetitions must be from 1 to {MOST_REPETITIONS:,}; got {wrong}")
     seed = config.seed or secrets.token_hex(16)
     if config.kind == "paraphrase":
         given = _paraphrases(config)
@@ -73,22 +82,6 @@ def draw(config: MakeConfig) -> tuple[Sealed, dict[str, str]]:
     return Sealed(VERSION, config.kind, scheme, tokenizer, entries), published
 
 
-def _check(config: MakeConfig) -> None:
-    """Check the settings that do not depend on the documents."""
-    if not (config.seed or "").isprintable():
-        raise UsageError(f"seed must be printable text; got {config.seed!r}")
-    if not 0 < config.alpha < 1:
-        raise UsageError(f"alpha must be between 0 and 1; got {config.alpha:g}")
-    if config.kind != "paraphrase" and config.variants * config.alpha < 1 - 1e-9:
-        raise UsageError(
-            f"variants must be at least 1/alpha = {1 / config.alpha:,.0f} for a p-value of {config.alpha:g} from one "
-            f"document; got {config.variants}"
-        )
-    wrong = [number for number in config.repetitions if not 1 <= number <= MOST_REPETITIONS]
-    if wrong:
-        raise UsageError(f"repetitions must be from 1 to {MOST_REPETITIONS:,}; got {wrong[0]}")
-
-
 def _paraphrases(config: MakeConfig) -> list[list[str]]:
     """The texts that each row lists as variants, of which one is published (STAMP, arXiv 2504.13416)."""
     found = []
@@ -107,6 +100,9 @@ def _paraphrases(config: MakeConfig) -> list[list[str]]:
 
 def _words(config: MakeConfig, texts: Sequence[str]) -> tuple[list[str], str]:
     """The words to draw from, and the hash of the tokenizer in whose tokens they are equally long; "" without one."""
+    from fsd.models.language_model import load_tokenizer
+    from fsd.scoring.token_frequencies import fingerprint
+
     words = word_pool([source.text for source in read_files(config.words)] if config.words else texts, config.rarity)
     if not config.tokenizer:
         return words, ""

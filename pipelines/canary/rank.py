@@ -1,6 +1,7 @@
 """Scores of all variants of every canary, and the rank tests on them."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -48,36 +49,31 @@ def prepare(config: RankConfig) -> Job:
     check_resolution(canaries, config.alpha, config.withheld)
     sealed = canaries.sealed
     documents = [f"{canaries.contexts[entry.id]} {sealed.candidates(entry)[0]}" for entry in sealed.documents]
-    others = [(len(entry.variants) or sealed.scheme.variants) - 1 for entry in sealed.documents]
+    scored = [min(sealed.count(entry), (config.withheld or sealed.count(entry)) + 1) for entry in sealed.documents]
     return Job(
         partial(run, config, canaries, load_detectors(config.detection)),
         {"canaries": job.files([config.folder], len(documents)).replace("texts", "documents")},
         config.model,
         texts=documents,
-        passes={"base": sum(1 + min(config.withheld or most, most) for most in others)},
+        passes={"base": sum(scored)},
         experiment=f"fsd-{config.domain}",
     )
 
 
 def check_resolution(canaries: Canaries, alpha: float, withheld: int | None) -> None:
-    """Check that the variants can show a p-value of α."""
+    """Check that the variants can show a p-value of α: all documents together, or a single one with random canaries."""
     if not 0 < alpha < 1:
         raise UsageError(f"alpha must be between 0 and 1; got {alpha:g}")
     sealed = canaries.sealed
     if sealed.kind == "paraphrase":
-        finest = float(np.prod([1 / len(entry.variants) for entry in sealed.documents]))
-        if finest > alpha:
-            raise UsageError(
-                f"alpha must be at least {finest:.2g}, the smallest p-value that these documents and their variants "
-                f"can show; got {alpha:g}"
-            )
-        return
-    scored = sealed.scheme.variants if withheld is None else min(withheld + 1, sealed.scheme.variants)
-    if scored * alpha < 1 - 1e-9:
-        raise UsageError(
-            f"alpha must be at least 1/{scored} = {1 / scored:.2g} with {scored} variants of each canary scored; got "
-            f"{alpha:g}"
-        )
+        finest = math.prod(1 / sealed.count(entry) for entry in sealed.documents)
+        shown = f"{finest:.2g}, the smallest p-value that these documents and their variants can show"
+    else:
+        scored = min((withheld or sealed.scheme.variants) + 1, sealed.scheme.variants)
+        finest = 1 / scored
+        shown = f"1/{scored} = {finest:.2g} with {scored} variants of each canary scored"
+    if finest > alpha * (1 + 1e-9):
+        raise UsageError(f"alpha must be at least {shown}; got {alpha:g}")
 
 
 def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -> None:
@@ -149,8 +145,7 @@ def score(
     seed: int = 0,
 ) -> pd.DataFrame:
     """Score the published variant of every document and the others, each after the end of its document."""
-    parts = []
-    rng = np.random.default_rng(seed)
+    parts, rng = [], np.random.default_rng(seed)
     with progress(len(canaries.sealed.documents), "canaries", "document", shown=True) as bar:
         for entry in canaries.sealed.documents:
             candidates = canaries.sealed.candidates(entry)
@@ -158,7 +153,10 @@ def score(
             if withheld is not None and withheld < len(others):
                 others = sorted(rng.choice(others, withheld, replace=False).tolist())
             texts = [candidates[at] for at in (entry.published, *others)]
-            readers = _after(_end(canaries.contexts[entry.id]), scorers)
+            before = canaries.contexts[entry.id]
+            words = re.split(r"([ \n])", before.rstrip())[1 - 2 * CONTEXT_WORDS :]
+            end = "".join(words) + before[len(before.rstrip()) :]
+            readers = {name: of if name == "unigram" else _after(end, of) for name, of in scorers.items()}
             views = ViewStatistics.compute(texts, detectors, readers, ViewInputs(), states=("base",))
             part = pd.DataFrame({"document": entry.id, "repetitions": entry.repetitions, "variant": texts})
             part.insert(2, "published", [True, *(False for _ in others)])
@@ -167,24 +165,8 @@ def score(
     return pd.concat(parts, ignore_index=True)
 
 
-def _after(context: str, scorers: Mapping[str, Scorer]) -> dict[str, Scorer]:
-    """The scorers with a context before every text."""
-
-    def reading(scorer: Scorer) -> Scorer:
-        return lambda prompts: scorer([Prompt(prompt.text, context) for prompt in prompts])
-
-    return {name: scorer if name == "unigram" else reading(scorer) for name, scorer in scorers.items()}
-
-
-def _end(text: str) -> str:
-    """The last words of a text, with the white space at its end."""
-    body = text.rstrip()
-    start = len(body)
-    for _ in range(CONTEXT_WORDS):
-        start = max(body.rfind(" ", 0, start), body.rfind("\n", 0, start))
-        if start < 0:
-            return text
-    return text[start + 1 :]
+def _after(context: str, scorer: Scorer) -> Scorer:
+    return lambda prompts: scorer([Prompt(prompt.text, context) for prompt in prompts])
 
 
 def rank_tests(scores: pd.DataFrame, detectors: Sequence[str], *, alpha: float, seed: int = 0) -> pd.DataFrame:
@@ -192,21 +174,19 @@ def rank_tests(scores: pd.DataFrame, detectors: Sequence[str], *, alpha: float, 
     documents = [part for _, part in scores.groupby("document", sort=True)]
     published = [int(np.argmax(part["published"])) for part in documents]
     repetitions = np.array([int(part["repetitions"].iloc[0]) for part in documents])
-    several = np.unique(repetitions)
+    several = np.unique(repetitions).tolist()
     rows, last = [], {}
     for detector in detectors:
         values = [part[detector].to_numpy(float) for part in documents]
         p = rank_p_values(scores, detector)
-        for level in [*(several.tolist() if several.size > 1 else []), 0]:
+        for level in [*(several if len(several) > 1 else []), 0]:
             chosen = np.flatnonzero((repetitions == level) | (level == 0))
             found = observed_rate(p[chosen] <= alpha + 1e-9)
             last[detector] = combined_p([values[at] for at in chosen], [published[at] for at in chosen], seed=seed)
             rows.append((detector, level, chosen.size, float(np.median(p[chosen])), *found, last[detector]))
     names = ["detector", "repetitions", "documents", "median_p", "found", "found_low", "found_high", "p"]
-    corrected = holm(last)
-    return pd.DataFrame(rows, columns=names).assign(
-        p_holm=[math.nan if level else corrected[detector] for detector, level, *_ in rows]
-    )
+    table = pd.DataFrame(rows, columns=names)
+    return table.assign(p_holm=table["detector"].map(holm(last)).where(table["repetitions"] == 0))
 
 
 def rank_p_values(scores: pd.DataFrame, detector: str) -> FloatArray:
@@ -220,19 +200,15 @@ def conclusions(together: pd.DataFrame, best: str, canaries: Canaries, config: R
     p, model, sealed = float(together["p_holm"][best]), config.model.model, canaries.sealed
     many = f", corrected for {len(together)} detectors" if len(together) > 1 else ""
     shown = f"p {'' if p < 0.001 else '= '}{p_value(p)}{many}"
-    start = f"{together['documents'][best]} documents together, {best}: {shown}"
     if p <= config.alpha:
-        first = f"{start}. {model} prefers the published variants: it was trained on them, or on something made of them"
+        found = f"{model} prefers the published variants: it was trained on them, or on something made of them"
     else:
-        first = (
-            f"{start}. No evidence that {model} was trained on the published variants; this does not show that it was "
-            "not"
-        )
+        found = f"No evidence that {model} was trained on the published variants; this does not show that it was not"
+    variants = "" if sealed.kind == "paraphrase" else f"; {sealed.scheme.variants:,} variants per document"
     return [
-        first,
+        f"{together['documents'][best]} documents together, {best}: {shown}. {found}",
         "the p-values are exact: which variant is published was drawn at random, and sealed before",
-        "the list matches its commitment"
-        + (f"; {sealed.scheme.variants:,} variants per document" if sealed.kind != "paraphrase" else ""),
+        f"the list matches its commitment{variants}",
         f"sha256 {canaries.sha256} of {SEALED} and in {COMMITMENT}; compare it with the published {COMMITMENT}, as "
         "both files here could have been replaced",
     ]

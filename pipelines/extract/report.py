@@ -73,17 +73,13 @@ def results(extractions: Extractions, first: str, names: Sequence[str], **how: A
     """A line for the work, and one for its controls together, for each of the `first`, such as the ways of sampling."""
     cells, lines = [], []
     for sampling, (work, *controls) in extractions.items():
-        for name, works in zip(names, ([work], controls), strict=True):
-            if not works:
-                continue
+        for name, works in zip(names, ([work], controls) if controls else ([work],), strict=False):
             count, highest = sum(each.starts.size for each in works), max(float(each.log_p.max()) for each in works)
-            shares = [coverage(works, level) for level in LEVELS]
-            shown = [*map(_share, shares), _probability(highest), _asked(queries(highest))]
+            shares = {level: coverage(works, level) for level in LEVELS}
+            shown = [*map(_share, shares.values()), _probability(highest), _asked(queries(highest))]
             cells.append([sampling, name, f"{count:,}", *shown])
             log10 = highest / math.log(10)
-            lines += [
-                (sampling, name, count, level, *share, log10) for level, share in zip(LEVELS, shares, strict=True)
-            ]
+            lines += [(sampling, name, count, level, *share, log10) for level, share in shares.items()]
     columns = ["sampling", "work", "passages", "level", "value", "low", "high", "highest_log10_p"]
     headings = [first, "work", "passages", *(f"p ≥ {100 * level:g} %" for level in LEVELS), "highest p", "queries"]
     return plain(headings, cells, words=(1,), name="results", frame=pd.DataFrame(lines, columns=columns), **how)

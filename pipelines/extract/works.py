@@ -1,30 +1,29 @@
 """Works (books, articles) as passages, scored by a model or through a completions API."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fsd.config import ModelConfig, Recipe
-from fsd.data.embedded import corpus
 from fsd.errors import UsageError
 from fsd.evidence.extraction import Work, passages
-from fsd.models import language_model
-from fsd.models.language_model import LanguageModel
-from fsd.models.pretraining import continue_pretraining
 from fsd.reporting.report import Report, Section
-from fsd.scoring.model import Model, open_model
-from fsd.scoring.sampling import Sampling, suffix_log_probabilities
 from fsd.token_stats import FloatArray, Prompt
 from pipelines.common import job
-from pipelines.common.job import Job, deliver, run_name, show, tracked_run
+from pipelines.common.job import Job
 from pipelines.extract import ExtractConfig, report
 from pipelines.extract.report import Extractions
 
-PLAIN, GREEDY = Sampling(), Sampling(temperature=0.0)
+if TYPE_CHECKING:
+    from fsd.models.language_model import LanguageModel
+    from fsd.scoring.model import Model
+    from fsd.scoring.sampling import Sampling
+
 ABSTRACTS, CONTROLS, COPIES = 5, 40, 100
 """Of the demonstration: texts that the model is trained on, texts that it is not, and how often it sees the former."""
 
@@ -33,30 +32,7 @@ def prepare(config: ExtractConfig) -> Job:
     """Check the settings, and read and cut the works."""
     if config.demo:
         return Job(demo, {"works": f"{ABSTRACTS} embedded abstracts, and {CONTROLS} as control"})
-    samplings = _samplings(config)
-    names = [config.book, *config.control]
-    texts = [_read(name) for name in names]
-    tokenizer = config.api.tokenizer or config.model.model
-    cut_texts = None
-    if job.on_this_machine(tokenizer):
-        load, _ = language_model.load_tokenizer(tokenizer)
-        ids = load(texts, add_special_tokens=False, verbose=False)["input_ids"]
-        length = config.prefix + config.suffix
-        cut_texts = [
-            load.decode(one[at : at + length]) for one in ids for at in range(0, len(one) - length + 1, config.stride)
-        ]
-    return Job(
-        partial(run, config, texts, samplings),
-        {"works": job.files(names, len(names))},
-        config.model,
-        texts=cut_texts,
-        passes={"base": len(cut_texts or ())},
-        experiment=f"fsd-{config.domain}",
-    )
-
-
-def _samplings(config: ExtractConfig) -> list[Sampling]:
-    """The ways of sampling, after a check of all settings that need no file."""
+    names, api = [config.book, *config.control], config.model.model.startswith("api:")
     if not config.book:
         raise UsageError("a book must be given, a text file in UTF-8 (or --demo); got none")
     if Path(config.book).resolve() in {Path(name).resolve() for name in config.control}:
@@ -64,16 +40,35 @@ def _samplings(config: ExtractConfig) -> list[Sampling]:
     for name in ("prefix", "suffix", "stride"):
         if getattr(config, name) < 1:
             raise UsageError(f"{name} must be at least 1 token; got {getattr(config, name)}")
+    if api and config.api.tokenizer is None:
+        raise UsageError("tokenizer must be given with an API, to cut the passages by tokens; got none")
+    texts = [_read(name) for name in names]
+    from fsd.models.language_model import load_tokenizer
+    from fsd.scoring.sampling import Sampling
+
     chosen = Sampling(config.temperature, config.top_k)
     chosen.check()
-    if config.model.model.startswith("api:") and config.api.tokenizer is None:
-        raise UsageError("tokenizer must be given with an API, to cut the passages by tokens; got none")
-    if config.model.model.startswith("api:") and chosen != PLAIN:
+    if api and chosen != Sampling():
         raise UsageError(
             f"temperature and top-k must be left out with an API, which gives no other tokens' probabilities; got "
             f"{chosen}"
         )
-    return list(dict.fromkeys([PLAIN, chosen, GREEDY]))
+    tokenizer, cut_texts = config.api.tokenizer or config.model.model, None
+    if job.on_this_machine(tokenizer):
+        load, _ = load_tokenizer(tokenizer)
+        ids = load(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        length = config.prefix + config.suffix
+        cut_texts = [
+            load.decode(one[at : at + length]) for one in ids for at in range(0, len(one) - length + 1, config.stride)
+        ]
+    return Job(
+        partial(run, config, texts, list(dict.fromkeys([Sampling(), chosen, Sampling(temperature=0.0)]))),
+        {"works": job.files(names, len(names))},
+        config.model,
+        texts=cut_texts,
+        passes={"base": len(cut_texts or ())},
+        experiment=f"fsd-{config.domain}",
+    )
 
 
 def _read(path: str) -> str:
@@ -87,58 +82,59 @@ def _read(path: str) -> str:
     return text
 
 
-def run(config: ExtractConfig, texts: Sequence[str], samplings: Sequence[Sampling]) -> None:
+def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampling]") -> None:
     """Open the model, announce the cost, score every passage, track and print."""
+    from fsd.scoring.model import open_model
+
     name, names = config.model.model, [config.book, *config.control]
     model = open_model(config.model, config.api, config.answers or f"{config.book}.answers")
-    assert model.tokens is not None  # `_samplings` wants a tokenizer for an API
-    works = cut(names, texts, model.tokens, config.prefix, config.suffix, config.stride)
+    assert model.tokens is not None  # `prepare` wants a tokenizer for an API
+    works = cut(names, model.tokens(texts), config.prefix, config.suffix, config.stride)
     count = sum(work.starts.size for work in works)
     length = config.prefix + config.suffix
     print(f"{count:,} passages of {length} tokens: {count * length:,} tokens to score", file=sys.stderr)
-    title, tags = run_name(name, names, "extract"), {"task": "extract", "model": name}
-    with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
-        deliver(report.report(score(works, model, samplings), model), tracked)
+    title, tags = job.run_name(name, names, "extract"), {"task": "extract", "model": name}
+    with job.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+        job.deliver(report.report(score(works, model, samplings), model), tracked)
 
 
 def demo() -> None:
     """Train the embedded model on five abstracts, and extract them; forty that it never saw are the control."""
+    from fsd.data.embedded import corpus
+    from fsd.models import language_model
+    from fsd.models.pretraining import continue_pretraining
+    from fsd.scoring.sampling import Sampling
+
     texts = [document.text for document in corpus() if not document.member][: ABSTRACTS + CONTROLS]
     members, others = texts[:ABSTRACTS], texts[ABSTRACTS:]
     model = language_model.load(ModelConfig(cache="none"))
     names = (f"seen {COPIES} times", "never seen")
-    works = cut(names, [" ".join(members), " ".join(others)], model.tokens)
-    (before,) = by_model(works, model, [PLAIN]).values()
+    works = cut(names, model.tokens([" ".join(members), " ".join(others)]))
+    (before,) = by_model(works, model, [Sampling()]).values()
     continue_pretraining(model, members * COPIES, Recipe(batch_size=ABSTRACTS, learning_rate=3e-3))
-    (after,) = by_model(works, model, [PLAIN]).values()
+    (after,) = by_model(works, model, [Sampling()]).values()
     title = "extraction from the embedded model"
     table = report.results({"after": after, "before": before}, "training", names, title=title, kept=(1, 0, 3))
     notes = report.conclusions(after, "the embedded model")
     notes += ["before the training, neither text could be extracted: the model had seen neither"]
-    show(Report(findings=notes, sections=[Section("", tables=[table])]))
+    job.show(Report(findings=notes, sections=[Section("", tables=[table])]))
 
 
 def cut(
-    names: Sequence[str],
-    texts: Sequence[str],
-    tokens: Callable[[Sequence[str]], list[list[int]]],
-    prefix: int = 50,
-    suffix: int = 50,
-    stride: int = 10,
+    names: Sequence[str], ids: Sequence[Sequence[int]], prefix: int = 50, suffix: int = 50, stride: int = 10
 ) -> list[Work]:
-    """The works as passages, not yet scored."""
+    """The works, given by their token ids, as passages, not yet scored."""
     works = []
-    for name, ids in zip(names, tokens(texts), strict=True):
-        array = np.array(ids, dtype=np.int64)
+    for name, tokens in zip(names, map(np.array, ids), strict=True):
         try:
-            starts, _ = passages(array, prefix, suffix, stride)
+            starts, _ = passages(tokens, prefix, suffix, stride)
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from error
-        works.append(Work(name, array, starts, np.empty(0), prefix, suffix))
+        works.append(Work(name, tokens, starts, np.empty(0), prefix, suffix))
     return works
 
 
-def score(works: Sequence[Work], model: Model, samplings: Sequence[Sampling]) -> Extractions:
+def score(works: Sequence[Work], model: "Model", samplings: "Sequence[Sampling]") -> Extractions:
     """Score the passages of all works, the first of which is the one in question.
 
     An API gives the probabilities of the text's own tokens alone, and so of plain sampling. It is sent the token ids of
@@ -154,13 +150,15 @@ def score(works: Sequence[Work], model: Model, samplings: Sequence[Sampling]) ->
             context, suffix = (model.decode(work.tokens[a:b].tolist()) for a, b in ((start, middle), (middle, end)))
             prompts.append(Prompt(suffix, context))
     log_p = np.array([float(stats.logp.sum()) for stats in model.scorers["base"](prompts)])
-    return {str(PLAIN): _scored(works, log_p)}
+    return {str(samplings[0]): _scored(works, log_p)}
 
 
 def by_model(
-    works: Sequence[Work], model: LanguageModel, samplings: Sequence[Sampling], *, shown: bool = True
+    works: Sequence[Work], model: "LanguageModel", samplings: "Sequence[Sampling]", *, shown: bool = True
 ) -> Extractions:
     """The same by a model on this machine; one forward pass per passage."""
+    from fsd.scoring.sampling import suffix_log_probabilities
+
     length = works[0].prefix + works[0].suffix
     rows = [np.lib.stride_tricks.sliding_window_view(work.tokens, length)[work.starts] for work in works]
     log_p = suffix_log_probabilities(model, np.concatenate(rows), works[0].prefix, samplings, shown=shown)

@@ -9,6 +9,7 @@ import pytest
 from fsd.config import ModelConfig
 from fsd.data.embedded import corpus
 from fsd.evidence.extraction import Work
+from fsd.scoring.sampling import Sampling
 from pipelines.extract import ExtractConfig, report, works
 from pipelines.extract.works import prepare
 
@@ -49,10 +50,10 @@ def test_a_text_that_was_read_often_can_be_extracted() -> None:
 
     texts = [document.text for document in corpus() if not document.member]
     model = language_model.load(ModelConfig(cache="none"))
-    cut = works.cut(["read", "unread"], [" ".join(texts[:2]), " ".join(texts[2:30])], model.tokens, 20, 20, 20)
-    (before,) = works.by_model(cut, model, [works.PLAIN], shown=False).values()
+    cut = works.cut(["read", "unread"], model.tokens([" ".join(texts[:2]), " ".join(texts[2:30])]), 20, 20, 20)
+    (before,) = works.by_model(cut, model, [Sampling()], shown=False).values()
     continue_pretraining(model, texts[:2] * 50, Recipe(batch_size=2, learning_rate=3e-3), shown=False)
-    (after,) = works.by_model(cut, model, [works.PLAIN], shown=False).values()
+    (after,) = works.by_model(cut, model, [Sampling()], shown=False).values()
 
     assert after[0].log_p.mean() > before[0].log_p.mean() + 15
     assert after[1].log_p.mean() < before[1].log_p.mean() + 5
@@ -69,12 +70,12 @@ def test_an_api_gives_the_numbers_of_the_model(files: Path) -> None:
 
     model = language_model.load(ModelConfig(cache="none"))
     text = (files / "book.txt").read_text()
-    cut = works.cut(["book"], [text], model.tokens, 20, 20, 40)
+    cut = works.cut(["book"], model.tokens([text]), 20, 20, 40)
     tokens = PromptTokens(model.tokenizer, "embedded")
 
-    ((local,),) = works.by_model(cut, model, [works.PLAIN], shown=False).values()
+    ((local,),) = works.by_model(cut, model, [Sampling()], shown=False).values()
     api = Model("api:embedded", {"base": ModelScorer(model)}, tokens.tokens, tokens.decode)
-    ((remote,),) = works.score(cut, api, [works.PLAIN]).values()
+    ((remote,),) = works.score(cut, api, [Sampling()]).values()
 
     same = [
         model.tokens([tokens.decode(cut[0].tokens[s + 20 : s + 40].tolist())])[0]
