@@ -43,7 +43,6 @@ class Record:
 
     experiment: str
     name: str
-    final: bool = False
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     metrics: list[tuple[str, float, int, int]] = field(default_factory=list)  # name, value, milliseconds, step
@@ -204,9 +203,8 @@ class Run:
         return dataset["digest"]
 
     def conclude(self, score: str, description: str) -> None:
-        """Add the best score, such as `loss .67`, to a name not of the user's, and describe the result in Markdown."""
-        if not self.record.final:
-            self.record.name += f" · {score}"
+        """Add the best score, such as `loss .67`, to the name, and describe the result in Markdown."""
+        self.record.name += f" · {score}" if score else ""
         self.set_tags({NOTE: description})
 
     def describe_experiment(self, description: str) -> None:
@@ -223,17 +221,16 @@ def run(
     tags: Mapping[str, object] | None = None,
     description: str | None = None,
     parent: Run | None = None,
-    final: bool = False,
 ) -> Iterator[Run]:
     """Open a run for the duration of a `with` block, at whose end it is logged.
 
     Its final status is FINISHED; KILLED if the user interrupts it; FAILED, with the tag `error`, if the block raises or
-    something could not be stored, which is then raised as a StorageError, for a run within `parent` by that one. A name
-    that is `final` is the user's, which the best score is not added to. Runs of killed processes are closed first.
+    something could not be stored, which is then raised as a StorageError, for a run within `parent` by that one. First
+    the runs of killed processes are closed.
     """
     store = parent.store if parent else open_store()
     with tempfile.TemporaryDirectory(prefix="fsd-", ignore_cleanup_errors=True) as temporary:
-        made = Run(store, Path(temporary) / "run", Record(experiment, name, final))
+        made = Run(store, Path(temporary) / "run", Record(experiment, name))
         made.log_params(params or {})
         made.set_tags({**(tags or {}), **({NOTE: description} if description else {})})
         with _opened(made, parent):

@@ -297,9 +297,7 @@ def tracked_run(
     assert own.keys() <= OWN_TAGS, own  # or a tag of the user's could replace one of them
     given, chosen = running.invocation.run_tags, running.invocation.name
     params = flags(config) if params is None else params
-    with tracking.run(
-        experiment, chosen or name, params=params, tags=own | given, description=description, final=bool(chosen)
-    ) as run:
+    with tracking.run(experiment, chosen or name, params=params, tags=own | given, description=description) as run:
         run.log("config.yaml", dump(config, running.command))
         yield run
 
@@ -342,7 +340,8 @@ def publish(report: "Report", run: Run) -> None:
                 run.log(f"{table.name}.json", pd.DataFrame(table.rows, columns=table.head))
         run.log(PAGE, page(dated(report)))
     if report.score:
-        run.conclude(report.score, report.description or "\n\n".join(report.findings[:DESCRIBED]))
+        score = "" if _CONTEXT.get().invocation.name else report.score
+        run.conclude(score, report.description or "\n\n".join(report.findings[:DESCRIBED]))
 
 
 def dated(report: "Report") -> "Report":

@@ -16,7 +16,6 @@ from fsd import tracking
 from fsd.errors import StorageError, UsageError
 from fsd.tracking import runs
 from fsd.tracking.__main__ import main as log_later
-from fsd.tracking.runs import close_ended_runs
 from fsd.tracking.store import load_mlflow
 
 
@@ -157,20 +156,14 @@ def test_runs_of_a_killed_process_are_closed_by_the_next_and_no_others(here, roo
     environment = {**os.environ, "PYTHONPATH": str(root)}
     subprocess.run([sys.executable, "-c", PROCESS], env=environment, check=False)
     assert {r.name for r in tracking.find_runs("fsd-x", status="RUNNING")} == {"killed", "within"}
-    with tracking.run("fsd-elsewhere", "of another host") as other:
-        other.store.client.set_tag(other.id, "process", "elsewhere-1-1-1")
-        close_ended_runs(other.store)
-        assert [r.id for r in tracking.find_runs("fsd-elsewhere", status="RUNNING")] == [other.id]
+    store = tracking.open_store()
+    store.client.create_run(store.experiment_id("fsd-x"), run_name="elsewhere", tags={"process": "elsewhere-1-1-1"})
+    with tracking.run("fsd-y", "next"):
+        pass
+    assert [r.name for r in tracking.find_runs("fsd-x", status="RUNNING")] == ["elsewhere"]
     killed = tracking.find_runs("fsd-x", status="KILLED")
     assert {r.name for r in killed} == {"killed", "within"}
     assert {r.tags["error"] for r in killed} == {"its process ended without closing the run"}
-
-
-def test_a_run_closes_those_of_killed_processes(here, monkeypatch):
-    closed = []
-    monkeypatch.setattr(runs, "close_ended_runs", closed.append)
-    with tracking.run("fsd-x", "a") as run, tracking.run("fsd-x", "within", parent=run):
-        assert len(closed) == 1
 
 
 def full_disk(*_, **__):
