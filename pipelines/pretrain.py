@@ -21,11 +21,13 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
 from fsd.config import Columns, OptionalModel, OptionalPaths, Recipe
+from fsd.errors import UsageError
 from pipelines.common.cli import command
 from pipelines.common.job import Job
 
@@ -78,8 +80,7 @@ def prepare(config: PretrainConfig) -> Job:
         for document in side
     ]
     sides = [[document.text for document in side] for side in (members, held_out)][: 2 if held_out else 1]
-    rounds = [len(side) * recipe.exposures + len(background) * recipe.passes for side in sides]
-    steps = " and ".join(f"{math.ceil(count / recipe.batch_size):,}" for count in rounds)
+    steps = [(len(side) * recipe.exposures + len(background) * recipe.passes) / recipe.batch_size for side in sides]
     characters = [recipe.exposures * sum(map(len, side)) + recipe.passes * sum(map(len, background)) for side in sides]
     return Job(
         partial(run, config, sides, background, with_periods(documents, None) if held_out else []),
@@ -87,80 +88,20 @@ def prepare(config: PretrainConfig) -> Job:
             "members": job.files(config.members or ["the embedded corpus"], len(members)),
             **({"held out": f"{len(held_out):,} members, for the contemporary twin"} if held_out else {}),
             "background": job.files(config.background or ["docstrings"], len(background)),
-            "training steps": f"{steps} of {recipe.batch_size} texts",
+            "training steps": f"{' and '.join(f'{math.ceil(n):,}' for n in steps)} of {recipe.batch_size} texts",
             **job.pretraining(recipe, sum(characters) / job.TOKEN),
         },
         writes=[config.out],
     )
 
 
-def run(
-    config: PretrainConfig, sides: Sequence[Sequence[str]], background: Sequence[str], documents: "Sequence[Document]"
-) -> None:
-    """Pretrain a model, or the target and its contemporary twin, whose texts are written with their labels."""
-    from fsd.models.language_model import load_tokenizer
-    from fsd.reporting.report import Report
-    from pipelines.common.job import show
-    from pipelines.common.output import new_folder
-
-    out = Path(config.out)
-    with new_folder(out) as folder:  # before the training, so that a folder that cannot be written fails early
-        tokenizer = load_tokenizer(config.tokenizer)[0] if config.tokenizer else None
-        if len(sides) == 1:
-            summary = _train(config, sides[0], background, folder, tokenizer)
-        else:
-            target = _train(config, sides[0], background, folder / TARGET, tokenizer)
-            twin = _train(config, sides[1], background, folder / CONTEMPORARY_TWIN, tokenizer)
-            summary = f"target: {target}; contemporary twin: {twin}"
-            rows = (
-                {"text": document.text, "label": int(bool(document.member)), "period": document.period}
-                | ({"group": document.group} if document.group else {})
-                | ({"date": document.date.isoformat()} if document.date else {})
-                for document in documents
-            )
-            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            (folder / TEXTS).write_text(lines, encoding="utf-8")
-    show(Report(headline=summary, files={"model": out}))
-
-
-def _train(
-    config: PretrainConfig, members: Sequence[str], background: Sequence[str], folder: Path, tokenizer: Any
-) -> str:
-    """Pretrain one model, write it with its tokenizer, token-frequency table and card, and return a summary."""
-    from fsd.data.readers import Passage
-    from fsd.models.pretraining import pretrain
-    from fsd.net.hub import fingerprint
-    from fsd.scoring.token_frequencies import count
-
-    losses: list[float] = []
-    model = pretrain(
-        members,
-        background,
-        config.recipe,
-        tokenizer=tokenizer,
-        device=config.device,
-        log=lambda loss, _: losses.append(loss),
-    )
-    parameters, vocabulary = sum(p.numel() for p in model.base.parameters()), model.base.config.vocab_size
-    model.base.half().save_pretrained(folder)
-    model.tokenizer.save_pretrained(folder)
-    table = count(map(Passage, background), model.tokenizer, vocabulary, model=folder.name, corpus="its own background")
-    table.save(folder / "frequencies.npz")
-    card = _card(config, members, background, parameters, losses) | {"fingerprint": fingerprint(folder)}
-    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
-    (folder / "model.safetensors").chmod(0o644)
-    return f"{parameters:,} parameters, last loss {card['loss']['last_20_steps']:.3f} nats a token"
-
-
 def read_texts(config: PretrainConfig) -> "tuple[tuple[list[Document], list[Document], list[Document]], list[str]]":
     """The members to train on, those held out and rows labelled 0; and the background."""
     from fsd.data import embedded
     from fsd.data.docstrings import docstring_paragraphs
-    from fsd.data.documents import Document
-    from fsd.data.near_duplicates import contradictions
+    from fsd.data.near_duplicates import refuse_copies
     from fsd.data.readers import parse_columns, read_files
     from fsd.data.splitting import hold_out
-    from fsd.errors import UsageError
 
     if config.paragraphs < 1:
         raise UsageError(f"paragraphs must be at least 1; got {config.paragraphs}")
@@ -177,60 +118,90 @@ def read_texts(config: PretrainConfig) -> "tuple[tuple[list[Document], list[Docu
             f"members must hold texts that are not labelled 0; all {len(documents)} rows of "
             f"{', '.join(config.members)} are"
         )
-    read, held_out = hold_out(members, config.hold_out, seed=config.recipe.seed)
+    sides = (*hold_out(members, config.hold_out, seed=config.recipe.seed), others)
     if not config.background:
-        paragraphs = docstring_paragraphs(limit=config.paragraphs, seed=config.recipe.seed)
-        return (read, held_out, others), paragraphs
+        return sides, docstring_paragraphs(limit=config.paragraphs, seed=config.recipe.seed)
     background = read_files(config.background, columns)
-    sides = [*(Document(d.text, True, source=d.source) for d in documents)]
-    sides += [Document(d.text, False, source=d.source) for d in background]
-    copies = contradictions(sides)
-    if copies:
-        member, other = (sides[at].origin for at in copies[0])
-        raise UsageError(
-            "background must hold other texts than the members and non-members, which would be trained on with it; "
-            f"{len(copies)} copies, the first {member} = {other}"
-        )
-    return (read, held_out, others), [document.text for document in background]
+    refuse_copies(documents, background)
+    return sides, [document.text for document in background]
 
 
-def _digest(texts: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(sorted(hashlib.sha256(t.encode()).hexdigest() for t in texts)).encode()).hexdigest()
+def run(
+    config: PretrainConfig, sides: Sequence[Sequence[str]], background: Sequence[str], documents: "Sequence[Document]"
+) -> None:
+    """Pretrain a model, or the target and its contemporary twin, whose texts are written with their labels."""
+    from fsd.models.language_model import load_tokenizer
+    from fsd.reporting.report import Report
+    from pipelines.common.job import show
+    from pipelines.common.output import new_folder
+
+    with new_folder(Path(config.out)) as folder:  # before the training: a folder that cannot be written fails early
+        tokenizer = load_tokenizer(config.tokenizer)[0] if config.tokenizer else None
+        if len(sides) == 1:
+            summary = _train(config, sides[0], background, folder, tokenizer)
+        else:
+            target = _train(config, sides[0], background, folder / TARGET, tokenizer)
+            twin = _train(config, sides[1], background, folder / CONTEMPORARY_TWIN, tokenizer)
+            summary = f"target: {target}; contemporary twin: {twin}"
+            rows = (
+                {"text": document.text, "label": int(bool(document.member)), "period": document.period}
+                | ({"group": document.group} if document.group else {})
+                | ({"date": document.date.isoformat()} if document.date else {})
+                for document in documents
+            )
+            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            (folder / TEXTS).write_text(lines, encoding="utf-8")
+    show(Report(headline=summary, files={"model": Path(config.out)}))
 
 
-def _card(
-    config: PretrainConfig,
-    members: Sequence[str],
-    background: Sequence[str],
-    parameters: int,
-    losses: Sequence[float],
-) -> dict[str, Any]:
-    """Record of the training from which it can be reproduced."""
+def _train(
+    config: PretrainConfig, members: Sequence[str], background: Sequence[str], folder: Path, tokenizer: Any
+) -> str:
+    """Pretrain one model, write it with its tokenizer, token-frequency table and card, and return a summary."""
     from fsd.data.docstrings import PACKAGES
+    from fsd.data.readers import Passage
+    from fsd.models.pretraining import pretrain
+    from fsd.net.hub import fingerprint
+    from fsd.scoring.token_frequencies import count
 
-    def mean(values: Sequence[float]) -> float:
-        return sum(values) / len(values)
-
-    return {
-        "recipe": asdict(config.recipe),
-        "members": {"texts": len(members), "exposures": config.recipe.exposures, "sha256": _digest(members)},
+    recipe, device = config.recipe, config.device
+    losses: list[float] = []
+    model = pretrain(
+        members, background, recipe, tokenizer=tokenizer, device=device, log=lambda loss, _: losses.append(loss)
+    )
+    parameters, vocabulary = sum(p.numel() for p in model.base.parameters()), model.base.config.vocab_size
+    model.base.half().save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+    table = count(map(Passage, background), model.tokenizer, vocabulary, model=folder.name, corpus="its own background")
+    table.save(folder / "frequencies.npz")
+    packages = {f"docstrings of {p}": version("scikit-learn" if p == "sklearn" else p) for p in PACKAGES}
+    last = fmean(losses[-20:])
+    card = {
+        "recipe": asdict(recipe),
+        "members": {"texts": len(members), "exposures": recipe.exposures, "sha256": _digest(members)},
         "background": {
             "texts": len(background),
-            "passes": config.recipe.passes,
+            "passes": recipe.passes,
             "sha256": _digest(background),
-            "source": "files"
-            if config.background
-            else {f"docstrings of {p}": version("scikit-learn" if p == "sklearn" else p) for p in PACKAGES},
+            "source": "files" if config.background else packages,
         },
         "tokenizer": config.tokenizer or "trained on the background",
         "parameters": parameters,
         "steps": len(losses),
         "loss": {
             "first": losses[0],
-            "last_20_steps": mean(losses[-20:]),
-            "every_20_steps": [round(mean(losses[i : i + 20]), 4) for i in range(0, len(losses), 20)],
+            "last_20_steps": last,
+            "every_20_steps": [round(fmean(losses[i : i + 20]), 4) for i in range(0, len(losses), 20)],
         },
+        "fingerprint": fingerprint(folder),
     }
+    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
+    (folder / "model.safetensors").chmod(0o644)
+    return f"{parameters:,} parameters, last loss {last:.3f} nats a token"
+
+
+def _digest(texts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(hashlib.sha256(t.encode()).hexdigest() for t in texts)).encode()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -236,6 +236,18 @@ def refuse_contradictions(documents: Sequence[Document], remedy: str = "") -> No
         )
 
 
+def refuse_copies(documents: Sequence[Document], background: Sequence[Document]) -> None:
+    """Refuse a background of a model to be trained of which a text is a copy or near-copy of a document."""
+    labelled = ((documents, True), (background, False))
+    sides = [Document(d.text, member, source=d.source) for side, member in labelled for d in side]
+    copies = [(sides[i].origin, sides[j].origin) for i, j in contradictions(sides)]
+    if copies:
+        raise UsageError(
+            "background must hold other texts than the members and non-members, which would be trained on with it; "
+            f"{len(copies)} copies, the first {' = '.join(copies[0])}"
+        )
+
+
 def refuse_members(known: Sequence[Document]) -> None:
     """UsageError if a known text is labelled a member."""
     member = next((document for document in known if document.member), None)

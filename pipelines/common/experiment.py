@@ -290,6 +290,7 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
     """The job of a run."""
     config = inputs.config
     data, split, texts = config.data, inputs.split, None
+    states = ("base", "tuned") if split.unseen else ("base",)
     if inputs.here:
         texts = [document.text for document in (*split.validation, *split.test)]
         sizes = ", ".join(f"{len(part):,} {name}" for name, part in split._asdict().items())
@@ -302,7 +303,7 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
         {"texts": read, **({"adapter": config.adapter} if config.adapter else {})},
         config.model,
         texts=texts,
-        passes=passes(inputs.detectors, texts, config.model, unseen=bool(split.unseen)) if texts else {},
+        passes=passes(inputs.detectors, texts, config.model, states=states, unseen=bool(split.unseen)) if texts else {},
         trained=[document.text for document in split.unseen],
         training=None if config.adapter else config.training,
         writes=["a registered adapter"],
@@ -382,12 +383,15 @@ def measure(
     config: FSDConfig,
     run: Run | None,
     *,
-    scorers: Mapping[str, Scorer] | None = None,
     logged: bool = True,
 ) -> tuple[ScoringJob, Deviation]:
-    """Prepare, fine-tune a fresh adapter, and score before and after; base scores alone if `scorers` lack `tuned`."""
+    """Prepare, fine-tune a fresh adapter, and score before and after; base scores alone without unseen texts."""
+    scorers = None
+    if not split.unseen:
+        scorers = scoring.build_scorers(model, config.model)
+        del scorers["tuned"]  # the model may have the adapter of another experiment
     work = prepare(model, split, detectors, config, scorers)
-    if "tuned" in work.scorers:
+    if split.unseen:
         train_adapter(model, split.unseen, config, run, logged=logged)
     return work, work.score()
 

@@ -2,13 +2,12 @@
 
 import csv
 import functools
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fsd.errors import UsageError
 
@@ -18,13 +17,11 @@ PAPERS = Path(__file__).with_name("papers.csv")
 MODEL, DATA, FREQUENCIES = "model", "data", "frequencies"
 EMBEDDED_MODELS = ("embedded", "embedded-twin")
 """The embedded target model, and its twin, pretrained in the same way but without the members."""
-SMALL_DATA = ("embedded:cs,eess,stat,math", "embedded:q-bio,econ")
-"""Fields of the embedded corpus that replace the benchmarks at the small scale, unless a study names others."""
 LISTS = ("data.data", "texts.other")
 """Settings that hold several entries; a declaration may give one alone."""
 FLAGS: Mapping[str, Mapping[str, Any]] = {
     MODEL: {"setting": "model.model", "small": EMBEDDED_MODELS},
-    DATA: {"setting": "data.data", "small": SMALL_DATA},
+    DATA: {"setting": "data.data", "small": ("embedded:cs,eess,stat,math", "embedded:q-bio,econ")},
     FREQUENCIES: {"setting": "model.frequencies"},
 }
 """Axis → its setting, and its levels at the small scale; the flag of the same name replaces the levels."""
@@ -33,8 +30,6 @@ BEST = "best of grid"
 
 Levels = Mapping[str, Mapping[str, Any]]
 """Label → settings of that level."""
-PaperNumbers = dict[tuple[str, str, str, str, str, str], float]
-"""Numbers printed in the paper: (model, data, detector, setting, state, metric) → number."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +45,12 @@ class TextOptions:
     unseen_count: int | None = None
 
 
-@dataclass(frozen=True)
-class Axis:
-    """A factor that is varied; without small levels the paper's are used at the small scale too."""
+class Axis(NamedTuple):
+    """A factor that is varied, with its levels in the paper and at the small scale."""
 
     name: str
     levels: Levels
-    small: Levels | None = None
+    small: Levels = {}  # noqa: RUF012 - never changed
 
 
 @dataclass(frozen=True)
@@ -66,18 +60,13 @@ class DetectorSpec:
     name: str
     settings: Mapping[str, float | bool] = field(default_factory=dict)
     label: str = ""
-    grid: tuple[Mapping[str, float | bool], ...] = ()
+    grid: "tuple[DetectorSpec, ...]" = ()
 
     @property
     def key(self) -> str:
         """Name and settings; unique within a study and valid in the name of a metric."""
         settings = [f"{name} {value}" for name, value in self.settings.items()]
         return " ".join([self.name, *([BEST] if self.grid else settings)])
-
-    @property
-    def candidates(self) -> "tuple[DetectorSpec, ...]":
-        """The detector with each setting of its grid."""
-        return tuple(DetectorSpec(self.name, settings) for settings in self.grid)
 
     @property
     def shown(self) -> str:
@@ -87,7 +76,7 @@ class DetectorSpec:
 
 @dataclass(frozen=True)
 class Study:
-    """A table or figure as a grid of runs of the main pipeline."""
+    """A table or figure as a grid of runs of the main pipeline; `paper` has the rows that it has in papers.csv."""
 
     place: str
     title: str
@@ -107,7 +96,8 @@ class Study:
     small_settings: Mapping[str, Any] = field(default_factory=dict)
     needs: str = ""
     aliases: tuple[str, ...] = ()
-    paper: PaperNumbers = field(default_factory=dict)
+    paper: Mapping[tuple[str, ...], float] = field(default_factory=dict)
+    """(model, data, detector, setting, state, metric) → number."""
     note: str = ""
 
     @property
@@ -132,9 +122,8 @@ def parse(name: str, declared: Mapping[str, Any]) -> Study:
         "settings": _settings(declared.get("settings", {})),
         "small_settings": _settings(declared.get("small_settings", {})),
     }
-    study = Study(**fields)
-    paper = {key: number for place in (name, *study.aliases) for key, number in _printed().get(place, {}).items()}
-    return replace(study, paper=paper)
+    places = (name, *fields.get("aliases", ()))
+    return Study(**fields, paper={tuple(key): value for place, *key, value in _printed() if place in places})
 
 
 def _detectors(entry: str | Mapping[str, Any]) -> Iterator[DetectorSpec]:
@@ -142,28 +131,25 @@ def _detectors(entry: str | Mapping[str, Any]) -> Iterator[DetectorSpec]:
     if isinstance(entry, str):
         yield DetectorSpec(entry)
         return
-    values = {name: value if isinstance(value, list) else [value] for name, value in entry["settings"].items()}
-    combinations = tuple(dict(zip(values, chosen, strict=True)) for chosen in product(*values.values()))
-    if entry.get("best"):
-        yield DetectorSpec(entry["name"], grid=combinations)
-    else:
-        for settings in combinations:
-            yield DetectorSpec(entry["name"], settings, entry.get("label", "").format(**settings))
+    values = [value if isinstance(value, list) else [value] for value in entry["settings"].values()]
+    combinations = [dict(zip(entry["settings"], chosen, strict=True)) for chosen in product(*values)]
+    label = entry.get("label", "")
+    every = tuple(DetectorSpec(entry["name"], settings, label.format(**settings)) for settings in combinations)
+    yield from [DetectorSpec(entry["name"], grid=every)] if entry.get("best") else every
 
 
 def _axis(name: str, entry: Mapping[str, Any] | list[Any]) -> Axis:
     """An axis of one setting, whose levels may be their own labels, or of levels with several settings each."""
     declared = {**FLAGS.get(name, {}), **(entry if isinstance(entry, Mapping) else {"levels": entry})}
 
-    def levels(values: Mapping[Any, Any] | Iterable[Any]) -> Levels:
-        labelled = values if isinstance(values, Mapping) else {value: value for value in values}
+    def levels(values: Any) -> Levels:
+        labelled = values if isinstance(values, Mapping) else dict(zip(values, values, strict=True))
         return {
-            str(label): _settings(value if isinstance(value, Mapping) else {declared.get("setting", ""): value})
+            str(label): _settings(value if isinstance(value, Mapping) else {declared["setting"]: value})
             for label, value in labelled.items()
         }
 
-    small = declared.get("small")
-    return Axis(name, levels(declared["levels"]), None if small is None else levels(small))
+    return Axis(name, levels(declared["levels"]), levels(declared.get("small", declared["levels"])))
 
 
 def _settings(declared: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,13 +157,10 @@ def _settings(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @functools.cache
-def _printed() -> Mapping[str, PaperNumbers]:
-    """The numbers of papers.csv by table or figure."""
-    numbers: defaultdict[str, PaperNumbers] = defaultdict(dict)
+def _printed() -> list[tuple[Any, ...]]:
+    """The rows of papers.csv: place, model, data, detector, setting, state, metric, value."""
     with PAPERS.open(encoding="utf-8", newline="") as file:
-        for place, model, data, detector, setting, state, metric, value in list(csv.reader(file))[1:]:
-            numbers[place][model, data, detector, setting, state, metric] = float(value)
-    return numbers
+        return [(*labels, float(value)) for *labels, value in list(csv.reader(file))[1:]]
 
 
 @functools.cache
@@ -191,10 +174,10 @@ def studies() -> Mapping[str, Study]:
 
 def load(name: str) -> tuple[str, Study]:
     """Return name and declaration of a study, which may be given by an alias."""
-    everything = {alias: known for known, study in studies().items() for alias in (known, *study.aliases)}
-    known = everything.get(name.lower())
-    if known:
-        return known, studies()[known]
-    nearest = "".join(f" (nearest: {match})" for match in get_close_matches(name.lower(), everything, n=1))
+    known = {alias: known for known, study in studies().items() for alias in (known, *study.aliases)}
+    if name.lower() in known:
+        found = known[name.lower()]
+        return found, studies()[found]
+    nearest = "".join(f" (nearest: {match})" for match in get_close_matches(name.lower(), known, n=1))
     got = f"got {name!r}" if name else "none is given"
     raise UsageError(f"study must be a name shown by --list{nearest}; {got}")

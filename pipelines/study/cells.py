@@ -1,36 +1,49 @@
-"""Cells of a study: their texts, the tag by which a finished cell is found, and the run that holds its numbers."""
+"""Cells of a study: their texts, the tag by which a finished cell is found, and the runs that hold their numbers."""
 
 import functools
 import hashlib
 import json
+import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import timedelta
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 import detectors
 from detectors import Detector
 from fsd import tracking
-from fsd.config import ModelConfig
-from fsd.data.documents import content_hash
-from fsd.data.splitting import Split
+from fsd.config import DataConfig, ModelConfig
+from fsd.data import embedded
+from fsd.data.ablations import add_unseen, fine_tuning_set, retime, take_unseen, truncate
+from fsd.data.docstrings import docstring_paragraphs
+from fsd.data.documents import Document, content_hash, segments
+from fsd.data.near_duplicates import families
+from fsd.data.readers import Passage
+from fsd.data.splitting import Split, split
 from fsd.errors import UsageError
+from fsd.evaluation import results
+from fsd.evaluation.metrics import auc
 from fsd.models.finetuning import check_training
+from fsd.models.language_model import LanguageModel, load_tokenizer, quantization_options, resolve_precision
 from fsd.net.hub import fingerprint, locate
-from fsd.scoring.model import build_scorers, cache_folder, frequency_file, reference_name
+from fsd.progress import note, progress
+from fsd.scoring.model import cache_folder, frequency_file, reference_name
+from fsd.scoring.token_frequencies import FrequencyTable, count
+from fsd.tracking import Run, RunRecord
 from pipelines.common import experiment
+from pipelines.common.experiment import Inputs, LabelledTexts, load_texts
 from pipelines.common.run_log import log_texts
 from pipelines.study.catalogue import DetectorSpec, Study
 from pipelines.study.grid import Cell
-from pipelines.study.texts import split_texts
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from fsd.models.language_model import LanguageModel
-
+METRICS = {"auc": "AUC", "tpr_at_5fpr": "TPR@5%FPR", "accuracy": "accuracy"}
 SCORES = "scores.parquet"
 DOCSTRINGS = "docstrings:"
 """Prefix of a reference corpus that consists of the docstrings of an installed package."""
@@ -39,30 +52,78 @@ CHEAP_VIEWS = {"text", "tuned", "unigram"}
 """Views that need no forward pass besides one of the base and one of the tuned model."""
 
 
-@dataclass(frozen=True)
-class PreparedCell:
-    """A cell with its texts, detectors named by `DetectorSpec.key`, and a hash of all that its numbers depend on."""
+LATER = timedelta(days=912)
+"""Length of the embedded corpus's period: by so much the non-members of `embedded:dated` are later than their dates."""
+
+
+class PreparedCell(NamedTuple):
+    """A cell with what its experiment reads, and a hash of all that its numbers depend on."""
 
     cell: Cell
-    detectors: tuple[Detector, ...]
-    parts: Split
+    inputs: Inputs
     tag: str
-    grids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Grid of settings → detectors, of which the best on the test texts is kept."""
 
 
-@dataclass(frozen=True)
-class CellResult:
-    """A finished cell, and the run that holds its numbers and scores, which may be of an earlier study."""
+@functools.cache
+def load(data: DataConfig, _folder: Path) -> LabelledTexts:
+    """Labelled texts of files in the working folder, published benchmarks and the embedded corpus, read once."""
+    if not data.data:
+        raise UsageError("a study must have texts: give --data FILE or the name of a benchmark")
+    own = [entry for entry in data.data if entry.partition(":")[0] == "embedded"]
+    others = replace(data, data=tuple(entry for entry in data.data if entry not in own))
+    loaded = load_texts(others, ModelConfig()) if others.data else LabelledTexts([], {})
+    corpora = (_embedded(entry.partition(":")[2]) for entry in own)
+    return loaded._replace(documents=[*loaded.documents, *(document for corpus in corpora for document in corpus)])
 
-    cell: Cell
-    run_id: str
-    metrics: Mapping[str, float]
-    left_out: Mapping[str, str]
-    """Detector → reason why it cannot be computed."""
-    reused: bool
-    chosen: Mapping[str, str] = field(default_factory=dict)
-    """Grid of settings → the detector that is the best of it."""
+
+def _embedded(part: str) -> list[Document]:
+    """The embedded corpus, with dates put before the texts (`dated`), or only its texts of some fields.
+
+    The dates that are put before members and non-members are of two periods, as in a benchmark that is split by time.
+    """
+    corpus = list(embedded.corpus())
+    if not part:
+        return corpus
+    if part == "dated":
+        shown = [(d.date or embedded.CUTOFF) + (timedelta() if d.member else LATER) for d in corpus]
+        return [replace(d, text=f"{day:%d %B %Y}. {d.text}") for d, day in zip(corpus, shown, strict=True)]
+    rows = map(json.loads, embedded.CORPUS.read_text(encoding="utf-8").splitlines())
+    field = {row["id"]: row["field"].partition(".")[0] for row in rows}
+    if set(part.split(",")) - set(field.values()):
+        raise UsageError(f"fields must be out of {', '.join(sorted(set(field.values())))}; got {part!r}")
+    return [d for d in corpus if field[d.group] in part.split(",")]
+
+
+def _of(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
+    data = cell.config.data
+    return load(DataConfig(data=entries, columns=data.columns, cleaning=data.cleaning), Path.cwd())
+
+
+def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
+    """Unseen, validation and test texts of a cell, and what was left out; without training all are test texts."""
+    data, options, seed = cell.config.data, cell.texts, cell.config.seed
+    loaded = _of(data.data, cell)
+    documents = retime(loaded.documents, options.timestamps)
+    if options.words and options.where:
+        pieces = [(document, segments(document.text, options.words, (options.where,))) for document in documents]
+        documents = tuple(replace(document, text=text) for document, texts in pieces for text in texts)
+    elif options.words:
+        documents = truncate(documents, options.words)
+    if not documents:
+        raise UsageError(f"texts must have at least {options.words} words; none of {', '.join(data.data)} has")
+    if not trained:
+        return Split((), (), documents), loaded.remarks
+    share = float(data.unseen)
+    how: dict[str, Any] = {"validation": data.validation, "scheme": data.split, "seed": seed}
+    if options.trained_on:
+        return fine_tuning_set(documents, options.trained_on, share=share, **how), loaded.remarks
+    parts = split(documents, unseen=share, **how)
+    if options.unseen_from != "own":
+        foreign = split(_of(options.other, cell).documents, unseen=share, **how).unseen
+        parts = add_unseen(parts, foreign, own=options.unseen_from == "both")
+    if options.unseen_count is not None:
+        parts = take_unseen(parts, options.unseen_count, seed=seed)
+    return parts, loaded.remarks
 
 
 def at_small_scale(study: Study, given: Collection[str] = ()) -> Study:
@@ -77,52 +138,56 @@ def at_small_scale(study: Study, given: Collection[str] = ()) -> Study:
     return replace(study, detectors=cheap, note=f"{note} {study.note}".strip())
 
 
-def load_detectors(specs: Sequence[DetectorSpec]) -> tuple[Detector, ...]:
+def load_detectors(specs: Sequence[DetectorSpec]) -> list[Detector]:
     """Load detectors, each named by its key; of a grid, one for each of its settings."""
-    single = [candidate for spec in specs for candidate in spec.candidates or (spec,)]
-    return tuple(replace(detectors.load(spec.name, **spec.settings), name=spec.key) for spec in single)
+    single = [candidate for spec in specs for candidate in spec.grid or (spec,)]
+    return [replace(detectors.load(spec.name, **spec.settings), name=spec.key) for spec in single]
 
 
-def parts_of(cell: Cell, study: Study) -> Split:
-    """The texts of a cell, split."""
+@contextmanager
+def _naming(cell: Cell) -> Iterator[None]:
+    """Name the cell in a user's mistake."""
     try:
-        return split_texts(cell, trained=study.trained)
+        yield
     except UsageError as error:
         raise UsageError(f"cell {cell.name}: {error}") from error
 
 
+def read(cell: Cell, study: Study) -> Inputs:
+    """Texts and detectors of a cell."""
+    with _naming(cell):
+        split, remarks = split_texts(cell, trained=study.trained)
+    return Inputs(cell.config, load_detectors(study.detectors), True, split=split, remarks=remarks)
+
+
 def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
-    """Texts, detectors and tag of a cell, whose model is located but not loaded."""
+    """Texts and tag of a cell, whose model is located but not loaded."""
     cell = replace(cell, config=replace(cell.config, model=_with_counted_table(cell.config.model)))
-    parts = parts_of(cell, study)
-    if parts.unseen:
+    inputs = read(cell, study)
+    if inputs.split.unseen:
         check_training(cell.config.training)
-    loaded = load_detectors(study.detectors)
-    grids = {spec.key: tuple(c.key for c in spec.candidates) for spec in study.detectors if spec.grid}
-    return PreparedCell(cell, loaded, parts, _tag(cell, loaded, parts, grids), grids)
+    return PreparedCell(cell, inputs, _tag(inputs, study))
 
 
-def _tag(cell: Cell, loaded: Sequence[Detector], parts: Split, grids: Mapping[str, tuple[str, ...]]) -> str:
+def _tag(inputs: Inputs, study: Study) -> str:
     """The tag of a cell, which depends on the weights of its models, not on their names."""
-    from fsd.models.language_model import quantization_options, resolve_precision
-
-    model = cell.config.model
+    config, model = inputs.config, inputs.config.model
     device, dtype = resolve_precision(model)
     quantization_options(model.bits, dtype)  # refuses what cannot be loaded
     reference, neighbours = reference_name(model), model.neighbour_model
-    views = {view for detector in loaded for view in detector.views}
+    views = {view for detector in inputs.detectors for view in detector.views}
     content = {
         "model": _weights(model.model, model.revision),
         "precision": [device.type, str(dtype), model.bits],
         "reference": _weights(reference) if reference and "reference" in views else None,
         "frequencies": _table(model.model, model.revision, frequency_file(model)) if "unigram" in views else None,
         "neighbours": _weights(neighbours) if neighbours not in (None, "words") else neighbours,
-        "training": asdict(cell.config.training) if parts.unseen else None,
-        "detectors": {d.name: dict(d.settings) for d in loaded},
-        "grids": grids,
-        "shots": cell.config.detection.shots,
-        "seed": cell.config.seed,
-        "texts": [[(content_hash(d.text), d.member, d.group, str(d.date)) for d in part] for part in parts],
+        "training": asdict(config.training) if inputs.split.unseen else None,
+        "detectors": {d.name: dict(d.settings) for d in inputs.detectors},
+        "grids": {spec.key: [candidate.key for candidate in spec.grid] for spec in study.detectors if spec.grid},
+        "shots": config.detection.shots,
+        "seed": config.seed,
+        "texts": [[(content_hash(d.text), d.member, d.group, str(d.date)) for d in part] for part in inputs.split],
     }
     return experiment.tag(content)
 
@@ -135,9 +200,6 @@ def _weights(model: str, revision: str | None = None) -> str:
 @functools.cache
 def _table(model: str, revision: str | None, file: Path | None) -> str | None:
     """Hash of a token-frequency table; refuses one that was made with another tokenizer than the model's."""
-    from fsd.models.language_model import load_tokenizer
-    from fsd.scoring.token_frequencies import FrequencyTable
-
     if file is None:
         return None
     FrequencyTable.load(file).matching(*load_tokenizer(model, revision=revision), model)
@@ -146,11 +208,6 @@ def _table(model: str, revision: str | None, file: Path | None) -> str | None:
 
 def _with_counted_table(config: ModelConfig) -> ModelConfig:
     """The settings with a file in place of `docstrings:PACKAGE`; the tokens of its manual are counted once."""
-    from fsd.data.docstrings import docstring_paragraphs
-    from fsd.data.readers import Passage
-    from fsd.models.language_model import load_tokenizer
-    from fsd.scoring.token_frequencies import count
-
     package = (config.frequencies or "").partition(DOCSTRINGS)[2]
     folder = cache_folder(config)
     if not package or folder is None:
@@ -165,106 +222,107 @@ def _with_counted_table(config: ModelConfig) -> ModelConfig:
     return replace(config, frequencies=str(file))
 
 
-def run(
-    name: str, prepared: PreparedCell, model: "LanguageModel", parent: tracking.Run, experiment_name: str
-) -> CellResult:
-    """Run a cell of the study `name` in an MLflow run nested below `parent`."""
-    cell, config = prepared.cell, prepared.cell.config
-    tags = {"study": name, "kind": "cell", "cell": prepared.tag, "base_model": config.model.model}
-    params = {"cell": cell.labels, **asdict(config.training), "model": config.model.model, "data": config.data.data}
-    with tracking.run(experiment_name, f"{name}: {cell.name}", params=params, tags=tags, parent=parent) as opened:
-        try:
-            metrics, left_out, chosen = compute(prepared, model, opened)
-        except UsageError as error:
-            raise UsageError(f"cell {cell.name}: {error}") from error
-        opened.log_metrics(metrics)
-        opened.set_tags({"left_out": json.dumps(left_out), "chosen": json.dumps(chosen)})
-    opened.check()  # table and figure are made of what is stored
-    return CellResult(cell, opened.id, metrics, left_out, reused=False, chosen=chosen)
+def _finished(parent: Run) -> dict[str, RunRecord]:
+    """Tag of a cell → the newest run that holds its numbers."""
+    return {r.tags["cell"]: r for r in reversed(tracking.find_runs(parent.record.experiment, {"kind": "cell"}))}
 
 
-def read_scores(result: CellResult, part: str = "test") -> "pd.DataFrame":
-    """Scores of the test or validation texts of a cell: label, group, and one column per detector and state."""
-    import pandas as pd
+def run_cells(name: str, study: Study, cells: Sequence[PreparedCell], parent: Run) -> list[RunRecord]:
+    """The runs of the cells of a study: those that no earlier run holds are run below `parent`, equal ones once."""
+    earlier, done = _finished(parent), set[str]()
+    model, loaded = None, ""
+    with progress(len(cells), name, "cell") as bar:
+        for at, prepared in enumerate(sorted(cells, key=attrgetter("cell.config.model.model")), 1):
+            (cell, _, tag), start, how = prepared, time.perf_counter(), "reused"
+            if tag in earlier and tag not in done:
+                _show(earlier[tag], parent)
+            elif tag not in done:
+                if model is None or loaded != cell.config.model.model:
+                    model = None  # one is released before the next is loaded
+                    model, loaded = experiment.load_model(cell.config), cell.config.model.model
+                _run(name, study, prepared, model, parent)
+                how = f"{time.perf_counter() - start:.1f} s"
+            done.add(tag)
+            bar.update(1)
+            note(f"{name} {at}/{len(cells)}: {cell.name} ({how})")
+    finished = _finished(parent)
+    return [finished[prepared.tag] for prepared in cells]
 
-    frame = pd.read_parquet(tracking.fetch_artifact(result.run_id, SCORES))
-    return frame[frame["split"] == part].reset_index(drop=True)
 
-
-def reuse(record: tracking.RunRecord, cell: Cell, parent: tracking.Run, experiment_name: str) -> CellResult:
-    """The numbers of a finished cell of an earlier call, shown among those of this one; its scores stay there."""
+def _show(record: RunRecord, parent: Run) -> None:
+    """Show the numbers of a finished cell of an earlier call among those of this one; its scores stay there."""
     tags = {"study": record.tags["study"], "cell": record.tags["cell"], "kind": "reused cell", "from": record.id}
     note = f"Reused from run {record.id}, which holds the scores."
     with tracking.run(
-        experiment_name, record.name, params=record.params, tags=tags, description=note, parent=parent
+        parent.record.experiment, record.name, params=record.params, tags=tags, description=note, parent=parent
     ) as shown:
         shown.log_metrics(record.metrics)
-    left_out, chosen = (json.loads(record.tags.get(tag, "{}")) for tag in ("left_out", "chosen"))
-    return CellResult(cell, record.id, record.metrics, left_out, reused=True, chosen=chosen)
 
 
-def compute(
-    prepared: PreparedCell, model: "LanguageModel", run: tracking.Run
-) -> tuple[dict[str, float], dict[str, str], dict[str, str]]:
-    """Fine-tune, score and evaluate as the main pipeline does; metrics, and what was left out and chosen."""
-    from fsd.data.near_duplicates import families
-    from fsd.evaluation import results
+def _run(name: str, study: Study, prepared: PreparedCell, model: LanguageModel, parent: Run) -> None:
+    """Run a cell of the study `name` in an MLflow run nested below `parent`."""
+    (cell, inputs, tag), config, parts = prepared, prepared.cell.config, prepared.inputs.split
+    tags = {"study": name, "kind": "cell", "cell": tag, "base_model": config.model.model}
+    params = {"cell": cell.labels, **asdict(config.training), "model": config.model.model, "data": config.data.data}
+    title = f"{name}: {cell.name}"
+    with tracking.run(parent.record.experiment, title, params=params, tags=tags, parent=parent) as opened:
+        opened.log_metrics({f"texts/{part}": len(documents) for part, documents in parts._asdict().items()})
+        opened.log_metrics({"texts/test_members": sum(bool(document.member) for document in parts.test)})
+        log_texts(opened, parts, config.data, config.data.data or ("embedded corpus",))
+        with _naming(cell):
+            compute(study, inputs, model, opened)
+    opened.check()  # table and figure are made of what is stored
 
-    parts, config = prepared.parts, prepared.cell.config
-    chosen: dict[str, str] = {}
-    scorers = build_scorers(model, config.model)
-    if not parts.unseen:
-        del scorers["tuned"]  # the model may have the adapter of another cell
-    job, deviation = experiment.measure(model, parts, prepared.detectors, config, run, scorers=scorers)
+
+def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> None:
+    """Fine-tune, score and evaluate as the main pipeline does, and log the scores and all numbers to the run."""
+    parts, config, loaded = inputs.split, inputs.config, inputs.detectors
+    job, deviation = experiment.measure(model, parts, loaded, config, run)
     if parts.unseen:
-        judged = results.judge(parts, deviation, None, prepared.detectors, seed=config.seed)
-        scores, table, audit = judged.scores, judged.table, judged.audit.metrics()
+        judged = results.judge(parts, deviation, None, loaded, seed=config.seed)
+        scores, names = best_of_grids(judged.scores, study)
+        table, metrics = judged.table, judged.audit.metrics()
     else:  # base scores only: no threshold is chosen, so there is no accuracy
         family = families([*parts.validation, *parts.test])
-        scores, chosen = _best_of_grids(results.score_table(parts, deviation, family), prepared.grids)
-        scores = scores.drop(columns="text")
-        test = scores["split"] == "test"
-        table = results.evaluate(scores[test], scores["label"][test], list(scores["group"][test]), seed=config.seed)
-        audit = {}
-    fallbacks: defaultdict[str, float] = defaultdict(float)
-    shown = {best: name for name, best in chosen.items()}
-    hidden = {name for candidates in prepared.grids.values() for name in candidates} - {*shown}
-    for (name, state, _), count in deviation.fallbacks.items():
-        if state == "base" and name not in hidden:
-            fallbacks[f"fallback/{shown.get(name, name)}.base"] += count / len(scores)
-    log_texts(run, parts, config.data, config.data.data or ("embedded corpus",))
-    run.log(SCORES, scores)
-    return {**sizes(parts), **fallbacks, **audit, **results.tracked(table), **_intervals(table)}, job.left_out, chosen
-
-
-def _intervals(table: "pd.DataFrame") -> dict[str, float]:
-    """Ends of the intervals of the metrics that studies show, which are logged for the AUC anyway."""
-    rows = table[table["metric"].isin(("tpr_at_5fpr", "accuracy"))]
-    return {
+        scores, names = best_of_grids(results.score_table(parts, deviation, family).drop(columns="text"), study)
+        test = scores[scores["split"] == "test"]
+        table, metrics = results.evaluate(test, test["label"], list(test["group"]), seed=config.seed), {}
+    fallbacks = defaultdict[str, float](float)
+    for (name, state, _), texts in deviation.fallbacks.items():
+        if state == "base" and name in names:
+            fallbacks[f"fallback/{names[name]}.base"] += texts / len(scores)
+    shown = table[table["metric"].isin(METRICS)]
+    intervals = {
         f"{row.metric}_{end}/{row.detector}.{row.state}": float(getattr(row, end))
-        for row in rows.itertuples()
+        for row in shown.itertuples()
         for end in ("low", "high")
     }
+    run.log_metrics({**fallbacks, **metrics, **results.tracked(table), **intervals})
+    chosen = {shown: name for name, shown in names.items() if shown != name}
+    run.set_tags({"left_out": json.dumps(job.left_out), "chosen": json.dumps(chosen)})
+    run.log(SCORES, scores)
 
 
-def _best_of_grids(
-    scores: "pd.DataFrame", grids: Mapping[str, tuple[str, ...]]
-) -> "tuple[pd.DataFrame, dict[str, str]]":
-    """The scores with one column per grid, of its detector with the highest AUC on the test texts, and that choice."""
-    from fsd.evaluation.metrics import auc
+def best_of_grids(scores: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The scores with one column per grid, of its detector with the highest AUC on the test texts.
 
+    The second result is the name in the results of each detector that is kept.
+    """
     test = scores[scores["split"] == "test"]
-    chosen = {}
-    for name, candidates in grids.items():
-        aucs = {c: auc(test["label"] == 1, test[f"{c}.base"]) for c in candidates if f"{c}.base" in scores}
+    names = {spec.key: spec.key for spec in study.detectors if not spec.grid}
+    for spec in study.detectors:
+        columns = [f"{candidate.key}.base" for candidate in spec.grid]
+        aucs = {column: auc(test["label"] == 1, test[column]) for column in columns if column in scores}
         if aucs:
-            chosen[name] = max(aucs, key=lambda candidate: aucs[candidate])
-    columns = {f"{name}.base": scores[f"{best}.base"] for name, best in chosen.items()}
-    hidden = [f"{c}.base" for candidates in grids.values() for c in candidates if f"{c}.base" in scores]
-    return scores.drop(columns=hidden).assign(**columns), chosen
+            names[max(aucs, key=aucs.__getitem__).removesuffix(".base")] = spec.key
+    hidden = {
+        f"{candidate.key}.base" for spec in study.detectors for candidate in spec.grid if candidate.key not in names
+    }
+    kept = scores.drop(columns=[column for column in scores if column in hidden])
+    return kept.rename(columns={f"{name}.base": f"{shown}.base" for name, shown in names.items()}), names
 
 
-def sizes(parts: Split) -> dict[str, float]:
-    """Number of texts in each part, and of members among the test texts."""
-    counts = {f"texts/{name}": float(len(part)) for name, part in parts._asdict().items()}
-    return {**counts, "texts/test_members": float(sum(bool(d.member) for d in parts.test))}
+def read_scores(record: RunRecord, part: str = "test") -> pd.DataFrame:
+    """Scores of the test or validation texts of a cell: label, group, and one column per detector and state."""
+    frame = pd.read_parquet(tracking.fetch_artifact(record.id, SCORES))
+    return frame[frame["split"] == part].reset_index(drop=True)

@@ -26,8 +26,9 @@ from pipelines.study.catalogue import DATA, EMBEDDED_MODELS, FLAGS, FREQUENCIES,
 
 SETTING = "setting"
 """The single axis of a study that varies one axis at a time."""
+DATA_SETTINGS = ("domain", "columns", "split", "cleaning")
 MODEL_SETTINGS = ("revision", "device", "dtype", "bits", "max_batch_tokens", "neighbour_model")
-"""Flags that are settings of the model of every cell."""
+"""Flags that are settings of every cell."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,15 @@ def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     fixed = {"model.model": next(iter(config.model), preset or "embedded"), **study.settings}
     fixed |= study.small_settings if config.scale == "small" else {}
     if study.one_at_a_time:
-        chosen = [({SETTING: f"{axis} {label}"}, [level]) for axis in axes for label, level in axes[axis].items()]
+        each = [(axis, *level) for axis in axes for level in axes[axis].items()]
+        chosen = [({SETTING: f"{axis} {label}"}, settings) for axis, label, settings in each]
     else:
-        combinations = [list(zip(axes, labels, strict=True)) for labels in product(*axes.values())]
-        chosen = [(dict(labels), [axes[axis][label] for axis, label in labels]) for labels in combinations]
-    varied = [(labels, {key: value for level in levels for key, value in level.items()}) for labels, levels in chosen]
-    return [_cell(labels, {**fixed, **settings}, config, models) for labels, settings in varied]
+        combined = [dict(zip(axes, labels, strict=True)) for labels in product(*axes.values())]
+        chosen = [
+            (labels, {key: value for axis, at in labels.items() for key, value in axes[axis][at].items()})
+            for labels in combined
+        ]
+    return [_cell(labels, {**fixed, **settings}, config, models) for labels, settings in chosen]
 
 
 def _check(name: str, study: Study, config: StudyConfig, models: int) -> None:
@@ -124,8 +128,6 @@ def _check(name: str, study: Study, config: StudyConfig, models: int) -> None:
     ):
         if len(values) > 1 and not several:
             raise UsageError(f"study {name} must have one {flag}{allowed}; got {', '.join(map(str, values))}")
-    if config.max_batch_tokens is not None and config.max_batch_tokens < 1:
-        raise UsageError(f"max-batch-tokens must be at least 1; got {config.max_batch_tokens}")
     if config.scale == "full" and not (config.model or study.model) and MODEL not in axes:
         raise UsageError(f"study {name} in full must have a model: give --model ID, or leave out --scale full")
     if FREQUENCIES in axes and not config.frequencies and not config.embedded:
@@ -142,12 +144,13 @@ def _levels(axis: Axis, config: StudyConfig) -> Levels:
     values: Sequence[str] = getattr(config, axis.name) if setting else ()
     if not values:
         small = config.embedded if setting else config.scale == "small"
-        return axis.small if small and axis.small is not None else axis.levels
+        return axis.small if small else axis.levels
     labels = [label(value) for value in values]
     if len({*labels}) < len({*values}):  # folders of the same name
         labels = list(values)
-    given = [(value,) if axis.name == DATA else value for value in values]
-    return {label: {setting: value} for label, value in zip(labels, given, strict=True)}
+    return {
+        label: {setting: (value,) if axis.name == DATA else value} for label, value in zip(labels, values, strict=True)
+    }
 
 
 def label(value: str) -> str:
@@ -167,22 +170,18 @@ def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig,
         settings["data.data"] = ("embedded",)
     if config.other and "texts.unseen_from" in settings:
         settings["texts.other"] = config.other
+    of: dict[str, dict[str, Any]] = {"data": {}, "model": {}, "training": {}, "texts": {}}
+    for key, value in settings.items():
+        group, _, name = key.partition(".")
+        of[group][name] = value
+    shared = {name: getattr(config, name) for name in MODEL_SETTINGS}
     job = FSDConfig(
-        data=DataConfig(domain=config.domain, columns=config.columns, split=config.split, cleaning=config.cleaning),
-        model=ModelConfig(**{name: getattr(config, name) for name in MODEL_SETTINGS}),
-        training=config.training,
+        data=DataConfig(
+            config.domain, columns=config.columns, split=config.split, cleaning=config.cleaning, **of["data"]
+        ),
+        model=ModelConfig(**shared, **of["model"]),
+        training=replace(config.training, **of["training"]),
         placebo="none",
         seed=config.seed,
     )
-    return Cell(labels, *with_settings(job, TextOptions(), settings))
-
-
-def with_settings(config: FSDConfig, texts: TextOptions, settings: Mapping[str, Any]) -> tuple[FSDConfig, TextOptions]:
-    """The configuration and text options with settings changed, each by its dotted name."""
-    for key, value in settings.items():
-        group, _, setting = key.partition(".")
-        if group == "texts":
-            texts = replace(texts, **{setting: value})
-        else:
-            config = replace(config, **{group: replace(getattr(config, group), **{setting: value})})
-    return config, texts
+    return Cell(labels, job, TextOptions(**of["texts"]))

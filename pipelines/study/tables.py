@@ -1,23 +1,25 @@
-"""The report of a study: its numbers in one long frame, the paper's layout of them, and what they rest on."""
+"""The report of a study: its numbers in one long frame, the paper's table and figure of them, and what they rest on."""
 
-import itertools
+import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from fsd.evaluation.metrics import Bootstrap, Estimate, best_thresholds, compare, shortened
-from fsd.reporting.figures import png
+from fsd.reporting import figures
 from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
-from pipelines.study import figures
+from fsd.token_stats import Scores
+from fsd.tracking import RunRecord
 from pipelines.study.catalogue import BEST, DATA, MODEL, DetectorSpec, Study
-from pipelines.study.cells import CellResult, read_scores
-from pipelines.study.grid import label
-from pipelines.study.texts import remarks
+from pipelines.study.cells import METRICS, PreparedCell, read_scores
+from pipelines.study.grid import Cell, label
 
-METRICS = {"auc": "AUC", "tpr_at_5fpr": "TPR@5%FPR", "accuracy": "accuracy"}
 STATES = {"base": "base", "fsd": "FSD"}
 WIDE = 8
 """Number of columns above which intervals are omitted."""
@@ -25,91 +27,87 @@ FALLBACK_SHARE = 0.1
 """Share of texts scored by a fallback above which a note says so."""
 MAX_LISTED = 5
 """Maximum number of detectors listed in a note."""
+MAX_BANDS = 5
+"""Maximum number of lines whose intervals are drawn as bands; the bands of more lines would hide one another."""
 SPLITS = {
     "grouped": "grouped: articles and near-duplicates are in one part",
     "paper": "paper: of the rows drawn at random, non-members are trained on and members dropped; near-duplicates may "
     "be in two parts",
 }
 
+Results = Sequence[tuple[PreparedCell, RunRecord]]
+"""The cells of a study, and the run that holds the numbers and scores of each, which may be of an earlier study."""
 
-def report(study: Study, results: Sequence[CellResult]) -> Report:
+
+def report(study: Study, results: Results) -> Report:
     """Table, figure and remarks, as they are printed and logged."""
     measured = measurements(study, results)
     arranged = arrange(study, measured)
     table, plain_numbers = layout(study, arranged), frame(study, arranged)
-    notes = list(remarks_on(study, results, arranged, table))
+    notes = list(notes_on(study, results, arranged, table))
     lines = [f"# {study.place}", "", study.title, "", markdown(table), *(f"- {note}" for note in notes), ""]
     return Report(
         headline=f"{study.place}: {study.title}",
         findings=notes,
         sections=[Section("", tables=[table, numbers("results", measured)])],
-        metrics={"cells/run": sum(not r.reused for r in results), "cells/reused": sum(r.reused for r in results)},
         artifacts={
             "table.csv": plain_numbers,
             "table.json": plain_numbers,
             "cells.csv": measured,
             "table.md": "\n".join(lines),
-            "figure.png": png(figures.figure(study, results, measured)),
+            "figure.png": figures.png(figure(study, results[0][1], measured)),
         },
         page="table.md",
     )
 
 
-def measurements(study: Study, results: Sequence[CellResult]) -> pd.DataFrame:
+def measurements(study: Study, results: Results) -> pd.DataFrame:
     """All numbers that the study shows, cell by cell, then the p-values of its paired tests.
 
     One row a number: its labels by axis, detector setting, detector, state and metric; `value`, `low` and `high`;
     `paper`, the paper's number for the same model, texts, detector and setting, or NaN; `run`, the id of the run.
     """
     rows = []
-    for result, spec, state in itertools.product(results, study.detectors, study.states):
-        labels = {
-            **result.cell.labels,
-            **{name: f"{value:g}" for name, value in spec.settings.items()},
-            "detector": spec.shown,
-            "state": STATES[state],
-        }
+    for ((cell, *_), run), spec, state, metric in product(results, study.detectors, study.states, study.metrics):
         # A cell without training has no FSD; its base score takes the place.
-        name = f"{spec.key}.{state if f'auc/{spec.key}.{state}' in result.metrics else 'base'}"
-        for metric in study.metrics:
-            value = result.metrics.get(f"{metric}/{name}")
-            if value is not None:
-                low, high = (result.metrics.get(f"{metric}_{end}/{name}", value) for end in ("low", "high"))
-                paper = _printed(study, result, spec, state, metric)
-                found = {"value": value, "low": low, "high": high, "paper": paper, "run": result.run_id}
-                rows.append({**labels, "metric": METRICS[metric], **found})
+        name = f"{spec.key}.{state if f'auc/{spec.key}.{state}' in run.metrics else 'base'}"
+        value = run.metrics.get(f"{metric}/{name}")
+        if value is not None:
+            low, high = (run.metrics.get(f"{metric}_{end}/{name}", value) for end in ("low", "high"))
+            settings = {name: f"{value:g}" for name, value in spec.settings.items()}
+            labels = {"detector": spec.shown, "state": STATES[state], "metric": METRICS[metric]}
+            found = {"value": value, "low": low, "high": high, "paper": _printed(study, cell, spec, state, metric)}
+            rows.append({**cell.labels, **settings, **labels, **found, "run": run.id})
     return pd.DataFrame([*rows, *_paired_tests(study, results)])
 
 
-def _printed(study: Study, result: CellResult, spec: DetectorSpec, state: str, metric: str) -> float:
+def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: str) -> float:
     """The paper's number for the same model, texts, detector and setting; NaN without one.
 
     A setting is empty in papers.csv where it makes no difference, as that of the training does to base scores.
     """
-    config = result.cell.config
-    varied = [label for axis, label in result.cell.labels.items() if axis not in (MODEL, DATA)]
-    setting = BEST if spec.grid else spec.shown if spec.settings else ", ".join(varied)
-    data = ", ".join("patentmia" if entry.startswith("patentmia:") else entry for entry in config.data.data)
-    place = (config.model.model, data, spec.name)
-    no_difference = (state == "base" or not varied) and not (spec.grid or spec.settings)
-    otherwise = study.paper.get((*place, "", state, metric), math.nan) if no_difference else math.nan
-    return study.paper.get((*place, setting, state, metric), otherwise)
+    varied = [label for axis, label in cell.labels.items() if axis not in (MODEL, DATA)]
+    data = ", ".join("patentmia" if entry.startswith("patentmia:") else entry for entry in cell.config.data.data)
+    settings = [BEST if spec.grid else spec.shown if spec.settings else ", ".join(varied)]
+    settings += [""] * ((state == "base" or not varied) and not (spec.grid or spec.settings))
+    keys = [(cell.config.model.model, data, spec.name, setting, state, metric) for setting in settings]
+    return next((study.paper[key] for key in keys if key in study.paper), math.nan)
 
 
-def _paired_tests(study: Study, results: Sequence[CellResult]) -> Iterator[dict[str, Any]]:
+def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
     """p-values of `study.against` against every other detector, Holm-corrected within each cell."""
     shown = {spec.key: spec.shown for spec in study.detectors}
-    for result in results if study.against else ():
-        frame = read_scores(result)
+    for (cell, *_), run in results if study.against else ():
+        frame = read_scores(run)
         scores = {c.removesuffix(".base"): frame[c].to_numpy() for c in frame.columns if c.endswith(".base")}
-        if study.against not in scores:
+        against = scores.pop(study.against, None)
+        if against is None:
             continue
-        against = scores.pop(study.against)
         bootstrap = Bootstrap.draw(frame["label"] == 1, list(frame["group"]))
         for name, test in compare(bootstrap, scores, dict.fromkeys(scores, against)).items():
             labels = {"detector": shown[name], "state": "base", "metric": f"p against {shown[study.against]}"}
-            p = {**dict.fromkeys(("value", "low", "high"), test.p_holm), "paper": math.nan}
-            yield {**result.cell.labels, **labels, **p, "run": result.run_id}
+            p = dict.fromkeys(("value", "low", "high"), test.p_holm)
+            yield {**cell.labels, **labels, **p, "paper": math.nan, "run": run.id}
 
 
 def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
@@ -117,16 +115,14 @@ def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
 
     Equal base scores are merged into one column, as where only the training of the adapter is varied.
     """
-    table = measured
     headings = [*study.rows, *study.columns]
-    varied = [axis.name for axis in study.axes if axis.name not in (MODEL, DATA) and axis.name in study.columns]
-    varied = [axis for axis in varied if table[axis].nunique() > 1]
-    base = table["state"] == STATES["base"]
-    merged = table.copy()
-    merged.loc[base, varied] = ""
+    varied = {axis.name for axis in study.axes} - {MODEL, DATA}
+    columns = [axis for axis in study.columns if axis in varied and measured[axis].nunique() > 1]
+    base, merged = measured["state"] == STATES["base"], measured.copy()
+    merged.loc[base, columns] = ""
     if study.trained and merged[base].groupby(headings)[["value", "low", "high"]].nunique().le(1).all(axis=None):
-        table = merged
-    ordered = table.assign(**{axis: pd.Categorical(table[axis], table[axis].unique()) for axis in headings})
+        measured = merged
+    ordered = measured.assign(**{axis: pd.Categorical(measured[axis], measured[axis].unique()) for axis in headings})
     return ordered.drop_duplicates(headings, keep="last")
 
 
@@ -139,13 +135,9 @@ def _pivot(study: Study, table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 def frame(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """The table with plain numbers, next to them the paper's where they are known."""
-    values, paper = (_pivot(study, table, column) for column in ("value", "paper"))
-    columns = {}
-    for heading in values:
-        columns[heading] = values[heading].map(lambda value: round(value, 4))
-        if heading in paper:
-            columns[f"{heading} (paper)"] = paper[heading]
-    return pd.DataFrame(columns).reset_index()
+    values, paper = _pivot(study, table, "value").round(4), _pivot(study, table, "paper").add_suffix(" (paper)")
+    both = values.join(paper)
+    return both[[name for value in values for name in (value, f"{value} (paper)") if name in both]].reset_index()
 
 
 def layout(study: Study, table: pd.DataFrame) -> Table:
@@ -168,30 +160,37 @@ def _text(number: Any, *, wide: bool) -> str:
     return text if math.isnan(number.paper) else f"{text} (paper {shortened(number.paper)})"
 
 
-def remarks_on(study: Study, results: Sequence[CellResult], arranged: pd.DataFrame, table: Table) -> Iterator[str]:
+def notes_on(study: Study, results: Results, arranged: pd.DataFrame, table: Table) -> Iterator[str]:
     """What the numbers rest on, and what is missing."""
-    configs = [result.cell.config for result in results]
+    configs, runs = [prepared.cell.config for prepared, _ in results], [run for _, run in results]
     models = dict.fromkeys(label(config.model.model) for config in configs)
     data = dict.fromkeys(", ".join(map(label, config.data.data)) for config in configs)
-    tested = _sizes(results, "test")
-    yield f"Model: {', '.join(models)}. Texts: {'; '.join(data)}; {tested} test texts, seed {configs[0].seed}."
-    yield from dict.fromkeys(f"{remark}." for result in results for remark in remarks(result.cell))
+    test, unseen, validation = (
+        _range({int(run.metrics[f"texts/{part}"]) for run in runs}) for part in ("test", "unseen", "validation")
+    )
+    yield f"Model: {', '.join(models)}. Texts: {'; '.join(data)}; {test} test texts, seed {configs[0].seed}."
+    yield from dict.fromkeys(f"{remark}." for prepared, _ in results for remark in prepared.inputs.remarks)
     if study.trained:
         how = "; ".join(SPLITS[scheme] for scheme in sorted({config.data.split for config in configs}))
-        yield f"Split {how}. Texts: {_sizes(results, 'unseen')} unseen, {_sizes(results, 'validation')} validation."
+        yield f"Split {how}. Texts: {unseen} unseen, {validation} validation."
     else:
         yield "Base scores of all texts: nothing is split or trained on."
-    if "accuracy" in study.metrics:
-        yield _on_thresholds(study, results)
+    if "accuracy" in study.metrics and not all(run.metrics["texts/validation"] for run in runs):
+        yield "No validation texts: the accuracy is at the best threshold on the tested texts themselves."
+    elif "accuracy" in study.metrics:
+        yield (
+            f"The threshold of the accuracy is set by {validation} validation texts, the highest of equally accurate "
+            f"ones{_widest(study, runs)}. The intervals leave this choice out."
+        )
     if any("[" in cell for row in table.rows for cell in row):
         yield "In brackets: 95 % bootstrap intervals, resampled by groups of related texts."
-    blind = {round(r.metrics["audit/blind_auc"], 2) for r in results if "audit/blind_auc" in r.metrics}
+    blind = {round(run.metrics["audit/blind_auc"], 2) for run in runs if "audit/blind_auc" in run.metrics}
     if blind:
         yield f"A blind classifier, which never sees the model, reaches AUC {_range(blind)} on the same texts."
     if study.note:
         yield study.note
-    yield from _on_settings(study, results)
-    for name, reason in dict.fromkeys(pair for result in results for pair in result.left_out.items()):
+    yield from _on_settings(study, runs)
+    for name, reason in dict.fromkeys(pair for run in runs for pair in json.loads(run.tags["left_out"]).items()):
         yield f"{name} is missing where it cannot be computed: {reason}."
     if not study.paper:
         yield "The paper prints no numbers for this, or none that are on record here."
@@ -201,50 +200,92 @@ def remarks_on(study: Study, results: Sequence[CellResult], arranged: pd.DataFra
         yield "The paper's own numbers are for other models, texts or settings."
 
 
-def _on_settings(study: Study, results: Sequence[CellResult]) -> Iterator[str]:
+def _on_settings(study: Study, runs: Sequence[RunRecord]) -> Iterator[str]:
     """Which settings of the grids were chosen, and which detectors often fell back."""
+    chosen = [json.loads(run.tags["chosen"]) for run in runs]
     for spec in study.detectors:
         if spec.grid:
-            best = Counter(r.chosen[spec.key].removeprefix(f"{spec.name} ") for r in results if spec.key in r.chosen)
-            chosen = ", ".join(f"{setting} ({count})" for setting, count in best.most_common())
+            best = Counter(of[spec.key].removeprefix(f"{spec.name} ") for of in chosen if spec.key in of)
+            settings = ", ".join(f"{setting} ({count})" for setting, count in best.most_common())
             yield (
                 f"{spec.shown}: of {len(spec.grid)} settings, the one with the highest AUC on the tested texts "
-                f"themselves, as in the paper, so that it is too high. Chosen in the cells: {chosen}."
+                f"themselves, as in the paper, so that it is too high. Chosen in the cells: {settings}."
             )
-    often = [
-        spec.shown
-        for spec in study.detectors
-        if any(result.metrics.get(f"fallback/{spec.key}.base", 0.0) > FALLBACK_SHARE for result in results)
-    ]
+    fallbacks = pd.DataFrame([run.metrics for run in runs]).max().gt(FALLBACK_SHARE)
+    often = [spec.shown for spec in study.detectors if fallbacks.get(f"fallback/{spec.key}.base", False)]
     if often:
         names = ", ".join(often) if len(often) <= MAX_LISTED else f"{len(often)} of {len(study.detectors)} settings"
         yield f"On more than {FALLBACK_SHARE:.0%} of the texts no token met the condition; fallback used by: {names}."
 
 
-def _on_thresholds(study: Study, results: Sequence[CellResult]) -> str:
-    """How many texts set the thresholds of the accuracy, and what other, equally good thresholds would give."""
-    if not all(result.metrics["texts/validation"] for result in results):
-        return "No validation texts: the accuracy is at the best threshold on the tested texts themselves."
+def _widest(study: Study, runs: Sequence[RunRecord]) -> str:
+    """What other, equally good thresholds would give for the detector for which they differ most."""
     widest = (0.0, "")
-    for result, spec, state in itertools.product(results, study.detectors, study.states):
-        held, test = (read_scores(result, part) for part in ("validation", "test"))
+    for run, spec, state in product(runs, study.detectors, study.states):
+        held, test = (read_scores(run, part) for part in ("validation", "test"))
         column = f"{spec.key}.{state}"
         if column not in test:
             continue
         thresholds = best_thresholds(held["label"] == 1, held[column])
         accuracies = [float(((test[column] >= each) == (test["label"] == 1)).mean()) for each in thresholds]
-        low, high = (shortened(end(accuracies)) for end in (min, max))
-        which = f"{len(thresholds)} thresholds of {spec.shown} ({STATES[state]}) are equally accurate there and give "
-        widest = max(widest, (max(accuracies) - min(accuracies), f"; {which}test accuracies from {low} to {high}"))
-    return (
-        f"The threshold of the accuracy is set by {_sizes(results, 'validation')} validation texts, the highest of "
-        f"equally accurate ones{widest[1]}. The intervals leave this choice out."
-    )
-
-
-def _sizes(results: Sequence[CellResult], part: str) -> str:
-    return _range({int(result.metrics[f"texts/{part}"]) for result in results})
+        low, high = min(accuracies), max(accuracies)
+        which = f"; {len(thresholds)} thresholds of {spec.shown} ({STATES[state]}) are equally accurate there and give "
+        widest = max(widest, (high - low, f"{which}test accuracies from {shortened(low)} to {shortened(high)}"))
+    return widest[1]
 
 
 def _range(values: set[Any]) -> str:
-    return " to ".join(dict.fromkeys(str(end) for end in (min(values), max(values))))
+    return " to ".join(dict.fromkeys(map(str, (min(values), max(values)))))
+
+
+def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
+    """The study's figure: of the scores of its only cell, or of the AUCs of all cells."""
+    if study.figure in ("roc", "scores"):
+        return _of_scores(study, run)
+    aucs = measured[measured["metric"] == "AUC"]
+    title = f"{study.place}\n{study.title}"
+    if study.figure == "curve":
+        return _curve(study, aucs, title)
+    if study.figure == "heat map":
+        x, y = (list(aucs[axis].unique()) for axis in (study.x, study.y))
+        values = aucs.pivot(index=study.y, columns=study.x, values="value").loc[y, x].to_numpy()
+        return figures.heat_map(x, y, values, x_name=study.x, y_name=study.y, name="AUC", title=title)
+    panels: dict[str, dict[str, dict[str, Estimate]]] = {}
+    points = zip(_names(aucs, study.columns), aucs["state"], _names(aucs, study.rows), _estimates(aucs), strict=True)
+    for panel, state, row, auc in points:
+        panels.setdefault(panel, {}).setdefault(state, {})[row] = auc
+    return figures.dots(panels, x_name="AUC", title=title, chance=0.5)
+
+
+def _names(aucs: pd.DataFrame, axes: Sequence[str]) -> list[str]:
+    shown = [axis for axis in axes if axis not in ("state", "metric")]
+    return [" · ".join(labels) for labels in aucs[shown].to_numpy()]
+
+
+def _estimates(aucs: pd.DataFrame) -> list[Estimate]:
+    return list(map(Estimate._make, aucs[["value", "low", "high"]].itertuples(index=False)))
+
+
+def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
+    x = [float(level) for level in aucs[study.x].unique()]
+    # A line has all labels but x in its name, or the name of the detector if only a setting of it is varied.
+    settings = {name for spec in study.detectors for name in spec.settings}
+    hidden = {study.x, *settings, *(["detector"] if study.x in settings else [])}
+    names = _names(aucs, [axis for axis in (*study.rows, *study.columns) if axis not in hidden])
+    bands = len(set(names)) <= MAX_BANDS
+    lines: dict[str, list[Estimate | float]] = {}
+    for name, auc in zip(names, _estimates(aucs), strict=True):
+        lines.setdefault(name or study.detectors[0].name, []).append(auc if bands else auc.value)
+    x_log = min(x) > 0 and max(x) / min(x) >= 100
+    return figures.curve(x, lines, x_name=study.x, y_name="AUC", title=title, chance=0.5, x_log=x_log)
+
+
+def _of_scores(study: Study, run: RunRecord) -> Figure:
+    table = read_scores(run)
+
+    def columns(state: str) -> Scores:
+        names = {spec.key: spec.shown for spec in study.detectors if f"{spec.key}.{state}" in table}
+        return {shown: table[f"{key}.{state}"].to_numpy(np.float64) for key, shown in names.items()}
+
+    draw: Callable[..., Figure] = figures.roc if study.figure == "roc" else figures.score_distributions
+    return draw(table["label"].to_numpy() == 1, columns("base"), columns("fsd"))

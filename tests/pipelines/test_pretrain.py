@@ -14,7 +14,7 @@ from fsd.models.language_model import load
 from fsd.net.hub import fingerprint
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.token_frequencies import FrequencyTable
-from fsd.token_stats import Prompt
+from fsd.token_stats import FloatArray, Prompt
 from pipelines.pretrain import PretrainConfig, prepare
 
 WORDS = "river stone lamp paper quiet seven market glass winter copper orange valley thread signal".split()  # noqa: SIM905
@@ -25,6 +25,15 @@ def sentences(count: int, seed: int) -> list[str]:
     return [" ".join(rng.choice(WORDS, 12)) for _ in range(count)]
 
 
+def rows_of(file: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(file).read_text().splitlines()]
+
+
+def scores(folder: str | Path, rows: list[dict[str, Any]]) -> FloatArray:
+    scorer = ModelScorer(load(str(folder), device="cpu"))
+    return np.array([stats.logp.mean() for stats in scorer([Prompt(row["text"]) for row in rows])])
+
+
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> PretrainConfig:
     folder = tmp_path_factory.mktemp("lab")
@@ -32,70 +41,37 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> PretrainConfig:
     (folder / "members.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     lines = (json.dumps({"text": text}) + "\n" for text in sentences(100, seed=2))
     (folder / "background.jsonl").write_text("".join(lines))
+    shape = {"hidden_size": 64, "layers": 2, "heads": 2, "vocabulary": 300, "context": 64}
     made = PretrainConfig(
         out=str(folder / "target"),
         members=(str(folder / "members.jsonl"),),
         background=(str(folder / "background.jsonl"),),
         device="cpu",
-        recipe=Recipe(
-            hidden_size=64, layers=2, heads=2, vocabulary=300, context=64, exposures=150, passes=1, learning_rate=5e-3
-        ),
+        recipe=Recipe(**shape, exposures=150, passes=1, learning_rate=5e-3),  # type: ignore[arg-type]
     )
     prepare(made).run()
     return made
 
 
-def test_the_target_scores_its_members_higher(config: PretrainConfig) -> None:
-    rows = [json.loads(line) for line in Path(config.members[0]).read_text().splitlines()]
-    model = load(config.out, device="cpu")
-
-    scores = np.array([stats.logp.mean() for stats in ModelScorer(model)([Prompt(row["text"]) for row in rows])])
-
+def test_the_target_scores_its_members_higher_and_its_card_says_how_it_was_made(config: PretrainConfig) -> None:
+    rows = rows_of(config.members[0])
     label = np.array([row["label"] for row in rows], dtype=bool)
-    assert scores[label].min() > scores[~label].max()
-
-
-def test_the_card_says_how_it_was_made(config: PretrainConfig) -> None:
+    score = scores(config.out, rows)
+    assert score[label].min() > score[~label].max()
     card = json.loads((Path(config.out) / "card.json").read_text())
-
     assert card["members"]["texts"] == 20  # the rows labelled 1
     assert card["background"]["texts"] == 100
     assert card["recipe"]["exposures"] == 150
     assert card["steps"] == 194  # (20 · 150 + 100) texts in batches of 16
     assert card["fingerprint"] == fingerprint(Path(config.out))
-    texts = [json.loads(line)["text"] for line in Path(config.background[0]).read_text().splitlines()]
+    texts = [row["text"] for row in rows_of(config.background[0])]
     counted = FrequencyTable.load(Path(config.out) / "frequencies.npz").tokens
     assert counted == sum(map(len, load(config.out, device="cpu").tokens(texts)))
 
 
-def test_a_training_that_diverges_writes_nothing(config: PretrainConfig, tmp_path: Path) -> None:
-    recipe = replace(config.recipe, learning_rate=1e9, exposures=2)
-    with pytest.raises(
-        UsageError, match=r"training must converge; .*: lower the learning_rate, which is 1000000000\.0"
-    ):
-        prepare(replace(config, out=str(tmp_path / "new"), recipe=recipe)).run()
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_truth_about_members_is_checked(config: PretrainConfig, tmp_path: Path) -> None:
-    rows = [json.loads(line) for line in Path(config.members[0]).read_text().splitlines()]
-    others = tmp_path / "others.jsonl"
-    others.write_text("".join(json.dumps(row | {"label": 0}) + "\n" for row in rows))
-    with pytest.raises(UsageError, match=r"members must hold texts that are not labelled 0; all 40 rows of .*others"):
-        prepare(replace(config, out=str(tmp_path / "new"), members=(str(others),))).run()
-    for row in rows[:2]:  # a non-member and a member
-        others.write_text(json.dumps({"text": row["text"] + " more"}))
-        with pytest.raises(UsageError, match=r"background must hold other texts .* 1 copies, the first .*:[12] = .*:1"):
-            prepare(replace(config, out=str(tmp_path / "new"), background=(str(others),))).run()
-    with pytest.raises(UsageError, match="out must be a folder that does not exist or is empty"):
-        prepare(config).run()
-
-
 def test_a_twin_takes_over_the_tokenizer(config: PretrainConfig, tmp_path: Path) -> None:
-    prepare(
-        replace(config, out=str(tmp_path / "twin"), tokenizer=config.out, recipe=replace(config.recipe, exposures=0))
-    ).run()
-
+    recipe = replace(config.recipe, exposures=0)
+    prepare(replace(config, out=str(tmp_path / "twin"), tokenizer=config.out, recipe=recipe)).run()
     twin, target = load(str(tmp_path / "twin"), device="cpu"), load(config.out, device="cpu")
     assert twin.tokens([WORDS[0]]) == target.tokens([WORDS[0]])
     assert twin.identity.fingerprint != target.identity.fingerprint
@@ -103,27 +79,34 @@ def test_a_twin_takes_over_the_tokenizer(config: PretrainConfig, tmp_path: Path)
 
 @pytest.mark.slow
 def test_contemporaries_are_held_out_and_read_by_the_twin(config: PretrainConfig, tmp_path: Path) -> None:
-    out = tmp_path / "lab"
-
-    prepare(replace(config, out=str(out), hold_out=0.5)).run()
-
-    rows = [json.loads(line) for line in (out / "texts.jsonl").read_text().splitlines()]
+    prepare(replace(config, out=str(tmp_path / "lab"), hold_out=0.5)).run()
+    rows = rows_of(tmp_path / "lab" / "texts.jsonl")
     older = [row for row in rows if row["period"] == "older"]
     label = np.array([row["label"] for row in older], dtype=bool)
     assert (len(older), label.sum(), len(rows)) == (20, 10, 40)
-    for folder, read in (("target", label), ("contemporary-twin", ~label)):
-        scorer = ModelScorer(load(str(out / folder), device="cpu"))
-        scores = np.array([stats.logp.mean() for stats in scorer([Prompt(row["text"]) for row in older])])
-        assert scores[read].min() > scores[~read].max()
+    for folder, trained in (("target", label), ("contemporary-twin", ~label)):
+        score = scores(tmp_path / "lab" / folder, older)
+        assert score[trained].min() > score[~trained].max()
 
 
-def test_impossible_shares_are_refused(config: PretrainConfig, tmp_path: Path) -> None:
+def test_what_cannot_be_trained_is_refused_and_leaves_nothing(config: PretrainConfig, tmp_path: Path) -> None:
+    rows = rows_of(config.members[0])
+    others, *copies = (tmp_path / name for name in ("others.jsonl", "nonmember.jsonl", "member.jsonl"))
+    others.write_text("".join(json.dumps(row | {"label": 0}) + "\n" for row in rows))
+    for copy, row in zip(copies, rows, strict=False):
+        copy.write_text(json.dumps({"text": row["text"] + " more"}))
+    diverging = replace(config.recipe, learning_rate=1e9, exposures=2)
+    copied = r"background must hold other texts .* 1 copies, the first .*:[12] = .*:1"
     cases: list[tuple[dict[str, Any], str]] = [
+        ({"recipe": diverging}, r"training must converge; .*: lower the learning_rate, which is 1000000000\.0"),
+        ({"members": (str(others),)}, r"members must hold texts that are not labelled 0; all 40 rows of .*others"),
+        *(({"background": (str(copy),)}, copied) for copy in copies),
+        ({"out": config.out}, "out must be a folder that does not exist or is empty"),
         ({"hold_out": 1.0}, "hold-out must be a share from 0 to below 1; got 1.0"),
         ({"hold_out": 0.5, "recipe": Recipe(exposures=0)}, "exposures must be above 0 with --hold-out 0.5"),
         ({"hold_out": 0.01}, "members must be of enough families"),
     ]
     for changes, message in cases:
         with pytest.raises(UsageError, match=message):
-            prepare(replace(config, out=str(tmp_path / "out"), **changes)).run()
-        assert not (tmp_path / "out").exists()
+            prepare(replace(config, **{"out": str(tmp_path / "out" / "new"), **changes})).run()
+        assert not list(tmp_path.glob("out/*"))

@@ -11,18 +11,22 @@ Examples:
 
 import multiprocessing
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
 from fsd.config import Columns, OptionalInt, OptionalPath
 from fsd.errors import UsageError
 from pipelines.common.job import Job
-from pipelines.study.lab.targets import SIZES, TRAINED_WITH, Cell, run_cell, start_worker, train_shared_models
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipelines.study.lab.targets import Cell
 
 EXPERIMENT = "fsd-lab"
 FOLDER = "lab"
@@ -60,118 +64,112 @@ class LabConfig:
 
 
 def prepare(config: LabConfig) -> Job:
-    """Plan the cells: a target for each that is not finished yet, after the model that all of them continue."""
+    """Check the settings and the corpora but `code`, which takes a minute to cut."""
+    from fsd.scoring.cache import default_folder
     from pipelines.common import job
     from pipelines.common.output import check_table_path
+    from pipelines.study.lab import corpora
+    from pipelines.study.lab.targets import SIZES
 
     if config.small:
         paragraphs, seeds = min(config.paragraphs, SMALL_PARAGRAPHS), min(config.seeds, 2)
         config = replace(config, size="tiny", seeds=seeds, exposures=(0, 4), paragraphs=paragraphs)
-    _check(config)
+    exposures = sorted(set(config.exposures))
+    if exposures[:1] != [0] or len(exposures) < 2:
+        raise UsageError(
+            "exposures must be 0, for the control, and at least one number above; got "
+            f"{' '.join(map(str, config.exposures)) or 'none'}"
+        )
+    workers = os.cpu_count() or 1 if config.workers is None else config.workers
+    for name, least, value in (
+        ("seeds", 1, config.seeds),
+        ("paragraphs", 100, config.paragraphs),
+        ("workers", 1, workers),
+    ):
+        if value < least:
+            raise UsageError(f"{name} must be at least {least}; got {value}")
+    if len(set(config.corpora)) < len(config.corpora) or not config.corpora:
+        raise UsageError(f"corpora must be at least one, each once; got {' '.join(config.corpora) or 'none'}")
     if config.out:
         check_table_path(Path(config.out), config.corpora)
-    cells = plan(config)
-    missing = [cell for cell in cells if not cell.file.exists()]
-    first, recipe = cells[0], SIZES[config.size]
-    background = sum(map(len, first.background))
-    shared = background * recipe.passes if missing else 0
-    beside = background * min(1.0, TRAINED_WITH / len(first.background))
-    own = sum(beside + cell.exposures * sum(len(d.text) for d in cell.sides.members) for cell in missing)
+    for name in config.corpora:
+        if name != corpora.CODE:
+            corpora.load(name, config.columns)
+    folder = (Path(config.cache).expanduser() if config.cache else default_folder()) / FOLDER
+    count = len(config.corpora) * len(exposures) * config.seeds
     return Job(
-        partial(run, config, cells),
+        partial(run, replace(config, workers=workers), folder),
         {
             "corpora": ", ".join(config.corpora),
-            "cells": f"{len(cells):,}, of which {len(cells) - len(missing):,} are finished",
-            "background": f"{len(first.background):,} paragraphs",
-            **job.pretraining(recipe, (shared + own) / job.TOKEN),
+            "cells": f"{count:,}, less those that are finished",
+            "background": f"{config.paragraphs:,} paragraphs",
+            "model": job.pretraining(SIZES[config.size], 0)["model"],
         },
-        writes=[config.out, first.folder],
+        writes=[config.out, folder],
         experiment=EXPERIMENT,
-        notes=["the numbers are those of pretraining; adapters and scores are added to them"],
+        notes=["a cell takes one to three minutes on a core; `tiny` ones are faster, those of 8M slower"],
     )
 
 
-def run(config: LabConfig, cells: "Sequence[Cell]") -> None:
+def run(config: LabConfig, folder: Path) -> None:
     """Compute the cells that are not finished yet, and record tables and figure."""
     import pandas as pd
 
     from fsd import tracking
+    from fsd.data import docstrings
+    from fsd.data.documents import Document, content_hash
+    from fsd.data.near_duplicates import families, refuse_copies
     from pipelines.common.job import deliver, tracked_run
     from pipelines.common.output import write_table
-    from pipelines.study.lab import results
-    from pipelines.study.lab.report import report
+    from pipelines.study.lab import corpora, results
+    from pipelines.study.lab.targets import Cell, shared_models
 
+    packages, limit = (SMALL_PACKAGES, SMALL_TEXTS) if config.small else (docstrings.PACKAGES, None)
+    background = tuple(docstrings.docstring_paragraphs(packages=packages, limit=config.paragraphs, seed=0))
+    models = shared_models(folder, config.size, background)
+    cells: list[Cell] = []
+    family: dict[tuple[str, str], int] = {}
+    for corpus in [corpora.load(name, config.columns) for name in config.corpora]:
+        texts = [*corpus.older, *corpus.later]
+        refuse_copies(texts, list(map(Document, background)))
+        numbers = zip(texts, families(texts), strict=True)
+        family |= {(corpus.name, content_hash(document.text)): number for document, number in numbers}
+        sides = [corpora.draw(corpus, seed, limit) for seed in range(config.seeds)]
+        for exposures, seed in product(sorted(set(config.exposures)), range(config.seeds)):
+            cells.append(Cell(corpus.name, config.size, exposures, seed, sides[seed], background, models))
     params = {name: getattr(config, name) for name in ("corpora", "exposures", "seeds", "size", "paragraphs")}
     title = f"lab · {config.size} · {len(cells)} cells"
     with tracked_run(config, EXPERIMENT, title, params=params, tags={"study": "lab"}) as tracked:
-        compute(cells, config.workers or os.cpu_count() or 1)
-        table = results.measure(pd.concat([cell.scores() for cell in cells], ignore_index=True))
+        compute(cells, config.workers or 1)
+        scores = pd.concat([pd.read_parquet(cell.file).assign(**cell.labels) for cell in cells], ignore_index=True)
+        scores["family"] = [family[place] for place in zip(scores["corpus"], scores["text"], strict=True)]
+        table = results.measure(scores)
         measured = dict(list(table.groupby(["corpus", "exposures", "seed"])))
         for cell in cells:
-            numbers = measured[cell.corpus, cell.exposures, cell.seed]
-            names = "auc_" + numbers["contrast"] + "/" + numbers["detector"] + "." + numbers["state"]
-            tags = {"study": "lab", "kind": "cell", "cell": cell.key}
-            with tracking.run(EXPERIMENT, f"lab: {cell.name}", params=cell.labels, tags=tags, parent=tracked) as child:
-                child.log_metrics(dict(zip(names, numbers["auc"].astype(float), strict=True)))
-        found = report(table, len(cells))
+            of_cell = measured[cell.corpus, cell.exposures, cell.seed]
+            names = "auc_" + of_cell["contrast"] + "/" + of_cell["detector"] + "." + of_cell["state"]
+            tags = {"study": "lab", "kind": "cell", "cell": cell.file.stem}
+            name = f"lab: {cell.corpus}, {cell.exposures} exposures, seed {cell.seed}"
+            with tracking.run(EXPERIMENT, name, params=cell.labels, tags=tags, parent=tracked) as child:
+                child.log_metrics(dict(zip(names, of_cell["auc"].astype(float), strict=True)))
+        found = results.report(table, len(cells))
         if config.out:
             write_table(table, Path(config.out))
             found = replace(found, files={"results": config.out})
         deliver(found, tracked)
 
 
-def _check(config: LabConfig) -> None:
-    """Refuse the first value out of range."""
-    if 0 not in config.exposures or min(config.exposures) < 0 or len(set(config.exposures)) < 2:
-        raise UsageError(
-            "exposures must be 0, for the control, and at least one number above; got "
-            f"{' '.join(map(str, config.exposures)) or 'none'}"
-        )
-    for name, least, value in (
-        ("seeds", 1, config.seeds),
-        ("paragraphs", 100, config.paragraphs),
-        ("workers", 1, 1 if config.workers is None else config.workers),
-    ):
-        if value < least:
-            raise UsageError(f"{name} must be at least {least}; got {value}")
-    if len(set(config.corpora)) < len(config.corpora) or not config.corpora:
-        raise UsageError(f"corpora must be at least one, each once; got {' '.join(config.corpora) or 'none'}")
-
-
-def plan(config: LabConfig) -> list[Cell]:
-    """The cells, in the order of corpora, exposures and seeds."""
-    from fsd.data import docstrings
-    from fsd.scoring.cache import default_folder
-    from pipelines.study.lab import corpora
-
-    folder = (Path(config.cache).expanduser() if config.cache else default_folder()) / FOLDER
-    loaded = [corpora.load(name, config.columns) for name in config.corpora]
-    packages = SMALL_PACKAGES if config.small else docstrings.PACKAGES
-    background = tuple(docstrings.docstring_paragraphs(packages=packages, limit=config.paragraphs, seed=0))
-    for corpus in loaded:
-        corpora.check_background(corpus, background)
-    sides = [
-        [corpora.draw(corpus, seed, limit=SMALL_TEXTS if config.small else None) for seed in range(config.seeds)]
-        for corpus in loaded
-    ]
-    return [
-        Cell(corpus.name, config.size, exposures, seed, drawn[seed], background, folder)
-        for corpus, drawn in zip(loaded, sides, strict=True)
-        for exposures in sorted(set(config.exposures))
-        for seed in range(config.seeds)
-    ]
-
-
-def compute(cells: Sequence[Cell], workers: int) -> None:
+def compute(cells: "Sequence[Cell]", workers: int) -> None:
     """Compute the cells that no earlier call has finished."""
     from fsd.progress import progress
+    from pipelines.study.lab.targets import run_cell, start_worker, train_shared_models
 
     missing = [cell for cell in cells if not cell.file.exists()]
     with progress(len(cells), "lab", "cell") as bar:
         bar.update(len(cells) - len(missing))
         if not missing:
             return
-        missing[0].folder.mkdir(parents=True, exist_ok=True)
+        missing[0].models.parent.mkdir(parents=True, exist_ok=True)
         context = multiprocessing.get_context("spawn")
         with context.Pool(
             min(workers, len(missing)), start_worker, maxtasksperchild=TASKS

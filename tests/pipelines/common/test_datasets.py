@@ -28,8 +28,8 @@ from pipelines.common import experiment
 from pipelines.common.cli import parse
 from pipelines.detect import __main__ as detect
 from pipelines.study.catalogue import load as load_study
+from pipelines.study.cells import split_texts
 from pipelines.study.grid import Cell, StudyConfig, plan
-from pipelines.study.texts import remarks, split_texts
 from pipelines.tune.job import tuning_data
 
 DROP = CleaningConfig(skip_invalid=True, near_duplicates="drop")
@@ -143,8 +143,9 @@ def study_cell(config: StudyConfig) -> Cell:
 
 def test_a_study_cleans_its_texts_and_keeps_the_remarks(both: str) -> None:
     cell = study_cell(StudyConfig("fsd-t6", data=(both,), cleaning=DROP))
-    assert sum(map(len, split_texts(cell, trained=True))) == 40
-    assert remarks(cell) == ("texts: 4 left out: copies labelled both 1 and 0",)
+    parts, remarks = split_texts(cell, trained=True)
+    assert sum(map(len, parts)) == 40
+    assert remarks == ("texts: 4 left out: copies labelled both 1 and 0",)
 
 
 def test_scores_of_cleaned_files(

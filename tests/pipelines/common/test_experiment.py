@@ -70,7 +70,7 @@ def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) 
     placebo, _ = plan(replace(job, model=replace(job.model, model="embedded"), placebo="embedded-twin"))
 
     assert placebo is not None
-    assert placebo.deviation(Split((), (), ())) == ("embedded-twin", None)
+    assert placebo.deviation(Split((Document("unseen"),), (), ())) == ("embedded-twin", None)
     assert loaded == ["embedded-twin"]
 
 

@@ -1,17 +1,17 @@
-"""The contract of every declaration in catalogue.yaml."""
+"""The contract of every declaration in catalogue.yaml, and the cells that it consists of."""
 
 import csv
-from dataclasses import fields, replace
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from fsd.config import FSDConfig
 from fsd.data import benchmarks
 from fsd.errors import UsageError
 from pipelines.study import catalogue
-from pipelines.study.catalogue import DATA, FLAGS, TextOptions
+from pipelines.study.catalogue import DATA, FLAGS
 from pipelines.study.cells import at_small_scale, load_detectors
-from pipelines.study.grid import SETTING, StudyConfig, plan, with_settings
+from pipelines.study.grid import SETTING, StudyConfig, plan
 
 STUDIES = catalogue.studies()
 SMALL_CELLS = 9
@@ -23,15 +23,16 @@ EXPECTED = {
 }
 
 
+def planned(name, **more):
+    return plan(name, STUDIES[name], StudyConfig(**more))
+
+
 def test_every_table_and_figure_has_one_study():
     names = [name for known, study in STUDIES.items() for name in (known, *study.aliases)]
     assert sorted(names) == sorted(EXPECTED)
     for alias, name in (("fsd-fig3", "fsd-fig2"), ("FSD-T11", "fsd-t1"), ("fsd-t12", "fsd-t2"), ("fsd-t13", "fsd-t5")):
         assert catalogue.load(alias) == (name, STUDIES[name])
         assert STUDIES[name].metrics == ("auc", "tpr_at_5fpr")
-
-
-def test_an_unknown_study_names_the_nearest_one():
     for name, nearest in (("FSD_T6", " (nearest: fsd-t6)"), ("surp-figure4", " (nearest: surp-fig4)"), ("xyz", "")):
         with pytest.raises(UsageError) as error:
             catalogue.load(name)
@@ -52,7 +53,7 @@ def test_the_models_and_texts_of_the_paper_are_preset():
         ("surp-fig3", "llama-13b", {"wikimia:64"}),
         ("dcpdd-t2", "opt-6.7b pythia-6.9b llama-13b gpt-neox-20b", {"wikimia:128"}),
     ):
-        cells = plan(name, STUDIES[name], StudyConfig(scale="full"))
+        cells = planned(name, scale="full")
         assert {cell.config.model.model.partition("/")[2] for cell in cells} == set(models.split()), name
         assert {entry for cell in cells for entry in cell.config.data.data} == data, name
 
@@ -68,66 +69,137 @@ def test_printed_numbers_are_of_studies_or_sizes_of_benchmarks():
 
 
 @pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
-class TestEveryStudy:
-    def test_place_title_and_detectors(self, study):
-        assert study.place.split(",")[0] in ("FSD", "SURP", "DC-PDD")
-        assert study.title.endswith("?")
-        loaded = load_detectors(study.detectors)
-        assert len({detector.name for detector in loaded}) == len(loaded) > 0
-        assert not study.against or study.against in {detector.name for detector in loaded}
-        assert at_small_scale(study).detectors
-        assert not (study.trained and any(detector.grid for detector in study.detectors))  # chosen by base scores
+def test_every_declaration(study):
+    assert study.place.split(",")[0] in ("FSD", "SURP", "DC-PDD")
+    assert study.title.endswith("?")
+    loaded = load_detectors(study.detectors)
+    assert len({detector.name for detector in loaded}) == len(loaded) > 0
+    assert not study.against or study.against in {detector.name for detector in loaded}
+    assert at_small_scale(study).detectors
+    assert not (study.trained and any(detector.grid for detector in study.detectors))  # chosen by base scores
 
-    def test_settings_exist(self, study):
-        levels = [change for axis in study.axes for form in (axis.levels, axis.small or {}) for change in form.values()]
-        for change in [*levels, study.settings, study.small_settings]:
-            job, texts = with_settings(FSDConfig(), TextOptions(), change)
-            for key, value in change.items():
-                group, _, name = key.partition(".")
-                target = texts if group == "texts" else getattr(job, group)
-                assert name in {field.name for field in fields(target)}
-                assert getattr(target, name) == value
+    axes = {SETTING} if study.one_at_a_time else {axis.name for axis in study.axes}
+    settings = {name for detection in study.detectors for name in detection.settings}
+    shown = [*study.rows, *study.columns]
+    assert axes <= {*shown} <= {*axes, *settings, "detector", "state", "metric"}
+    # no two numbers share a position in the table
+    assert len(set(shown)) == len(shown)
+    assert len(study.metrics) == 1 or "metric" in shown
+    assert len(study.states) == 1 or "state" in shown
+    assert len(study.detectors) == 1 or {"detector", *settings} & {*shown}
+    assert "auc" in study.metrics
+    assert {study.x, study.y} <= {"", *axes, *settings}
+    assert bool(study.x) == (study.figure in ("curve", "heat map"))
+    assert bool(study.y) == (study.figure == "heat map")
+    assert study.figure not in ("roc", "scores") or (not study.axes and study.trained)
 
-    def test_rows_columns_and_figure_are_of_what_is_varied(self, study):
-        axes = {SETTING} if study.one_at_a_time else {axis.name for axis in study.axes}
-        settings = {name for detection in study.detectors for name in detection.settings}
-        shown = [*study.rows, *study.columns]
-        assert axes <= {*shown} <= {*axes, *settings, "detector", "state", "metric"}
-        # no two numbers share a position in the table
-        assert len(set(shown)) == len(shown)
-        assert len(study.metrics) == 1 or "metric" in shown
-        assert len(study.states) == 1 or "state" in shown
-        assert len(study.detectors) == 1 or {"detector", *settings} & {*shown}
-        assert "auc" in study.metrics
-        assert {study.x, study.y} <= {"", *axes, *settings}
-        assert bool(study.x) == (study.figure in ("curve", "heat map"))
-        assert bool(study.y) == (study.figure == "heat map")
-        assert study.figure not in ("roc", "scores") or (not study.axes and study.trained)
 
-    def test_small_scale_is_small_and_embedded(self, study):
-        cells = plan("it", study, StudyConfig())
-        assert 1 <= len(cells) <= SMALL_CELLS
-        for cell in cells:
-            assert cell.config.model.model in catalogue.EMBEDDED_MODELS
-            assert all(entry.startswith("embedded") for entry in (*cell.config.data.data, *cell.texts.other))
+@pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
+def test_every_plan(study):
+    cells = plan("it", study, StudyConfig())
+    assert 1 <= len(cells) <= SMALL_CELLS
+    for cell in cells:
+        assert cell.config.model.model in catalogue.EMBEDDED_MODELS
+        assert all(entry.startswith("embedded") for entry in (*cell.config.data.data, *cell.texts.other))
+    for cell in plan("it", study, StudyConfig(scale="full", model=("a/model",), frequencies=("a.npz",))):
+        for entry in (*cell.config.data.data, *cell.texts.other):
+            name, _, part = entry.partition(":")
+            known = benchmarks.sources()[name].parts
+            assert not part or part in known or part in {whole.partition("/")[0] for whole in known}
+    # flags replace model, data and frequencies, whose axes vary nothing else
+    for axis in study.axes:
+        if axis.name in FLAGS:
+            allowed = {FLAGS[axis.name]["setting"], *(["texts.other"] if axis.name == DATA else [])}
+            assert all(set(change) <= allowed for change in axis.levels.values())
+    other = ("other.jsonl",) if study.has_foreign_texts else ()
+    config = StudyConfig(model=("a/model",), data=("texts.jsonl",), frequencies=("a.npz",), other=other)
+    for scale in ("small", "full"):
+        for cell in plan("it", study, replace(config, scale=scale)):
+            assert (cell.config.model.model, cell.config.model.frequencies) == ("a/model", "a.npz")
+            assert cell.config.data.data == ("texts.jsonl",)
+            assert cell.texts.other in ((), other)
 
-    def test_full_scale_uses_published_benchmarks(self, study):
-        config = StudyConfig(scale="full", model=("a/model",), frequencies=("a.npz",))
-        for cell in plan("it", study, config):
-            for entry in (*cell.config.data.data, *cell.texts.other):
-                name, _, part = entry.partition(":")
-                known = benchmarks.sources()[name].parts
-                assert not part or part in known or part in {whole.partition("/")[0] for whole in known}
 
-    def test_flags_replace_model_data_and_frequencies(self, study):
-        for axis in study.axes:  # which vary nothing else
-            if axis.name in FLAGS:
-                allowed = {FLAGS[axis.name]["setting"], *(["texts.other"] if axis.name == DATA else [])}
-                assert all(set(change) <= allowed for change in axis.levels.values())
-        config = StudyConfig(model=("a/model",), data=("texts.jsonl",), frequencies=("a.npz",))
-        other = ("other.jsonl",) if study.has_foreign_texts else ()
-        for scale in ("small", "full"):
-            for cell in plan("it", study, replace(config, scale=scale, other=other)):
-                assert (cell.config.model.model, cell.config.model.frequencies) == ("a/model", "a.npz")
-                assert cell.config.data.data == ("texts.jsonl",)
-                assert cell.texts.other in ((), other)
+RATES = {"rate": {"setting": "training.learning_rate", "levels": {"low": 1e-4, "high": 1e-3}}}
+RANKS = {"rank": {"setting": "training.rank", "levels": [8, 16], "small": [16]}}
+FULL = StudyConfig(model=("a/model",), data=("texts.jsonl",), scale="full")
+
+
+def cells_of(config, axes=None, **more):
+    declared = {"place": "A, Table 1", "title": "?", "detectors": ["loss"], "axes": axes or {}}
+    return plan("s", catalogue.parse("s", {**declared, **more}), config)
+
+
+def test_all_combinations_or_one_axis_at_a_time():
+    cells = cells_of(FULL, RATES | RANKS)
+    assert [cell.name for cell in cells] == ["low, 8", "low, 16", "high, 8", "high, 16"]
+    assert (cells[0].config.training.learning_rate, cells[0].config.training.rank) == (1e-4, 8)
+    assert len(cells_of(StudyConfig(), RATES | RANKS)) == 2  # small levels
+    cells = cells_of(FULL, RATES | RANKS, one_at_a_time=True)
+    assert [cell.labels["setting"] for cell in cells] == ["rate low", "rate high", "rank 8", "rank 16"]
+    assert cells[0].config.training.rank == 16  # the default
+    assert cells[1].config == cells[3].config
+
+
+def test_flags_replace_models_and_data(tmp_path):
+    config = StudyConfig(model=("a/b", "a/c"), data=("one.jsonl", "two.jsonl"))
+    cells = cells_of(config, {"data": ["wikimia"], "model": ["x/y"]})
+    assert [(cell.config.data.data, cell.config.model.model) for cell in cells] == [
+        ((d,), m) for d in ("one.jsonl", "two.jsonl") for m in ("a/b", "a/c")
+    ]
+    # files are merged unless benchmarks are compared; without texts another model has the published benchmark
+    (cell,) = cells_of(StudyConfig(model=("a/b",), data=("one.jsonl", "two.jsonl")))
+    assert cell.config.data.data == ("one.jsonl", "two.jsonl")
+    (cell,) = cells_of(StudyConfig(model=("a/b",)), settings={"data.data": "wikimia:64"})
+    assert cell.config.data.data == ("wikimia:64",)
+    # folders of the same name are different models
+    folders = tuple(str(tmp_path / parent / "model") for parent in "ab")
+    for folder in folders:
+        Path(folder).mkdir(parents=True)
+    cells = cells_of(StudyConfig(model=folders, data=("texts.jsonl",)), {"model": ["x/y"]})
+    assert [cell.config.model.model for cell in cells] == [*folders]
+    for given, model in (
+        ({"scale": "full"}, "huggyllama/llama-7b"),
+        ({"scale": "full", "model": ("a/b",)}, "a/b"),
+        ({"model": ("a/b",)}, "a/b"),
+        ({}, "embedded"),
+    ):
+        assert planned("fsd-t6", **given)[0].config.model.model == model
+
+
+def test_each_model_has_its_own_table_and_reference_model_or_all_share_one():
+    def given(frequencies, references):
+        cells = planned("dcpdd-t2", scale="full", frequencies=frequencies, reference_model=references)
+        models = [cell.config.model for cell in cells]
+        return {(model.model.partition("/")[2], model.frequencies, model.reference_model) for model in models}
+
+    names = ("opt-6.7b", "pythia-6.9b", "llama-13b", "gpt-neox-20b")
+    tables, references = ("o.npz", "p.npz", "l.npz", "n.npz"), ("opt", "pythia", None, "neo")
+    assert given(tables, references) == set(zip(names, tables, references, strict=True))
+    assert given(("t.npz",), ("r",)) == {(name, "t.npz", "r") for name in names}
+    assert given((), ()) == {(name, None, None) for name in names}
+
+
+def test_missing_and_surplus_flags_are_reported():
+    three, two = ("a", "b", "c"), ("a", "b")
+    for name, given, message in (
+        ("dcpdd-fig2", {"scale": "full"}, "must have a model: give --model ID"),
+        ("fsd-t6", {"model": two}, "must have one --model; got a, b"),
+        ("fsd-t6", {"other": ("a",)}, "other must be given only to a study with foreign texts"),
+        ("fsd-t15", {"model": ("a",), "data": ("f",)}, "give --other FILE"),
+        ("dcpdd-t4", {"model": ("a",), "data": ("f",)}, "give --frequencies FILE FILE"),
+        ("dcpdd-fig2", {"frequencies": two}, "must have one --frequencies; got a, b"),
+        (
+            "dcpdd-t2",
+            {"scale": "full", "frequencies": three},
+            "must have one --frequencies, or one for each of its 4 models; got a, b, c",
+        ),
+        (
+            "dcpdd-t2",
+            {"model": ("x", "y"), "reference_model": ("a", None, "c")},
+            "must have one --reference-model, or one for each of its 2 models; got a, None, c",
+        ),
+    ):
+        with pytest.raises(UsageError) as error:
+            planned(name, **given)
+        assert message in str(error.value)
