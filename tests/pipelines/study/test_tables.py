@@ -17,7 +17,7 @@ TAGS = {"left_out": json.dumps({}), "chosen": json.dumps({})}
 
 
 def finished(cell, metrics):
-    return PreparedCell(cell, Inputs(cell.config, []), ""), RunRecord("run", "", "FINISHED", None, TAGS, {}, metrics)
+    return PreparedCell(cell, Inputs(cell.config, []), ""), RunRecord("run", "", None, TAGS, {}, metrics)
 
 
 def result(labels, metrics, model="a/b", data=("wikimia",)):
