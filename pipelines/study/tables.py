@@ -277,7 +277,7 @@ def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     for name, auc in zip(names, _estimates(aucs), strict=True):
         lines.setdefault(name or study.detectors[0].name, []).append(auc if bands else auc.value)
     x_log = min(x) > 0 and max(x) / min(x) >= 100
-    return figures.curve(x, lines, x_name=study.x, y_name="AUC", title=title, chance=0.5, x_log=x_log)
+    return figures.curves(x, {title: lines}, x_name=study.x, y_name="AUC", chance=0.5, x_log=x_log)
 
 
 def _of_scores(study: Study, run: RunRecord) -> Figure:
