@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,25 +29,21 @@ STEPS = 20
 """Intervals of the grid over a linear range without a step."""
 
 Settings = dict[str, Any]
+Report = Callable[[float, int], None]
+"""Called with a value and the step that it was reached at, after each stage; it may raise to stop a trial."""
 
 
 class Task(Protocol):
-    """An object whose settings are tuned."""
+    """What is tuned: its name such as `surp.fsd`, setting → search range, and its settings without tuning."""
+
+    label: str
+    space: Mapping[str, Search]
 
     @property
-    def label(self) -> str:
-        """Name of the task, for example `surp.fsd`."""
+    def default(self) -> Settings: ...  # noqa: D102 - see the class
 
-    @property
-    def space(self) -> Mapping[str, Search]:
-        """Setting → its search range."""
-
-    @property
-    def default(self) -> Settings:
-        """The settings without tuning."""
-
-    def evaluate(self, settings: Settings, report: Callable[[float, int], None]) -> FloatArray:
-        """(folds,) values of the settings; calls `report(value, step)` after each stage, which may raise to stop it."""
+    def evaluate(self, settings: Settings, report: Report) -> FloatArray:
+        """(folds,) values of the settings."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +70,8 @@ class DetectorTask:
     validation: ValidationSet
     known: dict[str, FloatArray] = field(default_factory=dict, repr=False)
 
-    @property
-    def label(self) -> str:
-        """Detector and state."""
-        return f"{self.detector.name}.{self.state}"
-
-    @property
-    def space(self) -> Mapping[str, Search]:
-        """The `SEARCH` of the detector's own file."""
-        space: Mapping[str, Search] = self.detector.search
-        return space
+    def __post_init__(self) -> None:
+        self.label, self.space = f"{self.detector.name}.{self.state}", self.detector.search
 
     @property
     def default(self) -> Settings:
@@ -91,9 +79,7 @@ class DetectorTask:
         detector = self.detector.for_base if self.state == "base" else self.detector
         return {name: detector.settings[name] for name in self.space}
 
-    def evaluate(
-        self, settings: Settings, report: Callable[[float, int], None] = lambda value, step: None
-    ) -> FloatArray:
+    def evaluate(self, settings: Settings, report: Report | None = None) -> FloatArray:
         """(folds,) values of the settings, computed once."""
         key = key_of(settings)
         if key not in self.known:
@@ -109,26 +95,21 @@ def grouped_folds(
 
     A detector learns nothing from labels, so a fold is only a place to measure; repeats make up for the few texts in
     each. Families stay whole, so that no fold holds a text whose near-duplicate is in another. Each run of `folds` of
-    the arrays holds every row once.
+    the arrays holds every row once. A UsageError if a fold would lack members or non-members.
     """
     member = np.asarray(labels, dtype=bool)
     if folds < 2 or repeats < 1:
         raise UsageError(f"folds must be at least 2 and repeats at least 1; got {folds} and {repeats}")
     family = group_index(groups, member.size)
     fewest = [np.unique(family[side]).size for side in (member, ~member)]
-    if min(fewest) < folds:
+    rows: list[IntArray] = []
+    for repeat in range(repeats if min(fewest) >= folds else 0):
+        division = StratifiedGroupKFold(folds, shuffle=True, random_state=seed + repeat)
+        rows += [part for _, part in division.split(member, member, family)]
+    if not rows or any(member[part].all() or not member[part].any() for part in rows):
         raise UsageError(
             f"validation must have at least {folds} families with members and {folds} with non-members, one of each "
             f"a fold; got {fewest[0]} and {fewest[1]}: give more texts, a larger validation share or fewer folds"
-        )
-    rows: list[IntArray] = []
-    for repeat in range(repeats):
-        division = StratifiedGroupKFold(folds, shuffle=True, random_state=seed + repeat)
-        rows += [part for _, part in division.split(member, member, family)]
-    if any(member[part].all() or not member[part].any() for part in rows):
-        raise UsageError(
-            f"validation must have families enough that each of {folds} folds has members and non-members; "
-            f"{fewest[0]} and {fewest[1]} families could not be divided so: give more texts or fewer folds"
         )
     return rows
 
@@ -142,16 +123,14 @@ def cross_validated_choice(values: FloatArray, *, folds: int) -> float:
     (S, repeats · folds) of S settings, the default first: of equals the first is chosen.
     """
     measured = []
-    for start in range(0, values.shape[1], folds):
-        part = values[:, start : start + folds]
+    for part in np.split(values, values.shape[1] // folds, axis=1):
         others = (part.sum(axis=1, keepdims=True) - part) / (folds - 1)
         best = np.argmax(np.round(others, 12), axis=0)
         measured.append(part[best, np.arange(folds)].mean())
     return float(np.mean(measured))
 
 
-@dataclass(frozen=True)
-class TrialRecord:
+class Trial(NamedTuple):
     """A finished trial, complete or pruned: (repeats · folds,) values and their mean, or the last reported one."""
 
     number: int
@@ -162,21 +141,20 @@ class TrialRecord:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Winner:
-    """The best of `tried` settings of a task; the default, unless others are better.
+class Winner(NamedTuple):
+    """The best settings of a task among those tried; the default, unless others are better.
 
-    `default_value` and `value` are means over folds, the winner's of the very texts that it was chosen on;
-    `cross_validated` is the mean over folds of settings chosen on other folds.
+    `validation_default` and `validation_tuned` are means over folds, the winner's of the very texts that it was chosen
+    on; `validation_chosen_elsewhere` is the mean over folds of settings chosen on other folds.
     """
 
-    label: str
+    task: str
     default: Settings
-    settings: Settings
-    default_value: float
-    value: float
-    cross_validated: float
-    tried: int
+    tuned: Settings
+    settings_tried: int
+    validation_default: float
+    validation_tuned: float
+    validation_chosen_elsewhere: float
 
 
 def key_of(settings: Settings) -> str:
@@ -184,31 +162,24 @@ def key_of(settings: Settings) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def winner(task: Task, default: FloatArray, trials: Sequence[TrialRecord], *, folds: int) -> Winner:
+def winner(task: Task, default: FloatArray, trials: Sequence[Trial], *, folds: int) -> Winner:
     """The settings with the highest mean over all folds; of equals the default, then the ones tried first."""
     distinct = {key_of(task.default): (task.default, default)}
     for trial in trials:
         if trial.state == "complete":
             distinct.setdefault(key_of(trial.settings), (trial.settings, np.array(trial.folds)))
-    values = np.stack([v for _, v in distinct.values()])
+    settings, rows = zip(*distinct.values(), strict=True)
+    values = np.stack(rows)
     means = np.round(values.mean(axis=1), 12)
-    best = int(np.argmax(means))
-    return Winner(
-        label=task.label,
-        default=task.default,
-        settings=list(distinct.values())[best][0],
-        default_value=float(means[0]),
-        value=float(means[best]),
-        cross_validated=cross_validated_choice(values, folds=folds),
-        tried=len(distinct),
-    )
+    best, chosen = int(np.argmax(means)), cross_validated_choice(values, folds=folds)
+    return Winner(task.label, task.default, settings[best], len(settings), float(means[0]), float(means[best]), chosen)
 
 
 def grid(search: Search) -> list[Any]:
     """Grid values of one setting: its choices or steps, else a few points evenly spaced on its scale."""
     if isinstance(search, Choice):
         return list(search.values)
-    whole = isinstance(search.low, int) and isinstance(search.high, int)
+    whole = is_whole(search)
     if search.log:
         points = round(math.log10(search.high / search.low) * PER_DECADE) + 1
         values = np.geomspace(search.low, search.high, points)
@@ -218,23 +189,23 @@ def grid(search: Search) -> list[Any]:
     return [tidy(search, search.low + i * step) for i in range(count)]
 
 
+def is_whole(search: Search) -> bool:
+    """Whether a range is one of integers."""
+    return isinstance(search, Range) and isinstance(search.low, int) and isinstance(search.high, int)
+
+
 def tidy(search: Search, value: Any) -> Any:
     """A sampled value without floating-point error: 0.30000000000000004 becomes 0.3."""
-    if isinstance(search, Range) and not (isinstance(search.low, int) and isinstance(search.high, int)):
-        return round(float(value), 12) if search.step else float(value)
-    return value
+    if isinstance(search, Choice) or is_whole(search):
+        return value
+    return round(float(value), 12) if search.step else float(value)
 
 
 def whole_grid(space: Mapping[str, Search]) -> list[Settings]:
     """Every combination of the settings' grid values."""
-    return [dict(zip(space, row, strict=True)) for row in itertools.product(*(grid(s) for s in space.values()))]
+    return [dict(zip(space, row, strict=True)) for row in itertools.product(*map(grid, space.values()))]
 
 
 def finite(space: Mapping[str, Search]) -> bool:
     """Whether the grid holds the whole space."""
-    return all(
-        isinstance(s, Choice)
-        or s.step is not None
-        or (isinstance(s.low, int) and isinstance(s.high, int) and not s.log)
-        for s in space.values()
-    )
+    return all(isinstance(s, Choice) or s.step is not None or (is_whole(s) and not s.log) for s in space.values())

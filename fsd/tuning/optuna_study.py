@@ -1,7 +1,6 @@
 """Optuna studies that several processes can share, and that continue after an interruption."""
 
 import json
-import math
 import os
 import random
 import signal
@@ -27,18 +26,43 @@ from optuna.trial import FrozenTrial, TrialState
 
 from fsd.config import TuneConfig
 from fsd.errors import UsageError, import_failure
-from fsd.evaluation.metrics import Bootstrap, Estimate, compare, estimates
+from fsd.evaluation.metrics import Bootstrap, compare, estimates
 from fsd.progress import progress
 from fsd.search_space import Choice, Search
 from fsd.token_stats import Scores
-from fsd.tuning.objective import Settings, Task, TrialRecord, Winner, finite, key_of, tidy, whole_grid
+from fsd.tuning.objective import Settings, Task, Trial, Winner, finite, is_whole, key_of, tidy, whole_grid
 
 HEARTBEAT_SECONDS = 30
 """Interval of a long trial's heartbeat; after twice that without one, Optuna fails the trial and queues it again."""
 STALE_RETRIES = 2
+STALE_AFTER = timedelta(minutes=1)
+"""Age from which a running detector trial counts as killed: those take seconds at most and send no heartbeats."""
+REPEATS = "failed_trial"
+"""System attribute in which Optuna keeps the number of the failed trial that a trial repeats."""
+MAX_FAILURES = 10
+"""Consecutive failed trials after which a process stops."""
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+PRUNERS = {
+    "median": optuna.pruners.MedianPruner,
+    "hyperband": optuna.pruners.HyperbandPruner,
+    "none": optuna.pruners.NopPruner,
+}
 _LOCK_SECONDS = 60.0
 _ATTEMPTS = 5
 _SQLITE, _JOURNAL = "sqlite:///", "journal:"
+
+
+@contextmanager
+def _quiet_optuna() -> Iterator[None]:
+    """Suppress Optuna's line for each trial, and its warnings about experimental features."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        try:
+            yield
+        finally:
+            optuna.logging.set_verbosity(verbosity)
 
 
 def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
@@ -75,7 +99,7 @@ def _open(url: str, heartbeat: bool) -> BaseStorage:
         return RDBStorage(url, **options)
     path = Path(url.removeprefix(_SQLITE).removeprefix(_JOURNAL))
     if path.name == "mlflow.db":
-        raise UsageError(f"storage must not be MLflow's file, whose tables have the same names; got {url!r}")
+        raise ValueError("MLflow's file has tables of the same names")
     if path.parent == Path("mlruns"):
         path.parent.mkdir(exist_ok=True)
     if not path.parent.is_dir():  # any other folder must exist, since its name may be a mistake
@@ -86,20 +110,6 @@ def _open(url: str, heartbeat: bool) -> BaseStorage:
     with storage.engine.connect() as connection:  # a property of the file: readers and the writer need not wait
         connection.exec_driver_sql("pragma journal_mode=wal")
     return storage
-
-
-HEADINGS = ("tuned", "winner", "validation", "cross-val.", "test [95 % CI]", "gain", "p")
-METRICS = {
-    "validation_default": "tuning_validation_default",
-    "validation_tuned": "tuning_validation_tuned",
-    "validation_chosen_elsewhere": "tuning_validation_chosen_elsewhere",
-    "test_default": "tuning_test_default",
-    "test_tuned": "tuning_test_tuned",
-    "test_gain": "tuning_test_gain",
-    "p": "tuning_test_gain_p",
-    "validation_test_gap": "tuning_gap",
-}
-"""Column of the table of gains → prefix of its metrics in MLflow."""
 
 
 def compare_on_test(
@@ -122,188 +132,105 @@ def compare_on_test(
     comparisons = compare(bootstrap, default, tuned, metric=objective)
     rows = []
     for winner in winners:
-        before, after = (estimates(bootstrap, scores[winner.label])[objective] for scores in (default, tuned))
-        comparison = comparisons[winner.label]
-        gain = comparison.estimate._replace(value=after.value - before.value)
-        row: dict[str, Any] = {
-            "task": winner.label,
-            "default": json.dumps(winner.default),
-            "tuned": json.dumps(winner.settings),
-            "settings_tried": winner.tried,
-            "validation_default": winner.default_value,
-            "validation_tuned": winner.value,
-            "validation_chosen_elsewhere": winner.cross_validated,
-        }
+        before, after = (estimates(bootstrap, scores[winner.task])[objective] for scores in (default, tuned))
+        found = comparisons[winner.task]
+        row = winner._asdict() | {"default": json.dumps(winner.default), "tuned": json.dumps(winner.tuned)}
+        gain = found.estimate._replace(value=after.value - before.value)
         for name, estimate in (("test_default", before), ("test_tuned", after), ("test_gain", gain)):
             row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-        p = {"p": comparison.p, "p_holm": comparison.p_holm}
-        rows.append(row | p | {"validation_test_gap": winner.value - after.value})
+        gap = winner.validation_tuned - after.value
+        rows.append(row | {"p": found.p, "p_holm": found.p_holm, "validation_test_gap": gap})
     return pd.DataFrame(rows)
 
 
-def metrics(gains: pd.DataFrame) -> dict[str, float]:
-    """The numbers of the gains as MLflow metrics."""
-    rows = gains.to_dict("records")
-    return {f"{prefix}/{row['task']}": float(row[column]) for row in rows for column, prefix in METRICS.items()}
-
-
-def rows(gains: pd.DataFrame) -> list[list[str]]:
-    """One row per task for the terminal, under `HEADINGS`."""
-
-    def interval(row: Mapping[Any, Any], name: str) -> Estimate:
-        return Estimate(row[name], row[f"{name}_low"], row[f"{name}_high"])
-
-    return [
-        [
-            g["task"],
-            "default" if g["tuned"] == g["default"] else _shown(json.loads(g["tuned"])),
-            f"{g['validation_default']:.3f} → {g['validation_tuned']:.3f}",
-            "–" if math.isnan(g["validation_chosen_elsewhere"]) else f"{g['validation_chosen_elsewhere']:.3f}",
-            f"{interval(g, 'test_default')}\n→ {interval(g, 'test_tuned')}",
-            "{:+.3f}\n[{:+.3f}, {:+.3f}]".format(*interval(g, "test_gain")),
-            f"{g['p']:.3f}",
-        ]
-        for g in gains.to_dict("records")
-    ]
-
-
-def remarks(gains: pd.DataFrame) -> list[str]:
-    """Conclusions about tuning itself, one line each."""
-    above, below = gains.task[gains.test_gain_low > 0], gains.task[gains.test_gain_high < 0]
-    optimism = (gains.validation_tuned - gains.validation_chosen_elsewhere).dropna()
-    lines = [
-        f"gain on test texts with an interval above 0: {', '.join(above) or 'none'}"
-        + (f"; below 0: {', '.join(below)}" if len(below) else ""),
-        f"on average, winners have {gains.validation_test_gap.mean():+.3f} more on validation than on the test texts",
-    ]
-    if len(optimism):
-        lines.append(f"optimism of the selection: {optimism.mean():+.3f} compared with the cross-validated choice")
-    return lines
-
-
-def _shown(settings: Mapping[str, Any]) -> str:
-    """`entropy=2 k=40`."""
-    return " ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in settings.items()
-    )
-
-
-FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
-STALE_AFTER = timedelta(minutes=1)
-"""Age from which a running detector trial counts as killed: those take seconds at most and send no heartbeats."""
-REPEATS = "failed_trial"
-"""System attribute in which Optuna keeps the number of the failed trial that a trial repeats."""
-MAX_FAILURES = 10
-"""Consecutive failed trials after which a process stops."""
-PRUNERS = {
-    "median": optuna.pruners.MedianPruner,
-    "hyperband": optuna.pruners.HyperbandPruner,
-    "none": optuna.pruners.NopPruner,
-}
-
-
-def _is_long(config: TuneConfig) -> bool:
-    """Whether a trial takes minutes."""
-    return config.tune == "adapter"
-
-
-def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) -> list[TrialRecord]:
+@_quiet_optuna()
+def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) -> list[Trial]:
     """Run or continue the study until it is complete; trials of other processes count as well.
 
     `setup` is everything that a trial's value depends on, as JSON values; it is stored with the study. The task is sent
     to the workers. Adapter trials take minutes: they send heartbeats, and a failure does not end the study.
     """
-    with _quiet_optuna():
-        create_study(name, setup, config.storage)
-        deadline = None if config.timeout is None else time.time() + config.timeout
-        if config.workers == 1:
-            run_trials(task, name, config, deadline, show_progress=True)
-        else:
-            with ProcessPoolExecutor(config.workers, mp_context=get_context("spawn")) as pool:
-                jobs = [
-                    pool.submit(run_trials, task, name, config, deadline, show_progress=worker == 0)
-                    for worker in range(config.workers)
-                ]
-                try:
-                    for job in as_completed(jobs):
-                        job.result()
-                except BaseException:
-                    for worker in active_children():  # they offer their trials again, and end
-                        os.kill(cast("int", worker.pid), signal.SIGINT)
-                    raise
-        study = optuna.load_study(study_name=name, storage=open_storage(config.storage))
-        records = [_record(task, trial) for trial in study.get_trials(deepcopy=False, states=FINISHED)]
-        if not any(record.state == "complete" for record in records):
-            failed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
-            reason = (
-                f"the last one failed: {failed[-1].user_attrs.get('error', 'its process was killed')}"
-                if failed
-                else "the time was up before"
-            )
-            raise UsageError(f"study {name} must finish at least one trial; none did ({reason})")
-        return records
+    create_study(name, setup, config.storage)
+    deadline = None if config.timeout is None else time.time() + config.timeout
+    if config.workers == 1:
+        run_trials(task, name, config, deadline, show_progress=True)
+    else:
+        with ProcessPoolExecutor(config.workers, mp_context=get_context("spawn")) as pool:
+            jobs = [
+                pool.submit(run_trials, task, name, config, deadline, show_progress=worker == 0)
+                for worker in range(config.workers)
+            ]
+            try:
+                for job in as_completed(jobs):
+                    job.result()
+            except BaseException:
+                for worker in active_children():  # they offer their trials again, and end
+                    os.kill(cast("int", worker.pid), signal.SIGINT)
+                raise
+    study = optuna.load_study(study_name=name, storage=open_storage(config.storage))
+    trials = [_record(task, trial) for trial in study.get_trials(deepcopy=False, states=FINISHED)]
+    if not any(trial.state == "complete" for trial in trials):
+        reason = "the time was up before"
+        for failed in study.get_trials(deepcopy=False, states=(TrialState.FAIL,))[-1:]:
+            reason = f"the last one failed: {failed.user_attrs.get('error', 'its process was killed')}"
+        raise UsageError(f"study {name} must finish at least one trial; none did ({reason})")
+    return trials
 
 
+@_quiet_optuna()
 def create_study(name: str, setup: Mapping[str, Any], storage: str) -> None:
     """Create the study, or check that the existing one has the same setup."""
     wanted = json.loads(json.dumps(setup))
-    with _quiet_optuna():
-        study = optuna.create_study(
-            storage=open_storage(storage), study_name=name, load_if_exists=True, direction="maximize"
-        )
-        if "setup" not in study.user_attrs:
-            study.set_user_attr("setup", wanted)
-        stored = study.user_attrs["setup"]
+    study = optuna.create_study(
+        storage=open_storage(storage), study_name=name, load_if_exists=True, direction="maximize"
+    )
+    if "setup" not in study.user_attrs:
+        study.set_user_attr("setup", wanted)
+    stored = study.user_attrs["setup"]
     if stored != wanted:
+        pairs = {key: (stored.get(key, "nothing"), wanted.get(key, "nothing")) for key in {**stored, **wanted}}
+        different = [f"{key}: begun with {old}, got {new}" for key, (old, new) in pairs.items() if old != new]
         raise UsageError(
-            f"study {name!r} must be continued with the settings it was begun with ({_difference(stored, wanted)}); "
+            f"study {name!r} must be continued with the settings it was begun with ({', '.join(different)}); "
             "take those, or another --study"
         )
 
 
-def _difference(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    missing = "nothing"
-    keys = [key for key in {**stored, **wanted} if stored.get(key, missing) != wanted.get(key, missing)]
-    return ", ".join(f"{key}: begun with {stored.get(key, missing)}, got {wanted.get(key, missing)}" for key in keys)
-
-
+@_quiet_optuna()
 def run_trials(task: Task, name: str, config: TuneConfig, deadline: float | None, *, show_progress: bool) -> None:
     """Run trials in this process until the study is complete or the deadline has passed."""
-    cells = _cells(task.space, config)
+    cells, long = _cells(task.space, config), config.tune == "adapter"
     kind = optuna.samplers.TPESampler if config.sampler == "tpe" else optuna.samplers.RandomSampler
-    with _quiet_optuna():
-        study = optuna.load_study(
-            study_name=name,
-            storage=open_storage(config.storage, heartbeat=_is_long(config)),
-            sampler=_ByNumber(cells, kind, config.job.seed),
-            pruner=PRUNERS[config.pruner if _is_long(config) else "none"](),
+    study = optuna.load_study(
+        study_name=name,
+        storage=open_storage(config.storage, heartbeat=long),
+        sampler=_ByNumber(cells, kind, config.job.seed),
+        pruner=PRUNERS[config.pruner if long else "none"](),
+    )
+    complete = [_record(task, trial) for trial in study.get_trials(states=(TrialState.COMPLETE,))]
+    known: dict[str, Sequence[float]] = {key_of(trial.settings): trial.folds for trial in complete}
+    failures = 0
+
+    def after_trial(study: optuna.Study, trial: FrozenTrial) -> None:
+        nonlocal failures
+        failures = failures + 1 if trial.state == TrialState.FAIL else 0
+        parent = parent_process()
+        orphaned = parent is not None and not parent.is_alive()  # the command of this worker was killed
+        if failures >= MAX_FAILURES or not _missing(study, cells, config) or orphaned:
+            study.stop()
+        bar.update(1)
+
+    left = None if deadline is None else deadline - time.time()
+    missing = _missing(study, cells, config)
+    if not missing or (left is not None and left <= 0):
+        return
+    with progress(missing, name, "trial", shown=show_progress) as bar:
+        study.optimize(
+            lambda trial: _run_trial(task, trial, known),
+            timeout=left,
+            catch=(Exception,) if long else (_NoCellError,),
+            callbacks=[after_trial],
         )
-        known: dict[str, Sequence[float]] = {
-            key_of(record.settings): record.folds
-            for record in (_record(task, trial) for trial in study.get_trials(states=(TrialState.COMPLETE,)))
-        }
-        failures = 0
-
-        def after_trial(study: optuna.Study, trial: FrozenTrial) -> None:
-            nonlocal failures
-            failures = failures + 1 if trial.state == TrialState.FAIL else 0
-            parent = parent_process()
-            orphaned = parent is not None and not parent.is_alive()  # the command of this worker was killed
-            if failures >= MAX_FAILURES or not _missing(study, cells, config) or orphaned:
-                study.stop()
-            bar.update(1)
-
-        left = None if deadline is None else deadline - time.time()
-        missing = _missing(study, cells, config)
-        if not missing or (left is not None and left <= 0):
-            return
-        with progress(missing, name, "trial", shown=show_progress) as bar:
-            study.optimize(
-                lambda trial: _run_trial(task, trial, known),
-                timeout=left,
-                catch=(Exception,) if _is_long(config) else (_NoCellError,),
-                callbacks=[after_trial],
-            )
 
 
 class _NoCellError(Exception):
@@ -321,13 +248,13 @@ def _cells(space: Mapping[str, Search], config: TuneConfig) -> list[Settings]:
 
 def _missing(study: optuna.Study, cells: Sequence[Settings], config: TuneConfig) -> int:
     """Number of trials to begin: of a grid those that no process has begun, or that are to be repeated."""
-    if cells and not _is_long(config):
+    if cells and config.tune != "adapter":
         _queue_stale(study)
     trials = study.get_trials(deepcopy=False)
-    if cells:
-        begun = len([trial for trial in trials if REPEATS not in trial.system_attrs])
-        return max(0, len(cells) - begun) + len([trial for trial in trials if trial.state == TrialState.WAITING])
-    return max(0, config.trials - len([trial for trial in trials if trial.state in FINISHED]))
+    if not cells:
+        return max(0, config.trials - len([trial for trial in trials if trial.state in FINISHED]))
+    begun = sum(REPEATS not in trial.system_attrs for trial in trials)
+    return max(0, len(cells) - begun) + len([trial for trial in trials if trial.state == TrialState.WAITING])
 
 
 def _queue_stale(study: optuna.Study) -> None:
@@ -336,29 +263,29 @@ def _queue_stale(study: optuna.Study) -> None:
         if trial.datetime_start <= datetime.now() - STALE_AFTER:
             with suppress(ValueError, RuntimeError):  # another process does so at the same time
                 study.tell(trial.number, state=TrialState.FAIL)
-                optuna.storages.RetryHeartbeatStaleTrialCallback()(study, trial)
+                RetryHeartbeatStaleTrialCallback()(study, trial)
 
 
 def _run_trial(task: Task, trial: optuna.Trial, known: dict[str, Sequence[float]]) -> float:
     settings = {name: _suggest(trial, name, space) for name, space in task.space.items()}
     key = key_of(settings)
-    if key not in known:
 
-        def report(value: float, step: int) -> None:
-            trial.report(value, step)
-            if trial.should_prune():
-                raise optuna.TrialPruned
+    def report(value: float, step: int) -> None:
+        trial.report(value, step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
 
-        try:
+    try:
+        if key not in known:
             known[key] = task.evaluate(settings, report).tolist()
-        except optuna.TrialPruned:
-            raise
-        except BaseException as error:  # a failure is repeated once, an interrupted trial at any rate
-            if not isinstance(error, UsageError):
-                retry = optuna.storages.RetryHeartbeatStaleTrialCallback(1 if isinstance(error, Exception) else None)
-                retry(trial.study, trial.study.get_trials(deepcopy=False)[trial.number])
-            trial.set_user_attr("error", str(error))
-            raise
+    except optuna.TrialPruned:
+        raise
+    except BaseException as error:  # a failure is repeated once, an interrupted trial at any rate
+        if not isinstance(error, UsageError):
+            retry = RetryHeartbeatStaleTrialCallback(1 if isinstance(error, Exception) else None)
+            retry(trial.study, trial.study.get_trials(deepcopy=False)[trial.number])
+        trial.set_user_attr("error", str(error))
+        raise
     trial.set_user_attr("folds", known[key])
     return float(np.mean(known[key]))
 
@@ -366,7 +293,7 @@ def _run_trial(task: Task, trial: optuna.Trial, known: dict[str, Sequence[float]
 def _suggest(trial: optuna.Trial, name: str, space: Search) -> Any:
     if isinstance(space, Choice):
         return trial.suggest_categorical(name, list(space.values))
-    if isinstance(space.low, int) and isinstance(space.high, int):
+    if is_whole(space):
         return trial.suggest_int(name, space.low, space.high, step=int(space.step or 1), log=space.log)
     return tidy(space, trial.suggest_float(name, space.low, space.high, step=space.step, log=space.log))
 
@@ -378,16 +305,10 @@ class _ByNumber(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optu
     for each process would start at the same point in every process that joins, which would then draw the same trials.
     """
 
-    def __init__(
-        self,
-        cells: Sequence[Settings],
-        kind: type[optuna.samplers.TPESampler | optuna.samplers.RandomSampler],
-        seed: int,
-    ) -> None:
+    def __init__(self, cells: Sequence[Settings], kind: type[BaseSampler], seed: int) -> None:
         self.cells, self.kind, self.seed = cells, kind, seed
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Start the trial's own sampler."""
         seed = np.random.SeedSequence([self.seed, trial.number]).generate_state(1)[0]
         self.sampler = self.kind(seed=int(seed))
         return {} if self.cells else dict(self.sampler.infer_relative_search_space(study, trial))
@@ -395,50 +316,34 @@ class _ByNumber(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optu
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Settings that are sampled together."""
         return {} if self.cells else dict(self.sampler.sample_relative(study, trial, search_space))
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A setting that is sampled by itself."""
-        if self.cells:
-            number = trial.system_attrs.get(REPEATS, trial.number)
-            place = sum(REPEATS not in t.system_attrs for t in study.get_trials(deepcopy=False)[:number])
-            if place >= len(self.cells):
-                raise _NoCellError
-            return self.cells[place][param_name]
-        return self.sampler.sample_independent(study, trial, param_name, param_distribution)
+        if not self.cells:
+            return self.sampler.sample_independent(study, trial, param_name, param_distribution)
+        number = trial.system_attrs.get(REPEATS, trial.number)
+        place = sum(REPEATS not in t.system_attrs for t in study.get_trials(deepcopy=False)[:number])
+        if place >= len(self.cells):
+            raise _NoCellError
+        return self.cells[place][param_name]
 
 
-def _record(task: Task, trial: FrozenTrial) -> TrialRecord:
+def _record(task: Task, trial: FrozenTrial) -> Trial:
     settings = {name: tidy(space, trial.params[name]) for name, space in task.space.items()}
     seconds = trial.duration.total_seconds() if trial.duration else 0.0
     value = float("nan") if trial.value is None else float(trial.value)
-    return TrialRecord(
-        trial.number, trial.state.name.lower(), settings, tuple(trial.user_attrs.get("folds", ())), value, seconds
-    )
+    folds = tuple(trial.user_attrs.get("folds", ()))
+    return Trial(trial.number, trial.state.name.lower(), settings, folds, value, seconds)
 
 
+@_quiet_optuna()
 def importance(name: str, storage: str) -> dict[str, float]:
     """Setting → share of the variance between trials that it explains; empty where that cannot be estimated."""
-    with _quiet_optuna():
-        study = optuna.load_study(study_name=name, storage=open_storage(storage))
-        warnings.simplefilter("error", UserWarning)  # Optuna warns of too few trials, or too similar ones
-        try:
-            return dict(optuna.importance.get_param_importances(study))
-        except (RuntimeError, ValueError, UserWarning):  # or of a single setting
-            return {}
-
-
-@contextmanager
-def _quiet_optuna() -> Iterator[None]:
-    """Suppress Optuna's line for each trial, and its warnings about experimental features."""
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        try:
-            yield
-        finally:
-            optuna.logging.set_verbosity(verbosity)
+    study = optuna.load_study(study_name=name, storage=open_storage(storage))
+    warnings.simplefilter("error", UserWarning)  # Optuna warns of too few trials, or too similar ones
+    try:
+        return dict(optuna.importance.get_param_importances(study))
+    except (RuntimeError, ValueError, UserWarning):  # or of a single setting
+        return {}

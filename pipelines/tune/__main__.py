@@ -56,12 +56,10 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
     from fsd.data.splitting import without_later
     from fsd.evaluation import sentences
     from fsd.evaluation.results import judge
-    from fsd.tuning import optuna_study
-    from fsd.tuning.optuna_study import open_storage
+    from fsd.tuning.optuna_study import compare_on_test, open_storage
     from pipelines.common import experiment, run_log
     from pipelines.common.job import run_name, show, tracked_run
-    from pipelines.tune import adapter, detectors
-    from pipelines.tune import run_log as tuning_log
+    from pipelines.tune import adapter, detectors, report
     from pipelines.tune.job import tuning_data
 
     job = config.job
@@ -86,7 +84,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         tuned = tune(config, data, model, tracked)
         job, split = tuned.job, split._replace(unseen=tuned.split.unseen)
         labels = [bool(document.member) for document in tuned.split.test]
-        gains = optuna_study.compare_on_test(
+        gains = compare_on_test(
             tuned.winners,
             labels,
             families(tuned.split.test),
@@ -95,7 +93,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
             objective=config.objective,
             seed=job.seed,
         )
-        tuning_log.track(tracked, tuned, gains, data.study)
+        report.track(tracked, tuned, gains, data.study)
         chosen = experiment.load_detectors(job.detection)
         placebo, placebo_remarks = experiment.plan_placebo(job, split, chosen)
         left_out = [*inputs.remarks, *tuned.remarks]
@@ -108,17 +106,17 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
             seed=job.seed,
             repeats=job.audit_repeats,
             cross_validated={  # by which versions are compared, without selection optimism
-                winner.label.removesuffix(".fsd"): winner.cross_validated
+                winner.task.removesuffix(".fsd"): winner.validation_chosen_elsewhere
                 for winner in tuned.winners
-                if config.tune == "detectors" and config.objective == "auc" and winner.label.endswith(".fsd")
+                if config.tune == "detectors" and config.objective == "auc" and winner.task.endswith(".fsd")
             },
         )
         results = replace(experiment.with_power(results, model, job), never_saw=experiment.never_saw(job, split.test))
-        report, version = run_log.track(tracked, results, job, chosen, model, {}, inputs.sources, study=data.study)
+        found, version = run_log.track(tracked, results, job, chosen, model, {}, inputs.sources, study=data.study)
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"
         use = [f"registered as {version.uri}; to use it: fsd run {flag} {version.uri}"] if version else []
-        notes = [*sentences.conclusions(results), *optuna_study.remarks(gains), *left_out, *use]
-        show(tuning_log.with_gains(report, gains, notes, config.objective), tracked, version)
+        notes = [*sentences.conclusions(results), *report.remarks(gains), *left_out, *use]
+        show(report.with_gains(found, gains, notes, config.objective), tracked, version)
 
 
 if __name__ == "__main__":

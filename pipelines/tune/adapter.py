@@ -4,7 +4,7 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,11 +20,11 @@ from fsd.scoring.model import build_scorers, view_inputs
 from fsd.search_space import Choice, Range, Search
 from fsd.token_stats import FloatArray, Scorer
 from fsd.tracking import Run
-from fsd.tuning.objective import Settings, ValidationSet, winner
+from fsd.tuning.objective import Report, Settings, ValidationSet, Winner, winner
 from fsd.tuning.optuna_study import create_study, importance, search
 from pipelines.common import experiment
-from pipelines.tune import run_log
-from pipelines.tune.job import TuningData, TuningResult
+from pipelines.tune import report
+from pipelines.tune.job import Tuned, TuningData
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -45,14 +45,9 @@ SEARCH: dict[str, Search] = {
 class AdapterTask:
     """Training settings, evaluated by the mean FSD objective of the detectors on the validation texts.
 
-    Attributes:
-        config: of the main job.
-        unseen: texts to train on, of which a trial may use a share.
-        texts: the validation texts.
-        detectors: whose FSD is averaged.
-        validation: labels and folds of the validation texts, with their token statistics under the base model.
-        parent: run that the trials' runs belong to; None to log none.
-        space: search ranges of fields of `AdapterConfig`, and of `unseen`.
+    A trial may use a share of the `unseen` texts; `texts` are the validation texts, whose token statistics under the
+    base model are in `validation`; trials are runs of their own in `parent`, if there is one; `space` has search ranges
+    of fields of `AdapterConfig`, and of `unseen`.
     """
 
     config: FSDConfig
@@ -72,8 +67,7 @@ class AdapterTask:
     @property
     def default(self) -> Settings:
         """The training settings of the main job."""
-        training = asdict(self.config.training)
-        return {name: training.get(name, 1.0) for name in self.space}
+        return {name: getattr(self.config.training, name, 1.0) for name in self.space}
 
     def training(self, settings: Settings) -> AdapterConfig:
         """Configuration of the training with these settings."""
@@ -85,23 +79,21 @@ class AdapterTask:
         count = max(1, round(settings.get("unseen", 1.0) * len(order)))
         return [self.unseen[at] for at in sorted(order[:count])]
 
-    def evaluate(
-        self, settings: Settings, report: Callable[[float, int], None] = lambda value, step: None
-    ) -> FloatArray:
+    def evaluate(self, settings: Settings, report: Report = lambda value, step: None) -> FloatArray:
         """(folds,) mean objective of the detectors' FSD after training; reports the mean after every epoch."""
         pruned: optuna.TrialPruned | None = None
         with self._trial_run(settings) as run:
 
             def after_epoch(epoch: int) -> None:
-                means = {name: float(values.mean()) for name, values in self.values().items()}
+                means = {f"{name}.fsd": float(values.mean()) for name, values in self.values().items()}
                 if run:
-                    metric = f"validation_{self.validation.objective}"
-                    run.log_metrics({f"{metric}/{name}.fsd": mean for name, mean in means.items()}, epoch)
+                    objective = self.validation.objective
+                    run.log_metrics({f"validation_{objective}/{name}": mean for name, mean in means.items()}, epoch)
                 report(float(np.mean(list(means.values()))), epoch)
 
             try:
                 self.train(settings, after_epoch=after_epoch)
-                return np.mean(list(self.values().values()), axis=0)  # type: ignore[no-any-return]  # an array
+                return np.asarray(np.mean(list(self.values().values()), axis=0))
             except optuna.TrialPruned as error:  # raised outside of the run, which has not failed
                 pruned = error
                 if run:
@@ -109,25 +101,19 @@ class AdapterTask:
         raise pruned
 
     def _trial_run(self, settings: Settings) -> contextlib.AbstractContextManager[Run | None]:
-        """A nested run for the trial, if there is a parent."""
         if self.parent is None:
             return contextlib.nullcontext()
-        name = f"{settings['method']} r{settings['rank']} lr {settings['learning_rate']:.2g}"
+        name = f"trial {settings['method']} r{settings['rank']} lr {settings['learning_rate']:.2g}"
         params = {**settings, "unseen_texts": len(self.unseen_share(settings))}
-        return tracking.run(f"fsd-{self.config.data.domain}", f"trial {name}", params=params, parent=self.parent)
+        return tracking.run(f"fsd-{self.config.data.domain}", name, params=params, parent=self.parent)
 
     def train(self, settings: Settings, after_epoch: Callable[[int], None] | None = None) -> None:
         """Train a fresh adapter."""
         from fsd.models.finetuning import finetune
 
-        finetune(
-            self.model()[0],
-            [document.text for document in self.unseen_share(settings)],
-            self.training(settings),
-            seed=self.config.seed,
-            after_epoch=after_epoch,
-            shown=False,
-        )
+        texts = [document.text for document in self.unseen_share(settings)]
+        training, seed = self.training(settings), self.config.seed
+        finetune(self.model()[0], texts, training, seed=seed, after_epoch=after_epoch, shown=False)
 
     def values(self) -> dict[str, FloatArray]:
         """Detector → (folds,) values of its FSD with the present adapter."""
@@ -154,7 +140,7 @@ def memoized(model: "LanguageModel", config: FSDConfig) -> dict[str, Scorer]:
     return {name: scorer if name == "tuned" else MemoizedScorer(scorer) for name, scorer in scorers.items()}
 
 
-def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run) -> TuningResult:
+def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run) -> Tuned:
     """Search training settings, then train with the default and the winner's settings, and score the test texts."""
     job, texts = config.job, [document.text for document in data.split.validation]
     scorers = memoized(model, job)
@@ -170,23 +156,23 @@ def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run)
     task.parent = None
     best = winner(task, task.evaluate(task.default), trials[task.label], folds=config.folds)
     scores, means = [], []
-    for settings in (task.default, best.settings):  # the winner's last: its adapter stays
+    for settings in (task.default, best.tuned):  # the winner's last: its adapter stays
         task.train(settings)
         means.append({name: float(values.mean()) for name, values in task.values().items()})
         statistics = task.statistics([document.text for document in data.split.test])
         scores.append({f"{d.name}.fsd": statistics.scores(d, "fsd") for d in detectors})
     # The cross-validated choice maximises the mean over all detectors, so it holds for a detector only if it is alone.
-    cross_validated = best.cross_validated if len(detectors) == 1 else math.nan
+    chosen = best.validation_chosen_elsewhere if len(detectors) == 1 else math.nan
     winners = [
-        replace(best, label=f"{name}.fsd", default_value=mean, value=means[1][name], cross_validated=cross_validated)
+        Winner(f"{name}.fsd", best.default, best.tuned, best.settings_tried, mean, means[1][name], chosen)
         for name, mean in means[0].items()
     ]
-    return TuningResult(
-        job=replace(job, training=task.training(best.settings)),
-        split=data.split._replace(unseen=tuple(task.unseen_share(best.settings))),
+    return Tuned(
+        job=replace(job, training=task.training(best.tuned)),
+        split=data.split._replace(unseen=tuple(task.unseen_share(best.tuned))),
         winners=winners,
         trials=trials,
-        figures=run_log.draw(trials, {task.label: importance(name, config.storage)}, config.objective),
+        figures=report.draw(trials, {task.label: importance(name, config.storage)}, config.objective),
         default=scores[0],
         tuned=scores[1],
         scorers=scorers,

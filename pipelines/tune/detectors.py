@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from detectors import Detector
 from detectors import load as load_detector
 from detectors import names as detector_names
@@ -17,11 +15,11 @@ from fsd.scoring.cache import MemoizedScorer
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import build_scorers
 from fsd.tracking import Run
-from fsd.tuning.objective import DetectorTask, Winner, key_of, winner
+from fsd.tuning.objective import DetectorTask, Winner, winner
 from fsd.tuning.optuna_study import create_study, importance, search
 from pipelines.common import experiment
-from pipelines.tune import run_log
-from pipelines.tune.job import TuningData, TuningResult
+from pipelines.tune import report
+from pipelines.tune.job import Tuned, TuningData
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -38,7 +36,7 @@ def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
     return [detector for detector in detectors if detector.search], remarks
 
 
-def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run | None) -> TuningResult:
+def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run | None) -> Tuned:
     """Search the settings of every detector, for base and FSD separately, and score the test texts with them."""
     detectors, remarks = tunable(config)
     scorers = {name: MemoizedScorer(scorer) for name, scorer in build_scorers(model, config.job.model).items()}
@@ -50,36 +48,28 @@ def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run 
         create_study(*data.study_of(task), config.storage)
     if not model.adapted:
         experiment.train_adapter(model, data.split.unseen, config.job, run)
-
-    def statistics(texts: Sequence[str]) -> ViewStatistics:
-        return ViewStatistics.compute(texts, detectors, scorers, scoring.inputs)
-
-    known = statistics([document.text for document in data.split.validation])
-    validation = replace(data.validation, statistics=known)
-    tasks = [replace(task, validation=validation) for task in tasks]
+    validation, test = (
+        ViewStatistics.compute([document.text for document in texts], detectors, scorers, scoring.inputs)
+        for texts in (data.split.validation, data.split.test)
+    )
+    tasks = [replace(task, validation=replace(data.validation, statistics=validation)) for task in tasks]
     started, trials = time.monotonic(), {}
     for at, task in enumerate(tasks):
         share = config.timeout  # the time is shared equally, and what one task leaves goes to the next
         if share is not None:
             share = max(0.0, share - (time.monotonic() - started)) / (len(tasks) - at)
         trials[task.label] = search(task, *data.study_of(task), replace(config, timeout=share))
-        # The values of the trials need not be computed again for the figures.
-        complete = (trial for trial in trials[task.label] if trial.state == "complete")
-        task.known.update({key_of(trial.settings): np.array(trial.folds) for trial in complete})
     winners = [winner(t, t.evaluate(t.default), trials[t.label], folds=config.folds) for t in tasks]
-    test = statistics([document.text for document in data.split.test])
     importances = {task.label: importance(data.study_of(task)[0], config.storage) for task in tasks}
-    return TuningResult(
+    chosen = [(t.label, t.detector.with_settings(**w.tuned), t.state) for t, w in zip(tasks, winners, strict=True)]
+    return Tuned(
         job=_with_settings(config.job, winners),
         split=data.split,
         winners=winners,
         trials=trials,
-        figures=run_log.draw(trials, importances, config.objective, tasks),
-        default={t.label: test.scores(t.detector, t.state) for t in tasks},
-        tuned={
-            t.label: test.scores(t.detector.with_settings(**w.settings), t.state)
-            for t, w in zip(tasks, winners, strict=True)
-        },
+        figures=report.draw(trials, importances, config.objective, tasks),
+        default={task.label: test.scores(task.detector, task.state) for task in tasks},
+        tuned={label: test.scores(detector, state) for label, detector, state in chosen},
         scorers=scorers,
         remarks=[*remarks, *scoring.remarks],
     )
@@ -88,8 +78,6 @@ def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run 
 def _with_settings(job: FSDConfig, winners: Sequence[Winner]) -> FSDConfig:
     """The configuration with the winners' settings: of the FSD, which is calibrated, and of the base score."""
     entries = [
-        f"{w.label.removesuffix('.fsd')}.{name}={json.dumps(value)}"
-        for w in winners
-        for name, value in w.settings.items()
+        f"{w.task.removesuffix('.fsd')}.{name}={json.dumps(value)}" for w in winners for name, value in w.tuned.items()
     ]
     return replace(job, detection=replace(job.detection, settings=(*job.detection.settings, *entries)))

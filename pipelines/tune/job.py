@@ -15,19 +15,16 @@ from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import Scorer, Scores
-from fsd.tuning.objective import Task, TrialRecord, ValidationSet, Winner, grouped_folds
+from fsd.tuning.objective import Task, Trial, ValidationSet, Winner, grouped_folds
 from pipelines.common.cli import check_name
 
 
 @dataclass(frozen=True)
 class TuningData:
-    """The texts of a tuning job. Tuning looks at the validation labels alone.
+    """The texts of a tuning job, whose trials look at the validation labels alone.
 
-    Attributes:
-        split: unseen, validation and test texts.
-        validation: the validation texts, without token statistics.
-        setup: everything that a trial's value depends on, apart from the task.
-        study: prefix of the names of the studies.
+    `validation` are the validation texts without token statistics, `setup` everything that a trial's value depends on
+    apart from the task, and `study` the prefix of the names of the studies.
     """
 
     split: Split
@@ -42,25 +39,17 @@ class TuningData:
 
 
 @dataclass(frozen=True)
-class TuningResult:
-    """Winners, and the scores of the test texts with the default settings and with theirs.
+class Tuned:
+    """Winners, one per task, and the scores of the test texts with the default settings and with theirs.
 
-    Attributes:
-        job: configuration of the main job with the winners' settings.
-        split: of that job.
-        winners: one per task.
-        trials: label of a task → its finished trials.
-        figures: file name → PNG.
-        default: label → scores of the test texts with the default settings.
-        tuned: label → scores of the test texts with the winner's settings.
-        scorers: memoized scorers of the model as it is registered.
-        remarks: detectors that were left out and why.
+    `job` is the main job with the winners' settings, `split` its texts, and `scorers` are those of the model as it is
+    registered. Of each study there are the finished trials, and figures by file name.
     """
 
     job: FSDConfig
     split: Split
     winners: Sequence[Winner]
-    trials: Mapping[str, Sequence[TrialRecord]]
+    trials: Mapping[str, Sequence[Trial]]
     figures: Mapping[str, bytes]
     default: Scores
     tuned: Scores
@@ -72,9 +61,9 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
     """Folds of the validation texts, and the identity of the studies."""
     if config.study is not None:
         check_name("study", config.study)
-    for name, value in (("trials", config.trials), ("workers", config.workers)):
-        if value < 1:
-            raise UsageError(f"{name} must be at least 1; got {value}")
+    for name in ("trials", "workers"):
+        if getattr(config, name) < 1:
+            raise UsageError(f"{name} must be at least 1; got {getattr(config, name)}")
     if config.timeout is not None and config.timeout <= 0:
         raise UsageError(f"timeout must be above 0 seconds; got {config.timeout}")
     texts = split.validation
@@ -91,23 +80,15 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
 def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str, Any]:
     """Everything that a trial's value depends on, as JSON values; no test label is part of it."""
     job = config.job
-    training = {"adapter": job.adapter} if job.adapter else asdict(job.training)
+    of_model = ("reference_model", "neighbour_model", "frequencies", "dtype", *(["bits"] if job.model.bits else []))
     return {
-        "tune": config.tune,
-        "objective": config.objective,
-        "sampler": config.sampler,
-        "folds": config.folds,
-        "repeats": config.repeats,
+        **{name: getattr(config, name) for name in ("tune", "objective", "sampler", "folds", "repeats")},
         "seed": job.seed,
         "validation_texts": digest(split.validation),
         "unseen_texts": digest(split.unseen),
         "base_model": fingerprint,
-        "training": training,
-        "reference_model": job.model.reference_model,
-        "neighbour_model": job.model.neighbour_model,
-        "frequencies": job.model.frequencies,
-        "dtype": job.model.dtype,
-        **({"bits": job.model.bits} if job.model.bits else {}),
+        "training": {"adapter": job.adapter} if job.adapter else asdict(job.training),
+        **{name: getattr(job.model, name) for name in of_model},
         "shots": job.detection.shots,
         "detectors": job.detection.detectors if config.tune == "adapter" else "one a study",
         "settings": list(job.detection.settings),

@@ -84,7 +84,7 @@ def test_a_repeated_setting_counts_as_a_trial_but_is_evaluated_once(storage):
     assert len(trials) == 40
     assert len(different) == task.evaluated < 40
     best = winner(task, np.full(2, -9.0), trials, folds=2)
-    assert best.tried == len(different) + 1  # and the default
+    assert best.settings_tried == len(different) + 1  # and the default
 
 
 def test_a_study_continues_with_the_trials_that_an_uninterrupted_one_has(storage, database):
