@@ -147,28 +147,6 @@ def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder: Path, 
         detect(DetectConfig(("apart.jsonl",), "models:/fsd-adapter-audit/1")).run()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"data": ()}, "data must be given"),
-        ({"adapter": None}, "either --adapter or --tuned; got none"),
-        ({"data": ("hidden.jsonl",), "fpr": 0.001}, r"fpr must be at least 0\.0"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_a_model_is_loaded(
-    folder: Path, there: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], message: str
-) -> None:
-    from fsd.models import language_model
-
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("the model must not be loaded")
-
-    monkeypatch.setattr(language_model, "load", never)
-    (there / "hidden.jsonl").write_text((folder / "hidden.jsonl").read_text())
-    with pytest.raises(UsageError, match=message):
-        prepare(configured(folder, **change)).run()
-
-
 def test_models_that_do_not_belong_together_are_refused(folder: Path, there: Path, tiny: Path) -> None:
     for change, message in (
         ({"model": ModelConfig(model=str(tiny), device="cpu")}, "adapter must be used on its own base model"),

@@ -101,17 +101,6 @@ def test_what_cannot_be_is_refused_and_leaves_no_run_behind(finished: Any, other
     assert len(tracking.find_runs("fsd-arxiv", {})) == before
 
 
-@pytest.mark.slow
-def test_paper_split_says_what_it_leaks(finished: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {run.id for run in tracking.find_runs("fsd-arxiv", {})}
-    data = replace(finished.config.data, split="paper", validation=None)
-    prepare(replace(finished.config, data=data, detection=DetectorConfig(detectors="loss"))).run()
-
-    assert "no validation texts" in capsys.readouterr().out
-    (last,) = [run for run in tracking.find_runs("fsd-arxiv", {}) if run.id not in before]
-    assert last.metrics["accuracy/loss.fsd"] > 0.5
-
-
 def test_the_reading_of_the_texts_counts_as_time_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
     load = experiment.load_texts
 

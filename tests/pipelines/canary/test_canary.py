@@ -66,20 +66,6 @@ def test_the_same_seed_makes_the_same_folder_and_no_seed_another(folder: Path, d
     assert sealed[0] == (folder / "sealed.json").read_bytes()
 
 
-def test_one_seed_never_gives_two_collections_the_same_canaries(data: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other.jsonl"
-    other.write_text("".join(json.dumps({"text": document.text}) + "\n" for document in list(corpus())[100:112]))
-    words = (str(data.parent / "words.jsonl"),)
-    for settings in ({"words": words}, {"kind": "digits", "length": 12, "words": ()}):
-        folders = [tmp_path / f"{settings.get('kind')}-{source.stem}" for source in (data, other)]
-        for source, out in zip((data, other), folders, strict=True):
-            make.prepare(making(source, out, **settings)).run()
-        a, b = (files.read(out).sealed for out in folders)
-        canaries = [{canary for entry in sealed.documents for canary in sealed.candidates(entry)} for sealed in (a, b)]
-        assert len(canaries[0] | canaries[1]) == 2 * 12 * 20
-        assert [entry.published for entry in a.documents] != [entry.published for entry in b.documents]
-
-
 def test_documents_with_every_line_separator(data: Path, tmp_path: Path) -> None:
     texts = [f"text {at} with{chr(code)}a break" for at, code in enumerate((0x85, 0x2028, 0x2029, 0x0B, 0x0C, 0x1C))]
     (tmp_path / "d.jsonl").write_text("".join(json.dumps({"text": f"{text}\r\n"}) + "\n" for text in texts))
@@ -108,25 +94,13 @@ def test_words_of_one_length_in_tokens(data: Path, tmp_path: Path) -> None:
     assert len(sizes) == 1
 
 
-def test_canaries_that_cannot_be_are_refused(folder: Path, data: Path, tmp_path: Path) -> None:
-    (tmp_path / "few.jsonl").write_text('{"text": "only a few words here"}\n')
-    cases: list[tuple[dict[str, object], str]] = [
-        ({"alpha": 0.01}, "variants must be at least 1/alpha = 100"),
-        ({"alpha": 0.0}, "alpha must be between 0 and 1"),
-        ({"repetitions": (1, 0)}, "repetitions must be from 1 to 10,000; got 0"),
-        ({"repetitions": (10**9,)}, "repetitions must be from 1 to 10,000; got 1000000000"),
-        ({"length": 10**9}, "length from 1 to 100"),
-        ({"seed": "\udcff"}, "seed must be printable text"),
-        ({"kind": "digits", "length": 2}, "length must allow 2,000 different canaries"),
-        ({"words": (str(tmp_path / "few.jsonl"),)}, "at least 300 different words|different words"),
-        ({"kind": "paraphrase"}, "variants must be a list of at least two different texts"),
-    ]
-    for settings, message in cases:
+def test_a_seed_is_printable_and_a_folder_is_never_replaced(folder: Path, data: Path, tmp_path: Path) -> None:
+    for config, message in (
+        (making(data, tmp_path / "c", seed="\udcff"), "seed must be printable text"),
+        (making(data, folder), "out must be a folder that does not exist or is empty"),
+    ):
         with pytest.raises(UsageError, match=message):
-            make.prepare(making(data, tmp_path / "c", **settings)).run()
-        assert not (tmp_path / "c").exists()
-    with pytest.raises(UsageError, match="out must be a folder that does not exist or is empty"):
-        make.prepare(making(data, folder)).run()
+            make.prepare(config).run()
 
 
 def altered(text: str) -> str:
@@ -232,25 +206,6 @@ def test_detectors_that_read_more_than_the_canary_are_refused(folder: Path, tiny
         rank(
             RankConfig(str(folder), model=ModelConfig(model=str(tiny)), detection=DetectorConfig(detectors="recall"))
         ).run()
-
-
-@pytest.mark.slow
-def test_a_model_that_read_nothing(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from fsd.tracking import find_runs
-
-    monkeypatch.chdir(tmp_path)
-    rank(RankConfig(str(folder), detection=DetectorConfig(detectors="loss,min_k,reference"))).run()
-
-    (run,) = find_runs("fsd-canaries")
-    assert set(run.metrics) == {f"canary_{n}/{d}" for n in ("p", "found") for d in ("loss", "min_k", "reference")}
-    assert min(run.metrics[f"canary_p/{d}"] for d in ("loss", "min_k")) > 0.01
-    shown = capsys.readouterr().out
-    assert "1 ×" in shown
-    assert "2 ×" in shown
-    assert "the list matches its commitment" in shown
-    assert hashlib.sha256((folder / "sealed.json").read_bytes()).hexdigest() in shown
 
 
 @pytest.mark.slow

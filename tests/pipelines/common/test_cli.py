@@ -247,14 +247,3 @@ def test_an_error_in_any_process_is_reported_once_and_ends_all(
     assert codes <= {code, str(-signal.SIGTERM), str(128 + signal.SIGTERM)}, (
         job.stderr
     )  # the launcher's end of the rest
-
-
-@pytest.mark.slow
-def test_two_processes_print_a_wrong_flag_and_the_help_once(tmp_path: Path, torchrun: Callable) -> None:
-    job = torchrun("-m", "pipelines.fsd", "--nonsense", "3", cwd=tmp_path)
-    (report,) = [line for line in job.stderr.splitlines() if line.startswith("error:")]
-    assert "--nonsense" in report
-
-    job = torchrun("-m", "pipelines.fsd", "--help", cwd=tmp_path)
-    assert job.returncode == 0, job.stderr
-    assert job.stdout.count("usage:") == 1

@@ -1,7 +1,6 @@
 """Texts that cannot be used are refused in one line, or left out and counted, wherever labelled texts enter."""
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,23 +8,18 @@ from typing import Any
 
 import pytest
 
-from fsd import tracking
 from fsd.config import (
-    AdapterConfig,
     CleaningConfig,
     DataConfig,
     DetectorConfig,
-    FSDConfig,
     ModelConfig,
     ScoreConfig,
     TuneConfig,
 )
 from fsd.data.splitting import Split, kinds_of
 from fsd.errors import UsageError
-from pipelines import fsd as run
 from pipelines import score
 from pipelines.common import experiment
-from pipelines.common.cli import parse
 from pipelines.detect import __main__ as detect
 from pipelines.study.catalogue import load as load_study
 from pipelines.study.cells import split_texts
@@ -168,41 +162,12 @@ def test_scores_of_cleaned_files(
     assert len((tmp_path / "s.csv").read_text().splitlines()) == 41
 
 
-def test_the_flags_are_the_same_in_all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    needed = {ScoreConfig: ["--data", "a", "--out", "b"], detect.DetectConfig: ["a", "--adapter", "b"]}
-    for config in (ScoreConfig, StudyConfig, detect.DetectConfig, DataConfig):
-        flags = ["--skip-invalid", "--near-duplicates", "drop"]
-        monkeypatch.setattr(sys, "argv", ["fsd", *needed.get(config, []), *flags])
-        settings: Any = parse(config, "")
-        assert settings.cleaning == DROP
-
-
 def test_names_of_experiments_and_studies_are_checked(blank: str, tmp_path: Path) -> None:
     for name in ("../x", "", "a/b", "x" * 300, "..", "a b"):
         with pytest.raises(UsageError, match="domain must be 1 to 100 letters, digits, _, - and"):
             score.prepare(ScoreConfig(data=(blank,), out=str(tmp_path / "s.csv"), domain=name)).run()
         with pytest.raises(UsageError, match="study must be 1 to 100 letters, digits, _, - and"):
             tuning_data(TuneConfig(study=name), Split((), (), ()), "")
-
-
-@pytest.mark.slow
-def test_remarks_on_a_published_benchmark_are_in_the_terminal_and_the_report(
-    blank: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run.prepare(
-        FSDConfig(
-            data=DataConfig(data=("patentmia:blank.jsonl",), validation=0.3),
-            model=ModelConfig(str(tiny), device="cpu", cache="none"),
-            training=AdapterConfig(batch_size=8, epochs=1),
-            detection=DetectorConfig(detectors="loss"),
-            placebo="none",
-        )
-    ).run()
-    remark = "patentmia:blank.jsonl: 1 left out: blank text"
-    assert remark in " ".join(capsys.readouterr().out.split())
-    (record,) = tracking.find_runs("fsd-arxiv", {})
-    assert remark in tracking.fetch_artifact(record.id, "report.html").read_text()
 
 
 def dated_rows(prose: Callable[..., str]) -> list[dict[str, Any]]:

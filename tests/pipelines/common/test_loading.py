@@ -96,17 +96,6 @@ def test_the_classifier_runs_as_the_run_did_except_for_the_device(
     assert loaded == [{"model": str(tiny), "device": "spread", "dtype": "float32", "bits": 8}]
 
 
-def test_neighbours_of_a_spread_model_are_made_where_there_is_room(
-    job: FSDConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fsd.scoring import neighbours as masked
-
-    made: list[dict[str, Any]] = []
-    monkeypatch.setattr(masked, "MaskedModel", lambda name, **how: made.append(how))
-    model._neighbours("bert", job.model, ["a text"], 0)
-    assert made[0]["device"] == "auto"
-
-
 def test_several_processes_spread_no_model(job: FSDConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match="device spread must be used in one process"):
