@@ -5,8 +5,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("fsd", "detectors", "pipelines") for path in (ROOT / folder).rglob("*.py"))
 RUNS_CODE = {"eval", "exec", "os.system", "os.popen", "pickle.load", "pickle.loads", "marshal.loads"}
@@ -40,22 +38,9 @@ def complaints(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "eval(x)",
-        "pickle.loads(x)",
-        "torch.load(x)",
-        "AutoConfig.from_pretrained(x)",
-        "AutoTokenizer.from_pretrained(x, trust_remote_code=True)",
-        "np.load(x)",
-        "subprocess.run(x, shell=True)",
-    ],
-)
-def test_a_call_that_could_run_code_is_noticed(source: str) -> None:
-    assert complaints(source)
-
-
 def test_nothing_in_the_package_runs_code_from_data() -> None:
+    wrong = ["eval(x)", "pickle.loads(x)", "torch.load(x)", "AutoConfig.from_pretrained(x)", "np.load(x)"]
+    wrong += ["AutoTokenizer.from_pretrained(x, trust_remote_code=True)", "subprocess.run(x, shell=True)"]
+    assert all(map(complaints, wrong))
     found = {str(path.relative_to(ROOT)): complaints(path.read_text(encoding="utf-8")) for path in SOURCES}
     assert not {path: names for path, names in found.items() if names}

@@ -141,10 +141,6 @@ class Run:
             return f"{self.page().partition('?')[0]}/artifacts/{artifact}"
         return f"{without_credentials(self.root.removeprefix('file://'))}/{artifact}"
 
-    def log_params(self, params: Mapping[str, object]) -> None:
-        """Log settings, without credentials in URLs; those in nested mappings are named `outer.inner`."""
-        self.record.params |= {name: _text(value, _LONGEST_PARAM) for name, value in _flatten(params)}
-
     def log_metrics(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Log finite numbers, named `group/name`; with a step as points of a curve, which are sent at once."""
         now = time.time_ns() // 1_000_000
@@ -224,14 +220,15 @@ def run(
 ) -> Iterator[Run]:
     """Open a run for the duration of a `with` block, at whose end it is logged.
 
+    `params` in nested mappings are named `outer.inner`; credentials in URLs are replaced, as in tags.
     Its final status is FINISHED; KILLED if the user interrupts it; FAILED, with the tag `error`, if the block raises or
     something could not be stored, which is then raised as a StorageError, for a run within `parent` by that one. First
     the runs of killed processes are closed.
     """
     store = parent.store if parent else open_store()
     with tempfile.TemporaryDirectory(prefix="fsd-", ignore_cleanup_errors=True) as temporary:
-        made = Run(store, Path(temporary) / "run", Record(experiment, name))
-        made.log_params(params or {})
+        settings = {key: _text(value, _LONGEST_PARAM) for key, value in _flatten(params or {})}
+        made = Run(store, Path(temporary) / "run", Record(experiment, name, settings))
         made.set_tags({**(tags or {}), **({NOTE: description} if description else {})})
         with _opened(made, parent):
             yield made

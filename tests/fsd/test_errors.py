@@ -30,32 +30,27 @@ def test_credentials_in_addresses_are_replaced(text: str, expected: str) -> None
     assert str(UsageError(text)) == expected
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_everything_else_stays() -> None:
+    for text in (
         "hf://datasets/owner/name@main/data.csv",
         "models:/fsd-arxiv@champion",
         "http://localhost:8000/v1/models and somebody@example.org",
         "postgresql://user@db:5432/name",
         "sqlite:////tmp/a:b@c.db",
         "key=5 and https://a/b?page=2&monkeys=3",
-        "Unicode: äöü 中文 a\u00a0b".replace("\u00a0", " "),
-    ],
-)
-def test_everything_else_stays(text: str) -> None:
-    assert str(UsageError(text)) == text
+        "Unicode: äöü 中文 a b",
+    ):
+        assert str(UsageError(text)) == text
 
 
 def test_a_message_is_one_line_that_commands_no_terminal() -> None:
-    assert (
-        str(UsageError("a\x1b[2Jb\nc\td\u202ee\u2066f\u200bg\x9b1mh"))
-        == "a\ufffd[2Jb c d\ufffde\ufffdf\ufffdg\ufffd1mh"
-    )
+    message = str(UsageError("a\x1b[2Jb\nc\td\u202ee\u2066f\u200bg\x9b1mh"))
+    assert message == "a\ufffd[2Jb c d\ufffde\ufffdf\ufffdg\ufffd1mh"
     assert printable("non\u00a0breaking\u3000space") == "non breaking space"
 
 
-@pytest.mark.parametrize("part", ["a", "?", "&key", "https://", "://:", "x://a:b "])
-def test_long_texts_take_no_time(part: str) -> None:
+def test_long_texts_take_no_time() -> None:
     begun = time.process_time()
-    without_credentials(part * 20_000)
+    for part in ("a", "?", "&key", "https://", "://:", "x://a:b "):
+        without_credentials(part * 20_000)
     assert time.process_time() - begun < 2

@@ -20,9 +20,9 @@ from fsd.tracking.store import load_mlflow
 
 
 def test_params_metrics_and_tags_are_logged_and_runs_found_by_them(here):
-    params = {"adapter": {"rank": 16, "targets": ("a", "b")}, "seed": 42, "long": "x" * 7000}
+    params = {"adapter": {"rank": 16, "targets": ("a", "b")}, "seed": 42, "detectors": {"min_k": {"k": 0.2}}}
+    params |= {"long": "x" * 7000, **{f"p{i}": i for i in range(101)}}
     with tracking.run("fsd-x", "lora", params=params, tags={"domain": "it's x"}) as run:
-        run.log_params({"detectors": {"min_k": {"k": 0.2}}, **{f"p{i}": i for i in range(101)}})
         run.log_metrics({"auc/loss.base": 0.5, "auc/zlib.base": math.nan, "auc/surp.base": math.inf})
         run.log_metrics({f"a/{i}": i for i in range(1001)})  # more than one request takes
         for step, loss in enumerate((3.0, 2.0)):
@@ -53,9 +53,8 @@ def test_no_credential_is_kept(here, monkeypatch):
     git = {"mlflow.source.git.commit": "0" * 40, "mlflow.source.git.repoURL": url}
     monkeypatch.setattr(git_context.GitRunContext, "_git_info", git)
     storage = "postgresql://user:hunter2@localhost:1/x"
-    options = {"params": {"storage": storage}, "tags": {"t": url}}
+    options = {"params": {"urls": [url, storage]}, "tags": {"t": url}}
     with pytest.raises(ValueError, match="got"), tracking.run("fsd-x", "a", **options) as run:  # noqa: PT012
-        run.log_params({"urls": [url, storage]})
         run.log_dataset("x", ["text"], source=url, context="test")
         raise ValueError(f"got {storage}")
     data = run.store.client.get_run(run.id)
