@@ -64,9 +64,6 @@ _KINDS: dict[str, Callable[[str], bool]] = {
 _BLANKS = {" ": "blank", "\n": "line break", "\r": "carriage return", "\t": "tab"}
 
 
-# What is found
-
-
 class Leak(NamedTuple):
     """Two related texts in different parts of the split; a row of leaks.json.
 
@@ -80,25 +77,24 @@ class Leak(NamedTuple):
     other_text: str
 
 
-@dataclass(frozen=True)
-class Leaks:
-    """Related texts that a split separates."""
+class Leaks(NamedTuple):
+    """Related texts that a split separates.
+
+    `pairs` are enough to show every leak between two parts; `groups` is the number of families (same group or
+    near-duplicates) in more than one part, `tested` and `calibrated` those of the `test` texts with a relative among
+    the unseen texts, which are trained on, and in validation.
+    """
 
     pairs: tuple[Leak, ...]
-    """Enough to show every leak between two parts."""
     groups: int
-    """Number of families (same group or near-duplicates) in more than one part."""
     tested: int
-    """Number of test texts with a relative among the unseen texts, which are trained on."""
     calibrated: int
-    """Number of test texts with a relative in validation."""
     test: int
-    """Number of test texts."""
 
 
 @dataclass(frozen=True)
 class Control:
-    """An AUC reached without a language model, or the reason why there is none."""
+    """An AUC reached without a language model, or the reason why there is none; (N,) scores."""
 
     auc: Estimate | None
     reason: str = ""
@@ -114,39 +110,40 @@ class Overlap:
 
 
 class Telling(NamedTuple):
-    """The word, pair of words or sign whose presence tells two sets of texts apart best."""
+    """The word, pair of words or sign whose presence tells two sets of texts apart best.
+
+    `phrase` is one word or two, in lower case and quotation marks, or a noun for the sign, such as “!” at the end;
+    `members` and `nonmembers` are the shares of families with a text that contains it. `p` is that of Fisher's exact
+    test by family, two-sided, corrected for the number of words, pairs and signs `looked_at` (Bonferroni).
+    """
 
     phrase: str
-    """One word or two, in lower case and quotation marks; or a noun for the sign, such as “!” at the end."""
     members: float
-    """Share of the families of members with a text that contains it."""
     nonmembers: float
     p: float
-    """Of Fisher's exact test by family, two-sided, corrected for everything looked at (Bonferroni)."""
     looked_at: int
-    """Number of words, pairs and signs that were tested."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The audit of one benchmark and its split; the controls are explained at `controls`."""
+    """The audit of one benchmark and its split: leaks, controls, overlaps and the most telling word, if known."""
 
     leaks: Leaks
     blind: Control
     date: Control
     length: Control
     overlaps: dict[str, Overlap]
-    """Of date, length and vocabulary between members and non-members, as far as they are known."""
     telling: Telling | None = None
-    """None if no word or sign occurs often enough."""
 
     def metrics(self) -> dict[str, float]:
         """The numbers by their names in MLflow, without those that are unknown."""
-        numbers = {"audit/leaked_groups": float(self.leaks.groups), "audit/leaked_tests": float(self.leaks.tested)}
-        for name, control in (("blind", self.blind), ("date", self.date), ("length", self.length)):
-            if control.auc is not None:
-                numbers[f"audit/{name}_auc"] = control.auc.value
-        return numbers | {f"audit/{name}_overlap": overlap.value for name, overlap in self.overlaps.items()}
+        aucs = {name: getattr(self, name).auc for name in ("blind", "date", "length")}
+        return {
+            "audit/leaked_groups": float(self.leaks.groups),
+            "audit/leaked_tests": float(self.leaks.tested),
+            **{f"audit/{name}_auc": auc.value for name, auc in aucs.items() if auc is not None},
+            **{f"audit/{name}_overlap": overlap.value for name, overlap in self.overlaps.items()},
+        }
 
 
 def audit(split: Split, *, seed: int = 0, repeats: int | None = None) -> Audit:
@@ -177,9 +174,6 @@ def explains(blind: Estimate | None, auc: Estimate) -> bool:
     is no lead; a classifier that could not be trained (None) explains nothing, and rules nothing out.
     """
     return blind is not None and blind.low > 0.5 and blind.high >= auc.low
-
-
-# Leaks and overlaps
 
 
 def leaks(split: Split) -> Leaks:
@@ -250,9 +244,6 @@ def _vocabulary(tokens: Sequence[Sequence[str]]) -> Callable[[BoolArray], float]
     return compare
 
 
-# Controls
-
-
 def controls(
     documents: Sequence[Document],
     labels: Sequence[bool],
@@ -282,16 +273,15 @@ def alone(
 
     The choice of direction raises the AUC of noise a little above .5; its interval still reaches below.
     """
-    known = [at for at, value in enumerate(values) if value is not None]
-    if not known:
+    known = np.array([at for at, value in enumerate(values) if value is not None], dtype=np.int64)
+    if not known.size:
         return Control(None, "no text has it")
-    numbers = np.array([values[at] for at in known], dtype=np.float64)
-    member = np.array([labels[at] for at in known], dtype=bool)
+    numbers, group = np.array(values, dtype=np.float64)[known], group_index(groups, len(values))[known]
     try:
-        bootstrap = Bootstrap.draw(member, None if groups is None else [groups[at] for at in known], seed=seed)
+        bootstrap = Bootstrap.draw(np.array(labels, dtype=bool)[known], group.tolist(), seed=seed)
     except UsageError as error:
         return Control(None, str(error))
-    turned = numbers if auc(member, numbers) >= 0.5 else -numbers
+    turned = numbers if auc(bootstrap.member, numbers) >= 0.5 else -numbers
     (found,) = bootstrap.values(turned, [METRICS["auc"].of])
     return Control(percentiles(found[0], found[1:]), scores=turned)
 
@@ -445,9 +435,6 @@ def association(presence: sparse.csr_array, member: BoolArray) -> FloatArray:
     return np.asarray((inside - count * share) ** 2 / np.where(spread > 0, spread, np.inf), dtype=np.float64)
 
 
-# What classifiers see of a text
-
-
 def _views(texts: int) -> dict[str, Any]:
     """Name of a kind of features → what makes an (N, D) matrix of N texts, when fitted to so many texts."""
     fewest = 2 if texts > 20 else 1
@@ -510,9 +497,6 @@ def _numbers(text: str) -> list[float]:
         float(bool(mentioned)),
         max(mentioned, default=2000) - 2000.0,
     ]
-
-
-# The most telling word or sign
 
 
 def most_telling(texts: Sequence[str], member: BoolArray, group: IntArray, *, seed: int) -> Telling | None:

@@ -26,18 +26,19 @@ REFUSE_ABOVE = 0.6
 
 @dataclass(frozen=True)
 class DatasetVerdict:
-    """Result of the test that the suspect set scores higher than the known non-members."""
+    """Result of the test that the suspect set scores higher than the known non-members.
+
+    `p` is one-sided, of the permutation test by group; None if it is withheld, for a `reason`. The `difference` is the
+    mean of the suspect minus the known set, in standard deviations of the weighted score, on held-out groups; `weights`
+    of detectors are ≥ 0 and sum to 1. `blind` is the AUC of a blind classifier between the two sets, if measured.
+    """
 
     p: float | None
-    """One-sided, of the permutation test by group; None if it is withheld, for a `reason`."""
     difference: float
-    """Mean of the suspect minus the known set, in standard deviations of the weighted score, on held-out groups."""
     weights: Mapping[str, float]
-    """Detector → weight, ≥ 0, summing to 1."""
     suspect_groups: int
     known_groups: int
     blind: Estimate | None
-    """AUC of a blind classifier between the two sets; None if not measured."""
     reason: str = ""
 
 
@@ -77,25 +78,26 @@ def dataset_verdict(
     table = np.stack([np.concatenate([suspect[name], known[name]]) for name in names], axis=1)
     rows = _standard(group_means(table, group))
     if blind is not None and blind.scores is not None:
-        rows = _standard(_residual(rows, group_means(blind.scores[:, None], group)))
+        design = np.column_stack([np.ones(len(rows)), _standard(group_means(blind.scores[:, None], group))])
+        rows = _standard(rows - design @ np.linalg.lstsq(design, rows, rcond=None)[0])
     rng = np.random.default_rng(seed)
     half = rng.permutation(first.size) % 2 == 0
     shuffled = np.stack([first, *(rng.permutation(first) for _ in range(permutations))])
     statistics, weights = _cross_fitted(rows, shuffled, half)
+    separated = blind.auc if blind is not None else None
     reason = ""
-    if blind is not None and blind.auc is not None and blind.auc.low > REFUSE_ABOVE:
+    if separated is not None and separated.low > REFUSE_ABOVE:
         reason = (
-            f"a classifier that never sees the model separates the two data sets with AUC {blind.auc}: they differ "
+            f"a classifier that never sees the model separates the two data sets with AUC {separated}: they differ "
             "in more than membership; choose known non-members of the same source, time and kind"
         )
-    share = weights / weights.sum()
     return DatasetVerdict(
         p=None if reason else float((statistics >= statistics[0] - 1e-12).mean()),
         difference=float(statistics[0]),
-        weights={name: float(weight) for name, weight in zip(names, share, strict=True)},
+        weights=dict(zip(names, (weights / weights.sum()).tolist(), strict=True)),
         suspect_groups=int(first.sum()),
         known_groups=int((~first).sum()),
-        blind=blind.auc if blind is not None else None,
+        blind=separated,
         reason=reason,
     )
 
@@ -119,11 +121,6 @@ def _sides(
 def _standard(rows: FloatArray) -> FloatArray:
     spread = rows.std(axis=0)
     return np.asarray((rows - rows.mean(axis=0)) / np.where(spread > 0, spread, 1.0), dtype=np.float64)
-
-
-def _residual(rows: FloatArray, covariate: FloatArray) -> FloatArray:
-    design = np.column_stack([np.ones(covariate.shape[0]), _standard(covariate)])
-    return np.asarray(rows - design @ np.linalg.lstsq(design, rows, rcond=None)[0], dtype=np.float64)
 
 
 def _gaps(rows: FloatArray, labels: BoolArray) -> FloatArray:

@@ -105,25 +105,9 @@ def evaluate(
     """Every metric of every detector with its 95 % interval, FSD against base, and the lead over the placebo.
 
     Intervals and tests are by whole groups; p-values of the gains, and of the leads, are corrected for the number of
-    detectors (Holm).
-
-    Args:
-        scores: N rows; columns `<detector>.base`, `<detector>.tuned` and `<detector>.fsd` as in scores.parquet. Other
-            columns are ignored.
-        labels: (N,), true for members.
-        groups: (N,) texts of one group are related; None if all are independent.
-        states: those to measure.
-        thresholds: column → decision threshold from other texts, for the accuracy.
-        placebo: detector → (N,) FSD of a control model trained on none of these texts.
-        resamples: number of bootstrap resamples.
-        seed: of the bootstrap.
-
-    Returns:
-        One row per number, with the columns detector, state, metric, value, low, high, p and p_holm. The state is empty
-        for auc_gain, which compares FSD with base.
-
-    Raises:
-        UsageError: unless two groups have members and two have non-members.
+    detectors (Holm). Arguments and columns are those of `fsd.library.evaluate`; besides, `states` are those to measure,
+    `thresholds` are decision thresholds of columns from other texts, for the accuracy, and `placebo` is the (N,) FSD of
+    each detector of a control model trained on none of these texts. The state is empty for auc_gain.
     """
     bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
     columns = by_state(scores, states)
@@ -185,17 +169,11 @@ def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
 class Results:
     """Everything that a run measured.
 
-    Attributes:
-        parts: the split.
-        scores: one row per validation and test text, as in scores.parquet (see `score_table`).
-        table: one row per number (see `evaluate`), on the test texts that membership is judged on, and those of the
-            contrasts that the periods of the texts allow.
-        audit: leaks, blind baseline, distribution shift between members and non-members.
-        remarks: detectors that were left out and why, and other remarks.
-        placebo: name of the control model; None without a placebo.
-        best: the detector with the highest FSD AUC on validation, otherwise on test.
-        calibration: of the best detector; None without validation texts.
-        never_saw: whether the model is known to have been trained on none of these texts.
+    `scores` has one row per validation and test text (see `score_table`); `table` one row per number (see `evaluate`),
+    on the test texts that membership is judged on, and those of the contrasts that the periods of the texts allow.
+    `remarks` name detectors that were left out; `placebo` is the control model, if any. `best` is the detector with the
+    highest FSD AUC on validation, otherwise on test, and `calibration` its, if there are validation texts. `never_saw`
+    says that the model is known to have been trained on none of these texts.
     """
 
     parts: Split
@@ -271,15 +249,9 @@ def judge(
     contemporaries: all metrics, thresholds, the choice of the detector, its calibration and the audit. Later texts are
     in the three contrasts alone, because they differ from members in more than membership.
 
-    Args:
-        parts: the split.
-        deviation: scores of its validation texts and then its test texts.
-        placebo: name of the control model and its scores of the same texts.
-        detectors: those that were scored; the settings of the best are kept with the calibration.
-        seed: of the bootstrap and the folds of the audit.
-        remarks: detectors that were left out and why, and other remarks.
-        cross_validated: detector → validation AUC to report in place of the one that its settings were chosen by.
-        repeats: divisions into folds of the audit's blind classifier; None for three.
+    `deviation`, and `placebo` beside the name of its model, have scores of the validation texts and then the test
+    texts. `cross_validated` are validation AUCs to report in place of those that settings were chosen by; `repeats` are
+    the divisions into folds of the audit's blind classifier.
     """
     documents = [*parts.validation, *parts.test]
     family = np.array(families(documents))

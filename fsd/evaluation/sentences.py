@@ -274,18 +274,18 @@ def advice(scores: Collection[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class AuditSummary:
-    """How well a detector and a blind classifier, which never sees the model, separate the same benchmark."""
+    """How well a detector and a blind classifier, which never sees the model, separate the same test texts.
+
+    Without a `blind` classifier there is a `reason`. With `contemporaries`, the non-members are of the members' own
+    period (see `fsd.evaluation.results`). The `state` is fsd, or calibrated for the audit of a fine-tuned model.
+    """
 
     detector: str
     auc: Estimate
-    """AUC of its scores in `state` on the test texts."""
     blind: Estimate | None
-    """AUC of the blind classifier; None if there is none, which has a `reason`."""
     reason: str = ""
     contemporaries: bool = False
-    """Whether the non-members are of the members' own period (see `fsd.evaluation.results`)."""
     state: str = "fsd"
-    """"fsd", or "calibrated" for the audit of a fine-tuned model."""
 
     @property
     def explains(self) -> bool:

@@ -28,12 +28,10 @@ WORDS = 16
 
 
 class Column(NamedTuple):
-    r"""A column of a table as it is shown.
+    r"""A column of a table: its heading, with `\n` where a narrow terminal may break it, and its cells.
 
-    Attributes:
-        heading: its name; `\n` where a narrow terminal may break it.
-        cell: the text of a line of the table, or the name of the attribute that holds it.
-        words: whether it holds words, which are aligned to the left and wrapped.
+    A `cell` is the text of a line of the table, or the name of the attribute that holds it. `words` are aligned to the
+    left and wrapped.
     """
 
     heading: str
@@ -112,14 +110,7 @@ def numbers(name: str, frame: pd.DataFrame) -> Table:
 
 
 class Picture(NamedTuple):
-    """A PNG file.
-
-    Attributes:
-        png: the file.
-        caption: how to read it, in one or two sentences.
-        alt: what it shows, for readers who do not see it; the caption if empty.
-        name: of the file in the tracked run.
-    """
+    """A PNG file of this name in the tracked run; `alt` is for readers who do not see it, the caption if empty."""
 
     png: bytes
     caption: str
