@@ -228,8 +228,19 @@ class Results:
         return self.compared[self.compared["split"] == "test"]
 
     def metrics(self) -> dict[str, float]:
-        """The numbers under the names that all runs share; intervals and corrected p-values are in the tables."""
-        return self.audit.metrics() | tracked(self.table, uncertainty=False)
+        """The numbers under the names that all runs share, with the few by which runs are compared first.
+
+        Intervals and corrected p-values are in the tables.
+        """
+        first = {
+            "fsd_auc": self.auc,
+            "tpr_at_5fpr": self.estimate("tpr_at_5fpr"),
+            "gain": self.estimate("auc_gain", ""),
+            "placebo_lead": self.estimate("placebo_lead"),
+            "blind_auc": self.audit.blind.auc,
+        }
+        headline = {f"headline/{name}": number.value for name, number in first.items() if number is not None}
+        return headline | self.audit.metrics() | tracked(self.table, uncertainty=False)
 
 
 def judge(

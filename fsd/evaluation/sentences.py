@@ -7,7 +7,6 @@ readers who do not read ROC curves; `AuditSummary` is what travels with a regist
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -330,51 +329,37 @@ def audit_summary(results: Results, state: str = "fsd") -> AuditSummary:
     return AuditSummary(results.best, results.auc, blind.auc, blind.reason, contemporaries, state)
 
 
-class Judgement(NamedTuple):
-    """Whether members can be distinguished from non-members and why, what to do with that, what would change it."""
-
-    answer: str
-    advice: str
-    change: str
-
-
 JUDGEMENTS = {
-    "control": Judgement(
+    "control": (
         "This run is a control: the model was trained on none of these texts",
-        "A control run: no separation here is evidence of membership.",
         "a model that may have been trained on these texts",
     ),
-    "chance": Judgement(
+    "chance": (
         "Not shown: the scores do not distinguish the two kinds of texts better than guessing",
-        "Shows nothing about membership; more texts would narrow the interval.",
         "more texts, which narrow the interval, or another detector, which has to be chosen on the validation texts",
     ),
-    "texts": Judgement(
+    "texts": (
         "Not shown: a classifier that never sees the model distinguishes these texts about as well",
-        "Not evidence of membership: take members and non-members of one period and kind.",
         "members and non-members of one period and kind, which a classifier without the model cannot distinguish",
     ),
-    "unexplained": Judgement(
+    "unexplained": (
         "Open: the scores distinguish the two kinds of texts, but nothing shows why",
-        "Not yet evidence of membership: repeat it with a placebo.",
         "a run with a placebo, a control model trained on none of these texts",
     ),
-    "placebo": Judgement(
+    "placebo": (
         "Not shown: a control model trained on none of these texts distinguishes them about as well",
-        "Not evidence of membership: a model that never saw these texts does about as well.",
         "a clearer lead over the control model, from more texts, or from a detector or adapter that separates better",
     ),
-    "period": Judgement(
+    "period": (
         "Probably: the scores distinguish them better than a control model, but it may know their period only",
-        "Confirm it on contemporaries, non-members of the members' own period, before it is cited.",
         "contemporaries, non-members of the members' own period: if the lead vanishes on them, it was the period",
     ),
-    "lead": Judgement(
+    "lead": (
         "Yes, as a set: texts of one period are distinguished better than by a control model trained on none of them",
-        "Evidence about the set as a whole; for single texts use the verdicts of pipelines.detect.",
         "a classifier without the model that separates the texts as well, or a control model that does",
     ),
 }
+"""Whether members can be distinguished from non-members and why, and what would change this answer."""
 
 
 def judgement(results: Results) -> str:
@@ -406,22 +391,11 @@ def barred(results: Results) -> str:
 
 
 def description(results: Results) -> str:
-    """The best detector, its AUC, the controls and the advice, in Markdown."""
+    """The best detector, its AUC, the controls, the answer and what would change it, in Markdown."""
     lead, blind = results.estimate("placebo_lead"), results.audit.blind.auc or "none"
     line = f"{results.best} FSD AUC {results.auc} · placebo lead {lead.signed if lead else 'none'} · blind AUC {blind}"
-    return f"{line}\n\n{JUDGEMENTS[judgement(results)].advice}"
-
-
-def metrics(results: Results) -> dict[str, float]:
-    """The few numbers by which runs are compared first."""
-    numbers = {
-        "fsd_auc": results.auc,
-        "tpr_at_5fpr": results.estimate("tpr_at_5fpr"),
-        "gain": results.estimate("auc_gain", ""),
-        "placebo_lead": results.estimate("placebo_lead"),
-        "blind_auc": results.audit.blind.auc,
-    }
-    return {f"headline/{name}": number.value for name, number in numbers.items() if number is not None}
+    said, change = JUDGEMENTS[judgement(results)]
+    return f"{line}\n\n{said}. The answer would be changed by {change}."
 
 
 def answer(results: Results) -> list[str]:
@@ -429,7 +403,7 @@ def answer(results: Results) -> list[str]:
     tpr = results.rows[results.best, "fsd", "tpr_at_5fpr"].estimate
     (right, low, high), (found, least, most) = ([round(100 * number) for number in one] for one in (results.auc, tpr))
     return [
-        f"{JUDGEMENTS[judgement(results)].answer}.",
+        f"{JUDGEMENTS[judgement(results)][0]}.",
         f"Given one text from the training data and one from outside it, the best score ({results.best}, FSD) is "
         f"higher for the former in {right} of 100 such pairs; guessing gets 50. With other texts of the same kind it "
         f"could be {low} to {high} (95 % interval).",
@@ -443,7 +417,7 @@ def changes(results: Results) -> list[str]:
     low, high = (round(100 * end) for end in results.auc[1:])
     members, others = families_of(results)
     lines = [
-        f"The answer would be changed by {JUDGEMENTS[judgement(results)].change}.",
+        f"The answer would be changed by {JUDGEMENTS[judgement(results)][1]}.",
         f"The range of {low} to {high} rests on {members} independent texts from the training data and {others} "
         "from outside it; four times as many would about halve it.",
     ]

@@ -197,7 +197,7 @@ def report(
         ],
         score=f"{results.best} {results.auc.short}",
         description=sentences.description(results),
-        metrics={**sentences.metrics(results), **results.metrics(), **seconds},
+        metrics={**results.metrics(), **seconds},
         artifacts={
             "scores.parquet": results.scores,
             "summary.csv": summary(results.table, "; ".join(sentences.caveats(results))),

@@ -1,7 +1,5 @@
-import json
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from fsd.data.splitting import Split
 from fsd.evaluation import audit as module
 from fsd.evaluation.audit import alone, audit, blind, leaks, most_telling, overlaps
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
 VOCABULARY = [f"word{i}" for i in range(400)]
 
 
@@ -24,14 +21,6 @@ def _documents(texts, labels, **more):
     return tuple(
         Document(t, bool(y), group=f"g{i}{t[:9]}", **more) for i, (t, y) in enumerate(zip(texts, labels, strict=True))
     )
-
-
-def _rows(name):
-    file = DATA / f"{name}.jsonl"
-    if not file.exists():
-        pytest.skip(f"the benchmark text {file.name} is not here")
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return [row.get("input", row.get("text")) for row in rows], [bool(row["label"]) for row in rows]
 
 
 def _split(rng, sizes=(20, 30, 40)):
@@ -61,18 +50,8 @@ def test_planted_leaks_are_found_with_both_texts():
     assert (found.groups, found.tested, found.calibrated) == (2, 0, 2)
 
 
-def test_nested_lengths_of_one_article_leak_across_parts():
-    (short, labels), (long, more) = _rows("wikimia_32"), _rows("wikimia_64")
-    unseen = [Document(t, y) for t, y in zip(short, labels, strict=True) if not y][:100]
-    test = [Document(t, y) for t, y in zip(long, more, strict=True)]
-    found = leaks(Split(tuple(unseen), (), tuple(test)))
-    assert found.tested > 30
-
-
 def _reached(texts, labels, groups=None, **more):
     found = blind(texts, labels, groups, repeats=1, **more)
-    assert found.auc is not None
-    assert found.scores is not None
     assert np.isfinite(found.scores).all()
     assert found.scores.shape == (len(texts),)
     return found.auc
@@ -101,11 +80,10 @@ def test_blind_sees_words_signs_years_and_the_end_of_a_long_text():
 
 @pytest.mark.slow
 def test_blind_is_at_chance_on_shuffled_labels():
-    texts, labels = _rows("arxiv_mia_dev")
-    rng = np.random.default_rng(5)
-    found = [blind(texts, rng.permutation(labels), seed=s).auc for s in range(3)]
-    assert 0.46 < np.mean([e.value for e in found if e]) < 0.54
-    assert all(e.low <= 0.5 <= e.high for e in found if e)
+    texts, rng = [document.text for document in embedded.corpus()], np.random.default_rng(5)
+    found = [blind(texts, rng.random(len(texts)) < 0.5, seed=seed).auc for seed in range(3)]
+    assert 0.45 < np.mean([estimate.value for estimate in found]) < 0.55
+    assert all(estimate.low <= 0.5 <= estimate.high for estimate in found)
 
 
 def test_copies_in_one_group_do_not_help_blind():
@@ -115,22 +93,25 @@ def test_copies_in_one_group_do_not_help_blind():
     assert _reached(texts, labels, [str(i % 60) for i in range(120)]).value < 0.65
 
 
+def _found_and_named(texts, member, least, named, **more):
+    """The blind AUC and the sign that are found, for a change that some members alone have."""
+    found, telling = blind(texts, member, **more).auc, most_telling(texts, member, np.arange(len(texts)), seed=0)
+    assert found.value >= least
+    assert found.low > 0.5
+    assert named in telling.phrase
+    assert telling.p < 0.001
+    return telling
+
+
 @pytest.mark.parametrize(("share", "least"), [(0.5, 0.70), pytest.param(0.25, 0.58, marks=pytest.mark.slow)])
 def test_one_word_in_some_members_is_found_and_named(share, least):
-    documents = list(embedded.corpus())
-    rng = np.random.default_rng(7)
+    documents, rng = list(embedded.corpus()), np.random.default_rng(7)
     member = rng.permutation([document.member for document in documents])
     texts = [document.text for document in documents]
     for at in rng.permutation(np.flatnonzero(member))[: round(share * member.sum())]:
         texts[at] = texts[at].replace(" ", " quibblesome ", 1)
-    found, telling = blind(texts, member), most_telling(texts, member, np.arange(len(texts)), seed=0)
-    assert found.auc is not None
-    assert telling is not None
-    assert found.auc.value >= least
-    assert found.auc.low > 0.5
-    assert "quibblesome" in telling.phrase
+    telling = _found_and_named(texts, member, least, "quibblesome")
     assert (telling.members, telling.nonmembers) == (pytest.approx(share, abs=0.003), 0)
-    assert telling.p < 0.001
 
 
 CHANGES = {
@@ -154,21 +135,16 @@ def test_one_character_in_half_of_the_members_is_found_and_named(named):
     member = rng.permutation(240) < 120
     for at in np.flatnonzero(member)[::2]:
         texts[at] = CHANGES[named](texts[at])
-    found, telling = blind(texts, member, repeats=1), most_telling(texts, member, np.arange(240), seed=0)
-    assert found.auc is not None
-    assert telling is not None
-    assert found.auc.value >= 0.70
-    assert found.auc.low > 0.5
+    telling = _found_and_named(texts, member, 0.70, named, repeats=1)
     assert telling.phrase == named
     assert abs(telling.members - telling.nonmembers) == pytest.approx(0.5)
-    assert telling.p < 0.001
 
 
 @pytest.mark.slow
 def test_the_interval_contains_other_folds():
     documents = list(embedded.corpus())[::2]
     found = [blind([d.text for d in documents], [bool(d.member) for d in documents], seed=seed).auc for seed in (0, 1)]
-    (first, second) = (estimate for estimate in found if estimate)
+    first, second = found
     assert first.low <= second.value <= first.high
     assert second.low <= first.value <= second.high
 
@@ -180,8 +156,6 @@ def test_a_word_of_one_family_is_not_telling():
     alone, together = (
         most_telling(texts, member, np.append(np.arange(60), last), seed=0) for last in (range(60, 80), [60] * 20)
     )
-    assert alone is not None
-    assert together is not None
     assert alone.phrase.strip("“”") in "copied by all of them"
     assert alone.p < 0.01
     assert together.p > 0.5
@@ -211,15 +185,6 @@ def test_more_texts_than_are_trained_on_all_get_a_score(monkeypatch):
     assert _reached([t + " marker" * int(y) for t, y in zip(texts, labels, strict=True)], labels).value > 0.97
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "low", "high"), [("wikimia_64", 0.95, 1.0), ("arxiv_mia_dev", 0.52, 0.66)])
-def test_blind_on_published_benchmarks(name, low, high):
-    texts, labels = _rows(name)
-    found = blind(texts, labels)
-    assert found.auc is not None
-    assert low <= found.auc.value <= high
-
-
 def test_too_few_groups_give_a_reason_and_no_number():
     found = blind(["a b", "c d", "e f"], [True, False, False])
     assert found.auc is None
@@ -231,12 +196,9 @@ def test_too_few_groups_give_a_reason_and_no_number():
 
 def test_one_number_alone():
     labels = [True, True, False, False]
-    turned = alone([1, 2, 3, 4], labels).auc
-    assert turned is not None
-    assert turned.value == 1.0
-    gaps = alone([1, 2, 3, 3, None, None], [True, False, True, False, True, False]).auc
-    assert gaps is not None
-    assert gaps.value == pytest.approx(0.625)
+    assert alone([1, 2, 3, 4], labels).auc.value == 1.0
+    gaps = alone([1, 2, 3, 3, None, None], [True, False, True, False, True, False])
+    assert gaps.auc.value == pytest.approx(0.625)
     assert alone([None] * 4, labels).reason == "no text has it"
     assert "at least 2 groups" in alone([1, 2, None, None], labels).reason
 
@@ -246,17 +208,11 @@ def test_overlap_of_equal_and_different_sides():
     texts = _texts(rng, 100, 80)
     labels = np.arange(100) % 2 == 0
     equal = [Document(t, bool(y), date(2020, 1, 1 + int(rng.integers(28)))) for t, y in zip(texts, labels, strict=True)]
-    shifted = [
-        Document(d.text.replace("word1", "sign") + " more" * 40 * d.member, d.member, date(2020 + 2 * d.member, 1, 1))
-        if d.member
-        else d
-        for d in equal
-    ]
-    fair, unfair = overlaps(equal), overlaps(shifted)
+    later = {"text": "word1 sign" + " more" * 40, "date": date(2022, 1, 1)}
+    fair, unfair = overlaps(equal), overlaps([replace(d, **later) if d.member else d for d in equal])
     assert set(fair) == {"length", "vocabulary", "date"}
     assert all(abs(o.value - o.chance) < 0.15 for o in fair.values())
-    assert unfair["length"].value == 0
-    assert unfair["date"].value == 0
+    assert unfair["length"].value == unfair["date"].value == 0
     assert unfair["vocabulary"].value < 0.8 * unfair["vocabulary"].chance
     assert overlaps(equal[:1]) == {}
 

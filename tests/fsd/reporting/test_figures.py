@@ -24,13 +24,20 @@ def test_roc_has_two_panels_a_detector_and_the_true_curves():
     assert log.get_xlim()[0] == pytest.approx(1 / 30)  # where the non-members end
 
 
-def test_histograms_hold_every_text():
-    figure = plots.score_distributions(LABELS, {}, {"pair": FSD["pair"]})
-    below = figure.axes[1]
-    drawn = [patch.get_data().values for patch in below.patches if hasattr(patch, "get_data")]
-    assert len(drawn) == 4
-    assert all(sum(values) == pytest.approx(1.0) for values in drawn)
-    assert "no base score" in figure.axes[0].texts[0].get_text()
+def test_histograms_hold_every_text_and_state_what_their_outer_bars_hold():
+    outliers = np.concatenate([np.linspace(0, 1, 58), [50.0, -50.0]])
+    equal = np.concatenate([np.zeros(55), np.linspace(5, 9, 5)])
+    for scores, note in (
+        (FSD["pair"], "2 beyond the axis, on grey"),
+        (outliers, "2 beyond the axis, on grey\n68% of all in one bar"),
+        (equal, "1 beyond the axis, on grey\n92% of all in one bar"),
+    ):
+        above, below = plots.score_distributions(LABELS, {}, {"pair": scores}).axes
+        drawn = [patch.get_data().values for patch in below.patches if hasattr(patch, "get_data")]
+        assert len(drawn) == 4
+        assert all(sum(values) == pytest.approx(1.0) for values in drawn)
+        assert [text.get_text() for text in below.texts] == [note]
+        assert "no base score" in above.texts[0].get_text()
 
 
 def test_reliability_is_the_share_of_small_p_values():
@@ -49,21 +56,11 @@ def test_the_band_widens_with_fewer_calibration_texts():
     p_values = np.linspace(0.01, 1, 105)
     few, many = (plots.reliability("loss", p_values, calibration=n).axes[0] for n in (42, 10_000))
     assert _band_at(few, 0.5) > 1.5 * _band_at(many, 0.5)
-    new = plots.verdicts(np.arange(42.0), np.arange(105.0), p_values, threshold=1.0, fpr=0.05).axes[1]
-    assert _band_at(new, 0.5) == _band_at(few, 0.5)
-    grouped = plots.verdicts(
-        np.arange(42.0), np.arange(105.0), p_values, threshold=1.0, fpr=0.05, independent=(42, 10)
-    ).axes[1]
-    assert _band_at(grouped, 0.5) > _band_at(new, 0.5)
-
-
-def test_histograms_state_what_their_outer_bars_hold():
-    scores = np.concatenate([np.linspace(0, 1, 58), [50.0, -50.0]])
-    axis = plots.score_distributions(LABELS, {}, {"loss": scores}).axes[1]
-    assert [text.get_text() for text in axis.texts] == ["2 beyond the axis, on grey\n68% of all in one bar"]
-    equal = np.concatenate([np.zeros(55), np.linspace(5, 9, 5)])
-    (note,) = plots.score_distributions(LABELS, {}, {"surp": equal}).axes[1].texts
-    assert note.get_text().endswith("92% of all in one bar")
+    known, new = np.linspace(-2, 1, 42), np.linspace(-1, 3, 105)
+    drawn = plots.verdicts(known, new, p_values, threshold=0.9, fpr=0.05)
+    grouped = plots.verdicts(known, new, p_values, threshold=np.inf, fpr=0.05, independent=(42, 10))
+    assert _band_at(drawn.axes[1], 0.5) == _band_at(few, 0.5) < _band_at(grouped.axes[1], 0.5)
+    assert [len(figure.axes[0].lines) for figure in (drawn, grouped)] == [1, 0]  # where there is a threshold
 
 
 def test_heat_map_frames_the_best_and_skips_what_is_missing():
@@ -84,13 +81,6 @@ def test_curves_take_numbers_and_estimates():
     assert not empty.axison
 
 
-def test_a_threshold_is_drawn_where_there_is_one():
-    known, new = np.linspace(-2, 1, 40), np.linspace(-1, 3, 9)
-    for threshold, lines in ((0.9, 1), (np.inf, 0)):
-        figure = plots.verdicts(known, new, np.linspace(0.05, 1, 9), threshold=threshold, fpr=0.05)
-        assert len(figure.axes[0].lines) == lines
-
-
 PANELS = {
     "LoRA": {"base": {"loss": Estimate(0.6, 0.5, 0.7)}, "FSD": {"loss": Estimate(0.8, 0.7, 0.9)}},
     "IA3": {"base": {"loss": Estimate(0.6, 0.5, 0.7), "zlib": Estimate(0.55, 0.5, 0.6)}},
@@ -107,12 +97,8 @@ def test_each_number_is_a_dot_with_a_bar():
     below, above = (first.lines[at].get_ydata()[0] for at in (1, 3))
     assert below < 0 < above
     assert len(second.lines) == 5
-
-
-def test_panels_beyond_a_line_go_below():
-    figure = plots.dots({f"panel {n}": PANELS["LoRA"] for n in range(5)}, x_name="AUC")
-    shown = [axis for axis in figure.axes if axis.axison]
-    assert len(shown) == 5
+    many = plots.dots({f"panel {n}": PANELS["LoRA"] for n in range(5)}, x_name="AUC")
+    assert sum(axis.axison for axis in many.axes) == 5
 
 
 @pytest.mark.slow

@@ -61,21 +61,18 @@ def _read(page):
     return " ".join(parser.texts)
 
 
-def test_everything_is_on_the_page():
-    text = _read(_page())
+def test_everything_is_on_the_page_which_stands_alone():
+    page = _page()
+    text = _read(page)
     for said in ("Was it in the training data?", "LEAK: 3 groups", "A point.", "Caption.", "A figure.", "Seed", "42"):
         assert said in text
     assert "By design, about 5.0% of the texts" in text
     assert "of 1,000 such texts, about 50" in text
-
-
-def test_the_page_stands_alone():
-    page = _page()
     assert not re.search(r"(src|href)=\"(?!data:)", page)
-    assert "http" not in page
-    assert "<script" not in page
-    assert "url(" not in page
+    assert not [outside for outside in ("http", "<script", "url(") if outside in page]
     assert base64.b64encode(PNG).decode() in page
+    assert '<li class="warning">LEAK: 3 groups</li>' in page
+    assert '<tr class="best"><th scope="row">b</th><td class="number">2</td></tr>' in page
 
 
 def _everywhere(words):
@@ -98,12 +95,6 @@ def test_overrides_and_control_characters_are_neutral():
     assert "abc\ufffddcba\ufffdx" in page
     assert "\u0645\u0631\u062d\u0628\u0627" in page
     assert "unicode-bidi: plaintext" in page
-
-
-def test_warnings_numbers_and_the_best_row_are_set_off():
-    page = _page()
-    assert '<li class="warning">LEAK: 3 groups</li>' in page
-    assert '<tr class="best"><th scope="row">b</th><td class="number">2</td></tr>' in page
 
 
 @pytest.fixture
