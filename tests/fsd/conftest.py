@@ -7,10 +7,8 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -30,7 +28,7 @@ class Hub(BaseHTTPRequestHandler):
     gated: Sequence[str]
     asked: list[str]
 
-    def _send(self, status: int, body: bytes, **headers: str) -> None:
+    def _send(self, status, body, **headers):
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), "Content-Type": "application/json", **headers}.items():
             self.send_header(name.replace("_", "-"), value)
@@ -38,13 +36,13 @@ class Hub(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _json(self, value: object) -> None:
+    def _json(self, value):
         self._send(200, json.dumps(value).encode())
 
-    def _missing(self, code: str, status: int = 404) -> None:
+    def _missing(self, code, status=404):
         self._send(status, json.dumps({"error": code}).encode(), X_Error_Code=code, X_Error_Message=code)
 
-    def _entries(self, files: dict[str, bytes], under: str = "", recursive: bool = True) -> list[dict[str, object]]:
+    def _entries(self, files, under="", recursive=True):
         """Folders and files below a folder, as the hub lists them."""
         above = {"/".join(path.split("/")[:n]) for path in files for n in range(1, path.count("/") + 1)}
         listed: list[dict[str, object]] = [
@@ -62,7 +60,7 @@ class Hub(BaseHTTPRequestHandler):
             if str(entry["path"]).startswith(start) and (recursive or "/" not in str(entry["path"])[len(start) :])
         ]
 
-    def _answer(self, body: bytes = b"") -> None:
+    def _answer(self, body=b""):
         url = urlsplit(self.path)
         self.asked.append(f"{self.command} {url.path}")
         parts = unquote(url.path).strip("/").split("/")
@@ -106,7 +104,7 @@ class Hub(BaseHTTPRequestHandler):
         else:
             self._missing("EntryNotFound")
 
-    def _resolved(self, content: bytes, **headers: str) -> None:
+    def _resolved(self, content, **headers):
         """A file, or the part of it that is asked for."""
         part = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if not part:
@@ -116,25 +114,25 @@ class Hub(BaseHTTPRequestHandler):
         headers["Content_Range"] = f"bytes {begin}-{end}/{len(content)}"
         self._send(206, content[begin : end + 1], **headers)
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self._answer()
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         self._answer()
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         self._answer(self.rfile.read(int(self.headers.get("Content-Length", 0))))
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., tuple[str, list[str]]]]:
+def serve():
     """Starts a hub with the files of repositories; gives its URL and the list of its requests."""
     servers = []
 
-    def start(repositories: Repositories, gated: Sequence[str] = ()) -> tuple[str, list[str]]:
+    def start(repositories, gated=()):
         asked: list[str] = []
         handler = type("OneHub", (Hub,), {"repositories": repositories, "asked": asked, "gated": gated})
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -149,13 +147,13 @@ def serve() -> Iterator[Callable[..., tuple[str, list[str]]]]:
 
 
 @pytest.fixture
-def in_fresh_process(root: Path, tmp_path: Path) -> Callable[[str, str, Any], list[Any]]:
+def in_fresh_process(root, tmp_path):
     """Runs code with a hub's URL and an argument, and gives the JSON lines it prints.
 
     The libraries read the hub's address when they are imported, so a test process cannot change it.
     """
 
-    def run(code: str, endpoint: str, argument: Any) -> list[Any]:
+    def run(code, endpoint, argument):
         kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
         environment = kept | {
             "HF_ENDPOINT": endpoint,

@@ -12,7 +12,7 @@ CONFIGS = [value for value in vars(config).values() if dataclasses.is_dataclass(
 
 
 @pytest.mark.parametrize("settings", CONFIGS)
-def test_help_names_what_an_optional_value_is(settings: type, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_what_an_optional_value_is(settings, capsys):
     with pytest.raises(SystemExit):
         tyro.cli(settings, args=["--help"], config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands))
     text = capsys.readouterr().out
@@ -22,7 +22,7 @@ def test_help_names_what_an_optional_value_is(settings: type, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("settings", CONFIGS)
-def test_none_can_be_given_for_every_optional_value(settings: type) -> None:
+def test_none_can_be_given_for_every_optional_value(settings):
     fields = {field.name.replace("_", "-"): field for field in dataclasses.fields(settings)}
     required = {name: field for name, field in fields.items() if field.default is field.default_factory}
     arguments = [word for name in required for word in (f"--{name}", "a.csv")]

@@ -14,7 +14,7 @@ from fsd.scoring.model_scorer import Window
 from fsd.token_stats import Prompt, TokenStats
 
 
-def test_a_single_process_is_the_main_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_process_is_the_main_one(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setenv("RANK", "1")  # left over from another job
     distributed.join()
@@ -25,7 +25,7 @@ def test_a_single_process_is_the_main_one(monkeypatch: pytest.MonkeyPatch) -> No
     distributed.leave()
 
 
-def test_what_the_processes_exchange_comes_back() -> None:
+def test_what_the_processes_exchange_comes_back():
     stats = TokenStats("a", np.array([1]), *np.ones((3, 1)))
     value = [Prompt("a", "b"), stats, (Window(0, 0, 2, 1), np.zeros((3, 2))), Path("x"), None, 5, "text"]
     for protocol in (4, 5):
@@ -35,12 +35,12 @@ def test_what_the_processes_exchange_comes_back() -> None:
         assert np.array_equal(back.logp, stats.logp)
 
 
-def test_code_that_somebody_sends_to_a_process_is_not_run(tmp_path: Path) -> None:
+def test_code_that_somebody_sends_to_a_process_is_not_run(tmp_path):
     class Payload:
-        def __init__(self, run: object, *arguments: object) -> None:
+        def __init__(self, run, *arguments):
             self.call = run, arguments
 
-        def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        def __reduce__(self):
             return self.call
 
     for payload in (Payload(os.system, "true"), Payload(eval, "1"), Payload(Path.touch, tmp_path / "ran")):

@@ -12,14 +12,14 @@ from fsd.leftovers import has_ended, own_temporary_files, temporary_folder, this
 
 
 @pytest.fixture(scope="module")
-def ended() -> str:
+def ended():
     """Identity of a process that has ended."""
     code = "from fsd.leftovers import this_process; print(this_process())"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment).stdout.strip()
 
 
-def test_a_process_that_runs_has_not_ended_and_a_child_that_did_has(ended: str) -> None:
+def test_a_process_that_runs_has_not_ended_and_a_child_that_did_has(ended):
     assert not has_ended(this_process())
     assert has_ended(ended)
     host_and_pid, _, started = this_process().rpartition("-")
@@ -28,20 +28,19 @@ def test_a_process_that_runs_has_not_ended_and_a_child_that_did_has(ended: str) 
         assert not has_ended(elsewhere)
 
 
-def test_folders_of_ended_processes_are_removed_and_no_others(ended: str, tmp_path: Path) -> None:
+def test_folders_of_ended_processes_are_removed_and_no_others(ended, tmp_path):
     kept = [tmp_path / "fsd-of-somebody", tmp_path / f"fsd-{this_process()}-a", tmp_path / "fsd-elsewhere-0-1-1-a"]
     left = tmp_path / f"fsd-{ended}-a"
     for folder in (*kept, left):
         folder.mkdir()
         (folder / "file").touch()
-
     with temporary_folder(tmp_path) as own:
         assert own.is_dir()
         assert not left.exists()
     assert sorted(tmp_path.iterdir()) == sorted(kept)
 
 
-def test_temporary_files_of_libraries_are_in_the_folder_of_the_process(tmp_path: Path, monkeypatch) -> None:
+def test_temporary_files_of_libraries_are_in_the_folder_of_the_process(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with own_temporary_files():
         tempfile.mkdtemp()

@@ -1,3 +1,4 @@
+import re
 from collections import Counter
 from dataclasses import replace
 from datetime import date
@@ -7,38 +8,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fsd.data import ablations
 from fsd.data.ablations import add_unseen, fine_tuning_set, retime, take_unseen, truncate
 from fsd.data.documents import Document
 from fsd.data.splitting import Split, split
 from fsd.errors import UsageError
 
 
-def texts(*values: str) -> list[Document]:
+def texts(*values):
     return [Document(value, source=str(i)) for i, value in enumerate(values)]
 
 
-def singles(members: int, others: int, prefix: str = "a") -> list[Document]:
+def singles(members, others, prefix="a"):
     return [Document(f"{prefix}{i} b{i}", i < members, source=f"{prefix}{i}") for i in range(members + others)]
 
 
-def test_truncate_keeps_white_space_and_leaves_out_what_is_shorter() -> None:
+def test_truncate_keeps_white_space_and_leaves_out_what_is_shorter():
     got = truncate(texts(" one  two\nthree - four", "one two three", "one two", ""), 3)
     assert [d.text for d in got] == ["one  two\nthree", "one two three"]
     assert [d.text for d in truncate(texts("a - b c"), 3)] == ["a - b"]  # as str.split counts
 
 
-def test_truncate_counts_two_characters_of_chinese_as_a_word() -> None:
+def test_truncate_counts_two_characters_of_chinese_as_a_word():
     kept = {"中国的首都": ["中国的首"], "中国，首都北": ["中国，首都"], "GPU 中国的卡": ["GPU 中国"], "中国的": []}
     assert {text: [d.text for d in truncate(texts(text), 2)] for text in kept} == kept
 
 
 @given(st.text(alphabet="ab \n-", max_size=40), st.integers(1, 6))
-def test_truncate_is_str_split_where_there_are_spaces(text: str, size: int) -> None:
+def test_truncate_is_str_split_where_there_are_spaces(text, size):
     got = truncate(texts(text), size)
     assert [d.text.split() for d in got] == ([text.split()[:size]] if len(text.split()) >= size else [])
 
 
-def test_retime() -> None:
+def test_retime():
     documents = [Document("in 2014", date=date(2014, 1, 1)), Document("2014"), Document("never")]
     assert retime(documents, "keep") == tuple(documents)
     got = retime(documents, "delete")
@@ -48,7 +50,7 @@ def test_retime() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["grouped", "paper"])
-def test_fine_tuning_sets_share_their_test_texts(scheme: str) -> None:
+def test_fine_tuning_sets_share_their_test_texts(scheme):
     documents = [replace(d, group=str(i % 30)) for i, d in enumerate(singles(60, 60))]
     non, mem, everything = (
         fine_tuning_set(documents, kind, scheme=scheme, seed=3)  # type: ignore[arg-type] # str, not Literal
@@ -67,7 +69,7 @@ def test_fine_tuning_sets_share_their_test_texts(scheme: str) -> None:
         assert not groups[0] & (groups[1] | groups[2])
 
 
-def test_the_papers_own_split_is_the_set_of_non_members() -> None:
+def test_the_papers_own_split_is_the_set_of_non_members():
     documents = singles(50, 50)
     assert fine_tuning_set(documents, "non", scheme="paper", seed=7) == split(documents, scheme="paper", seed=7)
     mem = fine_tuning_set(documents, "mem", scheme="paper", seed=7).unseen
@@ -77,7 +79,7 @@ def test_the_papers_own_split_is_the_set_of_non_members() -> None:
 PARTS = Split(tuple(singles(0, 10)), (), tuple(singles(2, 2, "t")))
 
 
-def test_unseen_texts_of_another_domain_join_or_replace_the_own_ones() -> None:
+def test_unseen_texts_of_another_domain_join_or_replace_the_own_ones():
     foreign = [replace(d, member=None) for d in singles(0, 12, "f")]
     for own, names in ((True, "a" * 10 + "f" * 12), (False, "f" * 12)):
         got = add_unseen(PARTS, foreign, own=own)
@@ -86,7 +88,7 @@ def test_unseen_texts_of_another_domain_join_or_replace_the_own_ones() -> None:
         assert all(d.member is False for d in got.unseen)
 
 
-def test_no_text_of_a_tested_family_is_trained_on() -> None:
+def test_no_text_of_a_tested_family_is_trained_on():
     related = Document("t1 b1", False)
     foreign = [*singles(0, 5, "f"), related]
     assert [d.text for d in add_unseen(PARTS, foreign, own=False).unseen] == [d.text for d in foreign[:5]]
@@ -94,7 +96,7 @@ def test_no_text_of_a_tested_family_is_trained_on() -> None:
         add_unseen(PARTS, [related], own=True)
 
 
-def test_take_unseen_is_nested() -> None:
+def test_take_unseen_is_nested():
     kept = [set(take_unseen(PARTS, n).unseen) for n in range(11)]
     assert [len(k) for k in kept] == list(range(11))
     assert all(fewer < more for fewer, more in pairwise(kept))
@@ -113,7 +115,59 @@ def test_take_unseen_is_nested() -> None:
         (lambda: take_unseen(PARTS, 11), "from 0 to 10; got 11"),
     ],
 )
-def test_mistakes(call: object, said: str) -> None:
+def test_mistakes(call, said):
     assert callable(call)
     with pytest.raises(UsageError, match=said):
         call()
+
+
+@pytest.mark.parametrize(
+    ("text", "deleted", "replaced"),
+    [
+        ("Born on 5 July 2014, he", "Born on, he", "Born on 5 July 2023, he"),
+        ("2014 was (2014 film) in 2014.", "was (film) in.", "2023 was (2023 film) in 2023."),
+        ("July 5th, 2014; Jul 2014", ";", "July 5th, 2023; Jul 2023"),
+        ("14 June. Jun. 14.", "..", "14 June. Jun. 14."),
+        ("5th of July, July 5", ",", "5th of July, July 5"),
+        ("2014-15 and 2014–2016 x", "and x", "2023 and 2023 x"),
+        ("the 1990s, 1980's", "the,", "the 2020s, 2020's"),
+        ("at 2014-07-05T12:00:00Z x", "at x", "at 2023-07-05T12:00:00Z x"),
+        ("05.07.2014, 2014/7/5", ",", "05.07.2023, 2023/7/5"),
+        ("于2014年7月5日在北京", "于在北京", "于2023年7月5日在北京"),
+        ("二〇一四年，2014年7月", "，", "二〇二三年，2023年7月"),
+        ("２０１４年；7月5号", "；", "2023年；7月5号"),
+        ("90年代和2010年代", "和", "20年代和2020年代"),
+        ("in 2014 2015 x", "in x", "in 2023 2023 x"),
+        ("2023's record, 2014’s x", "record, x", "2023's record, 2023’s x"),
+        ("September 23 – 30, 2022, x", ", x", "September 23 – 30, 2023, x"),
+        ("on 3–5 June 2023.", "on.", "on 3–5 June 2023."),
+        ("from 20 to 27 November 2022.", "from.", "from 20 to 27 November 2023."),
+        ("September 23 to October 2, 2022; x", "; x", "September 23 to October 2, 2023; x"),
+        ("23 September - 2 October 2022; x", "; x", "23 September - 2 October 2023; x"),
+        ("June–July 2022, 3 and 4 May, May 3-4 x", ",, x", "June–July 2023, 3 and 4 May, May 3-4 x"),
+        ("on March 5 to 10 people", "on to 10 people", "on March 5 to 10 people"),
+        ("the 2010's and 1980’s", "the and", "the 2020's and 2020’s"),
+        ("line\n2014\nline", "line\n\nline", "line\n2023\nline"),
+    ],
+)
+def test_dates_by_hand(text, deleted, replaced):
+    assert ablations.delete_dates(text) == deleted
+    assert ablations.replace_years(text) == replaced
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["12014", "2,014", "0.2014", "2014.5", "$2014", "2014%", "COVID2019", "20145", "1492", "2100", "may 5", "Mayor 3",
+     "a 5 marching band", "x2014y", "120年代", ""],
+)  # fmt: skip
+def test_other_numbers_are_not_changed(text):
+    assert ablations.delete_dates(text) == text
+    assert ablations.replace_years(text) == text
+
+
+def test_every_date_of_a_text_is_masked():
+    text = "From 3 May 1999 to 2014-01-02, the 1960s and 2001; 1949年10月1日成立，二〇〇八年。"
+    assert ablations.delete_dates(text) == "From to, the and;成立，。"
+    years = re.findall(r"(?<!\d)\d{4}(?!\d)", ablations.replace_years(text))
+    assert set(years) == {"2020", "2023"}  # 2020 from the decade
+    assert ablations.replace_years(ablations.replace_years(text)) == ablations.replace_years(text)

@@ -2,7 +2,6 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,12 +12,12 @@ from fsd.errors import UsageError
 ALL = ("arxivtection", "booktection", "bookmia", "dolma_book", "mimir", "patentmia", "pile", "wikimia")
 
 
-def test_all_are_declared() -> None:
+def test_all_are_declared():
     assert set(benchmarks.sources()) == set(ALL)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_declaration_is_sound_and_described(name: str, root: Path) -> None:
+def test_every_declaration_is_sound_and_described(name, root):
     source = benchmarks.sources()[name]
     assert re.fullmatch(r"([\w.-]+/[\w.-]+)?", source.dataset)
     assert source.revision is None or re.fullmatch("[0-9a-f]{40}", source.revision)
@@ -33,7 +32,7 @@ def test_every_declaration_is_sound_and_described(name: str, root: Path) -> None
     assert all(word in page for word in named)
 
 
-def test_is_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_is_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert benchmarks.is_name("wikimia")
     assert benchmarks.is_name("mimir:arxiv/ngram_13_0.8")
@@ -44,7 +43,7 @@ def test_is_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not benchmarks.is_name("wikimia")  # a file of that name wins
 
 
-def test_bad_names_and_parts() -> None:
+def test_bad_names_and_parts():
     for entry, said in {
         "nothing": "benchmark must be one of arxivtection, bookmia, .*; got 'nothing'",
         "wikimia:": "followed by a part after the colon; its parts are 32, 64, 128, 256; got 'wikimia:'",
@@ -63,12 +62,12 @@ def test_bad_names_and_parts() -> None:
             benchmarks.load(entry)
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
+def write(path, rows):
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     return str(path)
 
 
-def test_patentmia(tmp_path: Path) -> None:
+def test_patentmia(tmp_path):
     rows = [{"text": "本发明涉及一种装置。", "label": 1}, {"text": "一种电池。", "label": 0}]
     file = write(tmp_path / "PatentMIA.jsonl", rows)
     found = benchmarks.load(f"patentmia:{file}")
@@ -78,11 +77,11 @@ def test_patentmia(tmp_path: Path) -> None:
     assert found.documents[1].source == f"{file}:2"
 
 
-def book(count: int, letter: str) -> str:
+def book(count, letter):
     return " ".join(f"{letter}{i}" for i in range(count))
 
 
-def test_dolma_book_by_hand(tmp_path: Path) -> None:
+def test_dolma_book_by_hand(tmp_path):
     dolma = write(
         tmp_path / "dolma.jsonl",
         [{"id": "7", "text": book(10, "m"), "source": "gutenberg", "added": "2023-03-27", "metadata": {}},

@@ -1,8 +1,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -30,17 +29,17 @@ for entry in json.loads(sys.argv[1]):
 """
 
 
-def parquet(rows: list[dict[str, Any]]) -> bytes:
+def parquet(rows):
     out = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows), out)
     return out.getvalue()
 
 
-def lines(values: list[Any]) -> bytes:
+def lines(values):
     return "".join(json.dumps(value) + "\n" for value in values).encode()
 
 
-def wikimia() -> dict[str, bytes]:
+def wikimia():
     """A Parquet file a length, the splits named by the files alone."""
     return {
         f"data/WikiMIA_length{n}-00000-of-00001-{n:016x}.parquet": parquet(
@@ -50,7 +49,7 @@ def wikimia() -> dict[str, bytes]:
     }
 
 
-def bookmia() -> dict[str, bytes]:
+def bookmia():
     rows = [
         {"book_id": i // 2, "book": f"Book {i // 2}.txt", "snippet_id": i % 2, "snippet": f"page {i}", "label": i // 2}
         for i in range(4)
@@ -58,7 +57,7 @@ def bookmia() -> dict[str, bytes]:
     return {"README.md": b"---\nlicense: mit\n---\n", "book_data.jsonl": lines(rows)}
 
 
-def tection(lengths: tuple[str, ...] = (), more: Sequence[list[Any]] = ()) -> bytes:
+def tection(lengths=(), more=()):
     """The verbatim passage, three paraphrases, the place of the answer, the label, the document (, the length)."""
     out = io.StringIO()
     writer = csv.writer(out)
@@ -70,7 +69,7 @@ def tection(lengths: tuple[str, ...] = (), more: Sequence[list[Any]] = ()) -> by
     return out.getvalue().encode()
 
 
-def pile() -> dict[str, bytes]:
+def pile():
     """Two of the configurations, each with a training and a validation split, and a perturbed text beside each."""
     card, files = "---\nconfigs:\n", {}
     for name in ("arxiv", "wikipedia"):
@@ -82,7 +81,7 @@ def pile() -> dict[str, bytes]:
     return {"README.md": f"{card}---\n".encode(), **files}
 
 
-def mimir() -> dict[str, bytes]:
+def mimir():
     """JSON strings, one a line; the sides need not be of one length; a loading script beside them."""
     files = {"mimir.py": b"raise RuntimeError\n"}
     for folder, name in (
@@ -95,7 +94,7 @@ def mimir() -> dict[str, bytes]:
     return files
 
 
-def hub() -> dict[str, dict[str, bytes]]:
+def hub():
     return {
         "swj0419/WikiMIA": wikimia(),
         "swj0419/BookMIA": bookmia(),
@@ -106,7 +105,7 @@ def hub() -> dict[str, dict[str, bytes]]:
     }
 
 
-def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve: Serve, in_fresh_process: Run) -> None:
+def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve, in_fresh_process):
     url, _ = serve(hub())
     entries = [
         "wikimia", "wikimia:64", "bookmia", "arxivtection", "booktection", "booktection:medium",
@@ -121,7 +120,6 @@ def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve: Serve, in_fre
         assert {row[1] for row in got["rows"]} == {True, False}
         assert all(bool(row[2]) == bool(source.group) for row in got["rows"])
         assert got["kinds"] == (["later", "member"] if source.later is True else ["contemporary", "member"])
-
     rows = {entry: got["rows"] for entry, got in found.items()}
     assert [row[0] for row in rows["wikimia"]] == [f"{n} {i}" for n in (32, 64, 128, 256) for i in (0, 1)]
     assert rows["wikimia:64"][1] == ["64 1", True, "", "swj0419/WikiMIA/WikiMIA_length64:2"]
@@ -140,7 +138,6 @@ def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve: Serve, in_fre
     ]  # fmt: skip
     assert rows["mimir:arxiv"][2][3] == f"iamgroot42/mimir/cache_100_200_1000_512/test/{name}.jsonl:1"
     assert rows["mimir:full_pile"][0][3].startswith("iamgroot42/mimir/cache_100_200_10000_512/train/")
-
     gone = "http://127.0.0.1:9"
     again = dict(zip(entries, in_fresh_process(CODE, gone, entries), strict=True))
     assert again == found
@@ -154,7 +151,7 @@ def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve: Serve, in_fre
     assert "--data FILE" in said[2]
 
 
-def test_unexpected_contents_of_hub_datasets_are_refused(serve: Serve, in_fresh_process: Run) -> None:
+def test_unexpected_contents_of_hub_datasets_are_refused(serve, in_fresh_process):
     datasets = hub()
     datasets["swj0419/WikiMIA"] = {"data/train-00000-of-00001.parquet": parquet([{"input": "x", "label": 1}])}
     datasets["swj0419/BookMIA"] = {"data.jsonl": lines([{"text": "x", "label": 1}])}
@@ -183,7 +180,7 @@ def test_unexpected_contents_of_hub_datasets_are_refused(serve: Serve, in_fresh_
     assert "test/arxiv_ngram_7_0.2.jsonl:2: text must be a string that is not blank; got ['y']" in text
 
 
-def test_the_error_for_a_gated_dataset_names_its_page(serve: Serve, in_fresh_process: Run) -> None:
+def test_the_error_for_a_gated_dataset_names_its_page(serve, in_fresh_process):
     url, _ = serve(hub(), ["iamgroot42/mimir"])
     (said,) = in_fresh_process(CODE, url, ["mimir:arxiv"])
     assert f"it is gated: accept its terms at {url}/datasets/iamgroot42/mimir and set HF_TOKEN" in said
@@ -199,9 +196,7 @@ print(json.dumps(loaded.remarks))
 """
 
 
-def test_the_default_benchmark_leaves_out_and_counts_what_it_cannot_use(
-    serve: Serve, in_fresh_process: Run, tiny: Path
-) -> None:
+def test_the_default_benchmark_leaves_out_and_counts_what_it_cannot_use(serve, in_fresh_process, tiny):
     # as `--domain arxiv --model X` reads it: the authors' own file has a blank passage labelled 0
     both = " ".join(f"word{i}" for i in range(40))
     rows = [

@@ -1,6 +1,5 @@
 import random
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -21,20 +20,20 @@ from fsd.data.readers import read_files
 from fsd.errors import UsageError
 
 
-def passage(seed: int, length: int) -> list[str]:
+def passage(seed, length):
     rng = random.Random(seed)
     return [f"w{rng.randrange(10**6)}" for _ in range(length)]
 
 
-def text(*pieces: list[str]) -> str:
+def text(*pieces):
     return " ".join(word for piece in pieces for word in piece)
 
 
-def pairs(texts: list[str]) -> list[tuple[int, int, str]]:
+def pairs(texts):
     return [(link.i, link.j, link.reason) for link in near_duplicates(texts)]
 
 
-def test_words() -> None:
+def test_words():
     expected = {
         "Don't STOP, me-now!": ["don", "t", "stop", "me", "now"],
         "数据检测 with LLMs": ["数", "据", "检", "测", "with", "llms"],
@@ -48,14 +47,14 @@ def test_words() -> None:
     assert {written: words(written) for written in expected} == expected
 
 
-def test_exact_copies_but_for_case_and_punctuation_and_prefixes_are_copies() -> None:
+def test_exact_copies_but_for_case_and_punctuation_and_prefixes_are_copies():
     whole = passage(0, 64)
     assert pairs(["One two.", "three four", "ONE, two"]) == [(0, 2, "copy")]
     (link,) = near_duplicates([text(whole), text(passage(1, 64)), text(whole[:32])])
     assert link == (0, 2, "copy", 1.0)
 
 
-def test_a_copy_shares_four_fifths_of_its_ngrams() -> None:
+def test_a_copy_shares_four_fifths_of_its_ngrams():
     original = passage(0, 60)
     for changed, reason in ((1, "copy"), (3, "overlap")):
         places = [20 + 8 * i for i in range(changed)]  # each changed word is in 7 of the 54 n-grams
@@ -65,7 +64,7 @@ def test_a_copy_shares_four_fifths_of_its_ngrams() -> None:
         assert link.overlap == pytest.approx(1 - (7 * changed + 1) / 55)
 
 
-def test_openings() -> None:
+def test_openings():
     start, whole = passage(0, 10), passage(4, 40)
     texts = [text(start, passage(1, 30)), text(start, passage(2, 30)), text(start[:9], passage(3, 30))]
     assert pairs(texts) == [(0, 1, "opening")]
@@ -75,7 +74,7 @@ def test_openings() -> None:
     assert pairs([text(shared, passage(1, 20)), text(shared, passage(2, 20))]) == [(0, 1, "opening")]  # the stronger
 
 
-def test_overlap_is_the_share_of_the_text_with_fewer_ngrams() -> None:
+def test_overlap_is_the_share_of_the_text_with_fewer_ngrams():
     shared = passage(0, 16)  # 10 of its 7-grams
     small, large = text(passage(1, 20), shared, passage(2, 20)), text(passage(3, 90), shared)
     (link,) = near_duplicates([large, small])
@@ -83,14 +82,14 @@ def test_overlap_is_the_share_of_the_text_with_fewer_ngrams() -> None:
     assert not pairs([large, text(passage(1, 20), shared, passage(2, 21))])  # 10 of 51
 
 
-def test_one_shared_sentence_in_long_texts() -> None:
+def test_one_shared_sentence_in_long_texts():
     for length, expected in ((20, [(0, 1, "run")]), (19, [])):
         shared = passage(0, length)
         assert pairs([text(passage(1, 200), shared, passage(2, 200)), text(passage(3, 300), shared)]) == expected
 
 
-def test_scripts_without_spaces_need_twice_as_many_characters() -> None:
-    def chinese(seed: int, length: int) -> str:
+def test_scripts_without_spaces_need_twice_as_many_characters():
+    def chinese(seed, length):
         rng = random.Random(seed)
         return "".join(chr(rng.randrange(0x4E00, 0x9FFF)) for _ in range(length))
 
@@ -99,13 +98,13 @@ def test_scripts_without_spaces_need_twice_as_many_characters() -> None:
     assert not pairs([start[:19] + chinese(1, 60), start[:19] + chinese(2, 60)])
 
 
-def test_clean_texts_and_texts_without_words_pass() -> None:
+def test_clean_texts_and_texts_without_words_pass():
     assert not pairs([text(passage(i, 50)) for i in range(200)])
     assert not pairs(["!", "?", "a", ""])
     assert families([]) == []
 
 
-def test_boilerplate_links_nothing_but_copies_of_it_stay_one_family() -> None:
+def test_boilerplate_links_nothing_but_copies_of_it_stay_one_family():
     boilerplate = passage(0, 40)
     many = [text(boilerplate, passage(i, 40)) for i in range(1, COMMON + 2)]
     assert pairs(many[:COMMON])
@@ -115,7 +114,7 @@ def test_boilerplate_links_nothing_but_copies_of_it_stay_one_family() -> None:
     assert number == [*range(len(many)), *[len(many)] * len(copies)]
 
 
-def test_standard_sentences_in_a_row_are_no_common_origin() -> None:
+def test_standard_sentences_in_a_row_are_no_common_origin():
     # each sentence, and each two in a row, is in many texts; three in a row only in two of them
     sentences = [passage(i, 15) for i in range(3)]
     texts = [text(*sentences, passage(i, 60)) for i in (10, 11)]
@@ -124,7 +123,7 @@ def test_standard_sentences_in_a_row_are_no_common_origin() -> None:
     assert not pairs([text(passage(60 + i, 10), [t]) for i, t in enumerate(texts)])
 
 
-def test_families_join_groups_and_links_through_others() -> None:
+def test_families_join_groups_and_links_through_others():
     a, b = passage(0, 40), passage(1, 40)
     texts = [text(a), text(b), text(passage(2, 40)), text(a[:20]), text(passage(3, 40)), text(b[:30])]
     groups = ["x", "y", "", "z", "z", ""]
@@ -132,11 +131,11 @@ def test_families_join_groups_and_links_through_others() -> None:
     assert families(documents) == [0, 1, 2, 0, 0, 1]
 
 
-def ngrams(tokens: list[str], n: int) -> set[tuple[str, ...]]:
+def ngrams(tokens, n):
     return {tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)}
 
 
-def slow_rule(first: str, second: str) -> bool:
+def slow_rule(first, second):
     """The rules by the letter, for sets too small to have boilerplate."""
     a, b = sorted((first.split(), second.split()), key=len)
     opening = len(a) >= 5 and a[:10] == b[: len(a[:10])]
@@ -151,7 +150,7 @@ SENTENCES = [passage(100 + i, length) for i, length in enumerate((1, 2, 4, 5, 7,
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=6).map(lambda s: text(*s)), max_size=COMMON))
-def test_equals_a_slow_version_over_all_pairs(texts: list[str]) -> None:
+def test_equals_a_slow_version_over_all_pairs(texts):
     expected = {(i, j) for i, j in combinations(range(len(texts)), 2) if slow_rule(texts[i], texts[j])}
     assert {(link.i, link.j) for link in near_duplicates(texts)} <= expected
     component = list(range(len(texts)))
@@ -162,7 +161,7 @@ def test_equals_a_slow_version_over_all_pairs(texts: list[str]) -> None:
     assert families([Document(text) for text in texts]) == [numbers[c] for c in component]
 
 
-def test_texts_labelled_both_ways_are_refused_and_listed() -> None:
+def test_texts_labelled_both_ways_are_refused_and_listed():
     fine = [Document("a", True), Document("b", False), Document("a", True), Document("a"), Document("?", False)]
     refuse_contradictions(fine)
     message = r"1 pair is copies .* labelled both 1 and 0 \(member = non-member\): 'a' = f:7; say how$"
@@ -173,7 +172,7 @@ def test_texts_labelled_both_ways_are_refused_and_listed() -> None:
         refuse_contradictions(many)
 
 
-def test_near_copies_labelled_both_ways_are_refused_or_left_out() -> None:
+def test_near_copies_labelled_both_ways_are_refused_or_left_out():
     member, other = passage(0, 150), passage(1, 150)
     changed = ["a" if i in (40, 90) else word for i, word in enumerate(member)]
     fine = [Document(text(member), True), Document(text(other), False), Document(text(passage(2, 150)), False)]
@@ -186,7 +185,7 @@ def test_near_copies_labelled_both_ways_are_refused_or_left_out() -> None:
     assert drop_contradictions([*fine, quoting]) == ([*fine, quoting], 0)
 
 
-def test_all_copies_of_a_text_labelled_both_ways_are_left_out_in_any_order() -> None:
+def test_all_copies_of_a_text_labelled_both_ways_are_left_out_in_any_order():
     whole = passage(0, 120)
     family = [Document(text(whole), True), Document(text(whole[:80]), True), Document(text(whole[40:]), False)]
     alone, unlabelled = Document(text(passage(1, 120)), True), Document(text(whole))
@@ -196,7 +195,7 @@ def test_all_copies_of_a_text_labelled_both_ways_are_left_out_in_any_order() -> 
         assert drop_contradictions(documents) == ([d for d in documents if d in (alone, unlabelled)], 3)
 
 
-def longest_common_subsequence(a: list[str], b: list[str]) -> int:
+def longest_common_subsequence(a, b):
     best = [0] * (len(b) + 1)
     for word in a:
         before = list(best)
@@ -205,7 +204,7 @@ def longest_common_subsequence(a: list[str], b: list[str]) -> int:
     return best[-1]
 
 
-def test_contradictions_equal_a_slow_version_over_all_pairs() -> None:
+def test_contradictions_equal_a_slow_version_over_all_pairs():
     rng = random.Random(7)
     sources = [passage(i, 60) for i in range(6)]
     documents = []
@@ -215,7 +214,7 @@ def test_contradictions_equal_a_slow_version_over_all_pairs() -> None:
             words_[rng.randrange(len(words_))] = f"x{rng.randrange(10**6)}"
         documents.append(Document(text(words_), rng.random() < 0.5))
 
-    def copies(a: Document, b: Document) -> bool:
+    def copies(a, b):
         first, second = a.text.split(), b.text.split()
         grams = ngrams(first, 7), ngrams(second, 7)
         share = len(grams[0] & grams[1]) / min(map(len, grams))
@@ -233,11 +232,11 @@ def test_contradictions_equal_a_slow_version_over_all_pairs() -> None:
     assert not any(copies(a, b) for a, b in combinations(kept, 2) if a.member != b.member)
 
 
-def test_the_embedded_corpus_has_no_copies_across_labels() -> None:
+def test_the_embedded_corpus_has_no_copies_across_labels():
     assert contradictions(list(embedded.corpus())) == []
 
 
 @pytest.mark.slow
-def test_published_benchmarks_have_no_copies_across_labels(benchmark_data: Path) -> None:
+def test_published_benchmarks_have_no_copies_across_labels(benchmark_data):
     for name in ("wikimia_32", "wikimia_64", "wikimia_128", "wikimia_256", "arxiv_mia_dev"):
         assert contradictions(read_files([benchmark_data / f"{name}.jsonl"], labelled=True)) == []

@@ -16,7 +16,7 @@ import zstandard
 
 from fsd.data import readers
 from fsd.data.documents import Document
-from fsd.data.readers import RowError, parse_columns, read_files, read_texts
+from fsd.data.readers import PASSAGE, Corpus, RowError, last_cut, parse_columns, read_files, read_texts
 from fsd.errors import UsageError
 
 ROWS: list[dict[str, Any]] = [
@@ -25,12 +25,12 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def write(path: Path, content: str | bytes) -> Path:
+def write(path, content):
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
-def table(rows: list[dict[str, Any]], delimiter: str = ",") -> str:
+def table(rows, delimiter=","):
     out = io.StringIO(newline="")
     writer = csv.DictWriter(out, list(rows[0]), delimiter=delimiter)
     writer.writeheader()
@@ -38,7 +38,7 @@ def table(rows: list[dict[str, Any]], delimiter: str = ",") -> str:
     return out.getvalue()
 
 
-def parquet(rows: list[dict[str, Any]]) -> bytes:
+def parquet(rows):
     out = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows), out)
     return out.getvalue()
@@ -68,7 +68,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", CONTENTS)
-def test_every_format_gives_the_same_documents_and_the_lines_where_they_begin(tmp_path: Path, name: str) -> None:
+def test_every_format_gives_the_same_documents_and_the_lines_where_they_begin(tmp_path, name):
     path = write(tmp_path / name, CONTENTS[name])
     found = [(d.text, d.member, d.date, d.group, d.source) for d in read_files([path], labelled=True)]
     first, second = (f"{path}:{line}" for line in LINES[name])
@@ -77,13 +77,13 @@ def test_every_format_gives_the_same_documents_and_the_lines_where_they_begin(tm
     ]  # fmt: skip
 
 
-def test_several_files_are_one_benchmark(tmp_path: Path) -> None:
+def test_several_files_are_one_benchmark(tmp_path):
     paths = [write(tmp_path / name, CONTENTS[name]) for name in ("a.jsonl", "a.csv")]
     found = [Path(d.source).name for d in read_files(map(str, paths))]
     assert found == ["a.jsonl:1", "a.jsonl:3", "a.csv:2", "a.csv:4"]
 
 
-def test_named_columns_and_names_of_known_benchmarks(tmp_path: Path) -> None:
+def test_named_columns_and_names_of_known_benchmarks(tmp_path):
     path = write(tmp_path / "a.csv", "ID,Example_A,Label\n7,some words,1\n")
     assert parse_columns("") == {}
     columns = parse_columns("text=Example_A, label=Label,group=ID")
@@ -92,16 +92,16 @@ def test_named_columns_and_names_of_known_benchmarks(tmp_path: Path) -> None:
     assert read_files([book]) == [Document("a b", False, None, "12", f"{book}:1")]
 
 
-def test_line_ends_inside_a_cell_and_long_cells_are_kept(tmp_path: Path) -> None:
+def test_line_ends_inside_a_cell_and_long_cells_are_kept(tmp_path):
     (found,) = read_files([write(tmp_path / "a.csv", 'text,label\r\n"a\r\n' + "word " * 50_000 + '",1\r\n')])
     assert found.text == "a\r\n" + "word " * 50_000
 
 
-def values(tmp_path: Path, field: str, given: object) -> Document:
+def values(tmp_path, field, given):
     return read_files([write(tmp_path / "a.jsonl", json.dumps({"text": "x", field: given}))])[0]
 
 
-def test_labels(tmp_path: Path) -> None:
+def test_labels(tmp_path):
     for label in (1, 1.0, True, "1", "True", "1.0"):
         assert values(tmp_path, "label", label).member is True
     for label in (0, 0.0, False, "0", "false"):
@@ -109,7 +109,7 @@ def test_labels(tmp_path: Path) -> None:
     assert values(tmp_path, "label", None).member is None
 
 
-def test_dates(tmp_path: Path) -> None:
+def test_dates(tmp_path):
     days = ["2023-01-31", "2023-01-31T10:00:00Z", "2023-01-31 (revised)", "2023-01-31 23:30:00", 20230131, "20230131",
             20230131.0, "2023-02-01T00:30:00+09:00", "2023-01-30T23:30-08:00"]  # fmt: skip
     assert {values(tmp_path, "date", day).date for day in days} == {date(2023, 1, 31)}
@@ -121,7 +121,7 @@ def test_dates(tmp_path: Path) -> None:
         assert read_files([tmp_path / "a.parquet"])[0].date == day
 
 
-def test_a_number_is_one_group_in_every_notation_and_nan_is_none(tmp_path: Path) -> None:
+def test_a_number_is_one_group_in_every_notation_and_nan_is_none(tmp_path):
     cases = [(5, "5"), (5.0, "5"), ("5", "5"), ("5.0", "5"), (" book ", "book"), (2.5, "2.5"), ("v1.0", "v1.0"),
              (float("nan"), ""), (None, "")]  # fmt: skip
     assert [values(tmp_path, "group", group).group for group, _ in cases] == [expected for _, expected in cases]
@@ -130,7 +130,7 @@ def test_a_number_is_one_group_in_every_notation_and_nan_is_none(tmp_path: Path)
         assert read_files([path])[0].group == expected
 
 
-def test_rows_without_text_or_label_are_refused_or_skipped_and_counted(tmp_path: Path) -> None:
+def test_rows_without_text_or_label_are_refused_or_skipped_and_counted(tmp_path):
     rows = [
         {"text": "a", "label": 1}, {"text": " ", "label": 0}, {"text": None, "label": 0}, {"text": float("nan")},
         {"text": "b", "label": 2}, {"text": "c", "label": None}, {"text": "d", "label": float("nan")},
@@ -153,7 +153,7 @@ def test_rows_without_text_or_label_are_refused_or_skipped_and_counted(tmp_path:
         read_files([path], skipped=Counter())
 
 
-def test_texts_are_rows_files_and_folders_of_text_files(tmp_path: Path) -> None:
+def test_texts_are_rows_files_and_folders_of_text_files(tmp_path):
     (tmp_path / "sub").mkdir()
     write(tmp_path / "sub" / "b.txt", "\ufeffthe b\n")
     write(tmp_path / "sub" / "c.txt", " ")
@@ -171,7 +171,7 @@ def test_texts_are_rows_files_and_folders_of_text_files(tmp_path: Path) -> None:
         read_texts([tmp_path / "empty"])
 
 
-def test_names_that_cannot_be_opened_are_errors_in_one_line(tmp_path: Path) -> None:
+def test_names_that_cannot_be_opened_are_errors_in_one_line(tmp_path):
     loop = tmp_path / "loop.jsonl"
     loop.symlink_to(loop)
     for paths in ([], [loop, loop]):
@@ -202,14 +202,14 @@ BAD: list[tuple[str, str | bytes, str]] = [
 
 
 @pytest.mark.parametrize(("name", "content", "says"), BAD)
-def test_bad_files(tmp_path: Path, name: str, content: str | bytes, says: str) -> None:
+def test_bad_files(tmp_path, name, content, says):
     with pytest.raises(UsageError, match=says) as error:
         read_files([write(tmp_path / name, content)])
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.csv.zst", "bomb.parquet"])
-def test_a_file_that_expands_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_file_that_expands_without_end_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.setattr(readers, "LARGEST", 2**22)
     file, text = tmp_path / name, "a" * 2**23
     if name.endswith("parquet"):
@@ -222,7 +222,7 @@ def test_a_file_that_expands_without_end_is_refused(tmp_path: Path, monkeypatch:
         read_files([file])
 
 
-def test_named_columns_must_be_there_and_labels_where_needed(tmp_path: Path) -> None:
+def test_named_columns_must_be_there_and_labels_where_needed(tmp_path):
     path = write(tmp_path / "a.jsonl", GOOD + b'{"text": "y", "label": null}\n')
     assert [d.member for d in read_files([path])] == [True, None]
     with pytest.raises(UsageError, match=r":2: label must be 1 .* there is none"):
@@ -232,3 +232,47 @@ def test_named_columns_must_be_there_and_labels_where_needed(tmp_path: Path) -> 
     bare = write(tmp_path / "b.jsonl", '{"text": "x"}')
     with pytest.raises(UsageError, match=":1: label must be in column 'label'; columns are text"):
         read_files([bare], labelled=True)
+
+
+# Corpora of any size
+
+TEXTS = ["one two", 'three, "four"\nfive', "größer", "六七"]
+JSON_LINES = "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TEXTS)).encode()
+STREAMS = {
+    "a.jsonl": JSON_LINES,
+    "a.jsonl.gz": gzip.compress(JSON_LINES[:30]) + gzip.compress(JSON_LINES[30:]),
+    "a.jsonl.zst": b"".join(map(zstandard.ZstdCompressor().compress, (JSON_LINES[:30], JSON_LINES[30:]))),
+    "a.csv": table([{"id": i, "text": text} for i, text in enumerate(TEXTS)]),
+    "a.tsv": table([{"id": i, "text": text} for i, text in enumerate(TEXTS)], "\t"),
+    "a.parquet": parquet([{"id": i, "text": text} for i, text in enumerate(TEXTS)]),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_every_format_is_streamed_to_the_same_texts_and_reads_all_bytes(tmp_path, name):
+    corpus = Corpus([write(tmp_path / name, STREAMS[name])])
+    assert [(p.text, p.opens) for p in corpus] == [(text, True) for text in TEXTS]
+    assert corpus.done == corpus.size > 0
+
+
+def test_a_text_file_is_one_document_in_passages_that_keep_every_byte(tmp_path):
+    text = "".join(f"word{i} and\n  more\r\n" for i in range(PASSAGE // 8))
+    passages = list(Corpus([write(tmp_path / "a.txt", text)]))
+    assert "".join(p.text for p in passages) == text
+    assert [p.opens for p in passages] == [True] + [False] * (len(passages) - 1)
+    assert len(passages) > 2
+    cuts = {"ab cd ef": 5, "ab cd  ef": 2, "ab \nc": 4, "abc": 3, " a": 2, "a ": 2}
+    assert {text: last_cut(text) for text in cuts} == cuts
+
+
+def test_empty_and_missing_texts_are_left_out_and_bad_files_named(tmp_path):
+    rows = '{"text": ""}\n\n{"text": null}\n{"text": "x \\ud800"}\n'
+    assert [p.text for p in Corpus([write(tmp_path / "a.jsonl", rows)])] == ["x \ufffd"]
+    for name, content, message in (
+        ("a.jsonl", b'{"text": "x"}\n{"text": \n', "jsonl:2"),
+        ("a.jsonl.gz", gzip.compress(JSON_LINES, mtime=0)[:-9], "whole file"),
+        ("a.jsonl.zst", zstandard.ZstdCompressor().compress(JSON_LINES)[:-5], "whole file"),
+        ("a.parquet.gz", b"x", "must end in"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            list(Corpus([write(tmp_path / name, content)]))

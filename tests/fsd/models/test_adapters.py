@@ -1,6 +1,7 @@
 """Attaching, switching, saving and identifying adapters."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -30,16 +31,9 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 METHODS = ("lora", "ia3", "adalora")
 
 
-def test_the_tuned_state_needs_an_adapter(tiny: Path, numbers: Numbers) -> None:
-    with pytest.raises(ValueError, match="adapter must be attached"):
-        numbers(load(str(tiny)), tuned=True)
-
-
 @pytest.mark.parametrize("architecture", ["gpt_neox", *(pytest.param(a, marks=SLOW) for a in ("llama", "gemma2"))])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_fresh_adapter_moves_no_score(
-    make_model: Callable[..., Path], architecture: str, method: Method, numbers: Numbers
-) -> None:
+def test_a_fresh_adapter_moves_no_score(make_model, architecture, method, numbers):
     from peft import get_peft_model
 
     model = load(str(make_model(architecture)), device="cpu")
@@ -54,14 +48,8 @@ def test_a_fresh_adapter_moves_no_score(
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=SLOW)])
 def test_with_its_adapter_off_the_model_is_the_base_bitwise_and_a_saved_adapter_gives_the_same_scores(
-    make_model: Callable[..., Path],
-    tmp_path: Path,
-    architecture: str,
-    method: Method,
-    dtype: str,
-    train: Train,
-    numbers: Numbers,
-) -> None:
+    make_model, tmp_path, architecture, method, dtype, train, numbers
+):
     folder = str(make_model(architecture))
     model, fresh = (load(folder, device="cpu", dtype=dtype) for _ in range(2))
     base = numbers(model, tuned=False)
@@ -81,7 +69,7 @@ def test_with_its_adapter_off_the_model_is_the_base_bitwise_and_a_saved_adapter_
     assert np.array_equal(numbers(model, tuned=False), base)
 
 
-def test_an_adapter_is_saved_as_safetensors_and_config_without_places(adapter: Path, tiny: Path) -> None:
+def test_an_adapter_is_saved_as_safetensors_and_config_without_places(adapter, tiny):
     assert {f.name for f in adapter.iterdir()} == {WEIGHTS, CONFIG, "base.json", "SHA256SUMS"}
     base = json.loads((adapter / "base.json").read_text())
     assert base == {"id": str(tiny), "revision": "", "fingerprint": load(str(tiny)).identity.fingerprint}
@@ -90,10 +78,10 @@ def test_an_adapter_is_saved_as_safetensors_and_config_without_places(adapter: P
     assert checked.returncode == 0
 
 
-def test_attaching_another_adapter_replaces_the_first(
-    tiny: Path, adapter: Path, train: Train, numbers: Numbers
-) -> None:
+def test_attaching_another_adapter_replaces_the_first(tiny, adapter, train, numbers):
     model = load(str(tiny))
+    with pytest.raises(ValueError, match="adapter must be attached"):
+        numbers(model, tuned=True)
     attach(model, adapter)
     expected = numbers(model, tuned=True)
     train(model, "ia3", learning_rate=0.05)
@@ -101,13 +89,13 @@ def test_attaching_another_adapter_replaces_the_first(
     assert np.array_equal(numbers(model, tuned=True), expected)
 
 
-def test_an_adapter_is_refused_by_other_weights(adapter: Path, other: Path, make_model: Callable[..., Path]) -> None:
+def test_an_adapter_is_refused_by_other_weights(adapter, other, make_model):
     for base in (other, make_model("gpt_neox", num_hidden_layers=3)):
         with pytest.raises(UsageError, match="must be used on its own base model"):
             attach(load(str(base)), adapter)
 
 
-def changed(adapter: Path, folder: Path, **config: Any) -> Path:
+def changed(adapter, folder, **config):
     """A copy of the adapter without checksums and with other settings."""
     shutil.copytree(adapter, folder, dirs_exist_ok=True)
     (folder / "SHA256SUMS").unlink()
@@ -116,39 +104,32 @@ def changed(adapter: Path, folder: Path, **config: Any) -> Path:
     return folder
 
 
-def test_adapters_that_can_change_their_base_are_refused_and_leave_it_alone(
-    tiny: Path, adapter: Path, tmp_path: Path, numbers: Numbers
-) -> None:
+def test_adapters_that_can_change_their_base_are_refused_and_leave_it_alone(tiny, adapter, tmp_path, numbers):
     model = load(str(tiny))
     base, key = numbers(model, tuned=False), model_key(model, tuned=False)
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"peft_type": "PROMPT_TUNING"}, "adapter must be one of LORA, IA3, ADALORA, .* got PROMPT_TUNING"),
-        ({"bias": "all"}, "leaves its base as it was; bias is 'all'"),
-        ({"init_lora_weights": "pissa"}, "leaves its base as it was; init_lora_weights is 'pissa'"),
-        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights is 'pissa_niter_4'"),
-        ({"init_lora_weights": "olora"}, "init_lora_weights is 'olora'"),
-        ({"init_lora_weights": "corda"}, "init_lora_weights is 'corda'"),
-        ({"init_lora_weights": "loftq"}, "init_lora_weights is 'loftq'"),
-        ({"init_lora_weights": ["pissa"]}, "init_lora_weights is "),
-        ({"layer_replication": [[0, 2], [1, 2]]}, "layer_replication is "),
-        ({"modules_to_save": ["embed_out"]}, "modules_to_save is "),
-        ({"trainable_token_indices": [3]}, "trainable_token_indices is "),
-        ({"target_parameters": ["query_key_value.weight"]}, "target_parameters is "),
-        ({"setting_of_another_version": "x"}, "setting_of_another_version is 'x'"),
-    ]
-    for number, (config, message) in enumerate(cases):
-        with pytest.raises(UsageError, match=message):
-            attach(model, changed(adapter, tmp_path / str(number), **config))
+    initialisations = ("pissa", "pissa_niter_4", "olora", "corda", "loftq", ["pissa"])
+    others = {
+        "bias": "all",
+        "layer_replication": [[0, 2], [1, 2]],
+        "modules_to_save": ["embed_out"],
+        "trainable_token_indices": [3],
+        "target_parameters": ["query_key_value.weight"],
+        "setting_of_another_version": "x",
+    }
+    cases = [("init_lora_weights", value) for value in initialisations] + list(others.items())
+    for number, (name, value) in enumerate(cases):
+        with pytest.raises(UsageError, match="leaves its base as it was; " + re.escape(f"{name} is {value!r}")):
+            attach(model, changed(adapter, tmp_path / str(number), **{name: value}))
+    with pytest.raises(UsageError, match=r"adapter must be one of LORA, IA3, ADALORA, .* got PROMPT_TUNING"):
+        attach(model, changed(adapter, tmp_path / "kind", peft_type="PROMPT_TUNING"))
     assert np.array_equal(numbers(model, tuned=False), base)
     assert model_key(model, tuned=False) == key
     with pytest.raises(UsageError, match="init_lora_weights is 'pissa'"):  # before the base is loaded
-        load_model(FSDConfig(model=ModelConfig("/no/such/model"), adapter=str(tmp_path / "2")))
+        load_model(FSDConfig(model=ModelConfig("/no/such/model"), adapter=str(tmp_path / "0")))
 
 
 @pytest.mark.parametrize("init", [True, False, "gaussian", "orthogonal"])
-def test_initialisations_of_the_adapter_alone_are_accepted(
-    tiny: Path, adapter: Path, tmp_path: Path, init: bool | str, numbers: Numbers
-) -> None:
+def test_initialisations_of_the_adapter_alone_are_accepted(tiny, adapter, tmp_path, init, numbers):
     model = load(str(tiny))
     base = numbers(model, tuned=False)
     attach(model, changed(adapter, tmp_path / "changed", init_lora_weights=init, use_rslora=True, use_dora=False))
@@ -158,8 +139,8 @@ def test_initialisations_of_the_adapter_alone_are_accepted(
 
 @pytest.mark.parametrize("init", ["pissa", "olora"])
 def test_a_base_that_an_adapter_changed_after_all_gives_no_number_and_no_key(
-    tiny: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, init: str, numbers: Numbers
-) -> None:
+    tiny, adapter, tmp_path, monkeypatch, init, numbers
+):
     """As an adapter would do by a setting of peft that is not known to change the base."""
     folder = changed(adapter, tmp_path / "changed", init_lora_weights=init)
     model = load(str(tiny))
@@ -176,7 +157,7 @@ def test_a_base_that_an_adapter_changed_after_all_gives_no_number_and_no_key(
             use()
 
 
-def test_a_damaged_adapter_is_refused_in_one_line(tiny: Path, adapter: Path, tmp_path: Path) -> None:
+def test_a_damaged_adapter_is_refused_in_one_line(tiny, adapter, tmp_path):
     model = load(str(tiny))
     model.model.train()
     cases: list[tuple[str, str | None, str]] = [
@@ -219,21 +200,17 @@ def test_a_damaged_adapter_is_refused_in_one_line(tiny: Path, adapter: Path, tmp
     assert not model.adapted
 
 
-def test_an_adapter_of_pickled_weights_is_refused_unread(tiny: Path, adapter: Path, tmp_path: Path) -> None:
+def test_an_adapter_of_pickled_weights_is_refused_unread(tiny, adapter, tmp_path):
     folder = changed(adapter, tmp_path / "changed")
     (folder / WEIGHTS).unlink()
-
-    class Payload:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return Path.touch, (tmp_path / "ran",)
-
-    torch.save({"weights": Payload()}, folder / "adapter_model.bin")
+    payload = type("Payload", (), {"__reduce__": lambda _: (Path.touch, (tmp_path / "ran",))})
+    torch.save({"weights": payload()}, folder / "adapter_model.bin")
     with pytest.raises(UsageError, match=r"must hold its weights as adapter_model\.safetensors"):
         attach(load(str(tiny)), folder)
     assert not (tmp_path / "ran").exists()
 
 
-def test_one_flipped_bit_of_an_adapter_is_refused(tiny: Path, adapter: Path, tmp_path: Path) -> None:
+def test_one_flipped_bit_of_an_adapter_is_refused(tiny, adapter, tmp_path):
     messages = {WEIGHTS: f"adapter must be as it was saved; .*{WEIGHTS} differs", CONFIG: "must", "base.json": "must"}
     for name, message in messages.items():
         folder = shutil.copytree(adapter, tmp_path / name)
@@ -244,7 +221,7 @@ def test_one_flipped_bit_of_an_adapter_is_refused(tiny: Path, adapter: Path, tmp
             attach(load(str(tiny)), folder)
 
 
-def test_an_adapter_without_checksums_is_accepted_with_a_remark(tiny: Path, adapter: Path, tmp_path: Path) -> None:
+def test_an_adapter_without_checksums_is_accepted_with_a_remark(tiny, adapter, tmp_path):
     model, remarks = load(str(tiny)), list[str]()
     attach(model, adapter, warn=remarks.append)
     assert not remarks
@@ -253,7 +230,7 @@ def test_an_adapter_without_checksums_is_accepted_with_a_remark(tiny: Path, adap
     assert remarks == ["adapter: it has no SHA256SUMS, so damage to its files would go unnoticed"]
 
 
-def test_an_adapters_fingerprint_follows_weights_and_settings(tiny: Path, adapter: Path, tmp_path: Path) -> None:
+def test_an_adapters_fingerprint_follows_weights_and_settings(tiny, adapter, tmp_path):
     model = load(str(tiny))
     assert adapter_fingerprint(model) == ""
     attach(model, adapter)

@@ -6,9 +6,6 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,45 +16,42 @@ from fsd.errors import UsageError
 from fsd.models import finetuning
 from fsd.models.adapters import adapter_fingerprint, peft_config
 from fsd.models.finetuning import finetune, orthogonal_penalty
-from fsd.models.language_model import LanguageModel, load
+from fsd.models.language_model import load
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt
 
 TEXTS = [f"the score of an unseen text {word} moves more than a member" for word in "abcdefgh"]
 METHODS = ("lora", "ia3", "adalora")
 LORA_FIRST = ("lora", *(pytest.param(method, marks=pytest.mark.slow) for method in METHODS[1:]))
-Logs = list[tuple[int, Mapping[str, float]]]
 
 
 @pytest.fixture
-def model(tiny: Path) -> LanguageModel:
+def model(tiny):
     return load(str(tiny), device="cpu")
 
 
-def settings(method: Any = "lora", **changes: Any) -> AdapterConfig:
-    return AdapterConfig(
-        **{"method": method, "rank": 4, "epochs": 5, "batch_size": 4, "learning_rate": 0.02, **changes}
-    )
+def settings(method="lora", **changes):
+    defaults = {"method": method, "rank": 4, "epochs": 5, "batch_size": 4, "learning_rate": 0.02}
+    return AdapterConfig(**defaults | changes)
 
 
-def train(model: LanguageModel, config: AdapterConfig, *, seed: int = 0, texts: Any = TEXTS) -> Logs:
-    logs: Logs = []
-    finetune(model, texts, config, seed=seed, log=lambda n, step: logs.append((step, dict(n))), shown=False)
+def train(model, config, texts=TEXTS, *, seed=0, **options):
+    logs = []
+    options = {"log": lambda n, step: logs.append((step, dict(n)))} | options
+    finetune(model, texts, config, seed=seed, shown=False, **options)
     return logs
 
 
-def fed(
-    model: LanguageModel, monkeypatch: pytest.MonkeyPatch, config: AdapterConfig, texts: Any = TEXTS, **options: Any
-) -> list[dict[str, torch.Tensor]]:
+def fed(model, monkeypatch, config, texts=TEXTS, **options):
     """The batches of a training."""
-    batches: list[dict[str, torch.Tensor]] = []
+    batches = []
     original = finetuning._trainer
 
-    def spying(*args: Any) -> Any:
+    def spying(*args):
         trainer = original(*args)
         compute = trainer.compute_loss
 
-        def compute_loss(model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+        def compute_loss(model, inputs, *rest, **named):
             batches.append({k: v.clone() for k, v in inputs.items() if isinstance(v, torch.Tensor)})
             return compute(model, inputs, *rest, **named)
 
@@ -66,12 +60,12 @@ def fed(
 
     with monkeypatch.context() as patch:
         patch.setattr(finetuning, "_trainer", spying)
-        finetune(model, texts, config, seed=0, shown=False, **options)
+        train(model, config, texts, **options)
     return batches
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_loss_falls(model: LanguageModel, method: str) -> None:
+def test_the_loss_falls(model, method):
     logs = train(model, settings(method, epochs=8))
     assert [step for step, _ in logs] == list(range(1, 17))
     losses = [numbers["lm_loss"] for _, numbers in logs]
@@ -80,16 +74,14 @@ def test_the_loss_falls(model: LanguageModel, method: str) -> None:
     assert all((numbers["loss"] > numbers["lm_loss"] + 0.01) == (method == "adalora") for _, numbers in logs)
 
 
-def test_the_first_loss_is_that_of_the_base(model: LanguageModel) -> None:
+def test_the_first_loss_is_that_of_the_base(model):
     stats = list(ModelScorer(model)([Prompt(text) for text in TEXTS]))
     expected = -np.concatenate([s.logp for s in stats]).mean()
     logs = train(model, settings(batch_size=8, epochs=1, dropout=0.0))
     assert logs[0][1]["lm_loss"] == pytest.approx(expected, abs=1e-5)
 
 
-def test_training_rows_are_start_and_text_without_an_end_and_pads_are_masked(
-    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_rows_are_start_and_text_without_an_end_and_pads_are_masked(model, monkeypatch):
     texts = [*TEXTS[:3], "a member"]
     batches = fed(model, monkeypatch, settings(epochs=1), texts)
     rows = [
@@ -104,7 +96,7 @@ def test_training_rows_are_start_and_text_without_an_end_and_pads_are_masked(
     assert all(label == -100 for _, _, pads in rows for label in pads)
 
 
-def test_every_token_of_a_long_text_is_predicted_once(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_token_of_a_long_text_is_predicted_once(model, monkeypatch):
     text = "the score of an unseen text moves more than the score of a member. " * 12
     batches = fed(model, monkeypatch, settings(epochs=1, batch_size=1), [text])
     ids = model.tokens([text])[0]
@@ -115,7 +107,7 @@ def test_every_token_of_a_long_text_is_predicted_once(model: LanguageModel, monk
 
 
 @pytest.mark.parametrize("method", LORA_FIRST)
-def test_the_same_seed_gives_the_same_adapter_and_another_another(model: LanguageModel, method: str) -> None:
+def test_the_same_seed_gives_the_same_adapter_and_another_another(model, method):
     prints = []
     for seed in (0, 0, 1):
         torch.manual_seed(len(prints))  # the state outside must not matter
@@ -124,8 +116,8 @@ def test_the_same_seed_gives_the_same_adapter_and_another_another(model: Languag
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_random_states_and_forward_are_left_as_they_were(model: LanguageModel) -> None:
-    def seed() -> None:
+def test_random_states_and_forward_are_left_as_they_were(model):
+    def seed():
         torch.manual_seed(5)
         random.seed(5)
         np.random.seed(5)  # noqa: NPY002 - the state that a trainer would overwrite
@@ -139,20 +131,7 @@ def test_random_states_and_forward_are_left_as_they_were(model: LanguageModel) -
     assert (torch.rand(1).item(), random.random(), np.random.rand()) == expected  # noqa: NPY002 - see above
 
 
-def test_training_says_nothing_but_its_own_progress(
-    tiny: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finetune(load(str(tiny)), TEXTS, settings(), seed=0, shown=False)
-    assert capfd.readouterr() == ("", "")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # elsewhere it waits before it says anything
-    finetune(load(str(tiny)), TEXTS, settings(), seed=0, shown=True)
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.replace("\r", "\n").strip().startswith("fine-tuning:")
-    assert all(line.startswith("fine-tuning:") for line in err.replace("\r", "\n").splitlines() if line.strip())
-
-
-def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
+def test_the_defaults_are_the_papers(tmp_path):
     config = AdapterConfig()
     arguments = finetuning._arguments(torch.device("cpu"), config, 300, 0, str(tmp_path))
     assert (config.method, config.rank, config.alpha, config.dropout) == ("lora", 16, 32, 0.05)
@@ -165,7 +144,7 @@ def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
 # AdaLoRA
 
 
-def test_adalora_moves_its_budget_between_layers(model: LanguageModel) -> None:
+def test_adalora_moves_its_budget_between_layers(model):
     config = settings("adalora", epochs=10)
     train(model, config)
     pattern = model.model.peft_config["default"].rank_pattern
@@ -181,7 +160,7 @@ def test_adalora_moves_its_budget_between_layers(model: LanguageModel) -> None:
             assert (weight.detach()[mask] != 0).all()
 
 
-def test_the_orthogonal_penalty_is_what_peft_adds_to_its_own_loss(model: LanguageModel) -> None:
+def test_the_orthogonal_penalty_is_what_peft_adds_to_its_own_loss(model):
     train(model, settings("adalora"))
     ids = torch.tensor([[model.start, *model.tokens(TEXTS[:1])[0]]])
     with_penalty = model.model(input_ids=ids, labels=ids).loss
@@ -219,7 +198,7 @@ else:
 
 
 @pytest.mark.slow
-def test_two_processes_train_the_adapter_of_one_for_any_number_of_texts(tiny: Path, tmp_path: Path, root: Path) -> None:
+def test_two_processes_train_the_adapter_of_one_for_any_number_of_texts(tiny, tmp_path, root):
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -244,7 +223,7 @@ def test_two_processes_train_the_adapter_of_one_for_any_number_of_texts(tiny: Pa
 # Targets
 
 
-def test_targets_are_found_by_architecture(make_model: Callable[..., Path]) -> None:
+def test_targets_are_found_by_architecture(make_model):
     for architecture, method, targets in [
         ("gpt_neox", "lora", {"query_key_value"}),
         ("llama", "ia3", {"k_proj", "v_proj", "down_proj"}),
@@ -256,9 +235,7 @@ def test_targets_are_found_by_architecture(make_model: Callable[..., Path]) -> N
 
 
 @pytest.mark.parametrize("method", LORA_FIRST)
-def test_an_architecture_without_known_targets_is_refused_with_what_is_allowed(
-    make_model: Callable[..., Path], method: str
-) -> None:
+def test_an_architecture_without_known_targets_is_refused_with_what_is_allowed(make_model, method):
     model = load(str(make_model("phi3")), device="cpu")
     with pytest.raises(UsageError, match=rf"for {method} on architecture 'phi3', .* allowed: all-linear"):
         train(model, settings(method))
@@ -272,95 +249,89 @@ def test_an_architecture_without_known_targets_is_refused_with_what_is_allowed(
 # Bad input and accidents
 
 
-def test_impossible_trainings_are_refused(model: LanguageModel) -> None:
-    """Of the numbers, only what the command line refuses by another message; the rest is in docs/bad_input.tsv."""
-    cases: list[tuple[dict[str, Any], Any, str]] = [
-        ({"learning_rate": math.nan}, TEXTS, "learning-rate must be greater than 0; got nan"),
-        ({"method": "adalora", "epochs": 1}, TEXTS, "adalora must have at least 5 steps to move its budget; got 2"),
-        ({}, [], "at least one unseen text"),
-        ({}, ["a", ""], "at least one token"),
-    ]
-    for changes, texts, message in cases:
-        with pytest.raises(UsageError, match=message):
-            train(model, settings(**changes), texts=texts)
+# Bad input and accidents
 
 
-def assert_bare(model: LanguageModel) -> None:
-    """No adapter is attached, and nothing is left of it in the base."""
-    assert not model.adapted
-    assert "forward" not in vars(model.base)
-    assert not any("lora" in name for name, _ in model.base.named_modules())
+def logp(model, *, tuned=False):
+    return next(ModelScorer(model, tuned=tuned)([Prompt("a member")])).logp
 
 
-def test_a_loss_that_is_no_number_stops_the_training_and_leaves_the_base(model: LanguageModel) -> None:
-    stats = next(ModelScorer(model)([Prompt("a member")]))
-    with pytest.raises(UsageError, match=r"training loss must stay finite; at step \d+ it is"):
-        train(model, settings(learning_rate=1e30, epochs=20))
-    assert_bare(model)
-    assert np.array_equal(next(ModelScorer(model)([Prompt("a member")])).logp, stats.logp)
-
-
-def test_a_step_that_exceeds_memory_names_the_batch_size(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: Any) -> float:
-        raise torch.OutOfMemoryError("out of memory")
-
-    monkeypatch.setattr(finetuning, "orthogonal_penalty", full)
-    with pytest.raises(UsageError, match="must fit the memory; batch-size 4 does not"):
-        train(model, settings())
-    assert_bare(model)
-
-
-def test_scoring_after_every_epoch_leaves_the_training_as_it_is(model: LanguageModel) -> None:
-    train(model, settings())
-    expected, final = adapter_fingerprint(model), next(ModelScorer(model, tuned=True)([Prompt("a member")]))
-    seen = []
-
-    def look(epoch: int) -> None:
-        seen.append((epoch, next(ModelScorer(model, tuned=True)([Prompt("a member")])).logp))
-
-    finetune(model, TEXTS, settings(), seed=0, after_epoch=look, shown=False)
-    assert adapter_fingerprint(model) == expected
-    assert [epoch for epoch, _ in seen] == [1, 2, 3, 4, 5]
-    assert not np.array_equal(seen[0][1], final.logp)
-    assert np.array_equal(seen[-1][1], final.logp)
-
-
-@pytest.mark.parametrize(("where", "error"), [("log", KeyboardInterrupt), ("after_epoch", StopIteration)])
-def test_what_is_raised_in_a_training_ends_it_and_leaves_the_base(
-    model: LanguageModel, where: str, error: type[BaseException]
-) -> None:
-    def stop(*_: Any) -> None:
+def raising(error):
+    def stop(*_):
         raise error
 
-    with pytest.raises(error):
-        finetune(model, TEXTS, settings(), seed=0, shown=False, **{where: stop})
-    assert_bare(model)
+    return stop
+
+
+def test_what_ends_a_training_leaves_the_base_bare(model, monkeypatch):
+    """Of the numbers, only what the command line refuses by another message; the rest is in docs/bad_input.tsv."""
+    base = logp(model)
+    cases = [
+        ({"learning_rate": math.nan}, TEXTS, {}, UsageError, "learning-rate must be greater than 0; got nan"),
+        ({"method": "adalora", "epochs": 1}, TEXTS, {}, UsageError, "adalora must have at least 5 steps .*; got 2"),
+        ({}, [], {}, UsageError, "at least one unseen text"),
+        ({}, ["a", ""], {}, UsageError, "at least one token"),
+        ({"learning_rate": 1e30, "epochs": 20}, TEXTS, {}, UsageError, r"loss must stay finite; at step \d+ it is"),
+        ({}, TEXTS, {"log": raising(KeyboardInterrupt)}, KeyboardInterrupt, None),
+        ({}, TEXTS, {"after_epoch": raising(StopIteration)}, StopIteration, None),
+        ({}, TEXTS, {}, UsageError, "must fit the memory; batch-size 4 does not"),
+    ]
+    full = raising(torch.OutOfMemoryError("out of memory"))
+    for changes, texts, options, error, message in cases:
+        with monkeypatch.context() as patch:
+            if message and "memory" in message:
+                patch.setattr(finetuning, "orthogonal_penalty", full)
+            with pytest.raises(error, match=message):
+                train(model, settings(**changes), texts, **options)
+        assert not model.adapted
+        assert "forward" not in vars(model.base)
+        assert not any("lora" in name for name, _ in model.base.named_modules())
+    assert np.array_equal(logp(model), base)
     train(model, settings())
     assert model.adapted
 
 
-def killed_after(epoch: int) -> Callable[[int], None]:
-    def after_epoch(number: int) -> None:
-        if number == epoch:
-            raise KeyboardInterrupt  # before this epoch is saved
+def test_training_says_nothing_but_its_own_progress(model, capfd, monkeypatch):
+    train(model, settings())
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # elsewhere it waits before it says anything
+    finetune(model, TEXTS, settings(), seed=0, shown=True)
+    out, err = capfd.readouterr()
+    lines = [line for line in err.replace("\r", "\n").splitlines() if line.strip()]
+    assert out == ""
+    assert lines
+    assert all(line.startswith("fine-tuning:") for line in lines)
 
-    return after_epoch
+
+def test_scoring_after_every_epoch_leaves_the_training_as_it_is(model):
+    train(model, settings())
+    expected, final = adapter_fingerprint(model), logp(model, tuned=True)
+    seen = []
+    train(model, settings(), after_epoch=lambda epoch: seen.append((epoch, logp(model, tuned=True))))
+    assert adapter_fingerprint(model) == expected
+    assert [epoch for epoch, _ in seen] == [1, 2, 3, 4, 5]
+    assert not np.array_equal(seen[0][1], final)
+    assert np.array_equal(seen[-1][1], final)
+
+
+def kill(model, config, cache, epoch):
+    """Train until an epoch ends, before it is saved."""
+    with pytest.raises(KeyboardInterrupt):
+        train(model, config, cache=cache, after_epoch=lambda n: raising(KeyboardInterrupt)() if n == epoch else None)
 
 
 @pytest.mark.parametrize("method", LORA_FIRST)
-def test_a_killed_training_continues_to_bitwise_the_same_adapter(
-    model: LanguageModel, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(finetuning, "SECONDS", 0)
+def test_a_killed_training_continues_to_bitwise_the_same_adapter(model, method, tmp_path, monkeypatch):
     config = settings(method, dropout=0.1)
-    logs = train(model, config)
+    logs = train(model, config, cache=tmp_path)
+    assert list(tmp_path.glob("*/checkpoint-*")) == []  # of a short training
+    monkeypatch.setattr(finetuning, "SECONDS", 0)
     expected = adapter_fingerprint(model)
-    with pytest.raises(KeyboardInterrupt):
-        finetune(model, TEXTS, config, seed=0, shown=False, cache=tmp_path, after_epoch=killed_after(4))
-
+    kill(model, config, tmp_path, 4)
     for left in (2 * 2, 0):  # two batches in each of two epochs, then nothing is left
-        again: Logs = []
-        batches = fed(model, monkeypatch, config, cache=tmp_path, log=lambda n, step: again.append((step, dict(n))))  # noqa: B023
+        again = []
+        log = lambda n, step: again.append((step, dict(n)))  # noqa: E731, B023
+        batches = fed(model, monkeypatch, config, cache=tmp_path, log=log)
         assert len(batches) == (left if method != "adalora" else 10)  # whose budget the trainer does not save
         assert adapter_fingerprint(model) == expected
         assert again == logs
@@ -368,51 +339,29 @@ def test_a_killed_training_continues_to_bitwise_the_same_adapter(
     assert {path.name for path in tmp_path.glob("*/checkpoint-*")} == kept
 
 
-def test_a_short_training_saves_nothing(model: LanguageModel, tmp_path: Path) -> None:
-    assert finetune(model, TEXTS, settings(), seed=0, shown=False, cache=tmp_path) is None
-    assert list(tmp_path.glob("*/checkpoint-*")) == []
-
-
-def test_a_damaged_checkpoint_is_not_used(
-    model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_checkpoint_is_not_used_and_a_full_disk_ends_no_training(model, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(finetuning, "SECONDS", 0)
     config = settings(epochs=2)
     train(model, config)
     expected = adapter_fingerprint(model)
-    with pytest.raises(KeyboardInterrupt):
-        finetune(model, TEXTS, config, seed=0, shown=False, cache=tmp_path / "kept", after_epoch=killed_after(2))
+    kill(model, config, tmp_path / "kept", 2)
     for file in ("adapter_model.safetensors", "optimizer.pt", "rng_state.pth", "trainer_state.json"):
         (damaged,) = shutil.copytree(tmp_path / "kept", tmp_path / file).glob(f"*/checkpoint-2/{file}")
         damaged.write_bytes(b"half")
-        finetune(model, TEXTS, config, seed=0, shown=False, cache=tmp_path / file)
+        train(model, config, cache=tmp_path / file)
         assert adapter_fingerprint(model) == expected
-
-
-def test_another_training_has_another_checkpoint(model: LanguageModel) -> None:
-    pieces, config = [[0, 1, 2]], settings()
-    others = [([[0, 1, 3]], config, 0), (pieces, settings(learning_rate=0.01), 0), (pieces, config, 1)]
-    keys = {finetuning.training_key(model, *other) for other in [(pieces, config, 0), *others]}
-    assert len(keys) == 4
-
-
-def test_a_full_disk_ends_no_training(
-    model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(finetuning, "SECONDS", 0)
-    monkeypatch.setattr(finetuning.torch, "save", full)
-    finetune(model, TEXTS, settings(epochs=1), seed=0, shown=False, cache=tmp_path)
+    monkeypatch.setattr(finetuning.torch, "save", raising(OSError(28, "No space left on device")))
+    train(model, settings(epochs=1), cache=tmp_path)
     assert "no checkpoint is stored in" in capsys.readouterr().err
     assert model.adapted
 
 
-def test_old_checkpoints_are_deleted_and_one_job_is_at_a_training(tmp_path: Path) -> None:
+def test_another_training_has_another_folder_where_one_job_is_at_work(model, tmp_path):
+    pieces, config = [[0, 1, 2]], settings()
+    others = [([[0, 1, 3]], config, 0), (pieces, settings(learning_rate=0.01), 0), (pieces, config, 1)]
+    assert len({finetuning.training_key(model, *other) for other in [(pieces, config, 0), *others]}) == 4
     (tmp_path / "old").mkdir()
     os.utime(tmp_path / "old", (0, 0))
     with finetuning.training_folder(tmp_path, "key") as first, finetuning.training_folder(tmp_path, "key") as second:
         assert [path.name for path in tmp_path.iterdir()] == ["key"]
-        assert first == tmp_path / "key"
-        assert second is None
+        assert (first, second) == (tmp_path / "key", None)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ Numbers = Callable[..., np.ndarray]
 quantized = pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
 
 
-def test_options_of_the_quantization(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_the_quantization(monkeypatch):
     monkeypatch.setattr(language_model, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match="8-bit weights must have the package bitsandbytes; it is not installed"):
         language_model.quantization_options(8, torch.float32)
@@ -35,7 +34,7 @@ def test_options_of_the_quantization(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("method", ["ia3", "adalora"])
-def test_only_lora_works_on_quantized_weights_in_half_precision(tiny: Path, tmp_path: Path, method: Method) -> None:
+def test_only_lora_works_on_quantized_weights_in_half_precision(tiny, tmp_path, method):
     model = load(str(tiny), device="cpu", dtype="bfloat16")
     assert model.bits is None
     model.base.is_loaded_in_4bit = True
@@ -60,15 +59,8 @@ def test_only_lora_works_on_quantized_weights_in_half_precision(tiny: Path, tmp_
     [("lora", "float32"), ("lora", "bfloat16"), ("ia3", "float32"), ("adalora", "float32")],
 )
 def test_a_quantized_model_is_scored_and_trained_and_its_adapter_loaded_again(
-    make_model: Callable[..., Path],
-    tmp_path: Path,
-    architecture: str,
-    bits: int,
-    method: Method,
-    dtype: Any,
-    train: Train,
-    numbers: Numbers,
-) -> None:
+    make_model, tmp_path, architecture, bits, method, dtype, train, numbers
+):
     folder = str(make_model(architecture))
     model = load(folder, device="cpu", dtype=dtype, bits=bits)
     weights = {name: weight.clone() for name, weight in model.base.state_dict().items()}
@@ -76,7 +68,6 @@ def test_a_quantized_model_is_scored_and_trained_and_its_adapter_loaded_again(
     assert model.precision == f"{bits}bit-{dtype}"
     assert model.split_head == (architecture != "gemma2")
     assert 0 < abs(base - plain).max() < (0.2 if bits == 8 else 4)
-
     train(model, method, learning_rate=0.05)
     tuned = numbers(model, tuned=True)
     assert abs(tuned - base).max() > 0.1
@@ -92,9 +83,7 @@ def test_a_quantized_model_is_scored_and_trained_and_its_adapter_loaded_again(
 
 @quantized
 @pytest.mark.parametrize("bits", [8, 4])
-def test_training_on_quantized_weights_equals_training_on_their_dequantized_values(
-    tiny: Path, bits: int, train: Train
-) -> None:
+def test_training_on_quantized_weights_equals_training_on_their_dequantized_values(tiny, bits, train):
     import bitsandbytes as bnb
 
     model, plain = load(str(tiny), device="cpu", bits=bits), load(str(tiny), device="cpu")
@@ -120,9 +109,7 @@ def test_training_on_quantized_weights_equals_training_on_their_dequantized_valu
 
 @quantized
 @pytest.mark.parametrize("bits", [8, 4])
-def test_a_quantized_model_can_be_spread(
-    tiny: Path, bits: int, numbers: Numbers, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_quantized_model_can_be_spread(tiny, bits, numbers, capfd):
     spread, plain = load(str(tiny), device="spread", bits=bits), load(str(tiny), bits=bits)
     assert np.array_equal(numbers(spread, tuned=False), numbers(plain, tuned=False))
     assert capfd.readouterr() == ("", "")

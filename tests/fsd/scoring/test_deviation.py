@@ -1,14 +1,12 @@
 """ViewStatistics are made once, scores land in the right column, and FSD is base minus tuned."""
 
 import itertools
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
 
 import detectors
 from fsd.errors import UsageError
-from fsd.progress import progress
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import Prompt, TokenStats
@@ -18,11 +16,11 @@ from fsd.views import VIEWS, ViewInputs, usable
 class FakeScorer:
     """A scorer whose every token has the log-probability −(length of the text + length of the context) × factor."""
 
-    def __init__(self, factor: float) -> None:
+    def __init__(self, factor):
         self.factor = factor
         self.prompts: list[Prompt] = []
 
-    def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
+    def __call__(self, prompts):
         self.prompts += prompts
         for prompt in prompts:
             size = len(prompt.text.split())
@@ -34,32 +32,30 @@ class FakeScorer:
 TEXTS = ["One two three", "Four five", "Six seven eight nine"]
 
 
-def fake_scorers() -> dict[str, FakeScorer]:
+def fake_scorers():
     factors = {"base": 0.5, "tuned": 0.25, "reference": 1.0, "unigram": 2.0}
     return {name: FakeScorer(factor) for name, factor in factors.items()}
 
 
-def view_inputs() -> ViewInputs:
+def view_inputs():
     return ViewInputs(prefix="Before. ", neighbours=lambda text: [text + " a", text + " bc"])
 
 
-def all_detectors() -> list[detectors.Detector]:
+def all_detectors():
     return [detectors.load(name) for name in detectors.names()]
 
 
-def test_fsd_is_base_minus_tuned() -> None:
+def test_fsd_is_base_minus_tuned():
     answer = engine.evaluate(TEXTS, [detectors.load("loss")], fake_scorers())
-
     middle = np.array([13, 9, 20]) + (np.array([3, 2, 4]) - 1) / 2
     np.testing.assert_allclose(answer.base["loss"], -0.5 * middle)
     np.testing.assert_allclose(answer.tuned["loss"], -0.25 * middle)
     np.testing.assert_allclose(answer.fsd["loss"], -0.25 * middle)
 
 
-def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_hand() -> None:
+def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_hand():
     scorers = fake_scorers()
     answer = engine.evaluate(TEXTS, all_detectors(), scorers, view_inputs())
-
     for name in ("base", "tuned"):
         prompts = scorers[name].prompts
         assert len(prompts) == len(set(prompts)) == len(TEXTS) * (1 + 1 + 1 + 2)  # plain, lower, primed, two neighbours
@@ -85,12 +81,11 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                 assert getattr(answer, state)[detector.name][i] == detector(views)
 
 
-def test_neither_chunks_nor_statistics_in_memory_change_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_chunks_nor_statistics_in_memory_change_the_scores(monkeypatch):
     whole = engine.evaluate(TEXTS, all_detectors(), fake_scorers(), view_inputs())
     statistics = ViewStatistics.compute(TEXTS, all_detectors(), fake_scorers(), view_inputs())
     monkeypatch.setattr(engine, "CHUNK", 2)
     parts = engine.evaluate(TEXTS, all_detectors(), fake_scorers(), view_inputs())
-
     for detector in all_detectors():
         for state in ("fsd",) if detector.paired else ("base", "tuned", "fsd"):
             expected = getattr(whole, state)[detector.name]
@@ -98,29 +93,26 @@ def test_neither_chunks_nor_statistics_in_memory_change_the_scores(monkeypatch: 
             np.testing.assert_array_equal(statistics.scores(detector, state), expected)
 
 
-def test_without_a_tuned_model_there_are_base_scores_only() -> None:
-    scorers = fake_scorers()
-    del scorers["tuned"]
-
-    answer = engine.evaluate(TEXTS, [detectors.load("min_k")], scorers)
-
-    assert set(answer.base) == {"min_k"}
-    assert answer.tuned == answer.fsd == {}
-
-
-def test_fallbacks_are_counted_by_state() -> None:
-    answer = engine.evaluate(TEXTS, [detectors.load("surp", entropy=0.5)], fake_scorers())
-
+def test_without_a_tuned_model_there_are_base_scores_only_and_fallbacks_are_counted_by_state():
+    surp, scorers = detectors.load("surp", entropy=0.5), fake_scorers()
+    answer = engine.evaluate(TEXTS, [surp], scorers)
     assert answer.fallbacks == {("surp", "base", "S_p only"): 3, ("surp", "tuned", "S_p only"): 3}
+    del scorers["tuned"]
+    answer = engine.evaluate(TEXTS, [surp], scorers)
+    assert set(answer.base) == {"surp"}
+    assert answer.tuned == answer.fsd == {}
+    numbers = np.full(2, -np.inf), np.full(2, -1.0), np.ones(2)
+    infinite = lambda prompts: (TokenStats(prompt.text, np.arange(2), *numbers) for prompt in prompts)  # noqa: E731
+    with pytest.raises(ValueError, match="detector loss must give a finite score, got -inf"):
+        engine.evaluate(TEXTS, [detectors.load("loss")], {"base": infinite})
 
 
-def test_the_base_score_may_have_settings_of_its_own() -> None:
-    def scored(detector: detectors.Detector) -> engine.Deviation:
+def test_the_base_score_may_have_settings_of_its_own():
+    def scored(detector):
         return engine.evaluate(TEXTS, [detectors.load("loss"), detector], fake_scorers())
 
     plain, other = scored(detectors.load("min_k")), scored(detectors.load("min_k", k=1.0))
     both = scored(detectors.load("min_k").with_base_settings(k=1.0))
-
     np.testing.assert_array_equal(both.base["min_k"], other.base["min_k"])
     np.testing.assert_array_equal(both.tuned["min_k"], plain.tuned["min_k"])
     np.testing.assert_array_equal(both.fsd["min_k"], plain.fsd["min_k"])
@@ -131,33 +123,20 @@ def test_the_base_score_may_have_settings_of_its_own() -> None:
         detectors.load("min_k_deviation").with_base_settings(k=0.5)
 
 
-def test_known_statistics_are_taken_over() -> None:
+def test_known_statistics_are_taken_over():
     scorers, chosen = fake_scorers(), [detectors.load("reference"), detectors.load("min_k_deviation")]
     base = ViewStatistics.compute(TEXTS, chosen, scorers, ViewInputs(), states=("base",))
     assert scorers["tuned"].prompts == []  # the adapter is not trained yet
     both = ViewStatistics.compute(TEXTS, chosen, scorers, ViewInputs(), known=base)
-
     assert [len(scorers[name].prompts) for name in ("base", "reference", "tuned")] == [3, 3, 3]
     for log in (True, False):  # no setting needs other statistics
         assert np.isfinite(both.scores(chosen[0].with_settings(log=log), "fsd")).all()
     assert [len(scorers[name].prompts) for name in ("base", "reference", "tuned")] == [3, 3, 3]
 
 
-def test_a_score_that_is_not_finite_is_refused() -> None:
-    def infinite(prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
-        for prompt in prompts:
-            yield TokenStats(prompt.text, np.arange(2), np.full(2, -np.inf), np.full(2, -1.0), np.ones(2))
-
-    loss = detectors.load("loss")
-    with pytest.raises(ValueError, match="detector loss must give a finite score, got -inf"):
-        engine.evaluate(TEXTS, [loss], {"base": infinite})
-
-
-def test_what_cannot_be_computed_is_named_with_its_reason() -> None:
+def test_what_cannot_be_computed_is_named_with_its_reason():
     scorers = {name: scorer for name, scorer in fake_scorers().items() if name in ("base", "tuned")}
-
     kept, left_out = usable(all_detectors(), TEXTS, scorers, ViewInputs())
-
     assert left_out == {
         "combined": "no reference model is given",
         "min_k_reference": "no reference model is given",
@@ -167,17 +146,12 @@ def test_what_cannot_be_computed_is_named_with_its_reason() -> None:
         "reference": "no reference model is given",
     }
     assert {detector.name for detector in kept} == set(detectors.names()) - set(left_out)
-
-
-def test_lowercase_is_left_out_where_the_script_has_no_case() -> None:
     texts = ["一种用于检测预训练数据的方法", "本发明涉及 LED 照明装置及其控制方法"]
-
     _, left_out = usable([detectors.load("lowercase")], texts, fake_scorers(), ViewInputs())
-
     assert left_out == {"lowercase": "the texts' script has no upper and lower case"}
 
 
-def test_a_detector_must_be_usable_as_the_caller_says() -> None:
+def test_a_detector_must_be_usable_as_the_caller_says():
     chosen = [detectors.load(name) for name in ("loss", "neighbour", "zlib")]
     excluded = {"zlib": "of another reason"}
     for scorers in (fake_scorers(), ["base"]):  # names are enough
@@ -193,18 +167,3 @@ def test_a_detector_must_be_usable_as_the_caller_says() -> None:
         engine.evaluate(["a"], chosen, fake_scorers())
     with pytest.raises(UsageError, match="scoring must have at least one text; got none"):
         engine.evaluate([], chosen, fake_scorers())
-
-
-def test_progress_is_shown_for_many_texts_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, bool]] = []
-    real = progress
-
-    def recorded(total: int, *args: str, shown: bool) -> object:
-        seen.append((total, shown))
-        return real(total, *args, shown=False)
-
-    monkeypatch.setattr(engine, "progress", recorded)
-    monkeypatch.setattr(engine, "CHUNK", 2)
-    for texts in (["a", "b"], ["a", "b", "c"]):
-        engine.evaluate(texts, [detectors.load("loss")], fake_scorers(), shown=True)
-    assert seen == [(2, False), (3, True)]

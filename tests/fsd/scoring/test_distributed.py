@@ -1,8 +1,5 @@
 """Two processes compute together, bitwise, the statistics of a single process, with and without a cache."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 SCORE = """
@@ -62,10 +59,8 @@ distributed.leave()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["bitwise", "memory"])
-def test_two_processes_compute_the_statistics_of_one(tiny: Path, tmp_path: Path, torchrun: Callable, mode: str) -> None:
+def test_two_processes_compute_the_statistics_of_one(tiny, tmp_path, torchrun, mode):
     (tmp_path / "job.py").write_text(SCORE)
-
     job = torchrun("job.py", str(tiny), mode, cwd=tmp_path)
-
     assert job.returncode == 0, job.stderr
     assert "".join(job.stdout.split()) == "samesame"  # both print, perhaps at once

@@ -8,8 +8,6 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,31 +16,31 @@ import torch
 
 from fsd.models.language_model import load
 from fsd.scoring import model_scorer
-from fsd.scoring.model_scorer import ModelScorer, Reduction, Statistics, statistics_for, token_statistics
+from fsd.scoring.model_scorer import ModelScorer, Reduction, statistics_for, token_statistics
 from fsd.token_stats import STD_FLOOR, Prompt
 
 LN2 = math.log(2)
 
 
-def kernel() -> Any:
+def kernel():
     return pytest.importorskip("fsd.scoring.triton_kernel", reason="Triton is not installed", exc_type=ImportError)
 
 
 @pytest.fixture(autouse=True)
-def _numpy_warns() -> Iterator[None]:
+def _numpy_warns():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the interpreter is numpy: −∞ − 0, log2 of NaN
         yield
 
 
 @pytest.fixture(params=["torch", "kernel"])
-def compute(request: pytest.FixtureRequest) -> Statistics:
+def compute(request):
     """Logits, which are kept, and targets → float64 statistics."""
     function = token_statistics if request.param == "torch" else kernel().token_statistics
     return lambda logits, target: function(logits.clone(), target).double()
 
 
-def slow(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+def slow(logits, target):
     """Float64, by the definition of expectation and variance."""
     logp = logits.double().log_softmax(-1)
     p = logp.exp()
@@ -51,11 +49,11 @@ def slow(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return torch.stack([logp.gather(-1, target[:, None])[:, 0], mean, std.clamp_min(STD_FLOOR)])
 
 
-def random_logits(*shape: int) -> torch.Tensor:
+def random_logits(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-def test_by_hand(compute: Statistics) -> None:
+def test_by_hand(compute):
     # p = 1/2, 1/4, 1/8, 1/8: E[log p] = -(1/2 + 2/4 + 3/8 + 3/8) ln 2 = -1.75 ln 2, and
     # E[(log2 p)^2] = 1/2 + 4/4 + 9/8 + 9/8 = 3.75, so that the variance is 3.75 - 3.0625 = 0.6875 (ln 2)^2.
     logits = torch.tensor([[1 / 2, 1 / 4, 1 / 8, 1 / 8]]).log() + 7.0
@@ -63,7 +61,7 @@ def test_by_hand(compute: Statistics) -> None:
     assert got == pytest.approx((-2 * LN2, -1.75 * LN2, math.sqrt(0.6875) * LN2), rel=1e-6)
 
 
-def test_all_alike_and_certain(compute: Statistics) -> None:
+def test_all_alike_and_certain(compute):
     alike = compute(torch.full((1, 5000), 3.0), torch.tensor([4]))[:, 0].tolist()
     assert alike == pytest.approx([-math.log(5000), -math.log(5000), STD_FLOOR], abs=1e-4)
     certain = torch.zeros(1, 5000)
@@ -71,7 +69,7 @@ def test_all_alike_and_certain(compute: Statistics) -> None:
     assert compute(certain, torch.tensor([4500]))[:, 0].tolist() == pytest.approx((0, 0, STD_FLOOR), abs=1e-8)
 
 
-def test_float64_at_any_offset_and_spread(compute: Statistics) -> None:
+def test_float64_at_any_offset_and_spread(compute):
     target = torch.randint(5000, (16,), generator=torch.Generator().manual_seed(0))
     for offset in (-1000.0, 0.0, 1000.0):
         for spread in (0.1, 3.0, 30.0):
@@ -81,7 +79,7 @@ def test_float64_at_any_offset_and_spread(compute: Statistics) -> None:
 
 
 @pytest.mark.parametrize("vocabulary", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 4096, 4097, 50304))])
-def test_float64_for_any_type_and_order(compute: Statistics, vocabulary: int) -> None:
+def test_float64_for_any_type_and_order(compute, vocabulary):
     """A rising row moves the largest logit in every block of the kernel, a falling one never."""
     target = torch.tensor([0, vocabulary // 2, vocabulary - 1])
     logits = 4 * random_logits(3, vocabulary)
@@ -91,7 +89,7 @@ def test_float64_for_any_type_and_order(compute: Statistics, vocabulary: int) ->
             assert torch.allclose(compute(rows, target), slow(rows, target), rtol=0, atol=5e-6)
 
 
-def test_tokens_of_probability_zero(compute: Statistics) -> None:
+def test_tokens_of_probability_zero(compute):
     logits = 5 * random_logits(3, 9000)
     logits[0, 4096:] = -torch.inf
     logits[1, :5000] = -torch.inf  # a whole block, the first
@@ -101,7 +99,7 @@ def test_tokens_of_probability_zero(compute: Statistics) -> None:
     assert compute(logits, torch.tensor([5000, 6000, 8]))[0, 0] == -torch.inf
 
 
-def test_what_is_no_number_is_not_hidden() -> None:
+def test_what_is_no_number_is_not_hidden():
     for bad, place in ((torch.nan, 0), (torch.nan, 4999), (torch.inf, 0), (torch.inf, 4999)):
         logits = random_logits(2, 5000)
         logits[1, place] = bad
@@ -110,7 +108,7 @@ def test_what_is_no_number_is_not_hidden() -> None:
         assert not got[:, 1].isfinite().any()
 
 
-def test_the_kernel_keeps_the_logits_whose_rows_may_have_a_stride() -> None:
+def test_the_kernel_keeps_the_logits_whose_rows_may_have_a_stride():
     wide = random_logits(4, 900)
     kept, part, target = wide.clone(), wide[::2, :700], torch.tensor([3, 699])
     assert torch.allclose(kernel().token_statistics(part, target).double(), slow(part, target), rtol=0, atol=5e-6)
@@ -119,7 +117,7 @@ def test_the_kernel_keeps_the_logits_whose_rows_may_have_a_stride() -> None:
         kernel().token_statistics(wide.t(), torch.tensor([0]))
 
 
-def test_chunks_of_any_size_give_the_same_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_any_size_give_the_same_statistics(monkeypatch):
     head = torch.nn.Linear(8, 300, bias=False)
     states, target = torch.randn(23, 8), torch.randint(300, (23,))
     with torch.inference_mode():
@@ -139,16 +137,16 @@ class FakeGPU:
     type = "cuda"
 
 
-def test_the_kernel_is_used_on_a_gpu_if_it_agrees_with_torch(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_the_kernel_is_used_on_a_gpu_if_it_agrees_with_torch(monkeypatch, capsys):
     triton_kernel = kernel()
     real, to, outcome = triton_kernel.token_statistics, torch.Tensor.to, None
 
-    def compared(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    def compared(logits, target):
         if isinstance(outcome, Exception):
             raise outcome
         return real(logits, target) + (outcome or 0.0)
 
-    def chosen() -> Any:
+    def chosen():
         statistics_for.cache_clear()
         device: Any = FakeGPU()
         return [statistics_for(device, torch.bfloat16, 300) for _ in range(2)][1]
@@ -171,7 +169,7 @@ def test_the_kernel_is_used_on_a_gpu_if_it_agrees_with_torch(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("dtype", "split"), [("float32", True), ("bfloat16", False)])
-def test_scores_with_the_kernel_are_the_same(tiny: Path, monkeypatch, dtype: str, split: bool) -> None:
+def test_scores_with_the_kernel_are_the_same(tiny, monkeypatch, dtype, split):
     triton_kernel = kernel()
     model = load(str(tiny), device="cpu", dtype=dtype)
     model.split_head = split
@@ -210,7 +208,7 @@ for capability in (80, 90):
 
 
 @pytest.mark.slow
-def test_compiles_for_cards_with_one_exponential_a_logit(tmp_path: Path) -> None:
+def test_compiles_for_cards_with_one_exponential_a_logit(tmp_path):
     kernel()
     done = subprocess.run(
         [sys.executable, "-c", COMPILE],

@@ -1,7 +1,6 @@
 """A scoring job counts the texts for which the prefix of `recall` is cut off."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,17 +13,15 @@ from fsd.token_stats import Prompt
 
 
 @pytest.fixture(scope="module")
-def config(tiny: Path) -> ModelConfig:
+def config(tiny):
     return ModelConfig(str(tiny), device="cpu", cache="none")
 
 
-def test_the_texts_for_which_the_prefix_is_cut_are_counted(config: ModelConfig) -> None:
+def test_the_texts_for_which_the_prefix_is_cut_are_counted(config):
     model = load(config)
     texts = [" ".join(["score of a member"] * n) for n in range(6, 14)]
     unseen = ["q the text of an unseen member"]
-
     planned = scoring.prepare(model, texts, unseen, [detectors.load("recall")], config, shots=1)
-
     prefix = planned.inputs.prefix
     ids = model.tokens([prefix])[0]
     whole, other = (list(ModelScorer(model)([Prompt(text, start + prefix[1:]) for text in texts])) for start in "qz")
@@ -40,13 +37,11 @@ def test_the_texts_for_which_the_prefix_is_cut_are_counted(config: ModelConfig) 
     ]
 
 
-def test_a_reference_model_of_another_tokenizer_excludes_what_compares_tokens(tiny: Path, other: Path) -> None:
+def test_a_reference_model_of_another_tokenizer_excludes_what_compares_tokens(tiny, other):
     config = ModelConfig(str(tiny), device="cpu", cache="none", reference_model=str(other))
     model = scoring.open_model(config, APIConfig(), "")
     texts = ["Some text of a member.", "Another one, of nobody."]
     model = replace(model, tokens=lambda given: [[*ids, 0] for ids in load(config).tokens(given)])
-
     job = model.job([detectors.load("min_k_reference"), detectors.load("loss")], texts, strict=False)
-
     assert [detector.name for detector in job.detectors] == ["loss"]
     assert job.remarks == ["min_k_reference left out: the reference model has another tokenizer"]

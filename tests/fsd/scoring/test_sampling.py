@@ -25,7 +25,7 @@ def computed(model, windows, prefix, samplings=SAMPLINGS[:1]):
     return suffix_log_probabilities(model, np.array(windows), prefix, samplings, shown=False)
 
 
-def slow(logits: np.ndarray, target: int, sampling: Sampling) -> float:
+def slow(logits, target, sampling):
     """Log-probability of one token by the definition, in float64."""
     if sampling.temperature == 0:
         return 0.0 if int(logits.argmax()) == target else -math.inf

@@ -3,92 +3,81 @@
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from fsd.models.language_model import LanguageModel, load
+from fsd.models.language_model import load
 from fsd.scoring.api import Client, CompletionsScorer, PromptTokens
 
 END = "<|endoftext|>"
-Reply = tuple[int, bytes, dict[str, str]]
-Answer = Callable[[dict[str, Any]], Reply]
 
 
-def ok(body: object) -> Reply:
+def ok(body):
     return 200, json.dumps(body).encode(), {}
 
 
-def refused(status: int, said: str = "no", **headers: str) -> Reply:
+def refused(status, said="no", **headers):
     return status, json.dumps({"error": {"message": said, "type": "x"}}).encode(), headers
 
 
-def completed(tokens: Sequence[str], logp: Sequence[float | None]) -> dict[str, Any]:
+def completion(tokens, logp, generated=1):
     """As vLLM and OpenAI answer."""
-    logprobs = {
-        "text_offset": [len("".join(tokens[:i])) for i in range(len(tokens))],
-        "token_logprobs": list(logp),
-        "tokens": list(tokens),
-        "top_logprobs": None,
-    }
-    choice = {"index": 0, "text": "".join(tokens), "logprobs": logprobs, "finish_reason": "length"}
-    usage = {"prompt_tokens": len(tokens) - 1, "completion_tokens": 1}
-    return {"object": "text_completion", "choices": [choice], "usage": usage}
+    choice = {"text": "".join(tokens), "logprobs": {"tokens": list(tokens), "token_logprobs": list(logp)}}
+    return {"choices": [choice], "usage": {"completion_tokens": generated}}
 
 
-def by_letter(request: dict[str, Any]) -> Reply:
-    """A server whose tokens are letters; the first has no log-probability."""
+def by_letter(request):
     letters = list(request["prompt"])
-    return ok(completed([*letters, "!"], [None, *(-ord(c) / 100 for c in letters[1:]), -0.1]))
+    return ok(completion([*letters, "!"], [None, *(-ord(c) / 100 for c in letters[1:]), -0.1]))
 
 
 @pytest.fixture
-def error() -> Callable[..., Reply]:
+def error():
     """A reply of an error's status, with the service's words and headers."""
     return refused
 
 
 @pytest.fixture
-def words() -> Answer:
-    """What a server answers whose tokens are letters."""
+def completed():
+    """A reply's body: tokens and their log-probabilities."""
+    return completion
+
+
+@pytest.fixture
+def words():
+    """What a server answers whose tokens are letters; the first has no log-probability."""
     return by_letter
 
 
 class Url(str):
     """A server's base URL, with bodies and headers of its POST requests."""
 
-    requests: list[dict[str, Any]]
-    headers: list[dict[str, str]]
-
 
 @pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer | Mapping[str, Answer]], Url]]:
+def serve(monkeypatch):
     """Starts a server that answers completions by a function of the request's JSON, or each "METHOD /path" by one."""
     servers = []
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
-    def start(answer: Answer | Mapping[str, Answer]) -> Url:
-        answers = answer if isinstance(answer, Mapping) else {"POST /v1/completions": answer}
-        requests: list[dict[str, Any]] = []
-        headers: list[dict[str, str]] = []
+    def start(answer):
+        answers = answer if isinstance(answer, dict) else {"POST /v1/completions": answer}
+        requests, headers = [], []
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def do_GET(self) -> None:
+            def do_GET(self):
                 self.reply({})
 
-            def do_POST(self) -> None:
+            def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 requests.append(body)
                 headers.append(dict(self.headers))
                 self.reply(body)
 
-            def reply(self, body: dict[str, Any]) -> None:
+            def reply(self, body):
                 known = answers.get(f"{self.command} {self.path}")
                 status, content, extra = known(body) if known else refused(404, "no such path")
                 self.send_response(status)
@@ -97,7 +86,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer | Mappin
                 self.end_headers()
                 self.wfile.write(content)
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, *_):
                 pass
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -115,10 +104,10 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer | Mappin
 
 
 @pytest.fixture
-def scorer(fake_time: Any) -> Callable[..., CompletionsScorer]:
+def scorer(fake_time):
     """Gives a scorer of the model `tiny` at an address, whose waits take no time."""
 
-    def make(url: str, *, start: str = "", tokens: PromptTokens | None = None, **options: Any) -> CompletionsScorer:
+    def make(url, *, start="", tokens=None, **options):
         client = Client(url, clock=fake_time.clock, **options)
         return CompletionsScorer(client, "tiny", start=start, tokens=tokens, concurrency=4)
 
@@ -126,13 +115,13 @@ def scorer(fake_time: Any) -> Callable[..., CompletionsScorer]:
 
 
 @pytest.fixture(scope="session")
-def model(tiny: Path) -> LanguageModel:
+def model(tiny):
     """The tiny model itself."""
     return load(str(tiny), device="cpu")
 
 
 @pytest.fixture
-def tokens(model: LanguageModel) -> PromptTokens:
+def tokens(model):
     """Its tokenizer."""
     return PromptTokens(model.tokenizer, "tiny")
 
@@ -140,26 +129,24 @@ def tokens(model: LanguageModel) -> PromptTokens:
 class Backed:
     """A tiny model as a server knows it: from ids to the log-probabilities of what comes next."""
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model):
         self.model = model
-        self.size: int = model.base.config.vocab_size
+        self.size = model.base.config.vocab_size
         self.pieces = [self._piece(token) for token in range(self.size)]
         self.lock = threading.Lock()
-        self.known: dict[tuple[int, ...], list[float]] = {}
+        self.known = {}
 
-    def _piece(self, token: int) -> bytes:
+    def _piece(self, token):
         from transformers.convert_slow_tokenizer import bytes_to_unicode
 
         letters = {letter: byte for byte, letter in bytes_to_unicode().items()}
         known = self.model.tokenizer.convert_ids_to_tokens(token)
         return END.encode() if token == 0 else bytes(letters[letter] for letter in known or "")
 
-    def ids(self, text: str, *, special: bool = False) -> list[int]:
-        rows = self.model.tokenizer([text], add_special_tokens=False, split_special_tokens=not special)
-        ids: list[int] = rows["input_ids"][0]
-        return ids
+    def ids(self, text, *, special=False):
+        return self.model.tokenizer([text], add_special_tokens=False, split_special_tokens=not special)["input_ids"][0]
 
-    def next(self, ids: Sequence[int]) -> list[float]:
+    def next(self, ids):
         """Log-probabilities of every token after the ids."""
         key = tuple(ids)
         with self.lock:
@@ -171,36 +158,34 @@ class Backed:
 
 
 @pytest.fixture(scope="session")
-def backed(model: LanguageModel) -> Backed:
+def backed(model):
     """The tiny model as a server knows it."""
     return Backed(model)
 
 
 @pytest.fixture
-def vllm(backed: Backed) -> Callable[..., Answer]:
+def vllm(backed):
     """Gives what vLLM answers (0.32.0) to strings and ids; `bos`: it puts a start token before a string.
 
     `decoded`: a torn character stands with its "last" token, the others are empty; or "each" is U+FFFD, as elsewhere.
     """
 
-    def make(*, bos: bool = False, decoded: str = "last") -> Answer:
-        def strings(ids: Sequence[int]) -> list[str]:
+    def make(*, bos=False, decoded="last"):
+        def strings(ids):
             if decoded == "each":
                 return [backed.pieces[token].decode("utf-8", "replace") for token in ids]
             whole = [b"".join(backed.pieces[t] for t in ids[:n]).decode("utf-8", "ignore") for n in range(len(ids) + 1)]
             return [after[len(before) :] for before, after in itertools.pairwise(whole)]
 
-        def answer(request: dict[str, Any]) -> Reply:
-            assert request["echo"] is True
-            assert request["logprobs"] == 1
-            assert request["max_tokens"] == 1
+        def answer(request):
+            assert (request["echo"], request["logprobs"], request["max_tokens"]) == (True, 1, 1)
             prompt = request["prompt"]
             ids = [0] * bos + backed.ids(prompt, special=True) if isinstance(prompt, str) else prompt
             wrong = next((token for token in ids if token >= backed.size), None)
             if wrong is not None:
                 return refused(400, f"Token id {wrong} is out of vocabulary")
             logp = [None, *(backed.next(ids[:t])[ids[t]] for t in range(1, len(ids)))]
-            return ok(completed([*strings(ids), " the"], [*logp, -1.0]))
+            return ok(completion([*strings(ids), " the"], [*logp, -1.0]))
 
         return answer
 

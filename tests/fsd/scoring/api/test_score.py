@@ -1,10 +1,8 @@
 """`pipelines.score` through an API, against the model itself: scores, AUCs, what is kept, what is refused."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,21 +19,14 @@ KEY = "sk-secret-0123456789"
 
 
 @pytest.fixture
-def job(tmp_path, monkeypatch) -> Callable[..., ScoreConfig]:
+def job(tmp_path, monkeypatch):
     rows = [{"text": f"The score {i} of a text {i * i}", "label": i % 2, "group": f"g{i}"} for i in range(12)]
     rows.append({"text": "A text of unknown origin", "label": None, "group": "g"})
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FSD_CACHE", str(tmp_path / "cache"))
 
-    def make(
-        url: str | None,
-        *,
-        model: str = "api:tiny",
-        out: str = "scores.parquet",
-        frequencies: str | None = None,
-        **options: Any,
-    ) -> ScoreConfig:
+    def make(url, *, model="api:tiny", out="scores.parquet", frequencies=None, **options):
         api = APIConfig(base_url=url, **options)
         settings = ModelConfig(model=model, device="cpu", frequencies=frequencies)
         return ScoreConfig(data=("data.jsonl",), out=out, model=settings, api=api)
@@ -44,7 +35,7 @@ def job(tmp_path, monkeypatch) -> Callable[..., ScoreConfig]:
 
 
 @pytest.fixture
-def table(model, tmp_path) -> str:
+def table(model, tmp_path):
     """A token-frequency table of the tiny tokenizer."""
     counts = np.arange(300, dtype=np.int64) ** 2
     file = tmp_path / "frequencies.npz"
@@ -52,14 +43,13 @@ def table(model, tmp_path) -> str:
     return str(file)
 
 
-def test_scores_equal_those_of_the_local_model(serve, vllm, tiny, job, tmp_path, capsys, monkeypatch) -> None:
+def test_scores_equal_those_of_the_local_model(serve, vllm, tiny, job, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("FSD_API_KEY", KEY)
     url = serve(vllm(bos=True))
     prepare(job(url, price=1000.0)).run()
     output = capsys.readouterr()
     prepare(job(None, model=str(tiny), out="own.csv")).run()
     by_api, own = pd.read_parquet("scores.parquet"), pd.read_csv("own.csv")
-
     scored = [name for name in by_api if name.endswith(".base")]
     assert scored == [f"{name}.base" for name in ("loss", "lowercase", "min_k", "perplexity", "zlib")]
     assert "min_k_pp.base" in own
@@ -81,20 +71,19 @@ def test_scores_equal_those_of_the_local_model(serve, vllm, tiny, job, tmp_path,
     assert not any(KEY.encode() in path.read_bytes() for path in kept)
 
 
-def test_with_its_tokenizer_dc_pdd_too(serve, vllm, tiny, job, table, capsys) -> None:
+def test_with_its_tokenizer_dc_pdd_too(serve, vllm, tiny, job, table, capsys):
     url = serve(vllm())
     prepare(job(url, tokenizer=str(tiny), frequencies=table)).run()
     output = capsys.readouterr().err
     prepare(job(None, model=str(tiny), out="own.csv", frequencies=table)).run()
     by_api, own = pd.read_parquet("scores.parquet"), pd.read_csv("own.csv")
-
     scored = [name for name in by_api if name.endswith(".base")]
     assert scored == [f"{name}.base" for name in ("dc_pdd", "loss", "lowercase", "min_k", "perplexity", "zlib")]
     np.testing.assert_allclose(by_api[scored], own[scored], rtol=1e-5)
     assert f"13 texts: {len(url.requests)} requests" in output
 
 
-def test_a_frequency_table_is_found_beside_its_tokenizer(serve, vllm, tiny, other, job, table, tmp_path) -> None:
+def test_a_frequency_table_is_found_beside_its_tokenizer(serve, vllm, tiny, other, job, table, tmp_path):
     import shutil
 
     beside = tmp_path / "beside"
@@ -108,7 +97,7 @@ def test_a_frequency_table_is_found_beside_its_tokenizer(serve, vllm, tiny, othe
     assert url.requests == []
 
 
-def test_the_pipeline_resumes(serve, words, job, capsys) -> None:
+def test_the_pipeline_resumes(serve, words, job, capsys):
     left = [{"prompt": "not what was asked"}]
     url = serve(lambda request: words(left.pop() if left else request))
     with pytest.raises(UsageError, match="must read the text whole"):
@@ -117,14 +106,13 @@ def test_the_pipeline_resumes(serve, words, job, capsys) -> None:
     assert not Path("scores.parquet").exists()
     capsys.readouterr()
     prepare(job(url, concurrency=2)).run()
-
     assert f"{26 - (first - 1)} requests" in capsys.readouterr().err
     assert len(pd.read_parquet("scores.parquet")) == 13
     assert len(url.requests) == 26 + 1
     assert not Path("scores.parquet.partial").exists()
 
 
-def test_answers_that_cannot_be_stored_are_not_paid_for(serve, words, tiny, job) -> None:
+def test_answers_that_cannot_be_stored_are_not_paid_for(serve, words, tiny, job):
     url, partial = serve(words), Path("scores.csv.partial")
     partial.write_text("somebody's own\n")
     with pytest.raises(UsageError, match=r"scores\.csv\.partial must be a database that can be written; got: file is"):
@@ -134,7 +122,7 @@ def test_answers_that_cannot_be_stored_are_not_paid_for(serve, words, tiny, job)
     assert partial.read_text() == "somebody's own\n"
 
 
-def test_mistakes_are_refused_before_any_request(serve, words, job) -> None:
+def test_mistakes_are_refused_before_any_request(serve, words, job):
     url = serve(words)
     named = {name: replace(job(url), detection=DetectorConfig(detectors=name)) for name in ("surp", "dc_pdd")}
     for config, message in (
