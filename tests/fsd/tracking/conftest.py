@@ -1,8 +1,6 @@
-"""Stores and a registered adapter; creating a store takes seconds, so tests get a copy of one."""
+"""Stores and a registered adapter."""
 
-import shutil
 import textwrap
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +27,7 @@ CODE = textwrap.dedent(
 COMPARABLE = {"benchmark": "texts", "base_fingerprint": "base", "judging": "grouped"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def register():
     """`register(adapter, code, score, barred=, once=, **tags)` opens a run and registers an adapter."""
 
@@ -41,36 +39,22 @@ def register():
     return register_version
 
 
-@pytest.fixture(scope="session")
-def sources(tmp_path_factory):
-    """Folder with an adapter, `trained`, and a model's code, `serving.py`."""
-    folder = tmp_path_factory.mktemp("sources")
-    (folder / "trained").mkdir()
-    (folder / "trained" / "adapter_config.json").write_text('{"r": 4}')
-    (folder / "trained" / "adapter_model.safetensors").write_bytes(b"weights")
-    (folder / "trained" / "README.md").write_text("not copied")
-    (folder / "serving.py").write_text(CODE)
+@pytest.fixture
+def adapter(tmp_path):
+    """Folder of an adapter."""
+    folder = tmp_path / "trained"
+    folder.mkdir()
+    contents = {"adapter_config.json": '{"r": 4}', "adapter_model.safetensors": "weights", "README.md": "not copied"}
+    for name, content in contents.items():
+        (folder / name).write_text(content)
     return folder
 
 
 @pytest.fixture
-def adapter(sources, tmp_path):
-    return Path(shutil.copytree(sources / "trained", tmp_path / "trained"))
-
-
-@pytest.fixture
-def code(sources, tmp_path):
-    return Path(shutil.copy(sources / "serving.py", tmp_path))
-
-
-@pytest.fixture(scope="session")
-def full_store(tmp_path_factory, sources, register):
-    folder = tmp_path_factory.mktemp("full")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        register(sources / "trained", sources / "serving.py", 0.7, method="lora")
-    return folder / "mlruns"
+def code(tmp_path):
+    """The code of a registered model."""
+    (tmp_path / "serving.py").write_text(CODE)
+    return tmp_path / "serving.py"
 
 
 @pytest.fixture
@@ -84,7 +68,7 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def full(here, full_store):
+def full(here, register, adapter, code):
     """The working folder with a store that holds one registered model, fsd-arxiv, with one version."""
-    shutil.copytree(full_store, here / "mlruns")
+    register(adapter, code, 0.7, method="lora")
     return here

@@ -6,7 +6,6 @@ import pytest
 
 from fsd import tracking
 from fsd.errors import UsageError
-from fsd.tracking import registry
 
 
 def test_an_adapter_is_fetched_as_a_copy_with_its_files(full, adapter, tmp_path):
@@ -20,12 +19,6 @@ def test_an_adapter_is_fetched_as_a_copy_with_its_files(full, adapter, tmp_path)
         assert tracking.fetch_model_file(uri, "reference.json") is None
     (tmp_path / "calibration.json").write_text("beside")
     assert tracking.fetch_model_file(str(adapter), "calibration.json").read_text() == "beside"
-
-
-def test_a_version_of_an_earlier_release_is_fetched(here, register, adapter, code, monkeypatch):
-    monkeypatch.setattr(registry, "MODEL_NAME", "detective")
-    version = register(adapter, code, 0.7)
-    assert (tracking.fetch_adapter(version.uri) / "adapter_model.safetensors").read_bytes() == b"weights"
 
 
 def test_a_file_that_differs_from_its_checksum_is_refused(here, register, adapter, code, tmp_path):
