@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsd.config import ScoreConfig
 from pipelines.common.cli import command
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from fsd.data.documents import Document
     from fsd.evaluation.metrics import Estimate
     from fsd.reporting.report import Table
-    from fsd.scoring.model import Model
-    from fsd.views import Detector, ViewInputs
+    from fsd.scoring.model import ScoringJob
+    from fsd.views import Detector
 
+COLUMNS = ("source", "text", "label", "group")
 BASE_ONLY = "Base scores alone: what separates the texts may be their period or kind as well as membership."
 
 
@@ -77,11 +78,11 @@ def run(
     model = open_model(config.model, config.api, f"{config.out}.partial")
     inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
     work = model.job(requested, texts, inputs, strict=config.detection.detectors != "all")
-    announce(texts, work.detectors, model, inputs, price=config.api.price)
+    if model.answers:
+        announce(work, model.scorers["base"], config.api.price)
     labels = [document.member for document in documents]
-    table = pd.DataFrame({"source": [document.source for document in documents], "text": texts})
-    table["label"] = pd.array([None if label is None else int(label) for label in labels], dtype="Int64")
-    table["group"] = [document.group for document in documents]
+    table = pd.DataFrame([(d.source, d.text, d.member, d.group) for d in documents], columns=COLUMNS)
+    table["label"] = table["label"].astype("boolean").astype("Int64")
     table = table.join(work.score().frame())
     results, blind, doubts = judge(documents, table, seed=config.seed)
     write_table(table, Path(config.out))
@@ -111,29 +112,17 @@ def run(
         publish(report, tracked)
 
 
-def announce(
-    texts: Sequence[str],
-    detectors: "Sequence[Detector]",
-    model: "Model",
-    inputs: "ViewInputs",
-    *,
-    price: float | None,
-) -> None:
-    """Print to stderr how many requests an API will get, before the first one; nothing for a local model."""
-    from fsd.scoring.api import CompletionsScorer
-    from fsd.scoring.cache import MemoizedScorer
+def announce(work: "ScoringJob", scorer: Any, price: float | None) -> None:
+    """Print to stderr how many requests an API will get, before the first one."""
     from fsd.views import FORMS, VIEWS
 
-    scorer = model.scorers["base"]
-    if not (isinstance(scorer, MemoizedScorer) and isinstance(scorer.scorer, CompletionsScorer)):
-        return
-    views = [VIEWS[view] for detector in detectors for view in detector.views]
-    forms = {view.form for view in views if view.reader == "base"}
-    prompts = {prompt: None for text in texts for form in sorted(forms) for prompt in FORMS[form](text, inputs)}
+    views = [VIEWS[view] for detector in work.detectors for view in detector.views]
+    forms = sorted({view.form for view in views if view.reader == "base"})
+    prompts = {prompt: None for text in work.texts for form in forms for prompt in FORMS[form](text, work.inputs)}
     unknown = scorer.unknown(list(prompts))
     kept = len(prompts) - len(unknown)
     before = f"; {kept:,} are kept from before" if kept else ""
-    print(f"{len(texts):,} texts: {scorer.scorer.estimate(unknown, price)}{before}", file=sys.stderr)
+    print(f"{len(work.texts):,} texts: {scorer.scorer.estimate(unknown, price)}{before}", file=sys.stderr)
 
 
 def judge(
@@ -149,13 +138,12 @@ def judge(
     from fsd.evaluation.sentences import too_few
 
     labelled = [document for document in documents if document.member is not None]
-    member = [bool(document.member) for document in labelled]
-    groups = families(labelled)
-    if min(len({g for g, m in zip(groups, member, strict=True) if m is side}) for side in (True, False)) < 2:
+    member, groups = [bool(document.member) for document in labelled], families(labelled)
+    sides = [{group for group, of in zip(groups, member, strict=True) if of is side} for side in (True, False)]
+    if min(map(len, sides)) < 2:
         return table.iloc[:0, :0], None, []
     results = evaluate(table[table["label"].notna()], member, groups, seed=seed)
-    nonmembers = len({group for group, is_member in zip(groups, member, strict=True) if not is_member})
-    return results, blind([d.text for d in labelled], member, groups, seed=seed).auc, too_few(nonmembers)
+    return results, blind([d.text for d in labelled], member, groups, seed=seed).auc, too_few(len(sides[1]))
 
 
 def metrics_table(results: "pd.DataFrame") -> "Table":
@@ -164,11 +152,11 @@ def metrics_table(results: "pd.DataFrame") -> "Table":
     from fsd.reporting.report import Column, Table
 
     rows = by_key(results)
-    others = [name for name, metric in METRICS.items() if name != "auc" and not metric.needs_threshold]
     columns = [Column("detector", "detector"), Column("base AUC\n[95 % CI]", lambda row: str(row.estimate))]
     columns += [
-        Column(METRICS[name].label, partial(lambda name, row: f"{rows[row.detector, 'base', name].value:.2f}", name))
-        for name in others
+        Column(metric.label, partial(lambda name, row: f"{rows[row.detector, 'base', name].value:.2f}", name))
+        for name, metric in METRICS.items()
+        if name != "auc" and not metric.needs_threshold
     ]
     return Table([row for row in rows.values() if row.metric == "auc"], columns, name="results", frame=results)
 

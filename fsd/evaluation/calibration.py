@@ -35,17 +35,17 @@ VERSION = 3
 
 @dataclass(frozen=True)
 class Candidate:
-    """A detector that a new text can make the best one on validation."""
+    """A detector that a new text can make the best one on validation: (n,) and (m,) scores of non-members and members.
+
+    Detectors are compared by the (G,) mean scores of families of non-members, so that a hundred copies of one text do
+    not decide the choice.
+    """
 
     detector: str
     settings: Mapping[str, Any]
     scores: tuple[float, ...]
-    """(n,) scores of the calibration non-members."""
     members: tuple[float, ...]
-    """(m,) scores of the validation members."""
     means: tuple[float, ...]
-    """(G,) mean score of each family of non-members, by which detectors are compared: a hundred copies of one text must
-    not decide the choice."""
 
     def wins(self, scores: FloatArray) -> FloatArray:
         """(N,) pairs of a member and a family that are in order, ties ½, with each text among the non-members.
@@ -63,21 +63,21 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Scores of held-out non-members that turn a detector's score into a p-value; saved with the registered model."""
+    """Scores of n held-out non-members that turn a detector's score into a p-value; saved with the registered model.
+
+    The candidates are the detector that was chosen on validation and those that one more non-member can put before it,
+    in the order of the choice, in which the first of equals is chosen. `families` and `collections` are (n,): every
+    family counts once, and every source, "" without, has thresholds of its own. The state is "fsd" if scores are
+    deviations, "calibrated" if they are fine-tuned minus base scores; all non-members of the benchmark are the
+    `reference` of the domain check.
+    """
 
     detector: str
-    """Name of the detector that was chosen on validation."""
     state: str
-    """"fsd" if the scores are deviations, "calibrated" if they are fine-tuned minus base scores."""
     candidates: tuple[Candidate, ...]
-    """That detector and those that one more non-member can put before it, in the order of the choice, in which the
-    first of equals is chosen."""
     families: tuple[int, ...]
-    """(n,) number of the family of each held-out non-member; every family counts once."""
     collections: tuple[str, ...]
-    """(n,) source of each, "" without; every source has thresholds of its own."""
     reference: Reference
-    """All non-members of the benchmark, for the domain check."""
 
     def of(self, collection: str) -> "Calibration":
         """The calibration by the non-members of one source; the choice of the detector rests on those of all."""
@@ -115,11 +115,10 @@ class Calibration:
         return 1 / (self.groups + 1)
 
     def p_values(self, scores: ArrayLike | Scores, sources: Sequence[str] | None = None) -> FloatArray:
-        """(N,) conformal p-values.
+        """(N,) conformal p-values: (1 + Σ_groups share of the group's scores ≥ s) / (G + 1).
 
-        p = (1 + Σ_groups share of the group's scores ≥ s) / (G + 1), so that ties count against membership. With one
-        text per group this is (1 + #{score ≥ s}) / (n + 1). Passages of one book are not independent; giving each
-        group one vote keeps P(p ≤ α) ≤ α for every α and any text of a new group (Lee, Barber and Willett 2023,
+        Ties count against membership. Passages of one book are not independent; giving each group one vote keeps
+        P(p ≤ α) ≤ α for every α and any text of a new group (Lee, Barber and Willett 2023,
         https://arxiv.org/abs/2306.06342).
 
         Args:
@@ -166,21 +165,17 @@ class Calibration:
         return float(just_above[np.argmax(allowed)])
 
     def rate(self, fpr: float, level: float = LEVEL) -> Estimate:
-        """Mean and prediction interval of the false-positive rate of the threshold for `fpr`.
+        """Mean and prediction interval of the false-positive rate of the threshold for `fpr`; see `threshold_at`.
 
-        The rate `fpr` holds on average over calibration sets. The rate of the one threshold that G groups give is
-        distributed as Beta(r, G + 1 − r) with r = ⌊fpr · (G + 1)⌋, if there is one text per group and there are no
-        ties; otherwise it is lower (Vovk 2012, https://arxiv.org/abs/1209.2673). A UsageError as for `threshold_at`.
+        The rate of the one threshold that G groups give is distributed as Beta(r, G + 1 − r) with r = ⌊fpr · (G + 1)⌋,
+        if there is one text per group and no tie; otherwise it is lower (Vovk 2012, https://arxiv.org/abs/1209.2673).
         """
         self.threshold_at(fpr)
         spread = stats.beta(*self._beta_parameters(fpr))
         return Estimate(float(spread.mean()), *map(float, spread.ppf([(1 - level) / 2, (1 + level) / 2])))
 
     def false_alarms(self, fpr: float, texts: int) -> int:
-        """95 % quantile of the number of false positives among `texts` non-members.
-
-        All texts share one threshold, so the number is beta-binomial, with a larger variance than a binomial one.
-        """
+        """95 % quantile of the number of false positives among `texts` non-members, which share one threshold."""
         return int(stats.betabinom(texts, *self._beta_parameters(fpr)).ppf(LEVEL))
 
     def _beta_parameters(self, fpr: float) -> tuple[int, int]:
@@ -193,10 +188,7 @@ class Calibration:
 
     @classmethod
     def from_json(cls, text: str) -> "Calibration":
-        """The inverse of `to_json`; a UsageError if the text is not a calibration of this version.
-
-        Those of earlier releases hold no texts, so that nothing would notice a text of another kind.
-        """
+        """The inverse of `to_json`; a UsageError if the text is not a calibration of this version."""
         try:
             version = json.loads(text)["version"]
             if version != VERSION:

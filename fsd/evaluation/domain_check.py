@@ -49,16 +49,15 @@ States = Callable[[Sequence[str]], FloatArray]
 
 @dataclass(frozen=True)
 class Reference:
-    """The n non-members of a benchmark, which say of what kind texts must be, and how well others are recognised."""
+    """The non-members of a benchmark, with family and source ("" without), which say of what kind texts must be.
+
+    The model may have been fine-tuned on some of them. `power` is kind of other texts → share found outside.
+    """
 
     texts: tuple[str, ...]
-    """The model may have been fine-tuned on some of them."""
     families: tuple[int, ...]
-    """Number of the family of each."""
     collections: tuple[str, ...]
-    """Source of each, "" without."""
     power: Mapping[str, float]
-    """Kind of other texts → share of them that the domain check finds outside."""
 
     @property
     def powerful(self) -> bool:
@@ -124,12 +123,9 @@ def _manual() -> list[str]:
 class DomainCheck:
     """Conformal test of whether new texts are like the n ≥ 1 non-members of a benchmark.
 
-    Args:
-        texts: (n,) non-members of the benchmark.
-        groups: (n,) group of each; a text is not compared with its own group, and every group has one vote. None if all
-            are independent.
-        states: (n, D) hidden states of the texts, see `fsd.scoring.model_scorer`; None to do without.
-        others: texts of other kinds, that a classifier distinguishes from these; () to do without.
+    A text is not compared with its own one of the (n,) groups, and every group has one vote; None if all are
+    independent. `states` are (n, D) hidden states, None to do without, and `others` texts of other kinds, that a
+    classifier distinguishes from these.
     """
 
     def __init__(
@@ -324,10 +320,7 @@ class Similarity:
 
 
 class Ridge:
-    """Kernel ridge regression with intercept, shrunk by the mean eigenvalue of the kernel, (N, N) scalar products.
-
-    `labels` are (N,) or (N, P), P labellings; predictions have as many columns.
-    """
+    """Kernel ridge regression of (N,) or (N, P) labels on (N, N) scalar products, shrunk by their mean eigenvalue."""
 
     def __init__(self, products: FloatArray) -> None:
         self._centring = KernelCenterer().fit(products)
@@ -356,8 +349,7 @@ class Ridge:
 def mahalanobis(known: FloatArray, asked: FloatArray) -> FloatArray:
     """(N,) squared distances of (N, D) rows from the mean of (n, D) others, without a D × D matrix (Woodbury).
 
-    The covariance is shrunk towards a multiple of the identity (Ledoit and Wolf 2004,
-    https://doi.org/10.1016/S0047-259X(03)00096-4).
+    The covariance is shrunk (Ledoit and Wolf 2004, https://doi.org/10.1016/S0047-259X(03)00096-4).
     """
     mean = known.mean(axis=0)
     rows, new = known - mean, asked - mean

@@ -35,16 +35,10 @@ def discoveries(
     calibration set depend on each other positively, for which the procedure is valid (Bates et al. 2023,
     https://arxiv.org/abs/2104.08279).
 
-    Args:
-        p_values: (N,) p-values.
-        groups: (N,) family of each text; None if all are independent.
-        fdr: false discovery rate; a UsageError unless it is between 0 and 1.
-        storey: whether to divide by Storey's estimate of the share of families without members,
-            (1 + number of families with p > .5) / (F / 2), which finds more if there are many members (Storey, Taylor
-            and Siegmund 2004, https://doi.org/10.1111/j.1467-9868.2004.00439.x).
-
-    Returns:
-        (N,) whether each text is selected.
+    `p_values` and `groups`, the families, are (N,), as is what is returned: whether each text is selected. With
+    `storey`, p-values are multiplied by Storey's estimate of the share of families without members, (1 + number of
+    families with p > .5) / (F / 2), which finds more if there are many members (Storey, Taylor and Siegmund 2004,
+    https://doi.org/10.1111/j.1467-9868.2004.00439.x). A UsageError unless `fdr` is between 0 and 1.
     """
     check_fdr(fdr)
     values = np.asarray(p_values, dtype=np.float64)
@@ -77,28 +71,28 @@ FEWEST_CALIBRATED = 10
 
 
 class Rules(NamedTuple):
-    """Rates of the verdicts, and what is asserted."""
+    """Rates of the verdicts: the share of non-members that may be called members, and of those that are `selected`.
+
+    The latter rests on Storey's estimate of the share of non-members, if that is wanted; `same_source` asserts that the
+    texts are of the kind of the calibration non-members.
+    """
 
     fpr: float = 0.05
-    """False-positive rate: share of non-members that may be called members."""
     fdr: float = 0.1
-    """False discovery rate of the column `selected`."""
     storey: bool = False
-    """Whether `selected` rests on Storey's estimate of the share of non-members."""
     same_source: bool = False
-    """Whether the user asserts that the texts are of the kind of the calibration non-members."""
 
 
 class Basis(NamedTuple):
-    """What the verdicts on the texts of one source rest on, or why there are none."""
+    """What the verdicts on the texts of one source, "" without, rest on: `TESTED`, `ASSERTED`, or "" for a `reason`.
+
+    The test is that of the texts together; None for a source that the calibration does not know.
+    """
 
     collection: str
-    """The source, "" without."""
     verdict: str = ""
-    """`TESTED` or `ASSERTED`, "" without a verdict, of which `reason` says why."""
     reason: str = ""
     test: Exchangeability | None = None
-    """Of the texts together; None for a source that the calibration does not know."""
 
 
 @dataclass(frozen=True)
@@ -188,12 +182,9 @@ class Judge:
         there are the score and its rank among the texts, and no p-value. Texts that cannot be tested get a verdict only
         if `same_source` asserts their kind. A failed test goes before the assertion.
 
-        Args:
-            documents: N texts; their groups, near-duplicates and sources count.
-            score: positions of some texts → their scores by each candidate of the calibration.
-            rules: rates, and whether the kind of the texts is asserted; a UsageError if the calibration does not
-                support the rates.
-            excluded: (N,) other reason why a text cannot be judged, and says nothing about the others; "" for none.
+        `score` gives the scores of some of the N texts, by position, by each candidate of the calibration; `excluded`
+        are (N,) other reasons why a text cannot be judged, and says nothing about the others, "" for none. A UsageError
+        if the calibration does not support the rates.
         """
         check_fdr(rules.fdr)
         sources, family = np.array(self.sources(documents)), np.array(families(documents))

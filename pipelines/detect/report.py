@@ -21,6 +21,7 @@ from pipelines.detect.verdicts import DatasetComparison, Measured
 TERMINAL_ROWS, REPORT_ROWS = 10, 500
 TERMINAL_CHARACTERS, REPORT_CHARACTERS = 34, 90
 """Length of the beginning of each text in the tables."""
+CAPTION = "Lowest p-values first; texts without a verdict last. Texts called members are highlighted."
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,14 @@ class Findings:
 
 def report(found: Findings, adapter: str, files: Sequence[str]) -> Report:
     """Everything that was found about the texts of the files by the adapter at an address."""
-    identity, number, rules = found.classifier.language_model.identity, len(found.documents), found.verdicts.rules
-    more = {shown: f"{number - shown:,} more" if number > shown else "" for shown in (TERMINAL_ROWS, REPORT_ROWS)}
-    names = ", ".join(Path(file).name for file in files)
-    calibration = found.classifier.calibration
+    identity, number, fpr = found.classifier.language_model.identity, len(found.documents), found.verdicts.rules.fpr
+    calibration, texts = found.classifier.calibration, _count(number, "text")
     settings = ", ".join(f"{key} {value}" for key, value in calibration.settings.items())
+    more, unlisted = (f"{number - shown:,} more" if number > shown else "" for shown in (TERMINAL_ROWS, REPORT_ROWS))
     return Report(
         title=f"Were these texts in the {found.data}?",
-        question=f"Was any of the {_count(number, 'text')} in {names} part of the texts on which the model "
-        f"{identity.id} was {'fine-tuned' if found.classifier.audited else 'trained'}?",
+        question=f"Was any of the {texts} in {', '.join(Path(file).name for file in files)} part of the texts on which "
+        f"the model {identity.id} was {'fine-tuned' if found.classifier.audited else 'trained'}?",
         findings=conclusions(found),
         changes=_changes(found),
         sections=[
@@ -79,26 +79,20 @@ def report(found: Findings, adapter: str, files: Sequence[str]) -> Report:
             Section("Scores and p-values", pictures=[_picture(found)]),
             Section(
                 "The texts",
+                paragraphs=[f"{unlisted} are in the file of verdicts."] if unlisted else [],
                 tables=[
-                    _texts(
-                        found,
-                        REPORT_ROWS,
-                        REPORT_CHARACTERS,
-                        caption="Lowest p-values first; texts without a verdict last. Texts called members are "
-                        "highlighted." + (more[REPORT_ROWS] and f" {more[REPORT_ROWS]} are in the file of verdicts."),
-                        printed=False,
-                    ),
+                    _texts(found, REPORT_ROWS, REPORT_CHARACTERS, caption=CAPTION, printed=False),
                     numbers("verdicts", found.frame),
                 ],
             ),
-            limits(rules.fpr),
+            limits(fpr),
         ],
         facts=[
             ("Model", identity_text(identity)),
             ("Adapter", adapter),
             ("Detector", calibration.detector + (f" ({settings})" if settings else "")),
             ("Calibration", f"{len(calibration.families)} non-members in {calibration.groups} groups"),
-            ("False-positive rate", f"{rules.fpr:g}; the smallest possible here is {calibration.finest:.4g}"),
+            ("False-positive rate", f"{fpr:g}; the smallest possible here is {calibration.finest:.4g}"),
             *((f"File {Path(file).name}", f"SHA-256 {_sha256(Path(file))}") for file in files),
             ("Program", f"fsd {version('fsd')}, python -m pipelines.detect"),
         ],
@@ -107,8 +101,7 @@ def report(found: Findings, adapter: str, files: Sequence[str]) -> Report:
                 found,
                 TERMINAL_ROWS,
                 TERMINAL_CHARACTERS,
-                title=f"{_count(number, 'text')}, lowest p-values first"
-                + (more[TERMINAL_ROWS] and f" ({more[TERMINAL_ROWS]})"),
+                title=f"{texts}, lowest p-values first{more and f' ({more})'}",
                 kept=(4, 3, 1, 5, 2),
             )
         ],
@@ -124,17 +117,16 @@ def report(found: Findings, adapter: str, files: Sequence[str]) -> Report:
 def conclusions(found: Findings) -> list[str]:
     """The results in sentences, most important first."""
     verdicts, calibration, audit = found.verdicts, found.classifier.calibration, found.classifier.audit
-    fpr, count = verdicts.rules.fpr, verdicts.count
-    judged = count(MEMBER, NOT_SHOWN)
+    fpr, fdr, count, number = verdicts.rules.fpr, verdicts.rules.fdr, verdicts.count, len(found.documents)
+    judged, outside, untested = count(MEMBER, NOT_SHOWN), count(OUT_OF_DOMAIN), count(NO_VERDICT)
     lines = [_answer(found)]
-    if 0 < judged < len(found.documents):
-        outside, untested = count(OUT_OF_DOMAIN), count(NO_VERDICT)
+    if 0 < judged < number:
         reasons = [f"{outside} {_are(outside)} outside the calibrated domain"] if outside else []
         reasons += [f"nothing shows that the rate holds for {untested}"] if untested else []
-        lines.append(f"no verdict on {len(found.documents) - judged}: {', and '.join(reasons)}")
+        lines.append(f"no verdict on {number - judged}: {', and '.join(reasons)}")
     lines += [_basis(basis, _source(basis) if len(verdicts.bases) > 1 else "") for basis in verdicts.bases]
     if judged > 1:
-        selected, fdr = int(verdicts.table["selected"].sum()), verdicts.rules.fdr
+        selected = int(verdicts.table["selected"].sum())
         meaning = f"on average at most {fdr:.0%} of such a selection are non-members (groups count once)"
         lines += [
             _chance(found),
@@ -149,20 +141,16 @@ def conclusions(found: Findings) -> list[str]:
             f"calibration rests on {own.groups} held-out non-members, and the rate of its threshold is between "
             f"{rate.low:.1%} and {rate.high:.1%} with 95 % confidence"
         )
-    lines += [_measurement(measured, fpr) for measured in found.measured]
-    if not found.measured:
-        lines.append("the share of members that this detector finds is unknown: there are no labelled texts")
+    unmeasured = "the share of members that this detector finds is unknown: there are no labelled texts"
+    lines += [_measurement(measured, fpr) for measured in found.measured] or [unmeasured]
     if count(MEMBER):
         lines.append("a verdict is evidence about these texts under these conditions, not proof; see docs/security.md")
     power = ", ".join(f"{share:.0%} of {kind}" for kind, share in calibration.reference.power.items())
-    lines += [
-        f"domain check: tried on texts of other kinds, it found {power}"
-        if power
-        else "domain check: not tried on texts of other kinds",
-        f"audit: {audit.sentence}"
-        if audit
-        else "WARNING: no audit of this adapter is known; register it again with python -m pipelines.fsd to have one",
-    ]
+    lines.append(
+        f"domain check: {'' if power else 'not '}tried on texts of other kinds{power and f', it found {power}'}"
+    )
+    unaudited = "WARNING: no audit of this adapter is known; register it again with python -m pipelines.fsd to have one"
+    lines.append(f"audit: {audit.sentence}" if audit else unaudited)
     return [line for line in (*lines, *_dataset(found.dataset), *found.remarks) if line]
 
 
@@ -208,10 +196,9 @@ def _chance(found: Findings) -> str:
     )
     if not called:
         return start
-    if called > most and not verdicts.asserted:
-        return f"{start}: {called} are more than chance explains for texts of the calibrated kind"
     if called > most:
-        return f"{start}; {called} are called, which other texts than the calibrated kind would explain as well"
+        kind = ", if they are of the calibrated kind" if verdicts.asserted else " for texts of the calibrated kind"
+        return f"{start}: {called} are more than chance explains{kind}"
     return f"{start}: {called} such {'call is' if called == 1 else 'calls together are'} no evidence of membership"
 
 
@@ -229,15 +216,14 @@ def _measurement(measured: Measured, fpr: float) -> str:
 def _dataset(dataset: DatasetComparison | None) -> list[str]:
     if dataset is None:
         return []
-    verdict = dataset.verdict
-    if verdict.p is None:
-        result = f"no verdict, since {verdict.reason}"
-    else:
-        meaning = "membership is not shown"
-        if verdict.p <= 0.05:
-            meaning = "weak evidence that some of the texts were in the training data"
-        if verdict.p <= 0.01:
-            meaning = "the scores are higher than chance explains, as those of texts from the training data are"
+    verdict, result = dataset.verdict, f"no verdict, since {dataset.verdict.reason}"
+    if verdict.p is not None:
+        meanings = {
+            0.01: "the scores are higher than chance explains, as those of texts from the training data are",
+            0.05: "weak evidence that some of the texts were in the training data",
+            1.0: "membership is not shown",
+        }
+        meaning = next(meaning for level, meaning in meanings.items() if verdict.p <= level)
         shown = p_value(verdict.p)
         result = f"p {shown if shown.startswith('<') else f'= {shown}'}, {meaning}"
         if verdict.blind:
