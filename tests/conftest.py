@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import functools
+import json
 import os
 import random
 import shutil
@@ -259,7 +260,7 @@ class Reply:
     length: int | None = None
 
 
-Answer = Callable[[str, dict[str, str]], Reply | bytes | None]
+Answer = Callable[[str, dict[str, Any]], Reply | bytes | None]
 
 
 @dataclass
@@ -267,7 +268,7 @@ class FakeService:
     """Requests so far (path and query), and the faulty replies that come before the next proper ones."""
 
     url: str = ""
-    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     agents: set[str] = field(default_factory=set)
     faults: list[Reply] = field(default_factory=list)
 
@@ -302,7 +303,7 @@ def reply() -> type[Reply]:
 
 @pytest.fixture
 def service() -> Iterator[Callable[[Answer], FakeService]]:
-    """Starts a local server whose replies to GET are a function of path and query (None is a 404), after `faults`."""
+    """Starts a local server whose replies are a function of path and query, or JSON (None is a 404), after `faults`."""
     servers = []
 
     def start(answer: Answer) -> FakeService:
@@ -312,11 +313,16 @@ def service() -> Iterator[Callable[[Answer], FakeService]]:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                url = urlsplit(self.path)
-                query = dict(parse_qsl(url.query))
-                fake.requests.append((url.path, query))
+                self.reply(dict(parse_qsl(urlsplit(self.path).query)))
+
+            def do_POST(self) -> None:
+                self.reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+            def reply(self, query: dict[str, Any]) -> None:
+                path = urlsplit(self.path).path
+                fake.requests.append((path, query))
                 fake.agents.add(self.headers["User-Agent"])
-                content = fake.faults.pop(0) if fake.faults else answer(url.path, query)
+                content = fake.faults.pop(0) if fake.faults else answer(path, query)
                 sent = (
                     content if isinstance(content, Reply) else Reply(content or b"Not Found", 200 if content else 404)
                 )

@@ -16,7 +16,6 @@ from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, Mod
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.metrics import auc
 from fsd.evaluation.results import CONTRASTS, kinds_in
-from pipelines.common.experiment import load_texts, split_texts
 from pipelines.fsd import prepare
 from pipelines.tune.__main__ import prepare as tune
 
@@ -106,17 +105,6 @@ def test_terminal_report_and_figure_show_the_three_contrasts(finished: Finished)
     finding = "FSD: members against later texts"
     assert finding in " ".join(finished.output.split())
     assert finding in " ".join(report.split())
-
-
-def test_a_cutoff_gives_the_same_numbers_as_the_column(finished: Finished) -> None:
-    rows = [json.loads(line) for line in Path("data.jsonl").read_text().splitlines()]
-    dated = [{**row, "date": f"{row.pop('period')}-01-01"} for row in rows]
-    Path("dated.jsonl").write_text("".join(json.dumps(row) + "\n" for row in dated))
-    by_date, by_column = (
-        split_texts(load_texts(data, finished.config.model).documents, data, 42)[0]
-        for data in (DataConfig(data=("dated.jsonl",), cutoff="2021-06-30"), finished.config.data)
-    )
-    assert [[d.text for d in part] for part in by_date] == [[d.text for d in part] for part in by_column]
 
 
 @pytest.mark.slow

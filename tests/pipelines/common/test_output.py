@@ -9,14 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-import pipelines.detect.__main__ as detect
-import pipelines.study.__main__ as study
-import pipelines.tune.__main__ as tune
-from fsd.config import DataConfig, FSDConfig, TuneConfig
 from fsd.errors import StorageError, UsageError
-from pipelines.common.job import check_space
+from pipelines.common.job import Job, check_space
 from pipelines.common.output import check_path, check_table_path, write_table
-from pipelines.extract import ExtractConfig, works
 
 
 @pytest.fixture(autouse=True)
@@ -73,19 +68,8 @@ def test_too_little_space_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         check_space(["a text"])
 
 
-@pytest.mark.parametrize("command", ["detect", "extract", "study", "tune"])
-def test_commands_look_for_space_before_the_work(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{"text": " ".join(f"w{n}x{k}" for k in range(9)), "label": n % 2, "group": f"g{n}"} for n in range(80)]
-    pd.DataFrame(rows).to_json("rows.jsonl", orient="records", lines=True)
-    Path("book.txt").write_text("A book.\n" * 40)
-    job = FSDConfig(data=DataConfig(data=("rows.jsonl",)), placebo="none")
-    calls = {
-        "detect": lambda: detect.prepare(detect.DetectConfig(files=("rows.jsonl",), adapter="none")).run(),
-        "extract": lambda: works.prepare(ExtractConfig("book.txt")).run(),
-        "study": lambda: study.prepare(study.StudyConfig("fsd-t6", data=("rows.jsonl",))).run(),
-        "tune": lambda: tune.prepare(TuneConfig(job=job)).run(),
-    }
+def test_a_job_looks_for_space_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: namedtuple("Usage", "free")(500_000))
     with pytest.raises(UsageError, match=r"must have at least 1\.0 MiB of free space"):
-        calls[command]()
+        Job(lambda: pytest.fail("the work was begun"), {}, experiment="fsd-x").run()
     assert not Path("mlruns").exists()

@@ -5,10 +5,9 @@ import json
 import math
 import random
 import re
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,49 +61,32 @@ def test_all_tests_run_and_are_tracked(files: Path, tiny: Path, capsys: pytest.C
 
 
 @pytest.fixture
-def completions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], str]]:
-    """Starts a completions API whose tokens are words, with or without log-probabilities; gives its address."""
+def completions(service: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], APIConfig]:
+    """Starts a completions API whose tokens are words, with or without log-probabilities."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    servers = []
 
-    def start(gives: bool) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_error(404)
+    def start(gives: bool) -> APIConfig:
+        def answer(path: str, request: dict[str, Any]) -> bytes | None:
+            if path != "/v1/completions":
+                return None
+            words = [*re.findall(r"\S+\s*", request["prompt"]), "!"]
+            offsets = [0, *itertools.accumulate(map(len, words))][:-1]
+            logp = [None, *(-len(word) / 3 for word in words[1:])]
+            given = {"tokens": words, "token_logprobs": logp, "text_offset": offsets, "top_logprobs": None}
+            choice = {"index": 0, "text": "".join(words), "logprobs": given if gives else None}
+            return json.dumps({"object": "text_completion", "choices": [choice]}).encode()
 
-            def do_POST(self) -> None:
-                prompt = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["prompt"]
-                words = [*re.findall(r"\S+\s*", prompt), "!"]
-                offsets = [0, *itertools.accumulate(map(len, words))][:-1]
-                logp = [None, *(-len(word) / 3 for word in words[1:])]
-                given = {"tokens": words, "token_logprobs": logp, "text_offset": offsets, "top_logprobs": None}
-                choice = {"index": 0, "text": "".join(words), "logprobs": given if gives else None}
-                body = json.dumps({"object": "text_completion", "choices": [choice]}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+        return APIConfig(base_url=f"{service(answer).url}/v1")
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        return f"http://127.0.0.1:{server.server_port}/v1"
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    return start
 
 
 def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(
-    files: Path, tiny: Path, completions: Callable[[bool], str], capsys: pytest.CaptureFixture[str]
+    files: Path, tiny: Path, completions: Callable[[bool], APIConfig], capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fsd.tracking import find_runs
 
-    api = {"model": ModelConfig(model="api:x"), "api": APIConfig(base_url=completions(True))}
+    api = {"model": ModelConfig(model="api:x"), "api": completions(True)}
     prepare(configured(tiny, **api)).run()
 
     (run,) = find_runs("fsd-contamination")
@@ -122,9 +104,9 @@ def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(
 
 
 def test_an_api_must_give_the_log_probabilities_of_prompts(
-    files: Path, tiny: Path, completions: Callable[[bool], str]
+    files: Path, tiny: Path, completions: Callable[[bool], APIConfig]
 ) -> None:
-    api = APIConfig(base_url=completions(False))
+    api = completions(False)
     with pytest.raises(UsageError, match="log-probabilities"):
         prepare(configured(tiny, model=ModelConfig(model="api:x"), api=api, known=())).run()
     with pytest.raises(UsageError, match="must come with --base-url"):
