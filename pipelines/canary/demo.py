@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -20,7 +21,8 @@ from pipelines.canary import DemoConfig, MakeConfig, files, make, rank
 from pipelines.common.experiment import load_detectors
 from pipelines.common.job import Job, show
 
-DOCUMENTS, VARIANTS, LENGTH, REPETITIONS, ALPHA = 30, 100, 6, (1, 4, 16), 0.05
+DOCUMENTS, ALPHA = 30, 0.05
+SCHEME: dict[str, Any] = {"variants": 100, "length": 6, "alpha": 0.01, "repetitions": (1, 4, 16)}
 
 
 def prepare(config: DemoConfig) -> Job:
@@ -36,9 +38,8 @@ def run(config: DemoConfig) -> None:
         for path, texts in ((data, abstracts[:DOCUMENTS]), (words, abstracts)):
             path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
         settings = MakeConfig(
-            (str(data),), str(folder), variants=VARIANTS, length=LENGTH, words=(str(words),), alpha=1 / VARIANTS,
-            repetitions=REPETITIONS, seed=f"demonstration {config.seed}",
-        )  # fmt: skip
+            (str(data),), str(folder), words=(str(words),), seed=f"demonstration {config.seed}", **SCHEME
+        )
         canaries = files.write(folder, *make.draw(settings))
         published = [row["text"] for _, row in read_rows([folder / files.PUBLISHED])]
     print(f"made {DOCUMENTS} canaries, published {len(published)} times in all in the training texts")

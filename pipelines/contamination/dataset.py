@@ -1,6 +1,7 @@
 """The tests of a whole data set, each with one p-value, and what they say together."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -15,17 +16,14 @@ from fsd.evaluation.audit import blind
 from fsd.evaluation.dataset_inference import dataset_verdict
 from fsd.evaluation.metrics import Estimate, holm
 from fsd.evidence import dataset_tests
-from fsd.models import adapters
-from fsd.models.finetuning import finetune
 from fsd.progress import progress
 from fsd.reporting.report import Column, Report, Section, Table, p_value
 from fsd.scoring.deviation import evaluate
 from fsd.scoring.model import Model, open_model
-from fsd.scoring.model_scorer import hidden_states
 from fsd.views import Detector
 from pipelines.common import job
 from pipelines.common.experiment import cheap, load_detectors
-from pipelines.common.job import Job, deliver, run_name, tracked_run
+from pipelines.common.job import Job
 from pipelines.contamination import ContaminationConfig
 
 ORDER, INFERENCE, CODEC, KERNEL = "exchangeability", "dataset inference", "CoDeC", "kernel divergence"
@@ -53,17 +51,17 @@ def prepare(config: ContaminationConfig) -> Job:
     known = read_files(config.known, columns) if config.known else []
     if len(suspect) < 2 * max(2, config.shard):
         raise UsageError(f"data must fill 2 shards of {config.shard} texts; got {len(suspect)} texts")
+    detectors = [d for d in cheap(load_detectors(config.detection)) if not d.paired]
     if known:
         refuse_members(known)
         refuse_related(suspect, known)
         dataset_tests.equal_sets(len(one_per_family(suspect)), len(one_per_family(known)), config.sets)
-    detectors = [d for d in cheap(load_detectors(config.detection)) if not d.paired]
-    if known and not detectors:
-        raise UsageError("dataset inference must have a detector with a base score; got none")
+        if not detectors:
+            raise UsageError("dataset inference must have a detector with a base score; got none")
     texts = [document.text for document in suspect]
     scored = [*texts, *(document.text for document in known)]
-    passes = dict(job.passes(detectors, scored, config.model, states=("base",)))
-    passes["base"] = passes.get("base", 0) + (config.orders + 1) * len(texts) + (2 * len(texts) if known else 0)
+    passes = Counter(job.passes(detectors, scored, config.model, states=("base",)))
+    passes["base"] += (config.orders + 1) * len(texts) + (2 * len(texts) if known else 0)
     return Job(
         partial(run, config, suspect, known, detectors),
         {
@@ -92,9 +90,9 @@ def run(
     if known:
         strict = config.detection.detectors != "all"
         detectors = model.job(detectors, texts, strict=strict, use="used in dataset inference").detectors
-    title = run_name(name, config.files, "contamination")
+    title = job.run_name(name, config.files, "contamination")
     tags = {"task": "contamination", "model": name}
-    with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
+    with job.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
         p, z = dataset_tests.exchangeability(
             texts, model.scorers["base"], shard=config.shard, orders=config.orders, seed=config.seed
         )
@@ -107,45 +105,47 @@ def run(
                 outcomes += [Outcome(other, reason=inference.reason) for other in (CODEC, KERNEL)]
             else:
                 outcomes += rank_tests(one_per_family(suspect), one_per_family(known), model, config)
-        table = corrected(outcomes)
-        lines = Table(
-            table,
-            [
-                Column("test", "name"),
-                Column("statistic", "statistic", words=True),
-                Column("compared with", "null", words=True),
-                Column("p", lambda line: p_value(line.p)),
-                Column("p (Holm)", lambda line: p_value(line.p_holm)),
-            ],
-            caption="p is the chance of such a result, or a clearer one, if the model was not trained on the data set; "
-            "p (Holm) is corrected for the number of tests.",
-            title="tests of the data set as a whole",
-            name="results",
-            kept=(0, 4, 3, 1),
-        )
-        report = Report(
-            title="Was it in the training data? A data set as a whole",
-            question=f"Was {name} trained on {', '.join(config.files)}?",
-            findings=conclusions(table, auc, config),
-            sections=[Section("Tests", tables=[lines])],
-            facts=[
-                ("Model", name),
-                ("Data set", ", ".join(config.files)),
-                ("Known non-members", ", ".join(config.known) or "none"),
-                ("Seed", str(config.seed)),
-            ],
-            changes=[
-                "Known non-members of another period or kind than the data set make the tests beside them void."
-                if config.known
-                else "Tests beside known non-members of the same kind (--known) would show what the order alone cannot."
-            ],
-            score=f"p {p_value(table['p_holm'].min())}",
-            metrics={
-                **{f"contamination_p/{o.name}": o.p for o in outcomes if o.p is not None},
-                **({"audit/blind_auc": auc.value} if auc else {}),
-            },
-        )
-        deliver(report, tracked)
+        job.deliver(report(outcomes, auc, config), tracked)
+
+
+def report(outcomes: Sequence[Outcome], blind: Estimate | None, config: ContaminationConfig) -> Report:
+    """The tests, corrected for their number, and what they say together."""
+    table, name, files = corrected(outcomes), config.model.model, ", ".join(config.files)
+    lines = Table(
+        table,
+        [
+            Column("test", "name"),
+            Column("statistic", "statistic", words=True),
+            Column("compared with", "null", words=True),
+            Column("p", lambda line: p_value(line.p)),
+            Column("p (Holm)", lambda line: p_value(line.p_holm)),
+        ],
+        caption="p is the chance of such a result, or a clearer one, if the model was not trained on the data set; "
+        "p (Holm) is corrected for the number of tests.",
+        title="tests of the data set as a whole",
+        name="results",
+        kept=(0, 4, 3, 1),
+    )
+    known = "Known non-members of another period or kind than the data set make the tests beside them void."
+    unknown = "Tests beside known non-members of the same kind (--known) would show what the order alone cannot."
+    return Report(
+        title="Was it in the training data? A data set as a whole",
+        question=f"Was {name} trained on {files}?",
+        findings=conclusions(table, blind, config),
+        sections=[Section("Tests", tables=[lines])],
+        facts=[
+            ("Model", name),
+            ("Data set", files),
+            ("Known non-members", ", ".join(config.known) or "none"),
+            ("Seed", str(config.seed)),
+        ],
+        changes=[known if config.known else unknown],
+        score=f"p {p_value(table['p_holm'].min())}",
+        metrics={
+            **{f"contamination_p/{o.name}": o.p for o in outcomes if o.p is not None},
+            **({"audit/blind_auc": blind.value} if blind else {}),
+        },
+    )
 
 
 def one_per_family(documents: Sequence[Document]) -> list[str]:
@@ -187,6 +187,10 @@ def rank_tests(
     suspect: Sequence[str], known: Sequence[str], model: Model, config: ContaminationConfig
 ) -> list[Outcome]:
     """CoDeC and, with a model that can be fine-tuned, the kernel divergence score, by their ranks among known sets."""
+    from fsd.models import adapters
+    from fsd.models.finetuning import finetune
+    from fsd.scoring.model_scorer import hidden_states
+
     chosen, others = dataset_tests.equal_sets(len(suspect), len(known), config.sets, seed=config.seed)
     groups = [[suspect[at] for at in chosen], *([known[at] for at in other] for other in others)]
     null = f"rank among {config.sets} known sets of {len(groups[0])} texts"
@@ -210,12 +214,11 @@ def rank_tests(
 
 def conclusions(table: pd.DataFrame, blind: Estimate | None, config: ContaminationConfig) -> list[str]:
     """The results in sentences, most important first."""
-    rows = table.to_dict("records")
+    model, rows = config.model.model, table.to_dict("records")
     shown = [f"{row['name']} (p {p_value(row['p_holm'])})" for row in rows if row["p_holm"] <= config.level]
-    model = config.model.model
     if shown:
-        start = f"evidence that {model} was trained on this data set, by {', '.join(shown)}"
-        lines = [f"{start}, corrected for {table['p'].count()} tests"]
+        found = f"evidence that {model} was trained on this data set, by {', '.join(shown)}"
+        lines = [f"{found}, corrected for {table['p'].count()} tests"]
     else:
         lines = [f"no evidence that {model} was trained on this data set; this does not show that it was not"]
     lines.append(
