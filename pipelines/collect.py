@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
+from fsd.errors import UsageError
 from pipelines.common.job import Job
 
 if TYPE_CHECKING:
     from fsd.collection.benchmark_card import Card
     from fsd.collection.engine import Collection, CollectionJob, CollectionSpec
-    from fsd.data.documents import Document
     from fsd.reporting.report import Report
 
 Day = Annotated[str, arg(metavar="DAY", help_behavior_hint="")]
@@ -62,66 +62,31 @@ class Collect:
 
 def prepare(config: Collect) -> Job:
     """Check the settings and the files; only what an earlier command has not collected will be requested."""
-    jobs, out = sides(config)
+    from fsd.collection import engine
+
+    sides = specs(config)
+    first, last = sides[0].window.before, sides[-1].window.after
+    dates = (f"-before-{first}" if first else "") + (f"-after-{last}" if last else "")
+    out = config.out or Path(f"{config.domain}{'-contemporaries' if config.contemporaries else ''}{dates}.jsonl")
+    files = [out]
+    if len(sides) == 2:
+        files = [out.with_name(f"{out.stem}.{name}.jsonl") for name in ("members", "nonmembers")]
+        if out.exists():
+            raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
+    jobs = [engine.prepare(side, config.limit, file) for side, file in zip(sides, files, strict=True)]
     reads = {}
-    for side in jobs:
-        kind = "contemporaries" if side.spec.contemporaries else "members" if side.spec.member else "non-members"
-        number = f"{len(side.finished.documents):,} texts, finished" if side.finished else f"up to {side.limit:,} texts"
-        reads[kind] = f"{number}, {side.spec.window}"
-    options = ", ".join(f"{name}={value}" for name, value in jobs[0].spec.options.items())
+    for job in jobs:
+        kind = "contemporaries" if config.contemporaries else "members" if job.spec.member else "non-members"
+        number = f"{len(job.finished.documents):,} texts, finished" if job.finished else f"up to {job.limit:,} texts"
+        reads[kind] = f"{number}, {job.spec.window}"
+    options = ", ".join(f"{name}={value}" for name, value in sides[0].options.items())
     return Job(
         partial(run, config, jobs, out),
         {"source": config.domain + (f" ({options})" if options else ""), **reads},
-        writes=list(dict.fromkeys([*(side.out for side in jobs), out])),
+        writes=list(dict.fromkeys([*files, out])),
         experiment=f"fsd-{config.domain}",
         notes=["no request was made; how long it takes depends on how many texts the source has in these days"],
     )
-
-
-def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
-    """Collect one side or both, each into its own file, unless it is finished, build the benchmark, and log all."""
-    from fsd.collection import benchmark_card
-    from fsd.collection.engine import log_manifest
-    from pipelines.common.job import show, tracked_run
-
-    collections = [side.run() for side in jobs]
-    card = None
-    documents: list[Document] = []
-    if len(jobs) == 2:
-        members, nonmembers = (collection.documents for collection in collections)
-        documents, card = benchmark_card.build(config.domain, members, nonmembers, drop_shared=config.drop_shared)
-        benchmark_card.write_benchmark(out, documents, card)
-    page = benchmark_card.markdown(card) if card else None
-    first, last = jobs[0].spec, jobs[-1].spec
-    days = {"after": last.window.after or "", "before": first.window.before or ""}
-    settings = asdict(config) | days | {"language": first.language, "options": dict(first.options)}
-    with tracked_run(config, f"fsd-{config.domain}", "collect", params=settings, description=page) as run:
-        for collection in collections:
-            log_manifest(run, collection)
-        if card:
-            for ending in (".card.json", ".card.md"):
-                run.log(out.stem + ending, out.with_name(out.stem + ending))
-            texts, labels = [d.text for d in documents], [d.member for d in documents]
-            run.log_dataset(out.stem, texts, labels=labels, source=str(out), context="benchmark")
-        show(about_benchmark(card, out) if card else about(collections[0], config.limit), run)
-
-
-def sides(config: Collect) -> "tuple[list[CollectionJob], Path]":
-    """The files to be collected, the members of a benchmark first, and the file of the result."""
-    from fsd.collection import engine
-    from fsd.errors import UsageError
-
-    sides = specs(config)
-    days = [("before", sides[0].window.before), ("after", sides[-1].window.after)]
-    kind = "-contemporaries" if config.contemporaries else ""
-    dates = "".join(f"-{name}-{day}" for name, day in days if day)
-    out = config.out or Path(f"{config.domain}{kind}{dates}.jsonl")
-    if len(sides) == 1:
-        return [engine.prepare(sides[0], config.limit, out)], out
-    if out.exists():
-        raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
-    files = [out.with_name(f"{out.stem}.{name}.jsonl") for name in ("members", "nonmembers")]
-    return [engine.prepare(side, config.limit, file) for side, file in zip(sides, files, strict=True)], out
 
 
 def specs(config: Collect) -> "list[CollectionSpec]":
@@ -136,10 +101,7 @@ def specs(config: Collect) -> "list[CollectionSpec]":
     options = domain.parse_options(config.options, language)
     if config.language != "any":
         language = str(language or options.get("language") or domain.language)
-    if config.contemporaries:
-        windows = [Window(after=after, before=before)]
-    else:
-        windows = [window for window in (Window(before=before), Window(after=after)) if window != Window()]
+    windows = [Window(after, before)] if config.contemporaries else [Window(before=before), Window(after=after)]
     return [
         CollectionSpec(
             domain=config.domain,
@@ -152,13 +114,13 @@ def specs(config: Collect) -> "list[CollectionSpec]":
             contemporaries=config.contemporaries,
         )
         for window in windows
+        if window != Window()
     ]
 
 
 def _bounds(config: Collect) -> tuple[Date | None, Date | None, str]:
     """The bounds of the dates, both exclusive, and the reason for that of a model."""
     from fsd.collection.knowledge_cutoffs import cutoff
-    from fsd.errors import UsageError
 
     day = timedelta(days=1)
     after, before, because = _day("after", config.after), _day("before", config.before), ""
@@ -171,13 +133,52 @@ def _bounds(config: Collect) -> tuple[Date | None, Date | None, str]:
         after, before = (after, known.day + day) if config.contemporaries else (known.day, before)
     if config.contemporaries and before is None:
         raise UsageError("contemporaries must be published before a cutoff; give --before DAY or --model ID")
-    if config.contemporaries and after and before and before <= after + day:
-        raise UsageError(f"after must be {before - 2 * day} at most, so that there are days between; got {after}")
     if after is None and before is None:
         raise UsageError("a date must be given: --after DATE or --model ID for non-members, --before DATE for members")
+    if config.contemporaries and after and before and before <= after + day:
+        raise UsageError(f"after must be {before - 2 * day} at most, so that there are days between; got {after}")
     if not config.contemporaries and after and before and before > after + day:
         raise UsageError(f"before must be {after + day} at most, so that no day is on both sides; got {before}")
     return after, before, because
+
+
+def _day(name: str, text: str) -> Date | None:
+    try:
+        return Date.fromisoformat(text) if text else None
+    except ValueError as error:
+        raise UsageError(f"{name} must be a day like 2023-02-24; got {text!r}") from error
+
+
+def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
+    """Collect one side or both, each into its own file, unless it is finished, build the benchmark, and log all."""
+    from fsd.collection import benchmark_card
+    from fsd.collection.engine import MANIFEST
+    from pipelines.common.job import show, tracked_run
+
+    collections = [job.run() for job in jobs]
+    documents, card, page = collections[0].documents, None, None
+    if len(jobs) == 2:
+        sides = (collection.documents for collection in collections)
+        documents, card = benchmark_card.build(config.domain, *sides, drop_shared=config.drop_shared)
+        benchmark_card.write_benchmark(out, documents, card)
+        page = benchmark_card.markdown(card)
+    first, last = jobs[0].spec, jobs[-1].spec
+    days = {"after": last.window.after or "", "before": first.window.before or ""}
+    settings = asdict(config) | days | {"language": first.language, "options": dict(first.options)}
+    with tracked_run(config, f"fsd-{config.domain}", "collect", params=settings, description=page) as run:
+        for path, manifest, texts in ((c.path, c.manifest, [d.text for d in c.documents]) for c in collections):
+            run.log(path.stem + MANIFEST, path.with_suffix(MANIFEST))
+            counts = {"kept": manifest["kept"], "found": manifest["found"]}
+            counts |= {f"dropped.{reason}": count for reason, count in manifest["dropped"].items()}
+            run.log_metrics({f"collect/{name}": float(count) for name, count in counts.items()})
+            run.log_dataset(path.stem, texts, source=str(path), context="collected")
+        if card:
+            for ending in (".card.json", ".card.md"):
+                run.log(out.stem + ending, out.with_name(out.stem + ending))
+            labels = [document.member for document in documents]
+            texts = [document.text for document in documents]
+            run.log_dataset(out.stem, texts, labels=labels, source=str(out), context="benchmark")
+        show(about_benchmark(card, out) if card else about(collections[0], config.limit), run)
 
 
 def about(collection: "Collection", limit: int) -> "Report":
@@ -196,10 +197,10 @@ def about(collection: "Collection", limit: int) -> "Report":
             "these texts are contemporaries only if they are known not to be in the training data: see "
             "docs/contrasts.md"
         )
-    counts = {"kept": manifest["kept"], **manifest["dropped"]}
-    table = pd.DataFrame({"what": list(counts), "texts": list(counts.values())})
-    tables = [numbers("manifest", table)]
-    return Report(findings=lines, sections=[Section("", tables=tables)], files={"texts": collection.path})
+    table = pd.DataFrame({"kept": manifest["kept"], **manifest["dropped"]}.items(), columns=["what", "texts"])
+    return Report(
+        findings=lines, sections=[Section("", tables=[numbers("manifest", table)])], files={"texts": collection.path}
+    )
 
 
 def about_benchmark(card: "Card", out: Path) -> "Report":
@@ -208,23 +209,14 @@ def about_benchmark(card: "Card", out: Path) -> "Report":
 
     from fsd.reporting.report import Report, Section, numbers
 
-    blind = card.aucs["blind"]
+    blind, members = card["aucs"]["blind"], card["members"]["texts"]
     lines = [
-        f"{2 * card.members.texts:,} texts, {card.members.texts:,} members and as many non-members: {out}",
+        f"{2 * members:,} texts, {members:,} members and as many non-members: {out}",
         f"blind classifier: {blind.get('reason') or 'AUC {value:.2f} [{low:.2f}, {high:.2f}]'.format(**blind)}",
-        *([card.warning] if card.warning else []),
+        *filter(None, [card["warning"]]),
     ]
-    rows = pd.DataFrame([{"control": name, **numbers} for name, numbers in card.aucs.items()])
+    rows = pd.DataFrame([{"control": name, **auc} for name, auc in card["aucs"].items()])
     return Report(findings=lines, sections=[Section("", tables=[numbers("controls", rows)])], files={"benchmark": out})
-
-
-def _day(name: str, text: str) -> Date | None:
-    from fsd.errors import UsageError
-
-    try:
-        return Date.fromisoformat(text) if text else None
-    except ValueError as error:
-        raise UsageError(f"{name} must be a day like 2023-02-24; got {text!r}") from error
 
 
 if __name__ == "__main__":

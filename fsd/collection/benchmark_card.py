@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -15,41 +15,17 @@ from fsd.errors import UsageError
 NGRAMS = (7, 13)
 """Lengths of the n-grams compared: 7 as in fsd.data.near_duplicates, 13 as in MIMIR."""
 LISTED = 5
+Card = Mapping[str, Any]
+"""Contents of a benchmark, and what separates its sides without any model, as in FILE.card.json:
 
-
-@dataclass(frozen=True)
-class Side:
-    """Texts of one label: number, groups (0 if unknown); first, median and last day; fewest, median and most words."""
-
-    texts: int
-    groups: int
-    dates: tuple[str, str, str]
-    words: tuple[int, float, int]
-
-
-@dataclass(frozen=True)
-class Card:
-    """Contents of a benchmark, and controls: what separates its sides without any model.
-
-    Attributes:
-        domain: of the texts.
-        members: label 1.
-        nonmembers: label 0.
-        left_out: reason -> number of texts left out of the two sides.
-        ngram_overlap: n -> mean share of a non-member's n-grams that some member has.
-        aucs: control -> its AUC with the 95 % interval, or why there is none: blind (bag of words), date, length.
-        overlaps: property -> overlap of the two sides and its value by chance, see fsd.evaluation.audit.
-        warning: the conclusion that the controls forbid; "" if none.
-    """
-
-    domain: str
-    members: Side
-    nonmembers: Side
-    left_out: Mapping[str, int]
-    ngram_overlap: Mapping[int, float]
-    aucs: Mapping[str, Mapping[str, Any]]
-    overlaps: Mapping[str, Mapping[str, float]]
-    warning: str
+- members, nonmembers: number of texts and groups (0 if unknown); first, median and last day; fewest, median and most
+  words;
+- left_out: reason -> number of texts left out of the two sides;
+- ngram_overlap: n -> mean share of a non-member's n-grams that some member has;
+- aucs: control (blind, date, length) -> its AUC with the 95 % interval, or why there is none;
+- overlaps: property -> overlap of the two sides and its value by chance, see `fsd.evaluation.audit`;
+- warning: the conclusion that the controls forbid; "" if none.
+"""
 
 
 def build(
@@ -77,17 +53,15 @@ def build(
             f"the two sides must share no text; {len(pairs)} pairs do: {'; '.join(listed)}{more}; "
             "remove them at the source, or leave them out of both sides with --drop-shared"
         )
-    if pairs:
-        old, new = {i for i, _, _ in pairs}, {j for _, j, _ in pairs}
-        members = [document for i, document in enumerate(members) if i not in old]
-        nonmembers = [document for j, document in enumerate(nonmembers) if j not in new]
-        left_out["shared by both sides"] = len(old) + len(new)
+    old, new = {i for i, _, _ in pairs}, {j for _, j, _ in pairs}
+    members = [document for i, document in enumerate(members) if i not in old]
+    nonmembers = [document for j, document in enumerate(nonmembers) if j not in new]
     size = min(len(members), len(nonmembers))
     if not size:
         raise UsageError("a benchmark must have texts on both sides; none is left on one of them")
+    left_out["shared by both sides"] = len(old) + len(new)
     left_out["over the smaller side"] = len(members) + len(nonmembers) - 2 * size
-    documents = [*members[:size], *nonmembers[:size]]
-    return documents, _card(domain, documents, +left_out, seed)
+    return [*members[:size], *nonmembers[:size]], _card(domain, members[:size], nonmembers[:size], +left_out, seed)
 
 
 def shared(members: Sequence[Document], nonmembers: Sequence[Document]) -> list[tuple[int, int, str]]:
@@ -118,48 +92,46 @@ def _ngrams(text: str, n: int) -> set[tuple[str, ...]]:
     return set(zip(*(tokens[start:] for start in range(n)), strict=False))
 
 
-def _card(domain: str, documents: Sequence[Document], left_out: Mapping[str, int], seed: int) -> Card:
+def _card(
+    domain: str, members: Sequence[Document], nonmembers: Sequence[Document], left_out: Mapping[str, int], seed: int
+) -> Card:
     from fsd.evaluation.audit import controls, overlaps
 
-    half = len(documents) // 2
-    members, nonmembers = documents[:half], documents[half:]
-    labels = [bool(document.member) for document in documents]
-    without_model = controls(documents, labels, families(documents), seed=seed)
+    documents = [*members, *nonmembers]
+    found = controls(documents, [bool(document.member) for document in documents], families(documents), seed=seed)
     shifted = [
         f"{description} reaches AUC {auc}"
         for name, description in (("blind", "a classifier of words"), ("length", "the length alone"))
-        if (auc := without_model[name].auc) is not None and auc.low > 0.5
+        if (auc := found[name].auc) is not None and auc.low > 0.5
     ]
     warning = (
         f"SHIFTED: without any model, {' and '.join(shifted)}; "
         "a detector's AUC up to that value is no evidence of membership"
     )
-    return Card(
-        domain=domain,
-        members=_side(members),
-        nonmembers=_side(nonmembers),
-        left_out=dict(left_out),
-        ngram_overlap={n: ngram_overlap([d.text for d in members], [d.text for d in nonmembers], n) for n in NGRAMS},
-        aucs={
-            name: {"value": None, "reason": control.reason}
-            if control.auc is None
-            else {"value": control.auc.value, "low": control.auc.low, "high": control.auc.high}
-            for name, control in without_model.items()
+    return {
+        "domain": domain,
+        "members": _side(members),
+        "nonmembers": _side(nonmembers),
+        "left_out": dict(left_out),
+        "ngram_overlap": {n: ngram_overlap([d.text for d in members], [d.text for d in nonmembers], n) for n in NGRAMS},
+        "aucs": {
+            name: control.auc._asdict() if control.auc else {"value": None, "reason": control.reason}
+            for name, control in found.items()
         },
-        overlaps={name: asdict(overlap) for name, overlap in overlaps(documents, seed=seed).items()},
-        warning=warning if shifted else "",
-    )
+        "overlaps": {name: asdict(overlap) for name, overlap in overlaps(documents, seed=seed).items()},
+        "warning": warning if shifted else "",
+    }
 
 
-def _side(documents: Sequence[Document]) -> Side:
+def _side(documents: Sequence[Document]) -> dict[str, Any]:
     days = sorted(document.date.isoformat() for document in documents if document.date)
     counts = [len(words(document.text)) for document in documents]
-    return Side(
-        texts=len(documents),
-        groups=len({document.group for document in documents} - {""}),
-        dates=(days[0], days[(len(days) - 1) // 2], days[-1]),
-        words=(min(counts), median(counts), max(counts)),
-    )
+    return {
+        "texts": len(documents),
+        "groups": len({document.group for document in documents} - {""}),
+        "dates": [days[0], days[(len(days) - 1) // 2], days[-1]],
+        "words": [min(counts), median(counts), max(counts)],
+    }
 
 
 PAGE = """# Benchmark: {domain}
@@ -183,28 +155,27 @@ The date separates the sides by design.
 
 def markdown(card: Card) -> str:
     """The card as a Markdown page."""
-    old, new = card.members, card.nonmembers
+    both = card["members"], card["nonmembers"]
     sides = [
-        ("texts", old.texts, new.texts),
-        ("groups", old.groups, new.groups),
-        ("first, median, last day", ", ".join(old.dates), ", ".join(new.dates)),
-        ("fewest, median, most words", *(", ".join(f"{n:g}" for n in side.words) for side in (old, new))),
+        *((name, *(side[name] for side in both)) for name in ("texts", "groups")),
+        ("first, median, last day", *(", ".join(side["dates"]) for side in both)),
+        ("fewest, median, most words", *(", ".join(f"{n:g}" for n in side["words"]) for side in both)),
     ]
     aucs = [
-        (name, a["reason"] if a["value"] is None else f"{a['value']:.3f} [{a['low']:.3f}, {a['high']:.3f}]")
-        for name, a in card.aucs.items()
+        (name, auc.get("reason") or "{value:.3f} [{low:.3f}, {high:.3f}]".format(**auc))
+        for name, auc in card["aucs"].items()
     ]
-    overlaps = [(name, f"{o['value']:.2f}", f"{o['chance']:.2f}") for name, o in card.overlaps.items()]
-    for n, share in card.ngram_overlap.items():
-        overlaps.append((f"{n}-grams of a non-member that some member has", f"{share:.4f}", ""))
+    overlaps = [(name, f"{o['value']:.2f}", f"{o['chance']:.2f}") for name, o in card["overlaps"].items()]
+    shares = card["ngram_overlap"].items()
+    overlaps += [(f"{n}-grams of a non-member that some member has", f"{share:.4f}", "") for n, share in shares]
     page = PAGE.format(
-        domain=card.domain,
+        domain=card["domain"],
         sides=_table(("", "members (1)", "non-members (0)"), sides),
-        warning=card.warning or "Neither the words nor the length separate them better than chance.",
+        warning=card["warning"] or "Neither the words nor the length separate them better than chance.",
         aucs=_table(("control", "AUC [95 %]"), aucs),
         overlaps=_table(("overlap", "observed", "by chance"), overlaps),
     )
-    left_out = ", ".join(f"{count} {reason}" for reason, count in card.left_out.items())
+    left_out = ", ".join(f"{count} {reason}" for reason, count in card["left_out"].items())
     return page + (f"\nLeft out: {left_out}.\n" if left_out else "")
 
 
@@ -214,6 +185,6 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def write_benchmark(out: Path, documents: Sequence[Document], card: Card) -> None:
     """Write FILE.card.json and FILE.card.md, and then the benchmark itself, each atomically."""
-    write_atomically(out.with_name(f"{out.stem}.card.json"), pretty_json(asdict(card)))
+    write_atomically(out.with_name(f"{out.stem}.card.json"), pretty_json(card))
     write_atomically(out.with_name(f"{out.stem}.card.md"), markdown(card).encode())
     write_atomically(out, b"".join(map(json_line, documents)))

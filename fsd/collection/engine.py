@@ -13,7 +13,7 @@ from datetime import date as Date  # noqa: N812 - documents have a field date
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import filelock
 
@@ -28,12 +28,10 @@ from fsd.errors import UsageError
 from fsd.net.http import Clock
 from fsd.progress import progress
 
-if TYPE_CHECKING:
-    from fsd.tracking import Run
-
-
 BARREN = 5_000
 """Number of texts in a row without a suitable one after which a collection stops."""
+MANIFEST = ".manifest.json"
+"""End of the name of the file beside the rows."""
 
 
 def json_line(document: Document) -> bytes:
@@ -72,13 +70,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def partial_path(out: Path) -> Path:
-    """FILE.jsonl -> FILE.jsonl.partial."""
-    return out.with_name(f"{out.name}.partial")
-
-
 class PartialCollection(Journal):
-    """The journal of a source together with the rows taken from it, `documents`, both on disk.
+    """The journal of a source together with the rows taken from it, `documents`, both on disk in FILE.partial.
 
     `found` is the number of texts that the source has yielded or left out so far; `on_save` is called at every save.
     """
@@ -86,9 +79,9 @@ class PartialCollection(Journal):
     def __init__(self, out: Path, order: Mapping[str, Any], clock: Clock) -> None:
         super().__init__(clock=clock)
         self.documents: list[Document] = []
-        self.found = 0
+        self.found = self._kept_at = 0
         self.on_save: Callable[[], None] = lambda: None
-        self._path = partial_path(out)
+        self._path = Path(f"{out}.partial")
         if out.exists() and not self._path.exists():
             raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
         self._lock = filelock.FileLock(out.with_name(f".{out.name}.lock"))
@@ -103,14 +96,10 @@ class PartialCollection(Journal):
             raise UsageError(f"out must be in a folder that can be written to; {out}: {error.strerror}") from error
         self._file = self._path.open("a+b")
         try:
-            size = self._restore(order)
+            self._restore(order)
         except UsageError:
             self._release()
             raise
-        self._file.truncate(size)
-        if not size:
-            self._write({"order": order})
-        self._kept_at = self.found
 
     def add(self, document: Document) -> None:
         """Append a row."""
@@ -151,18 +140,18 @@ class PartialCollection(Journal):
         self._file.write((json.dumps(line) + "\n").encode())
         self._file.flush()
 
-    def _restore(self, order: Mapping[str, Any]) -> int:
-        """Read the rows up to the last cursor; the number of bytes up to there."""
+    def _restore(self, order: Mapping[str, Any]) -> None:
+        """Read the rows up to the last cursor, and cut off what follows; begin the file if it has none."""
         self._file.seek(0)
         lines = [line for line in self._file if line.endswith(b"\n")]  # the last one may be torn
-        if not lines:
-            return 0
+        cursors = [n for n, line in enumerate(lines) if line.startswith(b'{"cursor"')]
         try:
-            before = json.loads(lines[0])["order"]
-            at = max((n for n, line in enumerate(lines) if line.startswith(b'{"cursor"')), default=0)
-            self.documents = [from_json(line) for line in lines[1:at] if not line.startswith(b'{"cursor"')]
-            state = json.loads(lines[at]) if at else {"cursor": None, "found": 0, "dropped": {}}
-            self.cursor, self.found, self.dropped = state["cursor"], state["found"], Counter(state["dropped"])
+            before = json.loads(lines[0])["order"] if lines else order
+            if cursors:
+                rows = (line for line in lines[1 : cursors[-1]] if not line.startswith(b'{"cursor"'))
+                self.documents = [from_json(line) for line in rows]
+                state = json.loads(lines[cursors[-1]])
+                self.cursor, self.found, self.dropped = state["cursor"], state["found"], Counter(state["dropped"])
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{self._path} must be an unfinished collection of this command; delete it") from error
         if before != order:
@@ -171,7 +160,10 @@ class PartialCollection(Journal):
                 f"{self._path} must be of the same collection to resume; it has another "
                 f"{', '.join(changed) or 'format'}: name another --out, or delete it"
             )
-        return sum(map(len, lines[: at + 1]))
+        self._kept_at = self.found
+        self._file.truncate(sum(map(len, lines[: cursors[-1] + 1 if cursors else 1])))
+        if not lines:
+            self._write({"order": order})
 
 
 @dataclass(frozen=True)
@@ -276,39 +268,33 @@ class CollectionJob:
     def _suitable(self, partial: PartialCollection, benchmark: Sequence[str]) -> Iterator[Document]:
         """Labelled texts of the source, without those that one text alone shows to be unsuitable or that come again."""
         period = AFTER if self.spec.window.before is None else UP_TO
-        in_benchmark = {content_hash(text) for text in benchmark}
-        seen = {content_hash(document.text) for document in partial.documents}
+        known = dict.fromkeys((document.text for document in partial.documents), "duplicate")
+        known |= dict.fromkeys(benchmark, "in the benchmark")
         for document in self.domain.texts(self.spec.window, partial, **self.spec.options):
-            reason = self._unsuitable(document)
-            digest = "" if reason else content_hash(document.text)
-            if digest in in_benchmark:
-                reason = "in the benchmark"
-            elif digest in seen:
-                reason = "duplicate"
+            reason = self._unsuitable(document) or known.setdefault(document.text, "")
             if reason:
                 partial.drop(reason)
             else:
                 partial.found += 1
-                seen.add(digest)
+                known[document.text] = "duplicate"
                 yield replace(document, member=self.spec.member, period=period)
 
     def _unsuitable(self, document: Document) -> str:
         """Why a text is dropped; "" if it is not."""
-        spec = self.spec
+        spec, text = self.spec, document.text
         if document.date is None:
             return "no date"
         if document.date > self.clock.today:
             return "dated in the future"
         if document.date not in spec.window:
             return "outside the dates"
-        if any("\ud800" <= sign <= "\udfff" for sign in document.text):
+        if any("\ud800" <= sign <= "\udfff" for sign in text):
             return "not valid Unicode"
-        tokens = words(document.text)
-        unspaced = sum(1 for token in tokens if len(token) == 1 and ord(token) > 0x2E7F)
+        tokens = words(text)
+        unspaced = sum(len(token) == 1 and ord(token) > 0x2E7F for token in tokens)
         if len(tokens) - unspaced / 2 < spec.min_words:
             return "too short"
-        right = not spec.language or language_check.is_in(document.text, spec.language)
-        return "" if right else f"not in {spec.language}"
+        return f"not in {spec.language}" if spec.language and not language_check.is_in(text, spec.language) else ""
 
     def _write(self, partial: PartialCollection, benchmark: Sequence[str], ended: bool) -> Collection:
         """Write the rows without near-duplicates, up to the limit, after their manifest."""
@@ -346,7 +332,7 @@ class CollectionJob:
             "dropped": dict(sorted(dropped.items())),
             "source_ended": ended,
         }
-        write_atomically(manifest_path(self.out), pretty_json(manifest))
+        write_atomically(self.out.with_suffix(MANIFEST), pretty_json(manifest))
         write_atomically(self.out, content)
         partial.cursor = None
         return Collection(documents, manifest, self.out)
@@ -373,42 +359,25 @@ def prepare(spec: CollectionSpec, limit: int, out: Path, *, clock: Clock | None 
 
 def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
     """The result of an earlier run, unless that run was killed before it removed its unfinished file."""
-    if not (out.is_file() and manifest_path(out).is_file()) or partial_path(out).exists():
+    if not (out.is_file() and out.with_suffix(MANIFEST).is_file()) or Path(f"{out}.partial").exists():
         return None
     content = out.read_bytes()
-    manifest = json.loads(manifest_path(out).read_bytes())
+    manifest = json.loads(out.with_suffix(MANIFEST).read_bytes())
     expected = {"order": spec.order, "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
     if any(manifest.get(name) != value for name, value in expected.items()):
         return None
     return Collection([from_json(line) for line in content.splitlines()], manifest, out)
 
 
-def manifest_path(out: Path) -> Path:
-    """FILE.jsonl -> FILE.manifest.json."""
-    return out.with_name(f"{out.stem}.manifest.json")
-
-
-def log_manifest(run: "Run", collection: Collection) -> None:
-    """Log the manifest as an artifact of the run, its counts as metrics, and the texts as a dataset."""
-    manifest = collection.manifest
-    run.log(manifest_path(collection.path).name, manifest_path(collection.path))
-    counts = {"kept": manifest["kept"], "found": manifest["found"]}
-    counts |= {f"dropped.{reason}": count for reason, count in manifest["dropped"].items()}
-    run.log_metrics({f"collect/{name}": float(count) for name, count in counts.items()})
-    texts = [document.text for document in collection.documents]
-    run.log_dataset(collection.path.stem, texts, source=str(collection.path), context="collected")
-
-
 def distinct(documents: Sequence[Document], benchmark: Sequence[str] = ()) -> tuple[list[Document], Counter[str]]:
     """The first of each family of near-duplicates that is not in the benchmark, and the number of others by reason."""
-    numbers = families([Document(text) for text in (*benchmark, *(document.text for document in documents))])
-    in_benchmark = frozenset(numbers[: len(benchmark)])
-    seen = set(in_benchmark)
+    family = families([Document(text) for text in (*benchmark, *(document.text for document in documents))])
+    seen = dict.fromkeys(family[: len(benchmark)], "near-duplicate of the benchmark")
     first, dropped = [], Counter[str]()
-    for document, family in zip(documents, numbers[len(benchmark) :], strict=True):
-        if family not in seen:
-            seen.add(family)
-            first.append(document)
+    for document, number in zip(documents, family[len(benchmark) :], strict=True):
+        if number in seen:
+            dropped[seen[number]] += 1
         else:
-            dropped["near-duplicate of the benchmark" if family in in_benchmark else "near-duplicate"] += 1
+            seen[number] = "near-duplicate"
+            first.append(document)
     return first, dropped

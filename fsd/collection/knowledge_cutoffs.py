@@ -17,12 +17,12 @@ from fsd.data import embedded
 from fsd.errors import UsageError
 
 FILE = Path(__file__).with_name("cutoffs.csv")
-PARTS = {"CHAT": "(-(chat|instruct|it|hf|base))*", "SIZE": r"\d+(\.\d+)?[bm]"}
-"""Words of the patterns, and the regular expressions that they stand for."""
+CHAT, SIZE = "(-(chat|instruct|it|hf|base))*", r"\d+(\.\d+)?[bm]"
+"""What CHAT and SIZE in a pattern of the table stand for."""
 
 
 class Cutoff(NamedTuple):
-    """Family of models, pattern of the whole hub id (any case, words of `PARTS`), last day, and event with reference.
+    """Family of models, pattern of the whole hub id (any case), last day, and event with reference.
 
     No text first published after the day can be in the pretraining data.
     """
@@ -34,22 +34,22 @@ class Cutoff(NamedTuple):
 
     def names(self, model: str) -> bool:
         """Whether it is the cutoff of the model, by its hub id or `embedded`."""
-        pattern = self.pattern
-        for word, expression in PARTS.items():
-            pattern = pattern.replace(word, expression)
-        return bool(re.fullmatch(pattern, model, re.IGNORECASE))
+        return bool(re.fullmatch(self.pattern, model, re.IGNORECASE))
 
 
 @functools.cache
 def cutoffs() -> tuple[Cutoff, ...]:
     """The table, and the embedded models."""
     with FILE.open(encoding="utf-8", newline="") as file:
-        rows = [
-            Cutoff(row["family"], row["pattern"], Date.fromisoformat(row["day"]), row["source"])
-            for row in csv.DictReader(file)
-        ]
+        rows = list(csv.reader(file))[1:]
     source = "last day of its corpus (fsd.data.embedded)"
-    return (*rows, *(Cutoff(c.model, c.model, c.cutoff, source) for c in embedded.CORPORA.values()))
+    return (
+        *(
+            Cutoff(family, pattern.replace("CHAT", CHAT).replace("SIZE", SIZE), Date.fromisoformat(day), source)
+            for family, pattern, day, source in rows
+        ),
+        *(Cutoff(c.model, c.model, c.cutoff, source) for c in embedded.CORPORA.values()),
+    )
 
 
 def cutoff(model: str) -> Cutoff:

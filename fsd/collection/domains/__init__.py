@@ -12,6 +12,7 @@ A domain's file defines
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -47,27 +48,22 @@ class Domain:
         options = self.options
         shown = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in options.items()}
         listed = ", ".join(f"{name}={'VALUE (required)' if v is REQUIRED else v}" for name, v in shown.items())
-        values: dict[str, Any] = {}
-        default = [f"language={language}"] if language and "language" in options else []
-        for entry in [*default, *entries]:
-            name, equals, value = entry.partition("=")
+        values: dict[str, Any] = {"language": language} if language and "language" in options else {}
+        for entry in entries:
+            name, equals, text = entry.partition("=")
             if not equals or name not in options or name in values:
                 raise UsageError(f"options of {self.name} must be {listed or 'none'}, each once; got {entry!r}")
-            values[name] = _parse_value(name, value.strip(), options[name])
+            values[name] = text.strip()
+            if isinstance(options[name], tuple):
+                values[name] = tuple(part.strip() for part in text.split(",") if part.strip())
+            elif isinstance(options[name], int):
+                if not re.fullmatch("[0-9]+", text.strip()):
+                    raise UsageError(f"option {name} must be a whole number, 0 or more; got {text.strip()!r}")
+                values[name] = int(text)
         missing = [name for name, default in options.items() if default is REQUIRED and name not in values]
         if missing:
             raise UsageError(f"options of {self.name} must have {missing[0]}=VALUE; all are {listed}")
         return values
-
-
-def _parse_value(name: str, value: str, default: object) -> Any:
-    if isinstance(default, tuple):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    if isinstance(default, int):
-        if not value.isascii() or not value.isdigit():
-            raise UsageError(f"option {name} must be a whole number, 0 or more; got {value!r}")
-        return int(value)
-    return value
 
 
 def names() -> tuple[str, ...]:

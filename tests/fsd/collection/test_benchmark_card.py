@@ -17,9 +17,9 @@ from fsd.errors import UsageError
 def side(prose):
     """Gives a text of each number, on consecutive days."""
 
-    def make(member, numbers, topic="w", start=date(2023, 3, 1), count=40):
+    def make(member, numbers, start=date(2023, 3, 1), count=40):
         return [
-            Document(prose(n, count, topic), member, start + timedelta(days=i), f"{member}{n}", f"http://{member}/{n}")
+            Document(prose(n, count, "w"), member, start + timedelta(days=i), f"{member}{n}", f"http://{member}/{n}")
             for i, n in enumerate(numbers)
         ]
 
@@ -30,19 +30,17 @@ def test_a_benchmark_is_balanced_and_described_by_its_card(tmp_path, side):
     members, nonmembers = side(True, range(30), start=date(2022, 1, 1)), side(False, range(100, 125))
     documents, card = build("made", members, nonmembers)
     assert documents == [*members[:25], *nonmembers]
-    assert (card.members.texts, card.nonmembers.groups) == (25, 25)
-    assert card.members.dates == ("2022-01-01", "2022-01-13", "2022-01-25")
-    assert card.members.words == (40, 40, 40)
-    assert card.left_out == {"over the smaller side": 5}
-    assert card.ngram_overlap == {7: 0.0, 13: 0.0}
-    assert card.aucs["date"]["value"] == 1.0
-    assert card.aucs["blind"]["low"] <= 0.5
-    assert card.warning == ""
+    days = ["2022-01-01", "2022-01-13", "2022-01-25"]
+    assert card["members"] == {"texts": 25, "groups": 25, "dates": days, "words": [40, 40, 40]}
+    assert card["left_out"] == {"over the smaller side": 5}
+    assert card["ngram_overlap"] == {7: 0.0, 13: 0.0}
+    assert card["aucs"]["date"]["value"] == 1.0
+    assert card["aucs"]["blind"]["low"] <= 0.5
+    assert card["warning"] == ""
     out = tmp_path / "b.jsonl"
     write_benchmark(out, documents, card)
     assert Counter(d.member for d in read_files([out], labelled=True)) == {True: 25, False: 25}
-    stored = json.loads((tmp_path / "b.card.json").read_text())
-    assert stored["members"]["texts"] == 25
+    assert json.loads((tmp_path / "b.card.json").read_text())["members"] == card["members"]
     page = (tmp_path / "b.card.md").read_text()
     assert page == markdown(card)
     assert "| texts | 25 | 25 |" in page
@@ -53,11 +51,11 @@ def test_a_shifted_benchmark_is_called_shifted(side):
     members = [replace(d, text=f"old age {d.text}") for d in side(True, range(25), start=date(2022, 1, 1), count=60)]
     nonmembers = [replace(d, text=f"new time {d.text}") for d in side(False, range(100, 125))]
     _, card = build("made", members, nonmembers)
-    assert card.aucs["blind"]["value"] > 0.9
-    assert card.aucs["length"]["value"] == 1.0
-    assert card.warning.startswith("SHIFTED: without any model, a classifier of words reaches AUC 1.00")
-    assert "the length alone" in card.warning
-    assert card.warning in markdown(card)
+    assert card["aucs"]["blind"]["value"] > 0.9
+    assert card["aucs"]["length"]["value"] == 1.0
+    assert card["warning"].startswith("SHIFTED: without any model, a classifier of words reaches AUC 1.00")
+    assert "the length alone" in card["warning"]
+    assert card["warning"] in markdown(card)
 
 
 def test_sides_that_share_texts_are_refused_with_a_list(side):
@@ -65,15 +63,12 @@ def test_sides_that_share_texts_are_refused_with_a_list(side):
     nonmembers[2] = replace(nonmembers[2], text=members[5].text.upper())
     nonmembers[3] = replace(nonmembers[3], group=members[0].group)
     assert shared(members, nonmembers) == [(0, 3, "group True0"), (5, 2, "copy")]
-    with pytest.raises(
-        UsageError, match=r"share no text; 2 pairs do: http://True/0 .2022-01-01. = http://False/103"
-    ) as c:
+    listed = r"share no text; 2 pairs do: http://True/0 .2022-01-01. = http://False/103.*--drop-shared$"
+    with pytest.raises(UsageError, match=listed):
         build("made", members, nonmembers)
-    assert "--drop-shared" in str(c.value)
-    assert "\n" not in str(c.value)
     documents, card = build("made", members, nonmembers, drop_shared=True)
     assert len(documents) == 12
-    assert card.left_out == {"shared by both sides": 4}
+    assert card["left_out"] == {"shared by both sides": 4}
     with pytest.raises(UsageError, match="none is left on one of them"):
         build("made", members[:1], [nonmembers[3]], drop_shared=True)
 

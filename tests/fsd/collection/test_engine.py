@@ -82,13 +82,10 @@ def test_rows_and_manifest(source, tmp_path, made, prose):
     assert set(manifest["versions"]) == {"fsd", "python", "requests"}
     assert sorted(file.name for file in out.parent.iterdir()) == ["a.jsonl", "a.manifest.json"]
     assert read_files([out], labelled=True)[0].member is False
-
-
-def test_members_are_labelled_one_and_texts_without_a_group_are_in_none(source, tmp_path, made):
     source([made(1, group=""), made(2, group=""), made(3)])
-    manifest = run(tmp_path / "a.jsonl", window=Window(before=date(2024, 1, 1))).manifest
-    assert (manifest["label"], manifest["groups"]) == (1, 1)
-    assert lines(tmp_path / "a.jsonl")[0]["label"] == 1
+    manifest = run(tmp_path / "members.jsonl", window=Window(before=date(2024, 1, 1))).manifest
+    assert (manifest["label"], manifest["groups"]) == (1, 1)  # texts without a group are in none
+    assert lines(tmp_path / "members.jsonl")[0]["label"] == 1
 
 
 def test_dropped_texts_are_counted_by_reason(source, tmp_path, made, prose):
@@ -159,15 +156,10 @@ def test_a_line_torn_by_the_kill_is_cut_off_and_a_kill_at_the_very_end_repaired(
     run(out)
     assert out.read_bytes() == before
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl", "a.manifest.json"]
-
-
-def test_a_failure_on_the_first_page_leaves_no_files(source, tmp_path, made):
-    source([made(1), None])
+    source([made(1), None])  # on the first page there is nothing to resume from
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "a.jsonl")
-    assert list(tmp_path.iterdir()) == []
-    source([made(1)])
-    assert run(tmp_path / "a.jsonl", options={"taste": "another"}).manifest["kept"] == 1
+        run(tmp_path / "new" / "a.jsonl")
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_two_runs_at_once_are_refused(source, tmp_path, made):
@@ -192,36 +184,31 @@ def test_a_resumed_run_must_have_the_same_specification(source, tmp_path, made):
             run(out)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"window": Window(after=date(2026, 9, 21))}, "after must be a day before today, 2026-09-21; got 2026-09-21"),
-        ({"window": Window(after=date(1999, 12, 31))}, "after must be a day of made, which begins on 2000-01-01"),
-        ({"window": Window(before=date(2000, 1, 1))}, "before must be a day of made, which begins on 2000-01-01"),
-        ({"benchmark": ("no.jsonl",)}, "data file must exist; there is no no.jsonl"),
-    ],
-)
-def test_mistakes_are_found_before_any_request(source, tmp_path, changes, message, made):
-    requests = source([made(1)])
-    with pytest.raises(UsageError, match=message) as caught:
-        run(tmp_path / "a.jsonl", **changes)
-    assert "\n" not in str(caught.value)
-    assert not requests
-    assert not list(tmp_path.iterdir())
-
-
-def test_out_must_be_new_and_jsonl(source, tmp_path, made):
-    source([made(1)])
+def test_mistakes_are_found_before_any_request(source, tmp_path, made):
+    requests, out = source([made(1)]), tmp_path / "a.jsonl"
+    for window, message in (
+        (Window(after=date(2026, 9, 21)), "after must be a day before today, 2026-09-21; got 2026-09-21"),
+        (Window(after=date(1999, 12, 31)), "after must be a day of made, which begins on 2000-01-01"),
+        (Window(before=date(2000, 1, 1)), "before must be a day of made, which begins on 2000-01-01"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            run(out, window=window)
+    with pytest.raises(UsageError, match=r"data file must exist; there is no no\.jsonl"):
+        run(out, benchmark=("no.jsonl",))
     with pytest.raises(UsageError, match=r"ends in \.jsonl; got .*a.csv"):
         run(tmp_path / "a.csv")
-    (tmp_path / "a.jsonl").write_text("mine")
-    with pytest.raises(UsageError, match=r"a folder that can be written to; .*: (Not a directory|File exists)"):
-        run(tmp_path / "a.jsonl" / "b.jsonl")
-    with pytest.raises(UsageError, match=r"does not exist yet; .* exists"):
-        run(tmp_path / "a.jsonl")
-    assert (tmp_path / "a.jsonl").read_text() == "mine"
     with pytest.raises(UsageError, match=r"out must be in a folder that can be written to; /proc/x\.jsonl"):
         run(Path("/proc/x.jsonl"))
+    assert not requests
+    assert not list(tmp_path.iterdir())
+    out.write_text("mine")
+    for path, message in (
+        (out / "b.jsonl", r"written to; .*: (Not a directory|File exists)"),
+        (out, "does not exist yet"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            run(path)
+    assert out.read_text() == "mine"
 
 
 def test_an_empty_result_names_the_reasons_and_leaves_no_files(source, tmp_path, made):
@@ -248,24 +235,19 @@ def test_a_collection_is_reused_only_for_the_same_order(source, tmp_path, made):
             run(out, limit, **changes)
 
 
-def test_a_specification_that_nothing_meets_ends_and_can_go_on(source, tmp_path, made, monkeypatch):
+def test_a_specification_that_nothing_meets_ends_and_can_go_on(source, tmp_path, made, monkeypatch, capsys):
     monkeypatch.setattr(engine, "BARREN", 20)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # bars are for terminals
     pages = [[made(10 * page + n, text="too short") for n in range(10)] for page in range(6)]
     requests = source(*pages)
     out = tmp_path / "a.jsonl"
     message = r"none of the last 20 was kept \(dropped in all: 20 too short\): change .* run the same command again"
     with pytest.raises(UsageError, match=message):
-        run(out)
+        prepare(CollectionSpec("made", AFTER, "en"), 10, out, clock=CLOCK).run()
+    assert "20 found, 20 dropped" in capsys.readouterr().err
     assert requests == [0, 1]
     with pytest.raises(UsageError, match=r"none of the last 20 was kept \(dropped in all: 40 too short\)"):
         run(out)
     assert requests == [0, 1, 2, 3]
     source([made(1), *pages[0][1:]], [*pages[1][:9], made(2)], *pages[2:3])
     assert run(tmp_path / "b.jsonl").manifest["kept"] == 2
-
-
-def test_the_bar_shows_found_and_dropped_texts(source, tmp_path, made, monkeypatch, capsys):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # bars are for terminals
-    source([made(1, text="too short"), made(2, text="too short")], [made(3)])
-    prepare(CollectionSpec("made", AFTER, "en"), 5, tmp_path / "a.jsonl", clock=CLOCK).run()
-    assert "2 found, 2 dropped" in capsys.readouterr().err

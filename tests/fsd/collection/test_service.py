@@ -14,15 +14,11 @@ from fsd.errors import UsageError
 
 @pytest.fixture
 def client_of(service, fake_time):
-    def start(answer):
+    def start(answer=lambda *_: b'{"a": 1}'):
         fake = service(answer)
         return fake, Service("arxiv", fake.url, interval=3.0, clock=fake_time.clock)
 
     return start
-
-
-def ok(path, query):
-    return b'{"a": 1}'
 
 
 def test_requests_are_spaced_and_name_the_project_with_its_page_and_the_contact(client_of, fake_time, monkeypatch):
@@ -30,7 +26,7 @@ def test_requests_are_spaced_and_name_the_project_with_its_page_and_the_contact(
     package["Project-URL"] = "Source, https://example.org/fsd"
     monkeypatch.setattr(service_module.metadata, "metadata", lambda name: package)
     monkeypatch.setenv("FSD_CONTACT", "someone@example.org")
-    fake, client = client_of(ok)
+    fake, client = client_of()
     for _ in range(3):
         assert client.get("/x", json_object, {"q": "a b"}) == {"a": 1}
     assert fake_time.waits == [3.0, 3.0]
@@ -40,28 +36,22 @@ def test_requests_are_spaced_and_name_the_project_with_its_page_and_the_contact(
     assert "https://example.org/fsd; someone@example.org" in agent
 
 
-def test_a_refusal_is_final(client_of, reply):
-    fake, client = client_of(lambda *_: reply(b"no\nsuch page", 404))
-    with pytest.raises(RefusedError, match=r"arxiv must give .*; it answered HTTP 404: no such page") as caught:
-        client.get("/x", json_object)
-    assert caught.value.status == 404
-    assert "\n" not in str(caught.value)
-    assert len(fake.requests) == 1
-
-
-def test_a_client_that_is_forbidden_is_told_about_the_contact(client_of, reply, monkeypatch):
-    for contact, hint in (
-        ("", "set FSD_CONTACT to .*; the texts"),
-        ("me@example.org", "the texts collected"),
+def test_a_refusal_is_final_and_one_who_is_forbidden_is_told_about_the_contact(client_of, reply, monkeypatch):
+    for status, contact, said in (
+        (404, "", "no such page$"),
+        (403, "", "no such page; set FSD_CONTACT to .*; the texts .* again to resume$"),
+        (403, "me@example.org", "no such page; the texts collected .* again to resume$"),
     ):
         monkeypatch.setenv("FSD_CONTACT", contact)
-        _, client = client_of(lambda *_: reply(b"Please set a user agent", 403))
-        with pytest.raises(RefusedError, match=f"HTTP 403: Please set a user agent; {hint} .* again to resume$"):
+        fake, client = client_of(lambda *_, status=status: reply(b"no\nsuch page", status))
+        with pytest.raises(RefusedError, match=f"arxiv must give .*; it answered HTTP {status}: {said}") as caught:
             client.get("/x", json_object)
+        assert caught.value.status == status
+        assert len(fake.requests) == 1
 
 
 def test_a_broken_reply_is_repeated_after_the_pause_that_it_demands(client_of, fake_time, reply):
-    fake, client = client_of(ok)
+    fake, client = client_of()
     fake.faults = [
         reply(b'{"a": ', 200, {"Retry-After": "50"}),
         reply(b"[" * 100_000, 200, {"Retry-After": formatdate(time.time() + 100, usegmt=True)}),
@@ -71,34 +61,27 @@ def test_a_broken_reply_is_repeated_after_the_pause_that_it_demands(client_of, f
     assert fake_time.waits == pytest.approx([50.0, 100.0, 8.0], abs=3)
 
 
-def test_without_a_network_it_fails_at_once_and_names_the_service(fake_time):
-    client = Service("arxiv", "http://127.0.0.1:9", interval=3.0, clock=fake_time.clock)
-    with pytest.raises(UsageError, match=r"arxiv must be within reach; http://127.0.0.1:9 does not .* FSD_ARXIV_URL"):
-        client.get("/x", json_object)
-    assert not fake_time.waits
-
-
 def test_the_address_comes_from_the_caller_then_the_environment(fake_time, monkeypatch):
+    how = {"interval": 3.0, "clock": fake_time.clock}
+    with pytest.raises(UsageError, match=r"arxiv must be within reach; http://127.0.0.1:9 does not .* FSD_ARXIV_URL"):
+        Service("arxiv", "http://127.0.0.1:9", **how).get("/x", json_object)
+    assert not fake_time.waits  # without a network it fails at once
     monkeypatch.setenv("FSD_ARXIV_URL", "http://mirror/")
-    assert Service("arxiv", "http://a", interval=1, clock=fake_time.clock).base_url == "http://mirror"
-    assert Service("arxiv", "http://a", interval=1, clock=fake_time.clock, mirror="http://b/").base_url == "http://b"
+    assert Service("arxiv", "http://a", **how).base_url == "http://mirror"
+    assert Service("arxiv", "http://a", **how, mirror="http://b/").base_url == "http://b"
 
 
 def test_a_missing_field_or_one_of_another_kind_is_named():
     assert field({"a": None}, "a", "arxiv") is None
-    cases = [
+    for record, kind, message in (
         ({"b": 1}, None, "'a' here; it gives b: its format may have changed"),
         ({"a": None}, str, "'a' as a string here; it gives None: its format may have changed"),
         ({"a": "7"}, int, "'a' as a whole number here; it gives '7'"),
         ({"a": {"b": "c" * 90}}, list, r"'a' as a list here; it gives {'b': 'c+\.\.\.: its"),
         (["a"], str, r"'a' in an object here; it gives \['a'\]"),
-    ]
-    for record, kind, message in cases:
+    ):
         with pytest.raises(UsageError, match=f"arxiv must give {message}"):
             field(record, "a", "arxiv", kind)
-
-
-def test_days_of_stamps():
     assert iso_day(" 2023-03-01T23:59:59Z\n", "published", "arxiv") == date(2023, 3, 1)
     assert iso_day("2024-01-06T00:30:00+09:00", "published", "arxiv") == date(2024, 1, 5)
     with pytest.raises(UsageError, match="arxiv must give 'published' as an ISO date here; it gives '1 March 2023'"):

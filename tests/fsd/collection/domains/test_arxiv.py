@@ -64,6 +64,13 @@ def archive(service, monkeypatch):
     return start
 
 
+AFTER = Window(after=date(2023, 2, 1))
+
+
+def collected(journal, window=AFTER, **options):
+    return [d.group for d in arxiv.texts(window, journal, **options)]
+
+
 def test_papers_page_by_page(archive, fake_time, monkeypatch):
     monkeypatch.setattr(arxiv, "PAGE", 2)
     fake = archive([entry(f"2303.0000{n}", f"2023-03-0{n}") for n in range(1, 6)])
@@ -103,17 +110,26 @@ def test_empty_cut_and_foreign_pages_are_retried_and_no_results_on_the_first_bel
     page = b'<html xmlns="http://www.w3.org/1999/xhtml"><body>Busy</body></html>'
     cut = feed([entry("a", "2023-03-01")], 1)[:300]
     fake.faults = [reply(feed([], 1)), reply(cut), reply(page), reply(feed([], 0))]
-    assert len(list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock)))) == 1
+    assert collected(Journal(clock=fake_time.clock)) == ["arxiv:a"]
     assert len(fake.requests) == 5
 
 
-def test_no_papers_and_withdrawn_ones(archive, fake_time):
-    archive([])
-    assert list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock))) == []
-    archive([entry("a", "2023-03-01", abstract="This paper has been withdrawn by the author.")])
-    journal = Journal(clock=fake_time.clock)
-    assert list(arxiv.texts(Window(after=date(2023, 2, 1)), journal)) == []
-    assert journal.dropped == {"withdrawn": 1}
+def test_one_malformed_or_withdrawn_paper_is_dropped_and_counted(archive, fake_time):
+    malformed = entry("b", "2023-03-02").replace("summary", "abstract")
+    withdrawn = entry("c", "2023-03-03", abstract="This paper has been withdrawn by the author.")
+    for entries, found, dropped in (
+        ([], [], {}),
+        ([withdrawn], [], {"withdrawn": 1}),
+        (
+            [entry("a", "2023-03-01"), malformed, entry("d", "2023-03-04")],
+            ["arxiv:a", "arxiv:d"],
+            {"malformed record": 1},
+        ),
+    ):
+        archive(entries)
+        journal = Journal(clock=fake_time.clock)
+        assert collected(journal) == found
+        assert journal.dropped == dropped
 
 
 def test_changed_formats_and_errors_are_named(service, fake_time):
@@ -128,7 +144,7 @@ def test_changed_formats_and_errors_are_named(service, fake_time):
     for body, message in bodies.items():
         fake = service(lambda *_, body=body: body)
         with pytest.raises(UsageError, match=message):
-            list(arxiv.texts(Window(after=date(2023, 2, 1)), Journal(clock=fake_time.clock), mirror=fake.url))
+            collected(Journal(clock=fake_time.clock), mirror=fake.url)
         assert len(fake.requests) == 1
 
 
@@ -139,21 +155,13 @@ def test_a_total_that_falls_in_mid_run_is_retried(archive, fake_time, reply, mon
     # the proper first page, then one that says that there are no papers at all
     fake.faults = [reply(feed(papers[:2], 5)), reply(feed([], 0, 2))]
     journal = Journal(clock=fake_time.clock)
-    assert len(list(arxiv.texts(Window(after=date(2023, 2, 1)), journal))) == 5
+    assert len(collected(journal)) == 5
     fake.faults = [reply(feed(papers[:2], 5)), *[reply(feed([], 0, 2))] * 6]
     journal = Journal(clock=fake_time.clock)
     with pytest.raises(UsageError, match=r"a reply that cannot be read \(0 papers at 2 of 0\); .*again to resume"):
-        list(arxiv.texts(Window(after=date(2023, 2, 1)), journal))
+        collected(journal)
     assert journal.cursor["start"] == 2
-    assert len(list(arxiv.texts(Window(after=date(2023, 2, 1)), journal))) == 3
-
-
-def test_one_malformed_paper_is_dropped_and_counted(archive, fake_time):
-    bad = entry("b", "2023-03-02").replace("summary", "abstract")
-    archive([entry("a", "2023-03-01"), bad, entry("d", "2023-03-04")])
-    journal = Journal(clock=fake_time.clock)
-    assert [d.group for d in arxiv.texts(Window(after=date(2023, 2, 1)), journal)] == ["arxiv:a", "arxiv:d"]
-    assert journal.dropped == {"malformed record": 1}
+    assert len(collected(journal)) == 3
 
 
 def test_papers_at_a_restart_come_once(archive, fake_time, monkeypatch):
@@ -161,7 +169,6 @@ def test_papers_at_a_restart_come_once(archive, fake_time, monkeypatch):
     monkeypatch.setattr(arxiv, "DEEPEST", 4)
     days = [1, 1, 1, 2, 2, 2, 2, 2]
     archive([entry(f"p{n}", f"2023-03-0{day}") for n, day in enumerate(days)])
-    for window in (Window(after=date(2023, 2, 1)), Window(before=date(2023, 4, 1))):
-        journal = Journal(clock=fake_time.clock)
-        found = [d.group for d in arxiv.texts(window, journal)]
+    for window in (AFTER, Window(before=date(2023, 4, 1))):
+        found = collected(Journal(clock=fake_time.clock), window)
         assert sorted(found) == [f"arxiv:p{n}" for n in range(8)]

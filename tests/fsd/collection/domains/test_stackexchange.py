@@ -51,21 +51,21 @@ def site(service):
     return partial(serve, service)
 
 
-def collected(fake, fake_time, window, journal=None, **options):
+def collected(fake, fake_time, window=Window(after=date(2023, 2, 28)), journal=None, **options):  # noqa: B008 - frozen
     journal = journal or Journal(clock=fake_time.clock)
     return list(stackexchange.texts(window, journal, mirror=fake.url, **options)), journal
 
 
 def test_questions_by_time_each_once(site, fake_time):
     fake = site([question(n, date(2023, 3, n)) for n in range(1, 6)], backoff=7)
-    documents, journal = collected(fake, fake_time, Window(after=date(2023, 2, 28)), tags=("python", "list"))
+    documents, journal = collected(fake, fake_time, tags=("python", "list"))
     assert [d.date for d in documents] == [date(2023, 3, n) for n in range(1, 6)]
     assert documents[0].text == "Why isn't it <b>?\nI have x < y.\nfor i:\n    pass"
     assert documents[0].source == "https://stackoverflow.com/questions/1/why"
     assert fake.requests[0][1]["fromdate"] == str(seconds(date(2023, 3, 1)))
     assert fake.requests[0][1]["tagged"] == "python;list"
     assert {round(wait) for wait in fake_time.waits} == {7}
-    again, _ = collected(fake, fake_time, Window(after=date(2023, 2, 28)), journal)
+    again, _ = collected(fake, fake_time, journal=journal)
     assert [d.date.day for d in again] == [5]
 
 
@@ -81,31 +81,25 @@ def test_members_newest_first_as_they_were(site, fake_time):
 def test_no_date_nothing_and_a_changed_format(site, service, fake_time):
     undated = question(1, date(2023, 3, 1))
     del undated["creation_date"]
-    window = Window(after=date(2023, 2, 28))
-    assert [d.date for d in collected(site([undated]), fake_time, window)[0]] == [None]
-    assert collected(site([]), fake_time, window)[0] == []
-    with pytest.raises(UsageError, match="stackexchange must give 'items' here; it gives questions, has_more"):
-        collected(service(lambda *_: b'{"questions": [], "has_more": false}'), fake_time, window)
-
-
-def test_a_field_that_holds_something_else(service, fake_time):
-    replies = [
+    assert [d.date for d in collected(site([undated]), fake_time)[0]] == [None]
+    assert collected(site([]), fake_time)[0] == []
+    for reply, message in (
+        ({"questions": []}, "'items' here; it gives has_more, questions"),
         ({"items": None}, "'items' as a list here; it gives None"),
         ({"items": ["x"]}, "'question_id' in an object here; it gives 'x'"),
         ({"items": [question(1, date(2023, 3, 1), creation_date="1 March")]}, "'creation_date' as a whole number"),
         ({"items": [], "backoff": "7"}, "'backoff' as a whole number here; it gives '7'"),
-    ]
-    for reply, message in replies:
+    ):
         fake = service(lambda *_, reply=reply: json.dumps({"has_more": False, **reply}).encode())
         with pytest.raises(UsageError, match=f"stackexchange must give {message}"):
-            collected(fake, fake_time, Window(after=date(2023, 2, 28)))
+            collected(fake, fake_time)
 
 
 def test_one_malformed_question_is_dropped_and_counted(site, fake_time):
     questions = [question(n, date(2023, 3, n)) for n in range(1, 6)]
     questions[1]["body"] = None
     del questions[2]["body"]
-    found, journal = collected(site(questions), fake_time, Window(after=date(2023, 2, 28)))
+    found, journal = collected(site(questions), fake_time)
     assert [d.date.day for d in found] == [1, 4, 5]
     assert journal.dropped == {"malformed record": 2}
 
@@ -119,19 +113,18 @@ def test_throttling_is_waited_for_or_ends_with_how_to_resume(site, fake_time, re
     questions = [question(1, date(2023, 3, 1))]
     fake = site(questions)
     fake.faults = [throttled(30)]
-    assert len(collected(fake, fake_time, Window(after=date(2023, 2, 28)))[0]) == 1
+    assert len(collected(fake, fake_time)[0]) == 1
     assert max(fake_time.waits) >= 30
     fake = site(questions)
     fake.faults = [throttled(52934)]
     with pytest.raises(UsageError, match=r"a pause of 52935 s .HTTP 400: .*: run the same command again to resume"):
-        collected(fake, fake_time, Window(after=date(2023, 2, 28)))
+        collected(fake, fake_time)
 
 
 def test_a_used_up_quota_ends_the_run_where_it_resumes(site, fake_time):
     questions = [question(n, date(2023, 3, n)) for n in range(1, 6)]
     journal = Journal(clock=fake_time.clock)
-    window = Window(after=date(2023, 2, 28))
     with pytest.raises(UsageError, match=r"its quota of 300 is used up until tomorrow; .*: run the same command again"):
-        collected(site(questions, quota_remaining=0, quota_max=300), fake_time, window, journal)
-    found, _ = collected(site(questions), fake_time, window, journal)
+        collected(site(questions, quota_remaining=0, quota_max=300), fake_time, journal=journal)
+    found, _ = collected(site(questions), fake_time, journal=journal)
     assert [d.date.day for d in found] == [3, 4, 5]
