@@ -17,7 +17,7 @@ True
 
 from collections.abc import Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsd.config import AdapterConfig, ModelConfig
 
@@ -56,7 +56,7 @@ def score(
     Raises:
         UsageError: if the model cannot be loaded, or a detector given by name cannot be computed.
     """
-    job, _ = _prepare(model, texts, unseen, detectors, None, shots, seed)
+    job, _ = _prepare(model, texts, unseen, detectors, shots=shots, seed=seed)
     return job.score().frame()
 
 
@@ -100,7 +100,7 @@ def deviation(
     if shared:
         raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
     training = training or AdapterConfig()
-    job, language_model = _prepare(model, texts, unseen, detectors, training, shots, seed)
+    job, language_model = _prepare(model, texts, unseen, detectors, training=training, shots=shots, seed=seed)
     if language_model.adapted:
         return job.score().frame()
     finetune(language_model, unseen, training, seed=seed)
@@ -143,9 +143,7 @@ def _prepare(
     texts: Sequence[str],
     unseen: Sequence[str],
     detectors: "str | Sequence[str | Detector]",
-    training: AdapterConfig | None,
-    shots: int,
-    seed: int,
+    **how: Any,
 ) -> "tuple[ScoringJob, LanguageModel]":
     from detectors import Detector, load, names
     from fsd.models import language_model as models
@@ -160,15 +158,4 @@ def _prepare(
     else:
         config = config or ModelConfig(model=fspath(model))  # type: ignore[arg-type]  # a string or a path by now
         language_model = models.load(config)
-    job = prepare(
-        language_model,
-        texts,
-        unseen,
-        chosen,
-        config,
-        training=training,
-        strict=not every,
-        shots=shots,
-        seed=seed,
-    )
-    return job, language_model
+    return prepare(language_model, texts, unseen, chosen, config, strict=not every, **how), language_model

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, on a grid with `step` or on a logarithmic scale with `log`.
-
-    Two integer limits define a range of integers.
-    """
+    """Numbers from `low` to `high` (integers if both are), with `step` or on a logarithmic scale."""
 
     low: float
     high: float

@@ -24,27 +24,17 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class ViewInputs:
-    """What forms need besides the text itself.
-
-    Attributes:
-        prefix: non-member texts in one string, the context of the form `primed` (ReCaLL's P).
-        neighbours: text → its perturbed copies.
-    """
+    """What forms need besides the text: the context of `primed` (ReCaLL's P), and text → its perturbed copies."""
 
     prefix: str = ""
     neighbours: Callable[[str], Sequence[str]] | None = None
-
-
-def _neighbours(text: str, inputs: ViewInputs) -> list[Prompt]:
-    assert inputs.neighbours is not None  # checked earlier by `usable`
-    return [Prompt(neighbour) for neighbour in inputs.neighbours(text)]
 
 
 FORMS: dict[str, Callable[[str, ViewInputs], list[Prompt]]] = {
     "plain": lambda text, _: [Prompt(text)],
     "lower": lambda text, _: [Prompt(text.lower())],
     "primed": lambda text, inputs: [Prompt(text, context=inputs.prefix)],
-    "neighbours": _neighbours,
+    "neighbours": lambda text, inputs: list(map(Prompt, inputs.neighbours(text) if inputs.neighbours else ())),
 }
 
 VIEWS: dict[str, View] = {
@@ -191,17 +181,8 @@ def usable(
 ) -> tuple[list[Detector], dict[str, str]]:
     """The detectors that can be computed on texts, and for each of the others the reason why not.
 
-    Args:
-        detectors: the requested detectors.
-        texts: the texts to be scored.
-        scorers: reader → scorer, or the names of the readers alone.
-        inputs: what forms need besides the texts.
-        excluded: detector → another reason that the caller has.
-        strict: True if every detector must be usable, False if one must; None requires nothing.
-        use: what for, in the message of the error.
-
-    Raises:
-        UsageError: if a detector must be usable and is not.
+    `scorers` are those by reader, or the readers' names alone; `excluded` has reasons of the caller. If `strict`, every
+    detector must be usable, if False, one must; None requires nothing. `use` says what for in the error.
     """
     base = scorers.get("base") if isinstance(scorers, Mapping) else None
     lacks: frozenset[str] = getattr(base, "lacks", frozenset())

@@ -65,18 +65,12 @@ def stamps(text: str) -> list[str]:
 
 
 def delete_dates(text: str) -> str:
-    """The text without its dates; a blank remains only where a date had blanks on both sides.
-
-    Words that introduce a date remain: "born in 2014, he" becomes "born in, he".
-    """
+    """The text without its dates: "born in 2014, he" becomes "born in, he"."""
     return _STAMP.sub(lambda match: match["before"] and match["after"], text)
 
 
 def replace_years(text: str) -> str:
-    """The text with every year replaced by 2023, decades by the 2020s, and ranges of years by 2023.
-
-    Days and months do not change.
-    """
+    """The text with every year replaced by 2023, decades by the 2020s; days and months do not change."""
     return _STAMP.sub(lambda match: match["before"] + _now(match) + match["after"], text)
 
 
@@ -122,11 +116,7 @@ def _end(text: str, size: int) -> int | None:
 
 
 def retime(documents: Sequence[Document], stamps: Stamps) -> tuple[Document, ...]:
-    """Texts with their dates kept, deleted, or with all years replaced by 2023.
-
-    Without dates, a detector cannot separate old from new texts by the dates that they mention. Texts that consist
-    only of dates are omitted when dates are deleted. `Document.date` does not change.
-    """
+    """Texts with their dates kept, deleted, or all years replaced by 2023; texts of dates alone are omitted."""
     changes: dict[str, Callable[[str], str]] = {"keep": str, "delete": delete_dates, "replace": replace_years}
     changed = (replace(d, text=changes[stamps](d.text)) for d in documents)
     return tuple(d for d in changed if d.text.strip())
@@ -156,10 +146,7 @@ def fine_tuning_set(
 
 
 def add_unseen(parts: Split, foreign: Sequence[Document], *, own: bool) -> Split:
-    """A split whose unseen texts are those of another domain, in addition to its `own` or in their place.
-
-    Foreign texts in one family with a validation or test text are not used.
-    """
+    """The split with foreign unseen texts, none of the family of a tested one, beside its `own` or in their place."""
     members = sum(d.member is True for d in foreign)
     if members:
         raise UsageError(f"foreign texts must be non-members; {members} of {len(foreign)} are members")

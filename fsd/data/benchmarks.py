@@ -180,10 +180,7 @@ def is_name(entry: str) -> bool:
 
 
 def load(entry: str) -> Benchmark:
-    """Load a benchmark, or the part named after the colon; rows that cannot be used are left out and counted.
-
-    These are rows without a text or a label of 0 or 1, and all copies of a text that is labelled both.
-    """
+    """Load a benchmark, or the part named after the colon; rows that cannot be used are left out and counted."""
     name, colon, part = entry.partition(":")
     if name not in sources():
         raise UsageError(f"benchmark must be one of {', '.join(sorted(sources()))}; got {name!r}")

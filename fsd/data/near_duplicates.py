@@ -77,10 +77,7 @@ class _Text(NamedTuple):
 
 
 def words(text: str) -> list[str]:
-    """Lower-cased words without punctuation; in scripts without spaces each character is a word.
-
-    Compatibility forms are normalised (NFKC), so that full-width and half-width letters are equal.
-    """
+    """Lower-cased words without punctuation, normalised (NFKC); in scripts without spaces each character is a word."""
     return _WORD.findall(text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).lower())
 
 
@@ -179,10 +176,7 @@ def _by_grams(texts: Sequence[_Text]) -> Iterator[tuple[int, int, str]]:
 
 
 def near_duplicates(texts: Sequence[str]) -> list[Link]:
-    """Sorted links between near-duplicate texts; the rules are those of this module's docstring.
-
-    Among many similar texts, not every pair is listed, but enough pairs to connect them all.
-    """
+    """Sorted links by the rules above; of many similar texts enough pairs to connect all, not every pair."""
     return list(_near_duplicates(tuple(texts)))
 
 

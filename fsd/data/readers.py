@@ -221,10 +221,7 @@ def _cut(file: io.TextIOWrapper) -> Iterator[Passage]:
 
 
 def last_cut(text: str) -> int:
-    """Position at which a text can be split without splitting a token: before the last single space between words.
-
-    Without such a space, after the last line break, or at the end.
-    """
+    """Position of the last single space between words, else after the last line break, else at the end."""
     last = re.search(r"(?s:.*\S)(?= \S)", text)
     return last.end() if last else text.rfind("\n") + 1 or len(text)
 
@@ -349,10 +346,7 @@ def _decoded(path: Path, compression: str | None) -> str:
 def read_texts(
     paths: Iterable[str | Path], columns: Mapping[str, str] | None = None, *, skipped: Counter[str] | None = None
 ) -> list[Document]:
-    """Texts with or without labels: rows of data files, .txt files as one text each, and the .txt files in folders.
-
-    Arguments and errors are those of `read_files`; blank .txt files are refused or counted like rows.
-    """
+    """Texts with or without labels: rows of data files, .txt files as one text each, and those in folders."""
     documents: list[Document] = []
     for path in _distinct(paths, "file with a text"):
         if os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib

@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -23,6 +22,7 @@ from fsd.config import AdapterConfig
 from fsd.distributed import is_main_process
 from fsd.errors import UsageError, first_line
 from fsd.models.language_model import BaseIdentity, LanguageModel
+from fsd.progress import note
 
 BASE_FILE = "base.json"
 """File beside the adapter with the identity of its base model."""
@@ -50,12 +50,7 @@ SETTINGS = {
 """Settings of peft that leave the base as it is with any value; all others must have their default."""
 
 
-def _to_stderr(line: str) -> None:
-    if is_main_process():
-        print(line, file=sys.stderr)
-
-
-def attach(language_model: LanguageModel, folder: Path, *, warn: Callable[[str], None] = _to_stderr) -> None:
+def attach(language_model: LanguageModel, folder: Path, *, warn: Callable[[str], None] = note) -> None:
     """Attach a saved adapter to the base model that it was trained on.
 
     The base's modules and weights are hashed before and after, as when the model was loaded. If they differ in spite of
@@ -67,7 +62,7 @@ def attach(language_model: LanguageModel, folder: Path, *, warn: Callable[[str],
 
     _check_precision(language_model, check_adapter(folder))
     check_base(language_model.identity, folder)
-    if not (folder / CHECKSUMS_FILE).exists():
+    if is_main_process() and not (folder / CHECKSUMS_FILE).exists():
         warn(f"adapter: it has no {CHECKSUMS_FILE}, so damage to its files would go unnoticed")
     detach(language_model)
     before = _base_digest(language_model.base)
@@ -153,9 +148,16 @@ def _check_precision(language_model: LanguageModel, method: str) -> None:
 
 
 def check_adapter(folder: Path) -> str:
-    """Method of a saved adapter, if it is whole and leaves its base as it is; takes no base."""
-    method = _check_config(folder)
-    _check_sums(folder)
+    """Method of a saved adapter, if it is whole and leaves its base as it is; takes no base.
+
+    Without checksums, as before they were written, the files are taken as they are.
+    """
+    method, sums = _check_config(folder), folder / CHECKSUMS_FILE
+    lines = sums.read_text(encoding="utf-8", errors="replace").splitlines() if sums.exists() else []
+    expected = {pair[1]: pair[0] for pair in map(str.split, lines) if len(pair) == 2}
+    for file in (folder / name for name in (CONFIG_FILE, WEIGHTS_FILE, BASE_FILE) if sums.exists()):
+        if not file.exists() or expected.get(file.name) != hashlib.sha256(file.read_bytes()).hexdigest():
+            raise UsageError(f"adapter must be as it was saved; {file} differs from its checksum in {CHECKSUMS_FILE}")
     return method
 
 
@@ -207,18 +209,6 @@ def check_base(identity: BaseIdentity, folder: Path) -> None:
         )
 
 
-def _check_sums(folder: Path) -> None:
-    """Check the files of an adapter; without checksums, as before they were written, they are taken as they are."""
-    sums = folder / CHECKSUMS_FILE
-    if not sums.exists():
-        return
-    lines = (line.split() for line in sums.read_text(encoding="utf-8", errors="replace").splitlines())
-    expected = {pair[1]: pair[0] for pair in lines if len(pair) == 2}
-    for file in (folder / name for name in (CONFIG_FILE, WEIGHTS_FILE, BASE_FILE)):
-        if not file.exists() or expected.get(file.name) != hashlib.sha256(file.read_bytes()).hexdigest():
-            raise UsageError(f"adapter must be as it was saved; {file} differs from its checksum in {CHECKSUMS_FILE}")
-
-
 def save_adapter(language_model: LanguageModel, folder: Path) -> None:
     """Save the attached adapter: weights as safetensors, configuration, the identity of the base, and checksums.
 
@@ -255,17 +245,13 @@ def adapter_fingerprint(language_model: LanguageModel) -> str:
     digest = xxhash.xxh3_128()
     irrelevant = {"base_model_name_or_path", "revision", "inference_mode", "auto_mapping", "peft_version"}
     settings = {k: v for k, v in language_model.model.active_peft_config.to_dict().items() if k not in irrelevant}
-    digest.update(json.dumps(settings, sort_keys=True, default=_json_value).encode())
+    plain = lambda value: sorted(value) if isinstance(value, set | frozenset) else str(value)  # noqa: E731
+    digest.update(json.dumps(settings, sort_keys=True, default=plain).encode())
     weights = get_peft_model_state_dict(language_model.model, save_embedding_layers=False)
     for name, weight in sorted(weights.items()):
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
         digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-def _json_value(value: Any) -> Any:
-    """Sets (sorted) and enumerations as JSON values."""
-    return sorted(value) if isinstance(value, set | frozenset) else str(value)
 
 
 def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: int) -> Any:
@@ -302,6 +288,8 @@ def peft_config(language_model: LanguageModel, config: AdapterConfig, *, steps: 
 def _targets(
     language_model: LanguageModel, config: AdapterConfig, mapping: Mapping[str, Any], architecture: str
 ) -> str | list[str]:
+    from transformers.pytorch_utils import Conv1D
+
     if config.target_modules == "all-linear":
         return "all-linear"
     if config.target_modules == "auto":
@@ -312,27 +300,18 @@ def _targets(
             )
         return list(mapping[architecture])
     wanted = [name.strip() for name in config.target_modules.split(",") if name.strip()]
-    linear = _linear_modules(language_model.base)
+    # without the output embedding, whose plain weights trl reads
+    head = language_model.base.get_output_embeddings()
+    layers = ((n, m) for n, m in language_model.base.named_modules() if isinstance(m, torch.nn.Linear | Conv1D))
+    linear = {name.rsplit(".", 1)[-1] for name, module in layers if module is not head}
     missing = [name for name in wanted if name not in linear]
     if missing or not wanted:
         raise UsageError(f"target-modules must be auto, all-linear or of {', '.join(sorted(linear))}; got {missing}")
     return wanted
 
 
-def _linear_modules(base: Any) -> set[str]:
-    """Last name parts of the linear layers, without the output embedding, whose plain weights trl reads."""
-    from transformers.pytorch_utils import Conv1D
-
-    head = base.get_output_embeddings()
-    layers = [(n, m) for n, m in base.named_modules() if isinstance(m, torch.nn.Linear | Conv1D) and m is not head]
-    return {name.rsplit(".", 1)[-1] for name, _ in layers}
-
-
 def orthogonal_penalty(model: Any) -> torch.Tensor | float:
-    """AdaLoRA's penalty γ · mean over P and Q of ‖PᵀP − I‖_F (arXiv 2303.10512, eq. 4); 0 for other adapters.
-
-    trl computes its loss from log-probabilities and therefore drops the penalty that peft adds to the model's loss.
-    """
+    """AdaLoRA's penalty γ · mean of ‖PᵀP − I‖_F (arXiv 2303.10512, eq. 4), which trl drops; 0 for other adapters."""
     config = model.peft_config["default"]
     if not getattr(config, "orth_reg_weight", 0):
         return 0.0

@@ -128,10 +128,7 @@ def check_training(config: AdapterConfig) -> None:
 
 
 def _pieces(language_model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
-    """Start token and tokens of each text, in pieces of at most one context length.
-
-    A piece begins with the last token of the previous one, so that every token is predicted once.
-    """
+    """Start token and tokens of each text in pieces of a context, so that every token is predicted once."""
     size = language_model.context
     rows = [[language_model.start, *ids] for ids in language_model.tokens(texts)]
     return [row[i : i + size] for row in rows for i in range(0, len(row) - 1, size - 1)]
@@ -156,11 +153,7 @@ def training_key(
 
 @contextlib.contextmanager
 def training_folder(parent: Path | None, key: str) -> Iterator[Path | None]:
-    """The folder of a training, locked against other jobs; in every process of this one.
-
-    It is None if there is no parent, if another job is at the same training, if the folder cannot be written, or in a
-    job on several machines.
-    """
+    """The folder of a training, locked against other jobs; None without a parent, or where it cannot be used."""
     if parent is None or int(os.environ.get("LOCAL_WORLD_SIZE") or num_processes()) != num_processes():
         yield None
         return
@@ -311,10 +304,7 @@ def _arguments(device: torch.device, config: AdapterConfig, steps: int, seed: in
 
 
 class _Filled(torch.utils.data.Sampler[int]):
-    """The order of a single process, with the last batch filled up so that every process gets a share of it.
-
-    It is filled up with the last row, which is blank; accelerate would repeat texts.
-    """
+    """The order of a single process; the last batch is filled up with the last row, which is blank."""
 
     def __init__(self, rows: int, batch: int, seed: int) -> None:
         from accelerate.data_loader import SeedableRandomSampler  # the order of a single process

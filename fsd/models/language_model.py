@@ -237,7 +237,9 @@ def assemble(network: Any, tokenizer: Any, identity: BaseIdentity) -> LanguageMo
             f"the tokenizer of {identity.id!r} must fit the model's {rows} embeddings; it has {tokenizer.vocab_size}"
         )
     language_model = LanguageModel(network, tokenizer, identity, start, _context(network.config))
-    language_model.settings = _hash_of(network.config)
+    place = {"_name_or_path", "transformers_version"}  # and the version that wrote it
+    config = {name: value for name, value in network.config.to_dict().items() if name not in place}
+    language_model.settings = xxhash.xxh3_128_hexdigest(json.dumps(config, sort_keys=True, default=str).encode())
     language_model.split_head = _has_split_head(language_model)
     return language_model
 
@@ -260,13 +262,6 @@ def _has_split_head(language_model: LanguageModel) -> bool:
     return torch.equal(head(decoder(input_ids=x, use_cache=False).last_hidden_state).to(logits.device), logits)
 
 
-def _hash_of(config: Any) -> str:
-    """Hash of a configuration without its place and the version that wrote it."""
-    irrelevant = {"_name_or_path", "transformers_version"}
-    values = {name: value for name, value in config.to_dict().items() if name not in irrelevant}
-    return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True, default=str).encode())
-
-
 def _context(config: Any) -> int:
     text = config.get_text_config()
     for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"):
@@ -277,10 +272,7 @@ def _context(config: Any) -> int:
 
 
 def rope_switch(config: Any) -> int | None:
-    """Length in tokens beyond which a model encodes all positions of a forward pass otherwise, by the longest row.
-
-    So do rotary encodings of the types longrope (arXiv 2402.13753, as in Phi-3) and dynamic; None for all others.
-    """
+    """Length beyond which longrope (arXiv 2402.13753) and dynamic encode all positions of a forward pass otherwise."""
     text = config.get_text_config()
     parameters = getattr(text, "rope_parameters", None) or {}
     for part in (parameters, *parameters.values()):  # one for all layers, or one for each type of layer

@@ -128,10 +128,7 @@ def _json(reply: Reply) -> Any:
 
 
 class PromptTokens:
-    """Start token + context + text as ids, as `fsd.scoring.model_scorer` has them, to be sent in place of a string.
-
-    Safe for any number of threads.
-    """
+    """Start token + context + text as ids, as `ModelScorer` has them; safe for any number of threads."""
 
     def __init__(self, tokenizer: Any, name: str) -> None:
         from fsd.models.language_model import start_token  # imports torch

@@ -90,10 +90,7 @@ def prompt_hash(prompt: Prompt) -> bytes:
 
 
 def encode(key: str, prompt: bytes, stats: TokenStats) -> bytes:
-    """Statistics as bytes: a checksum, the size of a number, T token ids (int32), and 3T numbers.
-
-    The numbers are float32 where that loses nothing, as with our own engine, else float64.
-    """
+    """A checksum, the size of a number, T token ids (int32), and 3T numbers: float32 where that loses nothing."""
     values = np.stack([stats.logp, stats.mean, stats.std])
     with np.errstate(over="ignore"):
         numbers = values.astype("<f4")

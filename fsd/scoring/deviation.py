@@ -57,10 +57,7 @@ class Deviation:
 
 @dataclass(frozen=True)
 class ViewStatistics:
-    """Token statistics of N texts by view, from which detectors are computed at any setting without a forward pass.
-
-    A column has N entries, each a `TokenStats` or, for the forms in `LISTS`, a list of them.
-    """
+    """View → statistics of N texts (lists for the forms in `LISTS`), for detectors at any setting."""
 
     columns: Mapping[View, Sequence[TokenStats | list[TokenStats]]]
 

@@ -113,10 +113,7 @@ def cache_folder(config: ModelConfig) -> Path | None:
 
 
 def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: int) -> ViewInputs:
-    """The prefix of unseen texts for `recall`, and the source of neighbours (word swaps or a masked model).
-
-    Without unseen texts there is no prefix, and no neighbour by word swaps.
-    """
+    """The prefix for `recall` and the neighbours for `neighbour`, as far as the unseen texts allow."""
     if shots < 1:
         raise UsageError(f"shots must be at least 1; got {shots}")
     prefix = "".join(f"{text}\n\n" for text in random.Random(seed).sample(texts, min(shots, len(texts))))

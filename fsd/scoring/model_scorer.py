@@ -4,7 +4,6 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,10 +35,7 @@ class Window(NamedTuple):
 
 
 def windows(prompt: int, length: int, first: int, context: int) -> Iterator[Window]:
-    """Windows that score each position from `first` to `length` once, with at least half a context before it.
-
-    Position t of a prompt predicts token t + 1. A prompt that fits `context` positions is a single window.
-    """
+    """Windows that score each position from `first` to `length` once, with at least half a context before it."""
     step = max(1, context // 2)
     done, end = first, min(length, max(context, first + step))
     while done < length:
@@ -48,10 +44,7 @@ def windows(prompt: int, length: int, first: int, context: int) -> Iterator[Wind
 
 
 def batched(order: Sequence[Window], max_tokens: int, alike: int | None = None) -> list[Sequence[Window]]:
-    """Windows, the longest first, in batches with rows × longest row ≤ `max_tokens` and little padding.
-
-    A window is part of a batch at any length; those longer than `alike` share one with windows of their length only.
-    """
+    """Windows, the longest first, in batches of at most `max_tokens`; those longer than `alike` with equals only."""
     batches: list[Sequence[Window]] = []
     begin = 0
     while begin < len(order):
@@ -66,43 +59,6 @@ def batched(order: Sequence[Window], max_tokens: int, alike: int | None = None) 
         batches.append(order[begin:end])
         begin = end
     return batches
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The forward passes of N distinct prompts.
-
-    `ids` are those of start token, context and text; `firsts` are the positions that predict the first token of a text;
-    `batches` hold the windows of each forward pass.
-    """
-
-    prompts: Sequence[Prompt]
-    ids: Sequence[list[int]]
-    firsts: Sequence[int]
-    batches: Sequence[Sequence[Window]]
-
-    @property
-    def tokens(self) -> int:
-        """Number of input positions of all batches."""
-        return sum(window.size for batch in self.batches for window in batch)
-
-    def finished(self, columns: Iterable[tuple[Window, FloatArray]]) -> Iterator[tuple[Prompt, TokenStats]]:
-        """Each prompt with its statistics, as soon as its last window is computed.
-
-        `columns` holds each window once, in any order, with (3, n) logp, mean and std (nats) of its scored positions.
-        """
-        waiting: dict[int, tuple[FloatArray, int]] = {}
-        for window, values in columns:
-            i, first = window.prompt, self.firsts[window.prompt]
-            size = len(self.ids[i]) - 1 - first
-            statistics, missing = waiting.get(i) or (np.empty((3, size)), size)
-            start = window.first - first
-            statistics[:, start : start + values.shape[1]] = values
-            waiting[i] = statistics, missing - values.shape[1]
-            if missing == values.shape[1]:
-                del waiting[i]
-                token = np.asarray(self.ids[i][first + 1 :], dtype=np.int64)
-                yield self.prompts[i], TokenStats(self.prompts[i].text, token, *statistics)
 
 
 Statistics = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -146,10 +102,7 @@ def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor
 
 @functools.cache
 def statistics_for(device: torch.device, dtype: torch.dtype, vocabulary: int) -> Statistics:
-    """The fastest function for these logits: the kernel if it compiles and agrees with torch, else torch.
-
-    If the kernel cannot be used on a GPU, one line on stderr gives the reason.
-    """
+    """The kernel if it compiles and agrees with torch, else torch and a line that says why."""
     if device.type != "cuda":
         return token_statistics
     reason = "Triton is not installed"
@@ -173,10 +126,7 @@ def statistics_for(device: torch.device, dtype: torch.dtype, vocabulary: int) ->
 
 
 class Reduction:
-    """Hidden states → statistics, a chunk of tokens at a time, with one buffer for the logits of all chunks.
-
-    New memory for every chunk of logits would cost as much as the statistics themselves.
-    """
+    """Hidden states → statistics, a chunk at a time in one buffer: new memory would cost as much as they do."""
 
     def __init__(self, head: Any) -> None:
         self.head = head
@@ -281,15 +231,25 @@ class ModelScorer:
 
     def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
         """Each of N ≥ 1 distinct prompts with its statistics, in the order in which they are ready."""
-        plan = self.plan(prompts)
-        step = self.batches_per_round
-        rounds = (plan.batches[i : i + step] for i in range(0, len(plan.batches), step))
-        with progress(plan.tokens, self.description, "tok", shown=bool(self.description)) as bar:
-            yield from plan.finished(pair for some in rounds for pair in self.columns(plan, some, bar))
-
-    def plan(self, prompts: Sequence[Prompt]) -> Plan:
-        """The forward passes that N ≥ 1 distinct prompts take."""
         ids, firsts = self._tokens(prompts)
+        batches = self.batches(ids, firsts)
+        tokens = sum(window.size for batch in batches for window in batch)
+        waiting: dict[int, tuple[FloatArray, int]] = {}
+        with progress(tokens, self.description, "tok", shown=bool(self.description)) as bar:
+            for at in range(0, len(batches), self.batches_per_round):
+                for window, values in self.columns(ids, batches[at : at + self.batches_per_round], bar):
+                    i, first = window.prompt, firsts[window.prompt]
+                    size = len(ids[i]) - 1 - first
+                    statistics, missing = waiting.get(i) or (np.empty((3, size)), size)
+                    statistics[:, window.first - first : window.end - first] = values
+                    waiting[i] = statistics, missing - values.shape[1]
+                    if missing == values.shape[1]:
+                        del waiting[i]
+                        token = np.asarray(ids[i][first + 1 :], dtype=np.int64)
+                        yield prompts[i], TokenStats(prompts[i].text, token, *statistics)
+
+    def batches(self, ids: Sequence[list[int]], firsts: Sequence[int]) -> list[Sequence[Window]]:
+        """The forward passes of prompts of which `firsts` are the positions that predict the first token to score."""
         context = self.language_model.context
         places = enumerate(zip(ids, firsts, strict=True))
         order = sorted(
@@ -300,26 +260,32 @@ class ModelScorer:
             raise UsageError(
                 f"max-batch-tokens must be at least {order[0].size}, the length of the longest text; got {self.limit}"
             )
-        return Plan(prompts, ids, firsts, batched(order, self.max_batch_tokens, self.alike))
+        return batched(order, self.max_batch_tokens, self.alike)
 
-    def columns(self, plan: Plan, batches: Sequence[Sequence[Window]], bar: Any) -> list[tuple[Window, FloatArray]]:
-        """The windows of some of a plan's batches, each with (3, n) statistics of its scored positions."""
+    def columns(
+        self, ids: Sequence[list[int]], batches: Sequence[Sequence[Window]], bar: Any
+    ) -> list[tuple[Window, FloatArray]]:
+        """The windows of some batches, each with (3, n) statistics of its scored positions."""
         columns: list[tuple[Window, FloatArray]] = []
         with self.language_model.state(tuned=self.tuned) as network:
             reduction = Reduction(network.get_output_embeddings() if self.language_model.split_head else None)
-            started = (pair for batch in batches for pair in self._started(network, reduction, batch, plan.ids))
-            for batch, values in one_ahead(started):
-                columns += self._fetched(batch, values)
+            started = (pair for batch in batches for pair in self._started(network, reduction, batch, ids))
+            for batch, statistics in one_ahead(started):
+                values = statistics.double().cpu().numpy()
+                if not np.isfinite(values).all():
+                    raise UsageError(
+                        f"model {self.language_model.identity.id!r} must give finite log-probabilities; it does not in "
+                        f"{self.language_model.precision}: take another dtype"
+                    )
+                sizes = [window.end - window.first for window in batch]
+                columns += zip(batch, np.split(values, np.cumsum(sizes)[:-1], axis=1), strict=True)
                 bar.update(sum(window.size for window in batch))
         return columns
 
     def _started(
         self, network: Any, reduction: Reduction, order: Sequence[Window], ids: Sequence[list[int]]
     ) -> Iterator[tuple[Sequence[Window], torch.Tensor]]:
-        """Windows with their (3, n) statistics on the device, which may still be computing them.
-
-        A batch that exceeds the memory is split in halves and repeated.
-        """
+        """Windows with their (3, n) statistics, perhaps still computed; a batch beyond the memory is halved."""
         done = 0
         for batch in batched(order, self.max_batch_tokens, self.alike):
             try:
@@ -343,22 +309,8 @@ class ModelScorer:
             yield batch, values
             done += len(batch)
 
-    def _fetched(self, batch: Sequence[Window], statistics: torch.Tensor) -> list[tuple[Window, FloatArray]]:
-        """Windows with their (3, n) statistics as float64 arrays."""
-        values = statistics.double().cpu().numpy()
-        if not np.isfinite(values).all():
-            raise UsageError(
-                f"model {self.language_model.identity.id!r} must give finite log-probabilities; it does not in "
-                f"{self.language_model.precision}: take another dtype"
-            )
-        parts = np.split(values, np.cumsum([window.end - window.first for window in batch])[:-1], axis=1)
-        return list(zip(batch, parts, strict=True))
-
     def _tokens(self, prompts: Sequence[Prompt]) -> tuple[list[list[int]], list[int]]:
-        """Ids of start token + context + text of each prompt, and the position that predicts the text's first token.
-
-        Context and text are tokenised separately, so that a text has the same tokens with and without a context.
-        """
+        """Ids of start token + context + text of each prompt, tokenised apart, and the position before the text."""
         model = self.language_model
         contexts = list(dict.fromkeys(prompt.context for prompt in prompts if prompt.context))
         context_ids = dict(zip(contexts, model.tokens(contexts), strict=True)) if contexts else {}
@@ -405,9 +357,11 @@ class DistributedScorer(ModelScorer):
         if missing:
             yield from super().as_read(missing)
 
-    def columns(self, plan: Plan, batches: Sequence[Sequence[Window]], bar: Any) -> list[tuple[Window, FloatArray]]:
+    def columns(
+        self, ids: Sequence[list[int]], batches: Sequence[Sequence[Window]], bar: Any
+    ) -> list[tuple[Window, FloatArray]]:
         """The windows of these batches with their statistics, a share of them from each process."""
-        share = super().columns(plan, batches[process_index() :: num_processes()], bar)
+        share = super().columns(ids, batches[process_index() :: num_processes()], bar)
         shares = gather((share, self.max_batch_tokens))
         # Where memory ran out in one process, all of them lay out smaller batches from now on.
         self.max_batch_tokens = min(limit for _, limit in shares)

@@ -91,10 +91,7 @@ def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: flo
 
 
 def _replacements(word: str, vocabulary: Vocabulary) -> tuple[str, ...]:
-    """Up to `NEAREST` other words of the same class that are nearest in rank; if there are none, of the same case.
-
-    A word outside the vocabulary ranks last.
-    """
+    """Up to `NEAREST` other words of the class (else of the case) that are nearest in rank."""
     case, length = word_class(word)
     lengths = sorted({size for kind, size in vocabulary.classes if kind == case}, key=lambda size: abs(size - length))
     for size in lengths:
@@ -124,10 +121,7 @@ class Proposal(NamedTuple):
 
 
 def masked_neighbours(text: str, proposals: Sequence[Proposal], *, count: int = 25) -> list[str]:
-    """Neighbours with one word replaced, the most suitable replacements first; a text without any is its own neighbour.
-
-    One replacement per neighbour was best in the paper. Ties go to the earlier position.
-    """
+    """Neighbours with one word replaced, as was best in the paper, the most suitable replacements first."""
     best = sorted(proposals, key=lambda proposal: (-proposal.weight, proposal))
     changes = ((begin, end, word) for begin, end, word, _ in best if word != text[begin:end])
     return list(islice(dict.fromkeys(_replaced(text, [change]) for change in changes), count)) or [text]
@@ -142,12 +136,7 @@ ROWS = 32
 
 
 class MaskedModel:
-    """Text → neighbours by a masked language model, such as BERT or RoBERTa.
-
-    Dropout is applied to the input embedding of one word at a time instead of a mask, so that the model still has some
-    information about the word; the suitability of another word is its probability, given that it is not the original.
-    Only words of one token are replaced, by words of one token in the original's case.
-    """
+    """Text → neighbours by BERT or the like, with dropout on the embedding of one word at a time, not a mask."""
 
     def __init__(self, model: str, *, count: int = NEIGHBOURS, device: str = "auto", seed: int = 42) -> None:
         from transformers import AutoModelForMaskedLM, AutoTokenizer

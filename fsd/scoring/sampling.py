@@ -36,10 +36,7 @@ class Sampling:
         return ", ".join(parts) or "plain"
 
     def log_probability(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """(n,) log-probabilities (nats) with which each target is drawn by (n, V) logits; −∞ where it cannot be.
-
-        Of tokens with equal logits, greedy decoding takes the first; all that equal the k-th count as among the k.
-        """
+        """(n,) nats with which each target is drawn by (n, V) logits; equals of the k-th are among the k."""
         if self.temperature == 0:
             return torch.where(logits.argmax(-1) == target, 0.0, -torch.inf)
         scaled = logits / self.temperature

@@ -352,11 +352,7 @@ def _batches(passages: Iterable[Passage], documents: int | None) -> Iterator[lis
 
 
 class Tally:
-    """Token counts of texts by a Rust tokenizer, for a model with a vocabulary of size V.
-
-    `counts` are the (V,) counts of the words tokenised so far; `total()` tokenises the pending ones. `cuts` say where
-    texts are cut into words; None for whole texts.
-    """
+    """(V,) token counts by a Rust tokenizer: `counts` of the words tokenised so far, `total()` of all."""
 
     def __init__(self, backend: Any, vocabulary: int) -> None:
         self.backend = type(backend).from_str(backend.to_str())  # a copy without truncation and padding
@@ -381,13 +377,9 @@ class Tally:
         distinct = pc.value_counts(pa.LargeBinaryArray.from_buffers(pa.large_binary(), begins.size - 1, buffers))
         self._words.append(pa.table({"word": distinct.field("values"), "number": distinct.field("counts")}))
         if sum(table.nbytes for table in self._words) > PENDING:
-            words = _merged(self._words)
-            self._words = [words]
-            if words.nbytes > PENDING // 2:
-                # common words stay pending; a rare one may come again and is then tokenised again
-                rare = pc.less_equal(words["number"], pc.quantile(words["number"], interpolation="lower")[0])
-                self._tokenise(words.filter(rare), self.cuts.pieces)
-                self._words = [words.filter(pc.invert(rare))]
+            self._words = [_merged(self._words)]
+            if self._words[0].nbytes > PENDING // 2:
+                self.total()
 
     def total(self) -> IntArray:
         """(V,) counts of all texts so far."""

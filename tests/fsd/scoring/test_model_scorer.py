@@ -203,7 +203,7 @@ def test_a_texts_numbers_do_not_depend_on_others_where_positions_depend_on_the_l
     letters = "".join(np.random.default_rng(0).choice(list("bdfgjklpqvwxz"), 140))
     prompts = [Prompt(letters[:size]) for size in (*range(62, 68), 127, 128, 140)]
     scorer = ModelScorer(model)
-    sizes = [sorted({window.size for window in batch}) for batch in scorer.plan(prompts).batches]
+    sizes = [sorted({window.size for window in batch}) for batch in scorer.batches(*scorer._tokens(prompts))]
     assert any(len(size) > 1 for size in sizes)
     for prompt, stats in zip(prompts, scorer(prompts), strict=True):
         (alone,) = ModelScorer(model)([prompt])
