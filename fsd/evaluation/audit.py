@@ -300,15 +300,8 @@ def blind(
     divisions of the texts into folds. Its interval contains the spread over folds as well as that over texts: every
     resample of the groups is judged by the scores of one of the divisions.
 
-    Args:
-        texts: (N,).
-        labels: (N,) True for members, or for one of any two sets to compare.
-        groups: (N,) or None.
-        seed: of the folds and the bootstrap.
-        repeats: number of divisions into folds; None for three.
-
-    Returns:
-        The AUC with `scores` (N,), higher = more like a member; no AUC if there are too few groups.
+    `labels` are True for members, or for one of any two sets to compare; `repeats` is the number of divisions, three if
+    None. The control has (N,) `scores`, higher = more like a member; no AUC if there are too few groups.
     """
     try:
         bootstrap = Bootstrap.draw(labels, groups, seed=seed)

@@ -265,8 +265,8 @@ def judge(
     the divisions into folds of the audit's blind classifier.
     """
     documents = [*parts.validation, *parts.test]
-    family = np.array(families(documents))
-    scores = score_table(parts, deviation, family.tolist())
+    scores = score_table(parts, deviation)
+    family = scores["group"].to_numpy(np.int64)
     member, is_test = scores["label"].to_numpy(bool), scores["split"].to_numpy() == "test"
     kind, control = kinds_in(scores), placebo[1].fsd if placebo else {}
     compared = splitting.compared(kind)
@@ -343,18 +343,18 @@ def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
     )
 
 
-def score_table(parts: Split, deviation: Deviation, family: Sequence[int]) -> pd.DataFrame:
+def score_table(parts: Split, deviation: Deviation) -> pd.DataFrame:
     """One row per scored text: id, text, label, group, split, and every detector's base, tuned and FSD score.
 
-    Validation texts come first, then test texts, in `deviation` and `family` (the number of each one's family) too.
-    Columns `period` and `source` follow the split if those of the texts are known.
+    Validation texts come first, then test texts, in `deviation` too; a group is the number of a family. Columns
+    `period` and `source` follow the split if those of the texts are known.
     """
     documents = [*parts.validation, *parts.test]
     columns = {
         "id": [content_hash(document.text)[:16] for document in documents],
         "text": [document.text for document in documents],
         "label": [int(bool(document.member)) for document in documents],
-        "group": [str(number) for number in family],
+        "group": list(map(str, families(documents))),
         "split": ["validation"] * len(parts.validation) + ["test"] * len(parts.test),
         "period": [document.period for document in documents],
         "source": [document.collection for document in documents],

@@ -103,15 +103,21 @@ def roc(labels: ArrayLike, base: Scores, fsd: Scores, *, names: tuple[str, str] 
                 shown = f"{label}  AUC {metrics.auc(labels, scores[name]):.3f}"
                 linear.plot(fpr, tpr, style, color=colour, linewidth=1.7, label=shown)
                 log.step(np.maximum(fpr, lowest), tpr, style, color=colour, linewidth=1.7, where="post")
-        for axis in (linear, log):
-            axis.plot(ALPHA, ALPHA, color=GREY, linewidth=0.8)
         linear.legend(fontsize=8, loc="lower right", frameon=True, framealpha=0.9, handlelength=1.8)
-        log.set(xscale="log", xlim=(lowest, 1), ylim=(-0.02, 1.02))
-        linear.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-        finish(linear, "false-positive rate", "true-positive rate", size=8)
-        finish(log, "false-positive rate, log scale", "true-positive rate", size=8)
+        _rates(linear, log, lowest, size=8)
     figure.suptitle(f"ROC curves of {names[0]} score and {names[1]} (grey: chance)", fontsize=12)
     return figure
+
+
+def _rates(linear: Axes, log: Axes, lowest: float, *, size: int) -> None:
+    """Finish two panels of ROC curves, with a linear and a logarithmic axis, and draw guessing."""
+    rates = np.geomspace(lowest, 1, 50)
+    for axis in (linear, log):
+        axis.plot(rates, rates, ":", color=GREY, linewidth=1.0)
+        axis.set(xlim=(0, 1), ylim=(-0.02, 1.02))
+    log.set(xscale="log", xlim=(lowest, 1))
+    finish(linear, "false-positive rate", "true-positive rate", size=size)
+    finish(log, "false-positive rate, log scale", "true-positive rate", size=size)
 
 
 def _lowest(labels: ArrayLike) -> float:
@@ -155,13 +161,10 @@ def headline(
         for axis in (linear, log):
             axis.fill_between(rates, low, high, color=colour, alpha=0.15, linewidth=0, step="post")
             axis.step(rates, tpr, style, color=colour, linewidth=2, label=label, where="post")
-    for axis in (linear, log):
-        axis.plot(rates, rates, ":", color=GREY, linewidth=1.2, label="guessing")
-        axis.set_ylim(0, 1.01)
-    linear.set_xlim(0, 1)
-    log.set(xscale="log", xlim=(rates[1], 1))
-    finish(linear, "false-positive rate", "true-positive rate", "Members found against wrong calls", size=11)
-    finish(log, "false-positive rate, logarithmic", "", "The same, few wrong calls enlarged", size=11)
+    _rates(linear, log, rates[1], size=11)
+    linear.lines[-1].set_label("guessing")
+    linear.set_title("Members found against wrong calls", fontsize=13)
+    log.set_title("The same, few wrong calls enlarged", fontsize=13)
     _legend_below(figure, linear)
     return figure
 

@@ -6,6 +6,7 @@ import textwrap
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -219,25 +220,8 @@ def page(report: Report) -> str:
 
 
 def limits(fpr: float | None = None) -> Section:
-    """What such numbers never prove.
-
-    Args:
-        fpr: the chosen false-positive rate, if the report gives verdicts.
-    """
-    points = [
-        "A high score is statistical evidence, not a copy found in the training data. Single texts can be misjudged in "
-        "both directions.",
-        "A text called “not shown” may still have been in the training data: the method often misses texts that the "
-        "model saw only once.",
-        "The error rates hold for texts of the same kind, language, length and period as the texts on which they were "
-        "measured. For others they are unknown.",
-        "A model may know a text through quotations, translations or copies elsewhere, although the text itself was "
-        "never collected.",
-        "A model may be familiar with the period of a text that it never saw. Only contemporaries, texts of the "
-        "members' own period that are known not to be in the training data, distinguish this from membership.",
-        "If a classifier that never sees the model separates members from non-members as well, the result shows how "
-        "the texts differ, and nothing about the training data.",
-    ]
+    """What such numbers never prove, with the chosen false-positive rate if the report gives verdicts."""
+    points = (files("fsd.reporting") / "templates" / "limits.txt").read_text(encoding="utf-8").splitlines()
     if fpr is not None:
         points.insert(
             0,

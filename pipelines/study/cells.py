@@ -24,7 +24,6 @@ from fsd.data import embedded
 from fsd.data.ablations import add_unseen, fine_tuning_set, retime, take_unseen, truncate
 from fsd.data.docstrings import docstring_paragraphs
 from fsd.data.documents import Document, content_hash, segments
-from fsd.data.near_duplicates import families
 from fsd.data.readers import Passage
 from fsd.data.splitting import Split, split
 from fsd.errors import UsageError
@@ -283,8 +282,7 @@ def compute(study: Study, inputs: Inputs, model: LanguageModel, run: Run) -> Non
         scores, names = best_of_grids(judged.scores, study)
         table, metrics = judged.table, judged.audit.metrics()
     else:  # base scores only: no threshold is chosen, so there is no accuracy
-        family = families([*parts.validation, *parts.test])
-        scores, names = best_of_grids(results.score_table(parts, deviation, family).drop(columns="text"), study)
+        scores, names = best_of_grids(results.score_table(parts, deviation).drop(columns="text"), study)
         test = scores[scores["split"] == "test"]
         table, metrics = results.evaluate(test, test["label"], list(test["group"]), seed=config.seed), {}
     fallbacks = defaultdict[str, float](float)
