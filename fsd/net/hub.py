@@ -249,7 +249,7 @@ class DataFile(NamedTuple):
             return Path(self.url).open("rb")
         from huggingface_hub import HfFileSystem
 
-        return HfFileSystem().open(self.url, "rb", **({"block_size": 0} if whole else {}))
+        return HfFileSystem().open(self.url, "rb", block_size=0 if whole else None)
 
 
 def data_files(place: str) -> list[DataFile]:

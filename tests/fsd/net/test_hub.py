@@ -1,7 +1,6 @@
 """Models and data files on disk and on a hub, and what happens without a network."""
 
 import gzip
-import io
 import json
 import shutil
 import socket
@@ -9,10 +8,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
+import pandas as pd
 import pytest
 import torch
-from pyarrow import parquet
+from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 
 from fsd.errors import UsageError
@@ -26,25 +25,16 @@ def copy(tiny: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny, tmp_path / "copy"))
 
 
-def in_parts(folder: Path) -> None:
-    """Cut the weights of a folder into two files with an index, in another order."""
-    weights = dict(sorted(load_file(folder / "model.safetensors").items(), reverse=True))
-    names = list(weights)
-    place = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(names)}
-    for part in set(place.values()):
-        save_file({n: weights[n] for n in names if place[n] == part}, folder / part, metadata={"format": "pt"})
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": place}))
-    (folder / "model.safetensors").unlink()
-
-
 def test_the_fingerprint_depends_neither_on_place_nor_on_parts(tiny: Path, copy: Path) -> None:
     assert fingerprint(copy) == fingerprint(tiny)
-    in_parts(copy)
+    weights = load_file(copy / "model.safetensors")
+    (copy / "model.safetensors").unlink()
+    save_torch_state_dict(dict(reversed(weights.items())), copy, max_shard_size="100KB")
     assert fingerprint(copy) == fingerprint(tiny)
     save_file({"left.over": torch.ones(1)}, copy / "consolidated.safetensors")
     assert fingerprint(copy) == fingerprint(tiny)
-    (copy / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(UsageError, match="lacks model-00002-of-00002"):
+    next(copy.glob("model-00002-of-*")).unlink()
+    with pytest.raises(UsageError, match="lacks model-00002-of-"):
         fingerprint(copy)
 
 
@@ -176,12 +166,6 @@ def test_a_server_or_the_proxy_before_it_must_accept_connections(refusing: str, 
         assert not reachable("https://hub.invalid")
 
 
-@pytest.fixture
-def repository(tiny: Path) -> dict[str, bytes]:
-    """The files of a model."""
-    return {path.relative_to(tiny).as_posix(): path.read_bytes() for path in tiny.rglob("*") if path.is_file()}
-
-
 LOCATE = """
 import json, os, sys
 
@@ -192,43 +176,37 @@ from fsd.net.hub import locate
 for options in models:
     try:
         folder, commit = locate(**options)
-        print(json.dumps([commit, str(folder)]))
+        files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+        print(json.dumps([commit, str(folder), sorted(files)]))
     except UsageError as error:
         print(json.dumps(str(error)))
 """
 
 
-def files(folder: str) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()}
-
-
-def test_a_hub_model_is_downloaded_once_and_cached(repository, serve, in_fresh_process, tiny) -> None:
+def test_a_hub_model_is_downloaded_once_and_cached(serve, in_fresh_process, tiny: Path) -> None:
+    own = {path.name: path.read_bytes() for path in tiny.iterdir()}
     others = dict.fromkeys(["flax_model.msgpack", "onnx/model.safetensors", "pytorch_model.bin"], b"other format")
-    url, requests = serve({"some/model": repository | others})
+    url, requests = serve({"some/model": own | others})
     for offline in ("0", "1"):
         requests.clear()
-        ((commit, folder),) = in_fresh_process(LOCATE, url, [offline, {"model": "some/model"}])
-        assert commit == SHA
+        ((commit, folder, files),) = in_fresh_process(LOCATE, url, [offline, {"model": "some/model"}])
         assert bool(requests) == (offline == "0")
+        assert (commit, files) == (SHA, sorted(own))
         assert fingerprint(Path(folder)) == fingerprint(tiny)
-        assert files(folder) == set(repository)
 
 
-def test_bin_weights_are_the_last_resort_and_a_tokenizer_needs_none(repository, serve, in_fresh_process) -> None:
-    repository["pytorch_model.bin"] = repository.pop("model.safetensors")
-    url, requests = serve({"some/model": repository})
-    ((_, folder),) = in_fresh_process(LOCATE, url, ["0", {"model": "some/model", "weights": False}])
-    assert "tokenizer.json" in files(folder)
-    assert not any(request.endswith(".bin") for request in requests)
-    models = [{"model": "some/model", "revision": "v1"}, {"model": "some/other"}]
-    (_, folder), message = in_fresh_process(LOCATE, url, ["0", *models])
-    assert "pytorch_model.bin" in files(folder)
+def test_bin_weights_are_the_last_resort_and_a_tokenizer_needs_none(serve, in_fresh_process, tiny: Path) -> None:
+    own = {path.name.replace("model.safetensors", "pytorch_model.bin"): path.read_bytes() for path in tiny.iterdir()}
+    url, _ = serve({"some/model": own})
+    models = [{"model": "some/model", "weights": False}, {"model": "some/model", "revision": "v1"}]
+    bare, whole, message = in_fresh_process(LOCATE, url, ["0", *models, {"model": "some/other"}])
+    assert set(own) - set(bare[2]) == {"pytorch_model.bin"}
+    assert set(whole[2]) == set(own)
     assert message.startswith("model 'some/other' must be a folder or a hub id; ")
     assert "\n" not in message
 
 
-TEXTS = [f"text {i} of the corpus" for i in range(5000)]
-LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
+TEXTS = pd.DataFrame({"text": [f"text {i} of the corpus" for i in range(5000)]})
 
 READ = """
 import json, sys
@@ -245,23 +223,20 @@ for place in json.loads(sys.argv[1]):
 """
 
 
-def table() -> bytes:
-    stream = io.BytesIO()
-    parquet.write_table(pa.table({"text": TEXTS}), stream, row_group_size=1000)
-    return stream.getvalue()
-
-
 def test_files_are_streamed_at_their_commit(serve, in_fresh_process):
-    packed = gzip.compress(LINES)
-    files = {"en/a-0.json.gz": packed, "en/a-1.json.gz": packed, "all.parquet": table(), "cut.jsonl.gz": packed[:-200]}
+    packed, table = (
+        gzip.compress(TEXTS.to_json(orient="records", lines=True).encode()),
+        TEXTS.to_parquet(row_group_size=1000),
+    )
+    files = {"en/a-0.json.gz": packed, "en/a-1.json.gz": packed, "all.parquet": table, "cut.jsonl.gz": packed[:-200]}
     endpoint, asked = serve({"some/corpus": files})
     base = "hf://datasets/some/corpus"
     places = [f"{base}/en/a-*.json.gz", f"{base}@main/all.parquet", f"{base}/cut.jsonl.gz", f"{base}/en/b.jsonl"]
     many, one, cut, missing, absent = in_fresh_process(READ, endpoint, [*places, "hf://datasets/no/body/a.jsonl"])
     pinned = f"hf://datasets/some/corpus@{SHA}"
     urls = [f"{pinned}/en/a-0.json.gz", f"{pinned}/en/a-1.json.gz"]
-    assert many == [urls, 2 * len(packed), 2 * len(packed), 2 * len(TEXTS), TEXTS[-1]]
-    assert one == [[f"{pinned}/all.parquet"], len(table()), len(table()), len(TEXTS), TEXTS[-1]]
+    assert many == [urls, 2 * len(packed), 2 * len(packed), 2 * len(TEXTS), TEXTS.text.iloc[-1]]
+    assert one == [[f"{pinned}/all.parquet"], len(table), len(table), len(TEXTS), TEXTS.text.iloc[-1]]
     assert cut.startswith(f"{pinned}/cut.jsonl.gz must be a whole file of gzip of jsonl in UTF-8; ")
     assert missing == f"dataset some/corpus must have files en/b.jsonl; it has none of that name at commit {SHA}"
     assert absent.startswith("dataset no/body must be on the hub and open to you; ")
