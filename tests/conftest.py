@@ -371,7 +371,6 @@ def make_rows() -> Callable[..., list[dict[str, object]]]:
     """Gives labelled texts of 14 words, members and non-members and all seeds alike: `make_rows(number, seed)`."""
 
     def rows(texts: int, seed: int) -> list[dict[str, object]]:
-        """Labelled texts of 14 words; members and non-members are alike."""
         rng = np.random.default_rng(seed)
         return [
             {

@@ -92,12 +92,7 @@ FINISHED = (
 
 
 @pytest.fixture(scope="session")
-def finished_run(
-    tiny: Path,
-    once: Callable[..., Path],
-    run_command: Callable[[str], str],
-    make_rows: Callable,
-) -> FinishedRun:
+def finished_run(tiny, once, run_command, make_rows) -> FinishedRun:
     """A store with one run of all detectors and its registered adapter. Copy it to write to it: see `own_run`."""
     from pipelines.common.cli import parse
 

@@ -230,15 +230,7 @@ CASES = list(cases())
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_mistake_is_one_line_and_exit_2(
-    case: Case,
-    inputs: Path,
-    tiny: Path,
-    store: str,
-    loaded: list[str],
-    table: list[Case],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    case, inputs, tiny, store, loaded, table, tmp_path, monkeypatch, capsys
 ) -> None:
     before = sorted(inputs.iterdir())
     monkeypatch.chdir(tmp_path)
@@ -264,13 +256,7 @@ TRACKED = ["run", "score", "tune", "detect", "extract", "adapter-audit", "contam
 
 @pytest.mark.parametrize("command", TRACKED)
 def test_a_store_that_cannot_be_opened_is_refused_before_the_model_is_loaded(
-    command: str,
-    inputs: Path,
-    tiny: Path,
-    loaded: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command, inputs, tiny, loaded, tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{inputs}/good.jsonl")

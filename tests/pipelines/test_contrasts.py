@@ -2,11 +2,11 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import pytest
@@ -31,9 +31,7 @@ class Finished(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def finished(
-    tiny: Path, other: Path, make_rows: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Finished]:
+def finished(tiny, other, make_rows, tmp_path_factory) -> Iterator[Finished]:
     """Half of the texts are members, a quarter contemporaries and a quarter later texts."""
     folder = tmp_path_factory.mktemp("contrasts")
     periods = ("2020", "2020", "2022", "2020")  # rows 1, 3, 5, ... are members

@@ -70,9 +70,7 @@ def test_adapter_is_safe_and_pictures_and_report_are_at_the_root(artifact: Calla
     assert "https://" not in report
 
 
-def test_reused_adapter_gives_the_same_scores_without_training_or_forward_pass(
-    finished: Any, artifact: Callable[[str], Path], passes: list[int]
-) -> None:
+def test_reused_adapter_gives_the_same_scores_without_training_or_forward_pass(finished, artifact, passes) -> None:
     before = {run.id for run in tracking.find_runs("fsd-arxiv", {})}
     prepare(replace(finished.config, adapter="models:/fsd-arxiv@champion")).run()
 

@@ -93,9 +93,7 @@ def check(name: str, found: Any, *, regenerate: bool) -> None:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_command_prints_what_was_recorded(
-    name: str, folder: Path, tiny: Path, run_command: Callable[[str], str], request: pytest.FixtureRequest
-) -> None:
+def test_a_command_prints_what_was_recorded(name, folder, tiny, run_command, request) -> None:
     (adapter,) = folder.glob("mlruns/*/*/artifacts/adapter")
     for line in LINES[name].split(" && "):
         line = line.format(tiny=tiny, model=f"--model {tiny} --device cpu", adapter=adapter.relative_to(folder))

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +24,7 @@ def single(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_scores_of_one(
-    tiny: Path, tmp_path: Path, torchrun: Callable, make_rows: Callable
-) -> None:
+def test_two_processes_give_the_scores_of_one(tiny, tmp_path, torchrun, make_rows) -> None:
     rows = make_rows(40, seed=5)
     tables: list[pd.DataFrame] = []
     for name, launch in (("one", single), ("two", torchrun)):

@@ -133,17 +133,13 @@ def corrupted(folder: Path, to: Path, name: str, change: Callable[[str], str]) -
         ("published.jsonl", lambda text: text[:-3], "must be one JSON object a line"),
     ],
 )
-def test_a_folder_that_was_changed_is_refused(
-    folder: Path, tmp_path: Path, name: str, change: Callable[[str], str], message: str
-) -> None:
+def test_a_folder_that_was_changed_is_refused(folder, tmp_path, name, change, message) -> None:
     with pytest.raises(UsageError, match=message):
         files.read(corrupted(folder, tmp_path / "c", name, change))
 
 
 @pytest.mark.parametrize("change", [lambda text: f"\ufeff{text}", str.upper])
-def test_a_commitment_that_an_editor_or_a_tool_wrote(
-    folder: Path, tmp_path: Path, change: Callable[[str], str]
-) -> None:
+def test_a_commitment_that_an_editor_or_a_tool_wrote(folder, tmp_path, change) -> None:
     assert files.read(corrupted(folder, tmp_path / "c", "commitment.txt", change)) == files.read(folder)
 
 

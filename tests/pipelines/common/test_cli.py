@@ -31,9 +31,7 @@ PIPELINES = sorted(
 
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
-def test_every_pipeline_has_a_help(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_pipeline_has_a_help(name, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     with contextlib.suppress(SystemExit):
         runpy.run_module(f"pipelines.{name}", run_name="__main__")
@@ -72,9 +70,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device", "cache")
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
-def test_an_expected_end_is_one_line_and_an_exit_code(
-    error: BaseException, code: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_expected_end_is_one_line_and_an_exit_code(error, code, message, monkeypatch, capsys) -> None:
     def failing(config: Words) -> None:
         raise error
 
@@ -154,9 +150,7 @@ def waiting(tmp_path: Path, root: Path, default_signals: None) -> Iterator[Calla
     ("number", "message"),
     [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended by SIGTERM"), (signal.SIGHUP, "ended by SIGHUP")],
 )
-def test_a_signal_cleans_up_and_ends_with_its_own_code(
-    number: signal.Signals, message: str, waiting: Callable, tmp_path: Path
-) -> None:
+def test_a_signal_cleans_up_and_ends_with_its_own_code(number, message, waiting, tmp_path) -> None:
     job = waiting()
     job.send_signal(number)
     _, errors = job.communicate(timeout=30)
@@ -231,9 +225,7 @@ command(Config, lambda _: Job(lambda: main(_), {}), "", parallel=case != "refuse
         ("refused", "error: this pipeline must run as one process; got 2"),
     ],
 )
-def test_an_error_in_any_process_is_reported_once_and_ends_all(
-    tmp_path: Path, torchrun: Callable, case: str, report: str
-) -> None:
+def test_an_error_in_any_process_is_reported_once_and_ends_all(tmp_path, torchrun, case, report) -> None:
     (tmp_path / "job.py").write_text(FAILING_JOB)
 
     job = torchrun("job.py", case, cwd=tmp_path)

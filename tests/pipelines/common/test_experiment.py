@@ -9,9 +9,7 @@ from fsd.config import DetectorConfig, FSDConfig, ModelConfig
 from fsd.data import embedded
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
-from fsd.errors import UsageError
 from pipelines.common import experiment
-from pipelines.fsd import prepare
 
 OWN = [Document(f"a text of my own, number {n}", member=n % 2 == 0) for n in range(4)]
 CORPUS = list(embedded.corpus())[:4]
@@ -83,13 +81,6 @@ def test_a_control_computes_the_detectors_that_it_can(job) -> None:
         None,
         ["no placebo: the control model can compute none of these detectors"],
     )
-
-
-def test_a_control_that_does_not_exist_is_refused_before_training(job, monkeypatch) -> None:
-    monkeypatch.setattr(experiment, "train_adapter", lambda *_: pytest.fail("an adapter was trained"))
-
-    with pytest.raises(UsageError, match="nowhere"):
-        prepare(replace(job, placebo="./nowhere")).run()
 
 
 def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(finished_run, tiny, monkeypatch) -> None:

@@ -87,9 +87,7 @@ def test_what_was_asked_for_is_recorded_and_a_study_of_rounded_weights_is_anothe
     assert {name: recorded[name] for name in ASKED} == ASKED
 
 
-def test_the_classifier_runs_as_the_run_did_except_for_the_device(
-    finished_run: Any, tiny: Path, loaded: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_classifier_runs_as_the_run_did_except_for_the_device(finished_run, tiny, loaded, monkeypatch) -> None:
     monkeypatch.chdir(finished_run.folder)
     with pytest.raises(Loaded):
         MembershipClassifier("models:/fsd-arxiv@champion", device="spread", bits=8)

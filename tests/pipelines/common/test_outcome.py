@@ -82,19 +82,6 @@ def test_the_end_of_a_run_names_run_page_and_report_and_its_configuration_runs_a
     assert parse(Config, "") == Config(3, ("a b", "c"))
 
 
-def test_a_tag_that_cannot_be_set_is_refused(run, capsys):
-    for tag, message in (
-        ("task=mine", "tags must not replace those of commands (adapter, base_fingerprint, "),
-        ("team", "tags must look like KEY=VALUE; got 'team'"),
-        ("mlflow.user=me", "tags must not begin with mlflow."),
-        ("a!b=c", "tags must look like KEY=VALUE"),
-    ):
-        with pytest.raises(SystemExit) as ended:
-            run("--tags", tag)
-        assert ended.value.code == 2
-        assert message in capsys.readouterr().err
-
-
 def test_a_pipeline_that_is_called_as_a_function_has_no_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     prepare(Config()).run()

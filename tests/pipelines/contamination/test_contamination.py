@@ -81,9 +81,7 @@ def completions(service: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) ->
     return start
 
 
-def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(
-    files: Path, tiny: Path, completions: Callable[[bool], APIConfig], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(files, tiny, completions, capsys) -> None:
     from fsd.tracking import find_runs
 
     api = {"model": ModelConfig(model="api:x"), "api": completions(True)}
@@ -103,9 +101,7 @@ def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(
         prepare(configured(tiny, **api, detection=DetectorConfig(detectors="loss,surp"))).run()
 
 
-def test_an_api_must_give_the_log_probabilities_of_prompts(
-    files: Path, tiny: Path, completions: Callable[[bool], APIConfig]
-) -> None:
+def test_an_api_must_give_the_log_probabilities_of_prompts(files, tiny, completions) -> None:
     api = completions(False)
     with pytest.raises(UsageError, match="log-probabilities"):
         prepare(configured(tiny, model=ModelConfig(model="api:x"), api=api, known=())).run()
@@ -113,9 +109,7 @@ def test_an_api_must_give_the_log_probabilities_of_prompts(
         prepare(configured(tiny, model=ModelConfig(model="api:x"), known=())).run()
 
 
-def test_sets_of_unequal_kind_get_no_p_value_but_that_of_the_order(
-    files: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sets_of_unequal_kind_get_no_p_value_but_that_of_the_order(files, tiny, capsys) -> None:
     from fsd.tracking import find_runs
 
     rng = random.Random(0)
