@@ -13,15 +13,10 @@ from fsd.evidence.canaries import Scheme, combined_p, draw, published_index, ran
 WORDS = tuple(f"w{a}{b}" for a, b in product("abcdefghijk", repeat=2))
 
 
-def test_a_draw_is_the_documented_hash() -> None:
+def test_a_draw_is_the_documented_hash_and_uniform() -> None:
     digest = hashlib.sha256(b"secret\x1fpublished\x1f000001\x1fab12").hexdigest()
-
     assert published_index("secret", ("000001", "ab12"), 1000) == int(digest, 16) % 1000
-
-
-def test_draws_are_uniform() -> None:
     counts = np.bincount([draw(10, "seed", at) for at in range(5000)], minlength=10)
-
     assert stats.chisquare(counts).pvalue > 0.01
 
 
@@ -73,27 +68,17 @@ def test_word_pool_takes_a_third_by_frequency() -> None:
         word_pool(["too few words"], "rare")
 
 
-def test_rank_p_by_hand_with_ties() -> None:
-    scores = np.array([3.0, 1.0, 2.0, 2.0])
-
-    assert [rank_p(scores, at) for at in range(4)] == [0.25, 1.0, 0.75, 0.75]
-
-
-def test_combined_p_against_every_choice() -> None:
-    """Of two documents with three variants each there are nine choices; the exact p-value counts them."""
+def test_p_values_by_hand_and_against_every_choice() -> None:
+    assert [rank_p(np.array([3.0, 1.0, 2.0, 2.0]), at) for at in range(4)] == [0.25, 1.0, 0.75, 0.75]
+    # of two documents with three variants each there are nine choices; the exact p-value counts them
     scores = [np.array([0.0, 1.0, 5.0]), np.array([2.0, 0.0, 1.0])]
     z = [(values - values.mean()) / values.std() for values in scores]
     for published in product(range(3), repeat=2):
         observed = sum(values[at] for values, at in zip(z, published, strict=True))
         exact = np.mean([z[0][i] + z[1][j] >= observed - 1e-12 for i, j in product(range(3), repeat=2)])
-
         assert combined_p(scores, published, seed=1) == pytest.approx(exact, abs=0.006)
-
-
-def test_combined_p_of_one_document_is_its_rank_and_of_constant_scores_one() -> None:
-    scores = np.random.default_rng(0).normal(size=50)
-
-    assert combined_p([scores], [7], seed=0) == pytest.approx(rank_p(scores, 7), abs=0.005)
+    one = np.random.default_rng(0).normal(size=50)
+    assert combined_p([one], [7], seed=0) == pytest.approx(rank_p(one, 7), abs=0.005)
     assert combined_p([np.zeros(5)] * 3, [0, 1, 2]) == 1.0
 
 

@@ -15,14 +15,10 @@ def work(log_p: list[float], *, tokens: int = 20, prefix: int = 2, suffix: int =
     return Work("book", np.arange(tokens), starts, np.array(log_p), prefix, suffix)
 
 
-def test_passages_by_hand() -> None:
+def test_passages_by_hand_and_those_that_cannot_be() -> None:
     starts, ids = passages(np.arange(10), 2, 3, 2)
-
     assert starts.tolist() == [0, 2, 4]
     assert ids.tolist() == [[0, 1, 2, 3, 4], [2, 3, 4, 5, 6], [4, 5, 6, 7, 8]]
-
-
-def test_passages_that_cannot_be() -> None:
     for size, prefix, suffix, stride, message in (
         (4, 2, 3, 1, "must have at least 5 tokens, prefix and suffix; got 4"),
         (9, 0, 3, 1, "prefix must be at least 1 token"),
@@ -64,10 +60,7 @@ def test_coverage_against_a_loop() -> None:
 
 def test_coverage_of_one_work_is_that_of_its_copies() -> None:
     book = work([0.0, -1.0, -20.0, -20.0])
-
-    one, two = coverage([book], 0.5), coverage([book, book], 0.5)
-
-    assert one.value == two.value == pytest.approx(3 / 12)
+    assert coverage([book], 0.5).value == coverage([book, book], 0.5).value == pytest.approx(3 / 12)
 
 
 def test_nothing_extractable_has_an_upper_bound_by_blocks() -> None:
@@ -79,16 +72,10 @@ def test_nothing_extractable_has_an_upper_bound_by_blocks() -> None:
     assert 0.05 < none.high < 0.2
 
 
-def test_best_passages_do_not_overlap() -> None:
+def test_best_passages_do_not_overlap_and_the_profile_shows_the_highest_of_each_part() -> None:
     book = work([-3.0, -1.0, -0.5, -math.inf], stride=2, tokens=11)
-
     assert [int(book.starts[at]) for at in book.best(3)] == [4, 0]
-
-
-def test_profile_shows_the_highest_of_each_part() -> None:
-    book = work([-1.0, -2.0, -30.0, 0.0])
-
-    assert book.profile(2).tolist() == pytest.approx([-1 / math.log(10), 0.0])
+    assert work([-1.0, -2.0, -30.0, 0.0]).profile(2).tolist() == pytest.approx([-1 / math.log(10), 0.0])
 
 
 def test_ratio_is_conservative() -> None:

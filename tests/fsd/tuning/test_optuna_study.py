@@ -69,12 +69,11 @@ def test_a_small_space_is_searched_exhaustively_and_each_cell_once(database):
     assert importance("s", database)["x"] > 0.5
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_a_wide_space_is_sampled_within_its_bounds(storage, sampler):
-    trials = search(Hill(WIDE), "s", {}, settings(storage, sampler, trials=15))
-    assert len(trials) == 15
-    assert all(0.1 <= t.settings["x"] <= 10 and t.settings["n"] in range(1, 6) for t in trials)
-    assert len({t.settings["x"] for t in trials}) == 15
+def test_a_wide_space_is_sampled_within_its_bounds(storage):
+    for sampler in ("tpe", "random"):
+        trials = search(Hill(WIDE), sampler, {}, settings(storage, sampler, trials=15))
+        assert len(trials) == len({t.settings["x"] for t in trials}) == 15
+        assert all(0.1 <= t.settings["x"] <= 10 and t.settings["n"] in range(1, 6) for t in trials)
 
 
 def test_a_repeated_setting_counts_as_a_trial_but_is_evaluated_once(storage):
@@ -83,8 +82,7 @@ def test_a_repeated_setting_counts_as_a_trial_but_is_evaluated_once(storage):
     different = {key_of(trial.settings) for trial in trials}
     assert len(trials) == 40
     assert len(different) == task.evaluated < 40
-    best = winner(task, np.full(2, -9.0), trials, folds=2)
-    assert best.settings_tried == len(different) + 1  # and the default
+    assert winner(task, np.full(2, -9.0), trials, folds=2).settings_tried == len(different) + 1  # and the default
 
 
 def test_a_study_continues_with_the_trials_that_an_uninterrupted_one_has(storage, database):
@@ -101,13 +99,8 @@ def test_a_study_continues_with_the_trials_that_an_uninterrupted_one_has(storage
 
 def test_other_settings_under_the_same_name_are_refused(storage):
     search(Hill(), "s", {"objective": "auc", "folds": 5}, settings(storage))
-    assert optuna.load_study(study_name="s", storage=open_storage(storage)).user_attrs["setup"] == {
-        "objective": "auc",
-        "folds": 5,
-    }
-    with pytest.raises(
-        UsageError, match=r"'s' must be continued .*objective: begun with auc, got tpr.*another --study"
-    ):
+    message = r"'s' must be continued .*objective: begun with auc, got tpr.*another --study"
+    with pytest.raises(UsageError, match=message):
         search(Hill(), "s", {"objective": "tpr", "folds": 5}, settings(storage))
 
 
@@ -140,15 +133,11 @@ def test_a_failed_trial_is_retried_once(database):
                 raise OSError("the card is gone")
             return super().evaluate(settings, report)
 
-    task = Shaky(WIDE)
-    finished_trials = search(task, "s", {}, settings(database, trials=4, long_trials=True))
+    assert len(search(Shaky(WIDE), "s", {}, settings(database, trials=4, long_trials=True))) == 4
     trials = optuna.load_study(study_name="s", storage=database).trials
-    failed = [t for t in trials if t.state.name == "FAIL"]
-    retried = [t for t in trials if t.system_attrs.get("failed_trial") == failed[0].number]
-    assert len(finished_trials) == 4
-    assert len(failed) == len(retried) == 1
-    assert retried[0].state.name == "COMPLETE"
-    assert retried[0].params == failed[0].params
+    (failed,) = [t for t in trials if t.state.name == "FAIL"]
+    (retried,) = [t for t in trials if t.system_attrs.get("failed_trial") == failed.number]
+    assert (retried.state.name, retried.params) == ("COMPLETE", failed.params)
 
 
 def test_a_study_that_only_fails_stops_with_the_reason(storage):
@@ -238,25 +227,26 @@ def test_an_interrupted_grid_is_completed(storage):
     assert task.evaluated == 13
 
 
-@pytest.mark.parametrize(("minutes", "cells"), [(0.5, 19), (5, 20)])
-def test_the_grid_cell_of_a_killed_process_is_evaluated_after_a_while(storage, minutes, cells):
-    killed = optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING)
-    killed.datetime_start = datetime.now() - timedelta(minutes=minutes)
-    create_study("s", {}, storage)
-    optuna.load_study(study_name="s", storage=open_storage(storage)).add_trial(killed)
-    task = Hill()
-    trials = search(task, "s", {}, settings(storage))
-    assert len(trials) == len({key_of(t.settings) for t in trials}) == task.evaluated == cells
+def test_the_grid_cell_of_a_killed_process_is_evaluated_after_a_while(storage):
+    for minutes, cells in ((0.5, 19), (5, 20)):
+        killed = optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING)
+        killed.datetime_start = datetime.now() - timedelta(minutes=minutes)
+        create_study(str(cells), {}, storage)
+        optuna.load_study(study_name=str(cells), storage=open_storage(storage)).add_trial(killed)
+        task = Hill()
+        trials = search(task, str(cells), {}, settings(storage))
+        assert len(trials) == len({key_of(t.settings) for t in trials}) == task.evaluated == cells
 
 
-@pytest.mark.parametrize(("space", "sampler"), [(GRID, "tpe"), (WIDE, "tpe"), (WIDE, "random")])
-def test_commands_that_share_a_study_never_evaluate_the_same_settings(storage, space, sampler):
-    tasks = [Hill(space, wait=0.01), Hill(space, wait=0.01)]
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda task: search(task, "s", {}, settings(storage, sampler, trials=20)), tasks))
-    trials = optuna.load_study(study_name="s", storage=open_storage(storage)).get_trials(states=FINISHED)
-    assert all(task.evaluated for task in tasks)
-    assert len({key_of(t.params) for t in trials}) == len(trials) == sum(task.evaluated for task in tasks)
+def test_commands_that_share_a_study_never_evaluate_the_same_settings(storage):
+    for name, space, sampler in (("grid", GRID, "tpe"), ("wide", WIDE, "tpe"), ("random", WIDE, "random")):
+        tasks = [Hill(space, wait=0.01), Hill(space, wait=0.01)]
+        with ThreadPoolExecutor(2) as pool:
+            given = settings(storage, sampler, trials=20)
+            list(pool.map(lambda task, name=name, given=given: search(task, name, {}, given), tasks))
+        trials = optuna.load_study(study_name=name, storage=open_storage(storage)).get_trials(states=FINISHED)
+        assert all(task.evaluated for task in tasks)
+        assert len({key_of(t.params) for t in trials}) == len(trials) == sum(task.evaluated for task in tasks)
 
 
 @pytest.mark.slow
@@ -274,26 +264,21 @@ def test_four_workers_share_a_study_on_postgresql(postgres):
     assert max(t.value for t in trials) > -0.05
 
 
-def test_a_missing_driver_is_named_with_its_package(monkeypatch):
-    def missing(*_, **__):
-        raise ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
-
-    monkeypatch.setattr(optuna_study, "RDBStorage", missing)
-    with pytest.raises(UsageError, match=r"No module named 'psycopg': pip install 'fsd\[postgres\]'"):
-        open_storage("postgresql+psycopg://host/x")
-
-
-def test_a_database_that_another_process_is_creating_is_opened_again(monkeypatch):
+def test_a_missing_driver_is_named_and_a_database_that_is_being_created_is_opened_again(monkeypatch):
     from sqlalchemy.exc import IntegrityError
 
-    opened = [IntegrityError("CREATE TABLE", {}, Exception("duplicate key value pg_type_typname_nsp_index")), "open"]
+    missing = ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
+    busy = IntegrityError("CREATE TABLE", {}, Exception("duplicate key value pg_type_typname_nsp_index"))
+    replies = [missing, busy, "open"]
 
     def open_once(*_, **__):
-        if isinstance(result := opened.pop(0), Exception):
+        if isinstance(result := replies.pop(0), Exception):
             raise result
         return result
 
     monkeypatch.setattr(optuna_study, "RDBStorage", open_once)
+    with pytest.raises(UsageError, match=r"No module named 'psycopg': pip install 'fsd\[postgres\]'"):
+        open_storage("postgresql+psycopg://host/x")
     assert open_storage("postgresql://host/x") == "open"
 
 
