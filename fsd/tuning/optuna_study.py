@@ -313,10 +313,8 @@ class _ByNumber(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optu
         self.sampler = self.kind(seed=int(seed))
         return {} if self.cells else dict(self.sampler.infer_relative_search_space(study, trial))
 
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return {} if self.cells else dict(self.sampler.sample_relative(study, trial, search_space))
+    def sample_relative(self, *known: Any) -> dict[str, Any]:
+        return {} if self.cells else dict(self.sampler.sample_relative(*known))
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 import detectors
-from detectors import Detector
 from fsd import tracking
 from fsd.config import ModelConfig
 from fsd.data.documents import Document
@@ -67,18 +66,18 @@ class MembershipClassifier:
         self.judge = Judge(self.calibration, None if self.audited else partial(hidden_states, self.language_model))
         self.inputs = view_inputs(self.config, self.unseen, shots=self.setup["shots"], seed=self.setup["seed"])
 
-    def scores(self, texts: Sequence[str], by: Sequence[Detector] = ()) -> Scores:
-        """Detector → (N,) FSD of each text, higher = more likely a member, by the candidates unless others are given.
+    def scores(self, texts: Sequence[str], *, every: bool = False) -> Scores:
+        """Detector → (N,) FSD of each text, higher = more likely a member, by the candidates.
 
-        Of an audited fine-tuned model it is the opposite of the FSD, fine-tuned minus base score.
+        With `every`, by all cheap detectors of the run that can be computed, if there are any. Of an audited fine-tuned
+        model it is the opposite of the FSD, fine-tuned minus base score.
         """
-        found = evaluate(texts, by or self.candidates, self.scorers, self.inputs).fsd
+        chosen = self.candidates
+        if every:
+            run_detectors = [detectors.load(name, **settings) for name, settings in self.setup["detectors"].items()]
+            chosen = usable(cheap(run_detectors), texts, self.scorers, self.inputs)[0] or chosen
+        found = evaluate(texts, chosen, self.scorers, self.inputs).fsd
         return {name: -column for name, column in found.items()} if self.audited else found
-
-    def cheap(self, texts: Sequence[str]) -> list[Detector]:
-        """The cheap detectors of the run that can be computed on the texts, or else the candidates."""
-        run_detectors = [detectors.load(name, **settings) for name, settings in self.setup["detectors"].items()]
-        return usable(cheap(run_detectors), texts, self.scorers, self.inputs)[0] or self.candidates
 
     def _excluded(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why a text says nothing, whatever it is like: its score reflects fine-tuning; "" if it does."""

@@ -95,7 +95,7 @@ def compare_dataset(
     documents, split = [*left, *right], len(left)
     groups = [*families(left), *(split + family for family in families(right))]
     texts = [document.text for document in documents]
-    scores = classifier.scores(texts, classifier.cheap(texts))
+    scores = classifier.scores(texts, every=True)
     without_model = controls(documents, [at < split for at in range(len(documents))], groups, seed=seed)
     verdict = dataset_verdict(
         {name: column[:split] for name, column in scores.items()},

@@ -230,17 +230,6 @@ def test_a_single_text_is_judged_by_assertion_alone(make_rows, tmp_path, capsys,
         assert served.predict(table[["text"]], params={"fpr": 0.1, "same_source": asserted})["verdict"][0] == verdict
 
 
-def test_plain_text_files_and_folders(make_rows, tmp_path):
-    texts = [row["text"] for row in make_rows(3, 10)]
-    (tmp_path / "in" / "deep").mkdir(parents=True)
-    for name, text in zip(("in/a.txt", "in/deep/b.txt", "c.txt"), texts, strict=True):
-        (tmp_path / name).write_text(text + "\n")
-    table = detect(tmp_path / "v.parquet", str(tmp_path / "in"), str(tmp_path / "c.txt"))
-
-    assert list(table["text"]) == texts
-    assert table["source"].iloc[2] == str(tmp_path / "c.txt")
-
-
 def test_what_the_adapter_does_not_support_is_a_one_line_error(unlabelled, tmp_path):
     """What needs no adapter is in docs/bad_input.tsv."""
     before = len(tracking.find_runs("fsd-arxiv", {"task": "detect"}))
