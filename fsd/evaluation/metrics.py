@@ -81,18 +81,6 @@ def group_means(values: FloatArray, group: IntArray) -> FloatArray:
     return np.asarray((sums.T / np.bincount(group)).T, dtype=np.float64)
 
 
-def checked(labels: ArrayLike, groups: Sequence[Hashable] | None) -> tuple[BoolArray, IntArray]:
-    """Labels as (N,) bool and groups as (N,) integers; a UsageError unless two groups are on either side."""
-    member = np.asarray(labels, dtype=bool)
-    index = group_index(groups, member.size)
-    members, others = (np.unique(index[side]).size for side in (member, ~member))
-    if min(members, others) < 2:
-        raise UsageError(
-            f"an evaluation must have at least 2 groups with members and 2 with non-members; got {members} and {others}"
-        )
-    return member, index
-
-
 def resampled(sides: Sequence[IntArray], *, resamples: int = 1000, seed: int = 0) -> NDArray[np.uint16]:
     """(G, R) how often each of R resamples contains each of the groups 0..G−1, which are given for each side's texts.
 
@@ -135,8 +123,21 @@ class Bootstrap:
         cls, labels: ArrayLike, groups: Sequence[Hashable] | None = None, *, resamples: int = 1000, seed: int = 0
     ) -> "Bootstrap":
         """Draw G groups with replacement, R times; a UsageError with fewer than two groups of either class."""
-        member, group = checked(labels, groups)
-        return cls(member, group, resampled([group[member], group[~member]], resamples=resamples, seed=seed))
+        member = np.asarray(labels, dtype=bool)
+        group = group_index(groups, member.size)
+        sides = [group[member], group[~member]]
+        members, others = (np.unique(side).size for side in sides)
+        if min(members, others) < 2:
+            raise UsageError(
+                "an evaluation must have at least 2 groups with members and 2 with non-members; "
+                f"got {members} and {others}"
+            )
+        return cls(member, group, resampled(sides, resamples=resamples, seed=seed))
+
+    @property
+    def sides(self) -> list[int]:
+        """Number of groups with members, and with non-members."""
+        return [np.unique(self.group[side]).size for side in (self.member, ~self.member)]
 
     def values(
         self,
@@ -193,9 +194,7 @@ class DeLong(NamedTuple):
     p: float
 
 
-def delong_test(
-    labels: ArrayLike, first: FloatArray, second: FloatArray, groups: Sequence[Hashable] | None = None
-) -> DeLong:
+def delong_test(texts: Bootstrap, first: FloatArray, second: FloatArray) -> DeLong:
     """Test whether the AUCs of two detectors on the same N texts differ.
 
     The error is that of DeLong, DeLong and Clarke-Pearson (1988) without groups, and of Obuchowski (1997) with groups
@@ -203,21 +202,20 @@ def delong_test(
     so that the difference in such errors follows Student's t with Satterthwaite's degrees of freedom, as in the test of
     Brunner and Munzel (2000, https://doi.org/10.1002/(SICI)1521-4036(200001)42:1%3C17::AID-BIMJ17%3E3.0.CO;2-U).
     """
-    member, group = checked(labels, groups)
+    member, group, counts = texts.member, texts.group, texts.sides
     scores, size = np.stack([first, second]), int(group.max()) + 1
     m, n = int(member.sum()), int((~member).sum())
     ranks = stats.rankdata(scores, axis=1)
     above = (ranks[:, member] - stats.rankdata(scores[:, member], axis=1)) / n
     below = 1 - (ranks[:, ~member] - stats.rankdata(scores[:, ~member], axis=1)) / m
     aucs = above.mean(axis=1)
-    errors, parts, counts = [], [], []  # of the members, then of the non-members
+    errors = []  # of the members, then of the non-members, (G,)
     for placements, side in ((above, member), (below, ~member)):
         of_first, of_second = (
             np.bincount(group[side], row - auc, size) / side.sum() for row, auc in zip(placements, aucs, strict=True)
         )
         errors.append(of_second - of_first)
-        counts.append(np.unique(group[side]).size)
-        parts.append(counts[-1] / (counts[-1] - 1) * float(errors[-1] @ errors[-1]))
+    parts = [count / (count - 1) * float(error @ error) for count, error in zip(counts, errors, strict=True)]
     variance = sum(parts) + 2 * size / (size - 1) * float(errors[0] @ errors[1])
     difference = float(aucs[1] - aucs[0])
     if variance < 1e-24:
@@ -426,7 +424,7 @@ def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None 
     rows = bootstrap.values(scores, [metric.of for metric in metrics.values()], threshold)
     measured = {name: percentiles(row[0], row[1:]) for name, row in zip(metrics, rows, strict=True)}
     if measured["auc"].value in (0, 1):
-        bound = separated(*(np.unique(bootstrap.group[side]).size for side in (bootstrap.member, ~bootstrap.member)))
+        bound = separated(*bootstrap.sides)
         measured["auc"] = Estimate(1.0, bound, 1.0) if measured["auc"].value else Estimate(0.0, 0.0, 1 - bound)
     return measured
 
@@ -451,7 +449,7 @@ def compare(bootstrap: Bootstrap, first: Scores, second: Scores, *, metric: str 
     rows = {}
     for name in (name for name in second if name in first):
         before, after = (_checked(bootstrap.member, scores[name])[1] for scores in (first, second))
-        test = delong_test(bootstrap.member, before, after, bootstrap.group.tolist()) if metric == "auc" else None
+        test = delong_test(bootstrap, before, after) if metric == "auc" else None
         if test and not math.isnan(test.p):
             half = float(stats.t.ppf((1 + LEVEL) / 2, test.degrees)) * test.error
             gain, p = test.difference, test.p

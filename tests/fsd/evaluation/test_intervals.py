@@ -18,6 +18,10 @@ def _sample(rng, texts, per_group, gap, detectors=2):
     return member, scores, [str(g) for g in group]
 
 
+def _delong(member, first, second, groups=None):
+    return metrics.delong_test(metrics.Bootstrap.draw(member, groups, resamples=1), first, second)
+
+
 def _slow_covariance(member, scores):
     """DeLong's covariance by his own definition: every pair, one after the other."""
     placements = []
@@ -35,15 +39,15 @@ def test_delong_equals_the_loop_over_pairs():
     first, second = scores = rng.integers(0, 9, size=(2, 40)).astype(float)
     covariance = _slow_covariance(member, scores)
     aucs = [np.mean([(a > b) + (a == b) / 2 for a in row[member] for b in row[~member]]) for row in scores]
-    test = metrics.delong_test(member, first, second)
+    test = _delong(member, first, second)
     assert test.difference == pytest.approx(aucs[1] - aucs[0], abs=1e-12)
     assert test.error**2 == pytest.approx(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1], rel=1e-9)
 
 
 def test_grouped_delong_with_one_text_a_group_is_delong_and_sees_copies_for_what_they_are():
     member, (first, second), groups = _sample(np.random.default_rng(3), 80, 1, 0.5)
-    alone, once = metrics.delong_test(member, first, second), metrics.delong_test(member, first, second, groups)
-    thrice = metrics.delong_test(np.tile(member, 3), np.tile(first, 3), np.tile(second, 3), groups * 3)
+    alone, once = _delong(member, first, second), _delong(member, first, second, groups)
+    thrice = _delong(np.tile(member, 3), np.tile(first, 3), np.tile(second, 3), groups * 3)
     assert alone == pytest.approx(once)
     assert thrice == pytest.approx(once)
 
@@ -65,13 +69,13 @@ def test_grouped_delong_equals_slow_obuchowski_on_groups_with_both_sides():
     m, n = x.size, y.size
     slow = i10 / (i10 - 1) * s10 / m**2 + i01 / (i01 - 1) * s01 / n**2 + 2 * i / (i - 1) * s11 / (m * n)
     constant = np.zeros(70)  # without a variance of its own
-    fast = metrics.delong_test(member, constant, score, [str(g) for g in group])
+    fast = _delong(member, constant, score, [str(g) for g in group])
     assert fast.error**2 == pytest.approx(slow, rel=1e-12)
 
 
 def test_delong_test_without_variance():
     member, scores, groups = _sample(np.random.default_rng(5), 60, 2, 0.5)
-    same = metrics.delong_test(member, scores[0], scores[0] * 3, groups)
+    same = _delong(member, scores[0], scores[0] * 3, groups)
     assert (same.difference, same.error, same.p) == (0.0, 0.0, 1.0)
     opposite = metrics.compare(metrics.Bootstrap.draw(member, groups), {"a": -1.0 * member}, {"a": 1.0 * member})["a"]
     assert opposite.value == 1.0
@@ -82,7 +86,7 @@ def test_paired_tests_are_right_about_equal_detectors_by_group():
     p_delong, p_bootstrap = [], []
     for seed in range(300):
         member, scores, groups = _sample(np.random.default_rng(seed), 160, 4, 0.6)
-        p_delong.append(metrics.delong_test(member, scores[0], scores[1], groups).p)
+        p_delong.append(_delong(member, scores[0], scores[1], groups).p)
         drawn = metrics.Bootstrap.draw(member, groups, resamples=200, seed=seed)
         first, second = (drawn.values(row, [AUC])[0, 1:] for row in scores)
         p_bootstrap.append(metrics.bootstrap_p(first - second))
