@@ -27,25 +27,20 @@ def check_path(path: Path, inputs: Iterable[str | Path] = (), *, create_folder: 
     try:
         if create_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
-        fine = path.resolve().parent.is_dir() and (path.is_file() or not path.exists())
-    except (OSError, RuntimeError) as error:  # a name that is too long, or links in a circle
-        raise UsageError(f"an output file must have a path that exists or can be made; got {path} ({error})") from error
-    if not fine:
-        raise UsageError(f"an output file must be in a folder that exists, and not be a folder or device; got {path}")
-    source = next((source for source in inputs if _same(path, Path(source))), None)
-    if source is not None:
-        raise UsageError(f"an output file must not replace an input; {path} is the input {source}")
-    draft = _draft(path)
-    try:
-        draft.touch()
-        draft.unlink()
-        writable = not path.exists() or os.access(path, os.W_OK)
-    except OSError as error:
-        raise UsageError(
-            f"an output file must be in a folder that can be written; {path} cannot be written: {error.strerror}"
-        ) from error
-    if not writable:
-        raise UsageError(f"an output file that exists must not be write-protected; {path} is")
+        if not path.resolve().parent.is_dir() or (path.exists() and not path.is_file()):
+            raise UsageError(
+                f"an output file must be in a folder that exists, and not be a folder or device; got {path}"
+            )
+        source = next((source for source in inputs if _same(path, Path(source))), None)
+        if source is not None:
+            raise UsageError(f"an output file must not replace an input; {path} is the input {source}")
+        _draft(path).touch()
+        _draft(path).unlink()
+        if path.exists() and not os.access(path, os.W_OK):
+            raise UsageError(f"an output file that exists must not be write-protected; {path} is")
+    except (OSError, RuntimeError) as error:  # a name that is too long, links in a circle, a folder of somebody else
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"an output file must have a path that can be written; {path} cannot be: {reason}") from error
 
 
 def _same(path: Path, source: Path) -> bool:

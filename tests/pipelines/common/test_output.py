@@ -38,7 +38,7 @@ def test_a_path_that_cannot_be_written_is_refused_and_a_check_changes_nothing(tm
         ("/dev/null", "folder or device"),
         ("circle.jsonl", "circle.jsonl"),
         (f"{'x' * 300}.csv", "File name too long"),
-        ("/proc/out.csv", "cannot be written"),
+        ("/proc/out.csv", "cannot be: "),
     ):
         with pytest.raises(UsageError, match=message):
             check_path(Path(out))
