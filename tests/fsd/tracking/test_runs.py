@@ -206,13 +206,16 @@ def test_what_cannot_be_stored_is_raised_after_the_computation_and_logged_later(
 
 
 def test_a_folder_that_holds_no_run_or_names_files_outside_is_not_logged(here):
-    (here / "run.json").write_text("[]")
-    for folder in (here, Path("nowhere")):
-        with pytest.raises(UsageError, match=r"must be a folder with run\.json of a command; got"):
-            log_later(folder)
-    (here / "run.json").write_text(json.dumps({"experiment": "fsd-x", "name": "a", "files": ["../secret"]}))
-    with pytest.raises(UsageError, match=r"must name files of its own folder and code of this package; .*secret"):
-        log_later(here)
+    files = json.dumps({"experiment": "fsd-x", "name": "a", "files": ["../secret"]})
+    for content, message in (
+        ("[]", r"be a folder with run\.json of a command; got"),
+        (files, r"own folder and .*secret"),
+    ):
+        (here / "run.json").write_text(content)
+        with pytest.raises(UsageError, match=message):
+            log_later(here)
+    with pytest.raises(UsageError, match="got nowhere"):
+        log_later(Path("nowhere"))
 
 
 def test_a_full_folder_for_temporary_files_costs_only_what_goes_through_it(here, monkeypatch):

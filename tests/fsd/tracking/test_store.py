@@ -3,10 +3,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pandas as pd
@@ -23,6 +21,16 @@ with tracking.run('fsd-x', 'a') as run: run.log_metrics({'auc/loss.base': .5}, s
 """
 
 
+def said_by_programs(*environments):
+    """What programs that run at once print."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    command = [sys.executable, "-W", "error", "-c", PROGRAM]
+    running = [subprocess.Popen(command, env={**os.environ, **changes}, **options) for changes in environments]
+    said = [process.communicate(timeout=200)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * len(running), said
+    return said
+
+
 def refused(message):
     """Opening the store is refused in one line that does not show the password."""
     with pytest.raises(UsageError, match=message) as caught:
@@ -33,10 +41,7 @@ def refused(message):
 
 @pytest.mark.slow
 def test_several_processes_may_create_the_store_at_once_and_say_nothing(here):
-    command = [sys.executable, "-W", "error", "-c", PROGRAM]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(3)]
-    assert [process.communicate(timeout=100)[0] for process in running] == [b""] * 3
-    assert [process.returncode for process in running] == [0] * 3
+    assert said_by_programs({}, {}, {}) == [""] * 3
     assert len(tracking.find_runs("fsd-x")) == 3
 
 
@@ -89,11 +94,13 @@ def test_a_store_that_cannot_be_written_is_an_error(here, monkeypatch):
     refused("mlruns must be a folder that can be written")
 
 
-def test_a_wrong_address_fails_at_once_and_shows_no_password(here, monkeypatch, capfd):
+def test_a_wrong_address_fails_at_once_and_shows_no_password(here, monkeypatch, capfd, service, reply):
     begun = time.monotonic()
-    for uri in ("http://u:hunter2@127.0.0.1:9", "./mlruns", "nonsense://x", "postgresql://u:hunter2@127.0.0.1:9/x"):
+    older = service(lambda *_: reply(b"no such endpoint", 404)).url.replace("http://", "http://u:hunter2@")
+    nowhere = [f"{scheme}://u:hunter2@127.0.0.1:9/x" for scheme in ("http", "postgresql")]
+    for uri, reason in ((older, "404"), *((uri, "") for uri in ("./mlruns", "nonsense://x", *nowhere))):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-        refused("must be a database or server of MLflow 3 or later that answers")
+        refused(f"must be a database or server of MLflow 3 or later that answers; .*{reason}")
     monkeypatch.setitem(sys.modules, "psycopg", None)
     refused(r"psycopg[^\n]*: pip install 'fsd\[postgres\]'\)$")
     assert "hunter2" not in "".join(capfd.readouterr())
@@ -133,22 +140,6 @@ def test_a_moved_store_finds_its_artifacts(here, adapter, code, monkeypatch, tmp
     assert not here.exists()
 
 
-def test_a_server_of_an_older_mlflow_is_refused(here, monkeypatch):
-    class Server(BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_error(404)
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://u:hunter2@127.0.0.1:{server.server_port}")
-        refused(r"must be a .*server of MLflow 3 or later that answers; http://127.* is not \(API.*404")
-        server.shutdown()
-
-
 def execute(url, *statements):
     import psycopg
 
@@ -169,21 +160,12 @@ def test_two_commands_at_once_create_the_tables_which_serve_other_folders_but_no
     here, postgres, monkeypatch, tmp_path, register, adapter, code
 ):
     url = postgres("shared")
-    running = []
-    for name in ("one", "two"):  # each with its own temporary folder, as on two machines: MLflow's lock is a file there
-        (tmp_path / name).mkdir()
-        settings = {**os.environ, "MLFLOW_TRACKING_URI": url, "TMPDIR": str(tmp_path / name)}
-        arguments = [sys.executable, "-c", PROGRAM]
-        running.append(subprocess.Popen(arguments, env=settings, stderr=subprocess.PIPE, text=True))
-    errors = [process.communicate(timeout=200)[1] for process in running]
-    assert [process.returncode for process in running] == [0, 0], errors
-
     monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+    # each with its own temporary folder, as on two machines: MLflow's lock is a file there
+    said_by_programs({"TMPDIR": str(here)}, {"TMPDIR": str(tmp_path)})
     assert len(tracking.find_runs("fsd-x")) == 2
     register(adapter, code, 0.7, method="lora")
-    elsewhere = tmp_path / "another checkout"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
+    monkeypatch.chdir(tmp_path)
     fetched = tracking.fetch_adapter("models:/fsd-arxiv@champion")
     assert (fetched / "adapter_model.safetensors").read_bytes() == b"weights"
     reader = ("create role reader login", "grant select on all tables in schema public to reader")
