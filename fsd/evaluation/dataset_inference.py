@@ -54,16 +54,10 @@ def dataset_verdict(
 ) -> DatasetVerdict:
     """Test whether the suspect set scores higher than matched texts known to be non-members.
 
-    Args:
-        suspect: detector → (n,) scores of the suspect texts.
-        known: detector → (m,) scores of the known non-members, by the same detectors.
-        suspect_groups: (n,) article, paper or book of each text; no group may occur in both sets. None if all texts
-            are independent.
-        known_groups: (m,) likewise.
-        blind: `fsd.evaluation.audit.blind` of the suspect texts (labelled True) followed by the known ones; its
-            out-of-fold scores are regressed out of every detector before the test.
-        permutations: number of permuted labellings; the smallest p-value is 1 / (permutations + 1).
-        seed: random seed for the halves and the permutations.
+    Both have (n,) scores by the same detectors, and groups (article, paper or book of each text), of which none may
+    occur in both sets; None if all texts are independent. The out-of-fold scores of `blind`, that is
+    `fsd.evaluation.audit.blind` of the suspect texts (labelled True) followed by the known ones, are regressed out of
+    every detector before the test. The smallest p-value is 1 / (permutations + 1).
 
     Raises:
         UsageError: if the detectors differ, a set has fewer than `FEWEST` groups, or a group occurs in both.

@@ -17,14 +17,11 @@ def _texts(rng, count, length=60):
     return [" ".join(rng.choice(VOCABULARY, length)) for _ in range(count)]
 
 
-def _documents(texts, labels, **more):
-    return tuple(
-        Document(t, bool(y), group=f"g{i}{t[:9]}", **more) for i, (t, y) in enumerate(zip(texts, labels, strict=True))
-    )
-
-
 def _split(rng, sizes=(20, 30, 40)):
-    return [list(_documents(_texts(rng, n), np.arange(n) % 2 * (at > 0))) for at, n in enumerate(sizes)]
+    return [
+        [Document(t, bool(i % 2 and at), group=f"g{i}{t[:9]}") for i, t in enumerate(_texts(rng, n))]
+        for at, n in enumerate(sizes)
+    ]
 
 
 def test_planted_leaks_are_found_with_both_texts():
