@@ -306,10 +306,7 @@ def _files(name: str, source: Source, part: str) -> list[Path]:
 
 def _digest(files: Iterable[Path]) -> str:
     """SHA-256 of the concatenated files: the version of a benchmark without a commit."""
-    sha = hashlib.sha256()
-    for file in files:
-        sha.update(file.read_bytes())
-    return f"sha256:{sha.hexdigest()}"
+    return f"sha256:{hashlib.sha256(b''.join(file.read_bytes() for file in files)).hexdigest()}"
 
 
 READERS: Mapping[str, Callable[[str, Source, str], Benchmark]] = {

@@ -77,29 +77,24 @@ def with_periods(documents: Sequence[Document], cutoff: Date | None) -> list[Doc
             "every non-member must have a date or a period where a cutoff parts them; "
             f"{len(undated)} of {len(documents)} texts have neither, the first {undated[0].origin}"
         )
-    early = [bool(d.member or (d.date and d.date <= cutoff)) for d in documents]
     complete = [
-        d if d.period else replace(d, period=UP_TO if up_to else AFTER)
-        for d, up_to in zip(documents, early, strict=True)
+        d if d.period else replace(d, period=UP_TO if d.member or (d.date and d.date <= cutoff) else AFTER)
+        for d in documents
     ]
     kind = kinds_of(complete)
-    for name, whose in _WHOSE.items():
-        dates = [(d.date, d) for d, one in zip(complete, kind, strict=True) if one == name and d.date]
-        wrong = [(day, d) for day, d in dates if (day > cutoff) != (name == LATER)]
+    for name, whose in (
+        (MEMBER, "members"),
+        (CONTEMPORARY, "contemporaries (non-members of a period that members have)"),
+        (LATER, "non-members of a period that no member has"),
+    ):
+        dated = [d for d, one in zip(complete, kind, strict=True) if one == name and d.date]
+        wrong = [d for d in dated if d.date and (d.date > cutoff) != (name == LATER)]
         if wrong:
-            day, first = wrong[0]
             raise UsageError(
                 f"{whose} must be dated {'after' if name == LATER else 'on or before'} the cutoff, {cutoff}; "
-                f"{len(wrong)} of {len(dates)} are not, the first is of {day}: {first.origin}"
+                f"{len(wrong)} of {len(dated)} are not, the first is of {wrong[0].date}: {wrong[0].origin}"
             )
     return complete
-
-
-_WHOSE = {
-    MEMBER: "members",
-    CONTEMPORARY: "contemporaries (non-members of a period that members have)",
-    LATER: "non-members of a period that no member has",
-}
 
 
 Scheme = Literal["grouped", "paper"]
@@ -163,9 +158,13 @@ def split(
         place = np.argsort(rng.permutation(len(side)))
         first, second = round(unseen * len(side)), round(unseen * len(side)) + round(validation * len(side))
         taken, held = place < first, (first <= place) & (place < second)
+    elif members_too:  # a share of every side, in whole families of any kind
+        family = np.array(families(documents))
+        taken = _hold_out(side, family, unseen, rng)
+        held = np.zeros_like(taken)
+        held[~taken] = _hold_out(side[~taken], family[~taken], validation / (1 - unseen), rng)
     else:
-        assign = _reserved if members_too else _grouped
-        taken, held = assign(side, np.array(families(documents)), unseen, validation, rng)
+        taken, held = _grouped(side, np.array(families(documents)), unseen, validation, rng)
     trained = taken if members_too else taken & (side == OTHERS)
     parts = Split(*(_where(documents, mask) for mask in (trained, held, ~taken & ~held)))
     return _checked(parts, documents, validation, FAMILIES if scheme == "grouped" else "texts")
@@ -272,16 +271,6 @@ def _grouped(
     return np.isin(family, taken), np.isin(family, held)
 
 
-def _reserved(
-    side: IntArray, family: IntArray, share: float, validation: float, rng: np.random.Generator
-) -> tuple[BoolArray, BoolArray]:
-    """(N,) unseen and validation texts; `share` of every side is unseen, in whole families of any kind."""
-    taken = _hold_out(side, family, share, rng)
-    held = np.zeros_like(taken)
-    held[~taken] = _hold_out(side[~taken], family[~taken], validation / (1 - share), rng)
-    return taken, held
-
-
 def _check(documents: Sequence[Document], validation: float) -> None:
     if not 0 <= validation < 1:
         raise UsageError(f"validation must be a share from 0 to below 1; got {validation}")
@@ -291,22 +280,20 @@ def _check(documents: Sequence[Document], validation: float) -> None:
             f"every text to be split must be labelled 1 (member) or 0 (non-member); "
             f"{unlabelled} of {len(documents)} are not"
         )
-    both, sizes = _classes(documents)
-    if not both:
-        raise UsageError(f"texts to be split must be of both classes; got {sizes}")
+    if not 0 < sum(d.member is True for d in documents) < len(documents):
+        raise UsageError(f"texts to be split must be of both classes; got {_sizes_of(documents)}")
 
 
 def _checked(parts: Split, documents: Sequence[Document], validation: float, unit: str) -> Split:
     if not parts.unseen:
         raise UsageError(
             f"some non-members must be left to train on, in {unit} without a member; "
-            f"got {_classes(documents)[1]} and none to take"
+            f"got {_sizes_of(documents)} and none to take"
         )
     _check_classes(parts, documents, validation, unit)
     if not has_both(kinds_of(documents)):
         return parts
-    kind = kinds_of([*parts.validation, *parts.test])
-    held = len(parts.validation)
+    kind, held = kinds_of([*parts.validation, *parts.test]), len(parts.validation)
     # without two families of each kind in the test part, an AUC has no interval
     for name, least, of_part in (("test", 2, kind[held:]), ("validation", 1, kind[:held]))[: 2 if validation else 1]:
         family = np.array(families(getattr(parts, name)), dtype=np.int64)
@@ -323,15 +310,14 @@ def _checked(parts: Split, documents: Sequence[Document], validation: float, uni
 
 def _check_classes(parts: Split, documents: Sequence[Document], validation: float, unit: str) -> None:
     for name in ("test", "validation") if validation else ("test",):
-        both, sizes = _classes(getattr(parts, name))
-        if not both:
+        part = getattr(parts, name)
+        if not 0 < sum(d.member is True for d in part) < len(part):
             raise UsageError(
                 f"too few {unit} for the {name} part, which must have members and non-members: from "
-                f"{len(documents)} texts it got {sizes}; give more texts or other shares"
+                f"{len(documents)} texts it got {_sizes_of(part)}; give more texts or other shares"
             )
 
 
-def _classes(documents: Sequence[Document]) -> tuple[bool, str]:
-    """Whether there are texts of both classes, and the size of each class for messages."""
+def _sizes_of(documents: Sequence[Document]) -> str:
     members = sum(d.member is True for d in documents)
-    return 0 < members < len(documents), f"{members} members and {len(documents) - members} non-members"
+    return f"{members} members and {len(documents) - members} non-members"
