@@ -1,4 +1,7 @@
-"""Cells of a study: their texts, the tag by which a finished cell is found, and the runs that hold their numbers."""
+"""Cells of a study: their texts, the tag by which a finished cell is found, and the runs that hold their numbers.
+
+`catalogue` reads the declarations, `grid` expands one into cells, `tables` lays out the results as the paper does.
+"""
 
 import functools
 import hashlib

@@ -9,13 +9,12 @@ Examples:
     fsd study lab --corpora wikipedia code --seeds 3 --dry-run
 """
 
-import multiprocessing
 import os
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import arg
 
@@ -23,16 +22,9 @@ from fsd.config import Columns, OptionalInt, OptionalPath
 from fsd.errors import UsageError
 from pipelines.common.job import Job
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pipelines.study.lab.targets import Cell
-
 EXPERIMENT = "fsd-lab"
 FOLDER = "lab"
 """Folder in the cache with the models and finished cells."""
-TASKS = 8
-"""Cells after which a worker is replaced, since its memory grows."""
 SMALL_TEXTS, SMALL_PARAGRAPHS, SMALL_PACKAGES = 120, 800, ("pandas",)
 
 
@@ -76,17 +68,11 @@ def prepare(config: LabConfig) -> Job:
         config = replace(config, size="tiny", seeds=seeds, exposures=(0, 4), paragraphs=paragraphs)
     exposures = sorted(set(config.exposures))
     if exposures[:1] != [0] or len(exposures) < 2:
-        raise UsageError(
-            "exposures must be 0, for the control, and at least one number above; got "
-            f"{' '.join(map(str, config.exposures)) or 'none'}"
-        )
-    workers = os.cpu_count() or 1 if config.workers is None else config.workers
-    for name, least, value in (
-        ("seeds", 1, config.seeds),
-        ("paragraphs", 100, config.paragraphs),
-        ("workers", 1, workers),
-    ):
-        if value < least:
+        shown = " ".join(map(str, config.exposures)) or "none"
+        raise UsageError(f"exposures must be 0, for the control, and at least one number above; got {shown}")
+    for name, least in (("seeds", 1), ("paragraphs", 100), ("workers", 1)):
+        value = getattr(config, name)
+        if value is not None and value < least:
             raise UsageError(f"{name} must be at least {least}; got {value}")
     if len(set(config.corpora)) < len(config.corpora) or not config.corpora:
         raise UsageError(f"corpora must be at least one, each once; got {' '.join(config.corpora) or 'none'}")
@@ -98,7 +84,7 @@ def prepare(config: LabConfig) -> Job:
     folder = (Path(config.cache).expanduser() if config.cache else default_folder()) / FOLDER
     count = len(config.corpora) * len(exposures) * config.seeds
     return Job(
-        partial(run, replace(config, workers=workers), folder),
+        partial(run, config, folder),
         {
             "corpora": ", ".join(config.corpora),
             "cells": f"{count:,}, less those that are finished",
@@ -122,7 +108,7 @@ def run(config: LabConfig, folder: Path) -> None:
     from pipelines.common.job import deliver, tracked_run
     from pipelines.common.output import write_table
     from pipelines.study.lab import corpora, results
-    from pipelines.study.lab.targets import Cell, shared_models
+    from pipelines.study.lab.targets import Cell, compute, shared_models
 
     packages, limit = (SMALL_PACKAGES, SMALL_TEXTS) if config.small else (docstrings.PACKAGES, None)
     background = tuple(docstrings.docstring_paragraphs(packages=packages, limit=config.paragraphs, seed=0))
@@ -140,7 +126,7 @@ def run(config: LabConfig, folder: Path) -> None:
     params = {name: getattr(config, name) for name in ("corpora", "exposures", "seeds", "size", "paragraphs")}
     title = f"lab · {config.size} · {len(cells)} cells"
     with tracked_run(config, EXPERIMENT, title, params=params, tags={"study": "lab"}) as tracked:
-        compute(cells, config.workers or 1)
+        compute(cells, config.workers or os.cpu_count() or 1)
         scores = pd.concat([pd.read_parquet(cell.file).assign(**cell.labels) for cell in cells], ignore_index=True)
         scores["family"] = [family[place] for place in zip(scores["corpus"], scores["text"], strict=True)]
         table = results.measure(scores)
@@ -157,23 +143,3 @@ def run(config: LabConfig, folder: Path) -> None:
             write_table(table, Path(config.out))
             found = replace(found, files={"results": config.out})
         deliver(found, tracked)
-
-
-def compute(cells: "Sequence[Cell]", workers: int) -> None:
-    """Compute the cells that no earlier call has finished."""
-    from fsd.progress import progress
-    from pipelines.study.lab.targets import run_cell, start_worker, train_shared_models
-
-    missing = [cell for cell in cells if not cell.file.exists()]
-    with progress(len(cells), "lab", "cell") as bar:
-        bar.update(len(cells) - len(missing))
-        if not missing:
-            return
-        missing[0].models.parent.mkdir(parents=True, exist_ok=True)
-        context = multiprocessing.get_context("spawn")
-        with context.Pool(
-            min(workers, len(missing)), start_worker, maxtasksperchild=TASKS
-        ) as pool:  # its end terminates them
-            pool.apply(train_shared_models, (missing[0],))
-            for _ in pool.imap_unordered(run_cell, missing):
-                bar.update(1)

@@ -8,9 +8,11 @@ texts. The reference model is, as in practice, a smaller one with the same token
 another seed.
 """
 
+import multiprocessing
 import os
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from fsd.data.documents import content_hash
 from fsd.data.readers import Passage
 from fsd.data.splitting import MEMBER, Split
 from fsd.models.pretraining import continue_pretraining, pretrain
+from fsd.progress import progress
 from fsd.scoring.model import TABLE
 from fsd.scoring.token_frequencies import count
 from pipelines.common import experiment
@@ -33,6 +36,8 @@ SIZES = {
     "1M": Recipe(passes=2),
     "8M": Recipe(hidden_size=256, layers=10, heads=8, passes=2, learning_rate=1e-3),
 }
+TASKS = 8
+"""Cells after which a worker is replaced, since its memory grows."""
 TRAINED_WITH = 250
 """Paragraphs of the background that the members are shuffled with."""
 REFERENCE_SEED = 1000
@@ -69,6 +74,21 @@ def shared_models(folder: Path, size: str, background: tuple[str, ...]) -> Path:
     """Where the models are that all cells of a size and a background share."""
     content = [asdict(SIZES[size]), [content_hash(text) for text in background]]
     return folder / f"models-{experiment.tag(content)}"
+
+
+def compute(cells: Sequence[Cell], workers: int) -> None:
+    """Compute the cells that no earlier call has finished, side by side."""
+    missing = [cell for cell in cells if not cell.file.exists()]
+    with progress(len(cells), "lab", "cell") as bar:
+        bar.update(len(cells) - len(missing))
+        if not missing:
+            return
+        missing[0].models.parent.mkdir(parents=True, exist_ok=True)
+        workers, spawn = min(workers, len(missing)), multiprocessing.get_context("spawn")
+        with spawn.Pool(workers, start_worker, maxtasksperchild=TASKS) as pool:  # its end terminates them
+            pool.apply(train_shared_models, (missing[0],))
+            for _ in pool.imap_unordered(run_cell, missing):
+                bar.update(1)
 
 
 def start_worker() -> None:

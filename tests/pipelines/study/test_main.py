@@ -212,15 +212,3 @@ def test_the_list_names_every_study_and_what_it_needs(capsys):
     assert "--frequencies" in lines
     with pytest.raises(UsageError, match="study must be a name shown by --list; none is given"):
         prepare(StudyConfig())
-
-
-@pytest.mark.slow
-def test_the_accuracy_has_an_interval_and_the_texts_that_set_its_threshold(here, tiny, texts, capsys):
-    prepare(StudyConfig("fsd-t3", model=(str(tiny),), data=(texts,), training=TRAINING)).run()
-    shown = capsys.readouterr().out
-    (cell,) = cells_in()
-    assert cell.metrics["accuracy_low/perplexity.base"] < cell.metrics["accuracy/perplexity.base"]
-    frame = pd.read_parquet(tracking.fetch_artifact(cell.id, "scores.parquet"))
-    held = (frame["split"] == "validation").sum()
-    assert 0 < held < 12
-    assert f"The threshold of the accuracy is set by {held} validation texts, the highest of equally accurate" in shown
