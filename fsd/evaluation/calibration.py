@@ -212,13 +212,9 @@ def calibrate(
 ) -> Calibration:
     """Calibrate the detector with the highest AUC on the non-members among the validation texts.
 
-    Args:
-        labels: (N,) True for members; a UsageError if there is no non-member.
-        scores: detector → (N,) scores, higher = more likely a member, of all detectors that the choice was made from.
-        groups: (N,) group of each text; None if all are independent.
-        reference: all non-members of the benchmark.
-        collections: (N,) source of each text; None without.
-        settings: detector → settings; JSON values.
+    `labels` are (N,), True for members, and of no use without a non-member; `scores` detector → (N,) scores, higher =
+    more likely a member, of all detectors that the choice was made from; `groups` and `collections` (N,) groups and
+    sources, None without; `settings` detector → settings as JSON values.
     """
     member = np.asarray(labels, dtype=bool)
     if member.all():

@@ -43,6 +43,9 @@ NEAREST = 10
 CHARACTERS = 20_000
 """Beginning of a text that is compared; the number of words is that of the whole text."""
 
+SCRIPTS = {"CJK": "Chinese", "HIRAGANA": "Kana", "KATAKANA": "Kana"}
+"""First word of a letter's name → script, where that is not the word itself."""
+
 States = Callable[[Sequence[str]], FloatArray]
 """N texts → their (N, D) hidden states."""
 
@@ -213,9 +216,9 @@ class _Measure(NamedTuple):
 
 def script(text: str) -> str:
     """The script of most letters of the text, by their names in Unicode; "no known" if there are none."""
-    names = Counter(unicodedata.name(letter, "no").split()[0] for letter in text if letter.isalpha())
-    name = names.most_common(1)[0][0] if names else "no"
-    return {"CJK": "Chinese", "no": "no known"}.get(name, name.capitalize())
+    names = (unicodedata.name(letter, "unknown").split()[0] for letter in text if letter.isalpha())
+    counts = Counter(SCRIPTS.get(name, name.capitalize()) for name in names)
+    return counts.most_common(1)[0][0] if counts else "no known"
 
 
 def _by_script(texts: Sequence[str], group: IntArray) -> _Measure:

@@ -13,10 +13,8 @@ import pandas as pd
 from fsd.errors import UsageError
 from pipelines.detect.classifier import MembershipClassifier
 
-RATES = {"fpr": 0.05, "fdr": 0.1}
-"""Parameters of `predict` that are rates."""
-SAME_SOURCE = "same_source"
-"""The other one: whether the texts are asserted to be of the calibrated kind."""
+RATES, SAME_SOURCE = {"fpr": 0.05, "fdr": 0.1}, "same_source"
+"""Parameters of `predict`: rates, and whether the texts are asserted to be of the calibrated kind."""
 
 
 def _refuse_unknown(record: logging.LogRecord) -> bool:

@@ -82,7 +82,12 @@ class AdapterTask:
     def evaluate(self, settings: Settings, report: Report = lambda value, step: None) -> FloatArray:
         """(folds,) mean objective of the detectors' FSD after training; reports the mean after every epoch."""
         pruned: optuna.TrialPruned | None = None
-        with self._trial_run(settings) as run:
+        name = f"trial {settings['method']} r{settings['rank']} lr {settings['learning_rate']:.2g}"
+        params = {**settings, "unseen_texts": len(self.unseen_share(settings))}
+        of_trial: contextlib.AbstractContextManager[Run | None] = contextlib.nullcontext()
+        if self.parent:
+            of_trial = tracking.run(f"fsd-{self.config.data.domain}", name, params=params, parent=self.parent)
+        with of_trial as run:
 
             def after_epoch(epoch: int) -> None:
                 means = {f"{name}.fsd": float(values.mean()) for name, values in self.values().items()}
@@ -99,13 +104,6 @@ class AdapterTask:
                 if run:
                     run.set_tags({"pruned": "true"})
         raise pruned
-
-    def _trial_run(self, settings: Settings) -> contextlib.AbstractContextManager[Run | None]:
-        if self.parent is None:
-            return contextlib.nullcontext()
-        name = f"trial {settings['method']} r{settings['rank']} lr {settings['learning_rate']:.2g}"
-        params = {**settings, "unseen_texts": len(self.unseen_share(settings))}
-        return tracking.run(f"fsd-{self.config.data.domain}", name, params=params, parent=self.parent)
 
     def train(self, settings: Settings, after_epoch: Callable[[int], None] | None = None) -> None:
         """Train a fresh adapter."""

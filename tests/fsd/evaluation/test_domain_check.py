@@ -32,8 +32,8 @@ def abstracts():
 
 
 def test_script_of_most_letters():
-    texts = ("abc", "Привет abc", "他在家", "ᎠᎡᎢ", "123")
-    assert [script(text) for text in texts] == ["Latin", "Cyrillic", "Chinese", "Cherokee", "no known"]
+    texts = {"abc": "Latin", "Привет abc": "Cyrillic", "他在家": "Chinese", "カナかな家族": "Kana", "123": "no known"}
+    assert {text: script(text) for text in texts} == texts
 
 
 def test_the_level_on_held_out_texts_of_the_same_kind():
