@@ -35,7 +35,7 @@ def config(tiny, texts):
 
 @pytest.fixture
 def ran(monkeypatch):
-    """Number of texts of the cells computed by a stub that makes up their AUCs."""
+    """How the cells were trained that were computed by a stub that makes up their AUCs."""
     made = []
 
     def compute(study, inputs, model, run):
@@ -48,8 +48,8 @@ def ran(monkeypatch):
     return made
 
 
-def cells_in(store_name="fsd-arxiv", **tags):
-    return tracking.find_runs(store_name, {"kind": "cell", **tags})
+def cells_in():
+    return tracking.find_runs("fsd-arxiv", {"kind": "cell"})
 
 
 def parents(**tags):
@@ -189,20 +189,16 @@ def two_tokenizers(tiny, tmp_path):
 
 
 def test_models_with_different_tokenizers_have_their_own_tables(here, texts, two_tokenizers):
+    swapped = {**two_tokenizers, "frequencies": two_tokenizers["frequencies"][::-1]}
+    with pytest.raises(UsageError, match=r"frequency table must be made with the tokenizer of '[^']*tiny'"):
+        prepare(StudyConfig("dcpdd-t2", data=(texts,), **swapped)).run()
+    assert parents() == []  # refused before any cell
     prepare(StudyConfig("dcpdd-t2", data=(texts,), **two_tokenizers)).run()
     (parent,) = parents()
     cells = pd.read_csv(tracking.fetch_artifact(parent.id, "cells.csv"))
     computed = cells[cells["metric"] == "AUC"].groupby("model")["detector"].agg(set)
     detectors = {detector.shown for detector in catalogue.studies()["dcpdd-t2"].detectors}
     assert computed.to_dict() == {"tiny": detectors, "second": detectors}
-
-
-def test_a_table_of_another_tokenizer_is_refused_before_any_cell(here, texts, ran, two_tokenizers):
-    swapped = {**two_tokenizers, "frequencies": two_tokenizers["frequencies"][::-1]}
-    with pytest.raises(UsageError, match=r"frequency table must be made with the tokenizer of '[^']*tiny'"):
-        prepare(StudyConfig("dcpdd-t2", data=(texts,), **swapped)).run()
-    assert ran == []
-    assert parents() == []
 
 
 def test_the_list_names_every_study_and_what_it_needs(capsys):
