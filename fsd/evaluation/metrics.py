@@ -288,7 +288,7 @@ def _area(curves: RocCurves) -> FloatArray:
     return np.asarray(area / (hits[-1] * alarms[-1]), dtype=np.float64)
 
 
-def _tpr_at(fpr: float) -> Callable[[RocCurves], FloatArray]:
+def tpr_at(fpr: float) -> Callable[[RocCurves], FloatArray]:
     """The largest TPR among thresholds whose FPR is at most `fpr`, never interpolated."""
 
     def tpr(curves: RocCurves) -> FloatArray:
@@ -309,9 +309,9 @@ def _accuracy(curves: RocCurves) -> FloatArray:
 
 METRICS = {
     "auc": Metric("AUC", _area),
-    "tpr_at_1fpr": Metric("TPR@1%FPR", _tpr_at(0.01), needs=250),
-    "tpr_at_5fpr": Metric("TPR@5%FPR", _tpr_at(0.05), needs=50),
-    "tpr_at_10fpr": Metric("TPR@10%FPR", _tpr_at(0.10), needs=25),
+    "tpr_at_1fpr": Metric("TPR@1%FPR", tpr_at(0.01), needs=250),
+    "tpr_at_5fpr": Metric("TPR@5%FPR", tpr_at(0.05), needs=50),
+    "tpr_at_10fpr": Metric("TPR@10%FPR", tpr_at(0.10), needs=25),
     "accuracy": Metric("Accuracy", _accuracy, needs_threshold=True),
 }
 """Name → metric.
@@ -427,16 +427,6 @@ def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None 
         bound = separated(*bootstrap.sides)
         measured["auc"] = Estimate(1.0, bound, 1.0) if measured["auc"].value else Estimate(0.0, 0.0, 1 - bound)
     return measured
-
-
-def roc_band(bootstrap: Bootstrap, scores: FloatArray, rates: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """TPR at each of the false-positive rates (K,), and the ends of its 95 % bootstrap interval by group there.
-
-    The band is pointwise: at each rate it contains the true value in about 95 of 100 cases, not the whole curve.
-    """
-    values = bootstrap.values(_checked(bootstrap.member, scores)[1], [_tpr_at(float(rate)) for rate in rates])
-    low, high = np.quantile(values[:, 1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)
-    return values[:, 0], low, high
 
 
 def compare(bootstrap: Bootstrap, first: Scores, second: Scores, *, metric: str = "auc") -> dict[str, Row]:

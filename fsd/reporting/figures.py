@@ -145,9 +145,9 @@ def headline_scores(scores: pd.DataFrame, best: str) -> dict[str, str]:
 def headline(
     scores: pd.DataFrame, names: Mapping[str, str], rows: Mapping[tuple[str, str, str], Row], *, seed: int = 0
 ) -> Figure:
-    """ROC curves of the named columns on the test texts, with bands from resampled groups.
+    """ROC curves of the named columns on the test texts, with linear and with logarithmic false-positive rates.
 
-    Two panels: false-positive rates on a linear axis and on a logarithmic one.
+    The bands, from resampled groups, are pointwise: each contains the true value at its rate in about 95 of 100 cases.
     """
     test = scores[scores["split"] == "test"]
     bootstrap = Bootstrap.draw(test["label"].to_numpy(bool), test["group"].tolist(), seed=seed)
@@ -156,7 +156,9 @@ def headline(
     for column, name in names.items():
         detector, _, state = column.rpartition(".")
         colour, style = (CYCLE[2], "-.") if detector == "combined" else (BASE, "--") if state == "base" else (FSD, "-")
-        tpr, low, high = metrics.roc_band(bootstrap, test[column].to_numpy(np.float64), rates)
+        of_rates = [metrics.tpr_at(float(rate)) for rate in rates]
+        tpr, *drawn = bootstrap.values(test[column].to_numpy(np.float64), of_rates).T
+        low, high = np.quantile(drawn, [(1 - metrics.LEVEL) / 2, (1 + metrics.LEVEL) / 2], axis=0)
         label = f"{name}: AUC {rows[detector, state, 'auc'].estimate}"
         for axis in (linear, log):
             axis.fill_between(rates, low, high, color=colour, alpha=0.15, linewidth=0, step="post")
