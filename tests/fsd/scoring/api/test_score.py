@@ -1,6 +1,7 @@
 """`pipelines.score` through an API, against the model itself: scores, AUCs, what is kept, what is refused."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,7 +72,9 @@ def test_scores_equal_those_of_the_local_model(serve, vllm, tiny, job, tmp_path,
     assert not any(KEY.encode() in path.read_bytes() for path in kept)
 
 
-def test_with_its_tokenizer_dc_pdd_too(serve, vllm, tiny, job, table, capsys):
+def test_with_its_tokenizer_dc_pdd_too_by_a_given_table_or_the_one_beside_it(
+    serve, vllm, tiny, job, table, tmp_path, capsys
+):
     url = serve(vllm())
     prepare(job(url, tokenizer=str(tiny), frequencies=table)).run()
     output = capsys.readouterr().err
@@ -81,13 +84,7 @@ def test_with_its_tokenizer_dc_pdd_too(serve, vllm, tiny, job, table, capsys):
     assert scored == [f"{name}.base" for name in ("dc_pdd", "loss", "lowercase", "min_k", "perplexity", "zlib")]
     np.testing.assert_allclose(by_api[scored], own[scored], rtol=1e-5)
     assert f"13 texts: {len(url.requests)} requests" in output
-
-
-def test_a_frequency_table_is_found_beside_its_tokenizer(serve, vllm, tiny, other, job, table, tmp_path):
-    import shutil
-
-    beside = tmp_path / "beside"
-    shutil.copytree(tiny, beside)
+    beside = shutil.copytree(tiny, tmp_path / "beside")
     shutil.copy(table, beside / "frequencies.npz")
     prepare(replace(job(serve(vllm()), tokenizer=str(beside)), detection=DetectorConfig(detectors="dc_pdd"))).run()
     assert list(pd.read_parquet("scores.parquet"))[-1] == "dc_pdd.base"
