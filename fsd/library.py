@@ -17,18 +17,23 @@ True
 
 from collections.abc import Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsd.config import AdapterConfig, ModelConfig
+from fsd.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
+    from peft import PeftModel
+    from transformers import PreTrainedModel
 
     from detectors import Detector
+    from fsd.evaluation.results import Evaluation
     from fsd.models.language_model import LanguageModel
     from fsd.scoring.model import ScoringJob
 
-    Model = str | PathLike[str] | ModelConfig | LanguageModel
+    Model: TypeAlias = str | PathLike[str] | ModelConfig | LanguageModel | PreTrainedModel | PeftModel
 
 
 def score(
@@ -43,7 +48,8 @@ def score(
     """Score texts with the base model, without fine-tuning.
 
     Args:
-        model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, or a loaded `LanguageModel`.
+        model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, or a loaded model of transformers, peft or
+            `fsd.models`.
         texts: N ≥ 1 texts.
         detectors: "all" for every detector that can be computed here, or names and `detectors.load(...)` objects.
         unseen: texts that the model cannot have seen; `recall` and `neighbour` need some.
@@ -76,7 +82,8 @@ def deviation(
     trained again; one without is fine-tuned, and returned to its base afterwards.
 
     Args:
-        model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, or a loaded `LanguageModel`.
+        model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, or a loaded model of transformers, peft or
+            `fsd.models`.
         texts: N ≥ 1 texts to score, none of them among the unseen ones.
         unseen: texts that the model cannot have seen, e.g. published after its cutoff; it is fine-tuned on them.
         detectors: "all" for every detector that can be computed here, or names and `detectors.load(...)` objects.
@@ -92,11 +99,10 @@ def deviation(
         UsageError: if the model cannot be loaded or trained, a text is among the unseen ones, or a detector given by
             name cannot be computed.
     """
-    from fsd.errors import UsageError
     from fsd.models.adapters import detach
     from fsd.models.finetuning import finetune
 
-    shared = set(texts) & set(unseen)
+    shared = {*_listed("texts", texts)} & {*_listed("unseen", unseen)}
     if shared:
         raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
     training = training or AdapterConfig()
@@ -117,7 +123,7 @@ def evaluate(
     *,
     resamples: int = 1000,
     seed: int = 0,
-) -> "pd.DataFrame":
+) -> "Evaluation":
     """Evaluate scores of members and non-members: AUC, TPR at fixed FPR, and the gain of FSD over the base score.
 
     Args:
@@ -128,14 +134,44 @@ def evaluate(
         seed: random seed of the bootstrap.
 
     Returns:
-        A long data frame, one row per number: detector, state, metric, value, low, high (95 % interval), p, p_holm.
+        A long data frame, one row per number: detector, state, metric, value, low, high (95 % interval), p, p_holm. It
+        prints as its `wide` form, one row per detector: base, FSD and gain, each with its interval.
 
     Raises:
         UsageError: with fewer than two groups of members or of non-members.
     """
-    from fsd.evaluation.results import evaluate
+    from fsd.evaluation.results import Evaluation, evaluate
 
-    return evaluate(scores, labels, groups, resamples=resamples, seed=seed)
+    return Evaluation(evaluate(scores, labels, groups, resamples=resamples, seed=seed))
+
+
+def plot(scores: "pd.DataFrame", labels: Sequence[bool]) -> "tuple[Figure, Figure]":
+    """Draw ROC curves, and the distributions of the scores of members and non-members.
+
+    Args:
+        scores: N rows with columns `<detector>.base` and `<detector>.fsd`, as `score` and `deviation` return them.
+        labels: N labels; True for a member.
+
+    Returns:
+        Two matplotlib figures with a panel per detector and state.
+    """
+    from fsd.evaluation.metrics import by_state
+    from fsd.reporting import figures
+
+    columns = by_state(scores, ("base", "fsd"))
+    base, deviations = columns.get("base", {}), columns.get("fsd", {})
+    return figures.roc(labels, base, deviations), figures.score_distributions(labels, base, deviations)
+
+
+def _listed(name: str, texts: Sequence[str]) -> list[str]:
+    """The texts; UsageError for a single string, whose characters would be taken for texts."""
+    if isinstance(texts, str):
+        raise UsageError(f"{name} must be a list of strings; got one string, {texts[:40]!r}")
+    listed = list(texts)
+    wrong = next((text for text in listed if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise UsageError(f"{name} must be a list of strings; got {wrong!r} in it")
+    return listed
 
 
 def _prepare(
@@ -146,16 +182,23 @@ def _prepare(
     **how: Any,
 ) -> "tuple[ScoringJob, LanguageModel]":
     from detectors import Detector, load, names
-    from fsd.models import language_model as models
     from fsd.scoring.model import prepare
 
+    texts, unseen = _listed("texts", texts), _listed("unseen", unseen)
     every = isinstance(detectors, str) and detectors == "all"
     requested = names() if every else [detectors] if isinstance(detectors, str) else detectors
     chosen = [detector if isinstance(detector, Detector) else load(detector) for detector in requested]
-    config = model if isinstance(model, ModelConfig) else None
-    if isinstance(model, models.LanguageModel):
-        language_model, config = model, ModelConfig(model=model.identity.id)
-    else:
-        config = config or ModelConfig(model=fspath(model))  # type: ignore[arg-type]  # a string or a path by now
-        language_model = models.load(config)
+    language_model, config = opened(model)
     return prepare(language_model, texts, unseen, chosen, config, strict=not every, **how), language_model
+
+
+def opened(model: "Model") -> "tuple[LanguageModel, ModelConfig]":
+    """The loaded model, and how it is configured."""
+    from fsd.models import language_model as models
+
+    if isinstance(model, str | PathLike):
+        model = ModelConfig(model=fspath(model))
+    if isinstance(model, ModelConfig):
+        return models.load(model), model
+    language_model = model if isinstance(model, models.LanguageModel) else models.wrap(model)
+    return language_model, ModelConfig(model=language_model.identity.id)

@@ -156,13 +156,59 @@ def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
     lines: dict[str, dict[str, Any]] = {}
     for row in by_key(table[table["metric"] != "validation_auc"]).values():
         line = lines.setdefault(row.detector, {"detector": row.detector, **dict.fromkeys(columns)})
-        name = COMPARISONS.get(row.metric, f"{row.state}_{row.metric}".strip("_"))
+        own = f"{row.state}_{row.metric}".strip("_")
+        name = own if row.state == "base" else COMPARISONS.get(row.metric, own)
         line |= {name: row.value, f"{name}_low": row.low, f"{name}_high": row.high}
         if not math.isnan(row.p):
             start = "" if name == "gain" else f"{name}_"
             line |= {f"{start}p": row.p, f"{start}p_holm": row.p_holm}
     frame = pd.DataFrame(list(lines.values()))
     return frame.assign(caveat=caveat) if caveat else frame
+
+
+class Evaluation(pd.DataFrame):
+    """The table of `evaluate`, which prints one row per detector; selections of it are plain data frames."""
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame
+
+    def wide(self) -> pd.DataFrame:
+        """One row per detector: AUC of base and FSD, gain, and TPR of the FSD at 5 % FPR, each with its interval."""
+        rows = by_key(pd.DataFrame(self))
+        columns = {
+            "base AUC": ("base", "auc"),
+            "FSD AUC": ("fsd", "auc"),
+            "gain": ("", "auc_gain"),
+            "TPR at 5 % FPR": ("fsd", "tpr_at_5fpr"),
+        }
+
+        def cell(detector: str, state: str, metric: str) -> str:
+            row = rows.get((detector, state, metric))
+            if row is None:
+                return "–"
+            return row.estimate.signed if metric == "auc_gain" else str(row.estimate)
+
+        names = list(dict.fromkeys(self["detector"]))
+        shown = {title: [cell(name, *key) for name in names] for title, key in columns.items()}
+        return pd.DataFrame(shown, index=pd.Index(names, name="detector"))
+
+    def __repr__(self) -> str:
+        return self.wide().to_string()
+
+    def _repr_html_(self) -> str:
+        return str(self.wide().to_html())
+
+
+class Score(NamedTuple):
+    """A detector by one state: `base` before fine-tuning, or `fsd`, which compares before and after."""
+
+    detector: str
+    state: str
+
+    def __str__(self) -> str:
+        """Its column in scores.parquet."""
+        return f"{self.detector}.{self.state}"
 
 
 @dataclass(frozen=True)
@@ -173,7 +219,8 @@ class Results:
     on the test texts that membership is judged on, and those of the contrasts that the periods of the texts allow.
     `remarks` name detectors that were left out; `placebo` is the control model, if any. `best` is the detector with the
     highest FSD AUC on validation, otherwise on test, and `calibration` its, if there are validation texts. `never_saw`
-    says that the model is known to have been trained on none of these texts.
+    says that the model is known to have been trained on none of these texts. `top` is the best score of all states,
+    and `gain` the AUC of the best fine-tuned score over that of the best base score, all chosen in the same way.
     """
 
     parts: Split
@@ -183,6 +230,8 @@ class Results:
     remarks: Sequence[str]
     placebo: str | None
     best: str
+    top: Score
+    gain: Row | None
     calibration: Calibration | None
     never_saw: bool = False
 
@@ -195,6 +244,22 @@ class Results:
         """A number of the best detector with its interval; None if it was not measured."""
         row = self.rows.get((self.best, state, metric))
         return row.estimate if row else None
+
+    def of_top(self, metric: str) -> Estimate | None:
+        """A number of the best score of all; None if it was not measured."""
+        row = self.rows.get((*self.top, metric))
+        return row.estimate if row else None
+
+    @property
+    def top_auc(self) -> Estimate:
+        """AUC of the best score of all on the test texts."""
+        return self.rows[*self.top, "auc"].estimate
+
+    def named(self, score: Score) -> str:
+        """A score in words: `min_k base score`, `loss FSD`, or the detector alone where it uses both models."""
+        if (score.detector, "base", "auc") not in self.rows:
+            return score.detector
+        return f"{score.detector} {'base score' if score.state == 'base' else 'FSD'}"
 
     @property
     def auc(self) -> Estimate:
@@ -233,13 +298,13 @@ class Results:
         Intervals and corrected p-values are in the tables.
         """
         first = {
-            "fsd_auc": self.auc,
-            "tpr_at_5fpr": self.estimate("tpr_at_5fpr"),
-            "gain": self.estimate("auc_gain", ""),
-            "placebo_lead": self.estimate("placebo_lead"),
-            "blind_auc": self.audit.blind.auc,
+            "auc": self.top_auc,
+            "blind": self.audit.blind.auc,
+            "gain": self.gain and self.gain.estimate,
+            "lead": self.of_top("placebo_lead"),
+            "tpr5": self.of_top("tpr_at_5fpr"),
         }
-        headline = {f"headline/{name}": number.value for name, number in first.items() if number is not None}
+        headline = {f"headline/{name}": round(number.value, 4) for name, number in first.items() if number is not None}
         return headline | self.audit.metrics() | tracked(self.table, uncertainty=False)
 
 
@@ -295,9 +360,24 @@ def judge(
         among = contrast.among(kind) & is_test
         found = judged if np.array_equal(among, tested) else measured(among, kind == contrast.first)
         rows += [row._replace(metric=f"{row.metric}_{contrast.name}") for row in found if row.metric in MEASURES]
-    chosen_by = {name: column[chosen_on] for name, column in deviation.fsd.items()}
     sides, groups = member[chosen_on], family[chosen_on].tolist()
-    aucs = family_aucs(sides, chosen_by, groups)
+    chosen_by = {name: column[chosen_on] for name, column in deviation.fsd.items()}
+    before = {name: column[chosen_on] for name, column in deviation.base.items()}
+    aucs, of_base = (family_aucs(sides, columns, groups) for columns in (chosen_by, before))
+    best = max(aucs, key=lambda name: aucs[name])
+    top, gain = Score(best, "fsd"), None
+    if of_base:
+        first = max(of_base, key=lambda name: of_base[name])
+        top = Score(first, "base") if of_base[first] > aucs[best] else top
+        bootstrap = Bootstrap.draw(member[tested], family[tested].tolist(), resamples=1000, seed=seed)
+        pair = ({best: columns[name][tested]} for columns, name in ((deviation.base, first), (deviation.fsd, best)))
+        gain = compare(bootstrap, *pair)[best]
+        beside = placebo[1].base if placebo else {}
+        if top.state == "base" and first in beside:
+            lead = compare(bootstrap, {first: beside[first][tested]}, {first: deviation.base[first][tested]})[first]
+            control_auc = estimates(bootstrap, beside[first][tested])["auc"]
+            rows.append(Row(first, "base", "placebo_auc", *control_auc))
+            rows.append(lead._replace(state="base", metric="placebo_lead"))
     calibration = None
     if parts.validation:
         reported = {name: auc(sides, column) for name, column in chosen_by.items()} | dict(cross_validated or {})
@@ -321,7 +401,9 @@ def judge(
         audit=audit(parts, seed=seed, repeats=repeats),
         remarks=[*remarks, *fallbacks],
         placebo=placebo[0] if placebo else None,
-        best=max(aucs, key=lambda name: aucs[name]),
+        best=best,
+        top=top,
+        gain=gain,
         calibration=calibration,
     )
 

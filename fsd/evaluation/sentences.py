@@ -13,8 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 from fsd.data.splitting import CONTEMPORARY
 from fsd.errors import UsageError, first_problem
 from fsd.evaluation.audit import Audit, explains
-from fsd.evaluation.metrics import METRICS, Estimate, shortened
-from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Results
+from fsd.evaluation.metrics import METRICS, Estimate, Row, shortened
+from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Results, Score
 
 SIGNIFICANT = 0.05
 LARGE_FAMILY = 0.2
@@ -42,6 +42,7 @@ def conclusions(results: Results) -> list[str]:
     )
     return [
         *([control, _result(results)] if results.never_saw else [_result(results), _placebo(results)]),
+        *_gain(results),
         *_contrasts(results),
         *_gains(results),
         *_of_texts(results.audit),
@@ -49,12 +50,12 @@ def conclusions(results: Results) -> list[str]:
 
 
 def _result(results: Results) -> str:
-    auc, blind, audit = results.auc, results.audit.blind.auc, results.audit
-    many = sum((state, metric) == ("fsd", "auc") for _, state, metric in results.rows)
-    start = f"{results.best} FSD {auc}"
+    auc, blind, audit = results.top_auc, results.audit.blind.auc, results.audit
+    many = sum(metric == "auc" for _, _, metric in results.rows)
+    start = f"{results.named(results.top)} {auc}"
     if many > 1:
         where = "validation texts" if results.parts.validation else "test texts themselves, which makes it optimistic"
-        start += f", the best of {many} detectors on the {where}"
+        start += f", the best of {many} scores on the {where}"
     if auc.low <= 0.5:
         start += ": not distinguishable from chance, this shows nothing about membership"
     if blind is None:
@@ -75,16 +76,32 @@ def _blind(blind: Estimate, auc: Estimate, which: str) -> str:
     return ": part of the result may be the difference between members and non-members" if blind.low > 0.5 else ""
 
 
+def _gain(results: Results) -> list[str]:
+    """What fine-tuning adds to the best base score, or why it adds nothing."""
+    gain = results.gain
+    if gain is None:
+        return []
+    fine_tuned = results.named(Score(results.best, "fsd"))
+    start = f"{fine_tuned}, the best score with fine-tuning, against the best without: {gain.estimate.signed}"
+    if gain.low > 0:
+        return [f"{start}: fine-tuning helps here"]
+    why = ""
+    if (results.kind == CONTEMPORARY).any():
+        why = "; members and non-members are of one period, where fine-tuning alone has nothing to gain"
+    found = "makes it worse" if gain.high < 0 else "shows no gain"
+    return [f"{start}: fine-tuning {found} here{why}"]
+
+
 def _placebo(results: Results) -> str:
-    best, control, lead = results.best, results.estimate("placebo_auc"), results.estimate("placebo_lead")
+    name, control, lead = results.named(results.top), results.of_top("placebo_auc"), results.of_top("placebo_lead")
     if control is None or lead is None:
-        which = f" for {best}" if any(metric == "placebo_auc" for _, _, metric in results.rows) else ""
+        which = f" for {name}" if any(metric == "placebo_auc" for _, _, metric in results.rows) else ""
         return (
             f"no placebo{which}: the same procedure on a control model trained on none of these texts would show how "
             "much of the result is not membership"
         )
     start = (
-        f"placebo: {best} FSD reaches {control} on a control model trained on none of these texts; the lead over it, "
+        f"placebo: {name} reaches {control} on a control model trained on none of these texts; the difference, "
         f"{lead.signed},"
     )
     if lead.low <= 0:
@@ -112,7 +129,7 @@ def _contrasts(results: Results) -> list[str]:
     )
     if WITH_LATER in measured:
         return [f"{unknown}; {missing} cannot be compared: all non-members are later texts"]
-    if results.never_saw or results.auc.low <= 0.5:
+    if results.never_saw or results.top_auc.low <= 0.5:
         return []
     return [f"{unknown}; a column period, or --cutoff DAY, shows which texts are contemporaries"]
 
@@ -160,16 +177,20 @@ def _cause(results: Results, detector: str) -> str:
 
 def _gains(results: Results) -> list[str]:
     """For which detectors FSD is significantly better or worse than the base score, corrected for their number."""
-    tested = [row for row in results.rows.values() if row.metric == "auc_gain"]
-    found = [row for row in tested if row.p_holm < SIGNIFICANT and row.value]
+    tested = _tested(results)
+    found = {name: row.value for name, row in tested.items() if row.p_holm < SIGNIFICANT and row.value}
     sides = {
-        "better": [row.detector for row in found if row.value > 0],
-        "worse": [row.detector for row in found if row.value < 0],
+        "better": [name for name, value in found.items() if value > 0],
+        "worse": [name for name, value in found.items() if value < 0],
     }
     parts = [f"{side} for {', '.join(names)}" for side, names in sides.items() if names]
     if len(tested) > len(found):
         parts.append(f"no significant difference for {'the other ' if found else ''}{len(tested) - len(found)}")
     return [f"FSD against the base score (p < .05 after Holm's correction): {'; '.join(parts)}"] if tested else []
+
+
+def _tested(results: Results) -> dict[str, Row]:
+    return {detector: row for (detector, _, metric), row in results.rows.items() if metric == "auc_gain"}
 
 
 def _of_texts(audit: Audit) -> list[str]:
@@ -348,11 +369,11 @@ JUDGEMENTS = {
     ),
     "placebo": (
         "Not shown: a control model trained on none of these texts distinguishes them about as well",
-        "a clearer lead over the control model, from more texts, or from a detector or adapter that separates better",
+        "a clearer difference from the control model: more texts, or a detector or adapter that separates better",
     ),
     "period": (
         "Probably: the scores distinguish them better than a control model, but it may know their period only",
-        "contemporaries, non-members of the members' own period: if the lead vanishes on them, it was the period",
+        "contemporaries, non-members of the members' own period: if the difference vanishes on them, it was the period",
     ),
     "lead": (
         "Yes, as a set: texts of one period are distinguished better than by a control model trained on none of them",
@@ -364,18 +385,18 @@ JUDGEMENTS = {
 
 def judgement(results: Results) -> str:
     """A key of `JUDGEMENTS`."""
-    audit, lead = audit_summary(results), results.estimate("placebo_lead")
+    lead = results.of_top("placebo_lead")
     if results.never_saw:
         return "control"
-    if audit.auc.low <= 0.5:
+    if results.top_auc.low <= 0.5:
         return "chance"
-    if audit.explains:
+    if explains(results.audit.blind.auc, results.top_auc):
         return "texts"
     if lead is None:
         return "unexplained"
     if lead.low <= 0:
         return "placebo"
-    return "lead" if audit.contemporaries else "period"
+    return "lead" if (results.kind == CONTEMPORARY).any() else "period"
 
 
 def barred(results: Results) -> str:
@@ -390,23 +411,83 @@ def barred(results: Results) -> str:
     return f"the lead of {results.best} over the control model, {lead}, may be zero" if lead and lead.low <= 0 else ""
 
 
+def headline(results: Results) -> str:
+    """The answer and its numbers in a line."""
+    control, blind = results.of_top("placebo_auc"), results.audit.blind.auc
+    parts = [f"{results.named(results.top)} {results.top_auc}"]
+    parts += [f"control {control.short}"] if control else []
+    parts += [f"blind {blind.short}"] if blind else []
+    return f"{JUDGEMENTS[judgement(results)][0].partition(':')[0]}: {' · '.join(parts)}"
+
+
 def description(results: Results) -> str:
-    """The best detector, its AUC, the controls, the answer and what would change it, in Markdown."""
-    lead, blind = results.estimate("placebo_lead"), results.audit.blind.auc or "none"
-    line = f"{results.best} FSD AUC {results.auc} · placebo lead {lead.signed if lead else 'none'} · blind AUC {blind}"
+    """The headline, the answer and what would change it, in Markdown."""
     said, change = JUDGEMENTS[judgement(results)]
-    return f"{line}\n\n{said}. The answer would be changed by {change}."
+    return f"{headline(results)}\n\n{said}. The answer would be changed by {change}."
+
+
+def signs(results: Results) -> list[tuple[bool, str]]:
+    """What speaks for the result (True) and against it (False), each in a few words."""
+    telling, leaks, gain = results.audit.telling, results.audit.leaks.groups, results.gain
+    found = [(False, "a control run: the model was trained on none of these texts")] if results.never_saw else []
+    found.append(_sign_of_texts(results))
+    if telling and telling.p < SIGNIFICANT:
+        found.append((False, f"a sign distinguishes the texts: {telling.phrase}"))
+    found += [_sign_of_control(results), _sign_of_period(results)]
+    found.append(
+        (False, f"LEAK: {leaks} groups of texts are in more than one part of the split")
+        if leaks
+        else (True, "no text or near-duplicate is in two parts of the split")
+    )
+    if gain:
+        fine_tuned = results.named(Score(results.best, "fsd"))
+        found.append((gain.low > 0, f"{fine_tuned} against the best base score: {gain.estimate.signed}"))
+    worse = [name for name, row in _tested(results).items() if row.p_holm < SIGNIFICANT and row.value < 0]
+    if worse:
+        found.append((False, f"FSD is worse than the base score for {', '.join(worse)}"))
+    if not results.parts.validation:
+        found.append((False, "chosen on the test texts themselves: on new texts it is likely to do less well"))
+    return found
+
+
+def _sign_of_texts(results: Results) -> tuple[bool, str]:
+    blind = results.audit.blind.auc
+    if blind is None:
+        return False, f"no blind classifier: {results.audit.blind.reason}"
+    if explains(blind, results.top_auc):
+        return False, f"the texts alone explain it: blind classifier {blind}"
+    if blind.low > 0.5:
+        return False, f"the texts alone explain a part: blind classifier {blind}"
+    return True, f"the texts alone do not explain it: blind classifier {blind}"
+
+
+def _sign_of_control(results: Results) -> tuple[bool, str]:
+    control, lead = results.of_top("placebo_auc"), results.of_top("placebo_lead")
+    if control is None or lead is None:
+        return False, "no control model: name one by --placebo"
+    return lead.low > 0, f"a control model reaches {control.short}: difference {lead.signed}"
+
+
+def _sign_of_period(results: Results) -> tuple[bool, str]:
+    within = results.of_top(f"auc_{MEMBERSHIP.name}")
+    if within is None:
+        return False, "no contemporaries: it may be familiarity with the members' period"
+    if results.contrasts:
+        return within.low > 0.5, f"within one period: {within}"
+    return True, "members and non-members are of one period"
 
 
 def answer(results: Results) -> list[str]:
     """The answer in words and numbers, without terms of the field."""
-    tpr = results.rows[results.best, "fsd", "tpr_at_5fpr"].estimate
-    (right, low, high), (found, least, most) = ([round(100 * number) for number in one] for one in (results.auc, tpr))
+    tpr = results.rows[*results.top, "tpr_at_5fpr"].estimate
+    (right, low, high), (found, least, most) = (
+        [round(100 * number) for number in one] for one in (results.top_auc, tpr)
+    )
     return [
         f"{JUDGEMENTS[judgement(results)][0]}.",
-        f"Given one text from the training data and one from outside it, the best score ({results.best}, FSD) is "
-        f"higher for the former in {right} of 100 such pairs; guessing gets 50. With other texts of the same kind it "
-        f"could be {low} to {high} (95 % interval).",
+        f"Given one text from the training data and one from outside it, the best score ({results.named(results.top)}) "
+        f"is higher for the former in {right} of 100 such pairs; guessing gets 50. With other texts of the same kind "
+        f"it could be {low} to {high} (95 % interval).",
         f"If 5 of 100 outside texts may wrongly be called training texts, {found} of 100 training texts are found "
         f"({least} to {most}).",
     ]
@@ -414,7 +495,7 @@ def answer(results: Results) -> list[str]:
 
 def changes(results: Results) -> list[str]:
     """What would change the answer, in sentences."""
-    low, high = (round(100 * end) for end in results.auc[1:])
+    low, high = (round(100 * end) for end in results.top_auc[1:])
     members, others = families_of(results)
     lines = [
         f"The answer would be changed by {JUDGEMENTS[judgement(results)][1]}.",

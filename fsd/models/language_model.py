@@ -165,6 +165,23 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
         return assemble(network.eval(), tokenizer, identity)
 
 
+def wrap(network: Any) -> LanguageModel:
+    """A model of transformers or peft that is loaded already, with the tokenizer of its folder or hub id.
+
+    Raises:
+        UsageError: if it was not loaded from a folder or the hub, or is not causal.
+    """
+    base = network.get_base_model() if hasattr(network, "get_base_model") else network
+    name = base.config.name_or_path
+    if not name:
+        raise UsageError(f"a loaded model must come from a folder or hub id; {type(base).__name__} names none")
+    folder, commit = locate(name, None)
+    with _loading(name):  # its weights may have changed since, so that they have no fingerprint and are not cached
+        language_model = assemble(base.eval(), _tokenizer(folder), BaseIdentity(name, commit, ""))
+    language_model.model = network
+    return language_model
+
+
 def quantization_options(bits: int | None, dtype: torch.dtype) -> dict[str, Any]:
     """Options of transformers' `from_pretrained`; embeddings and norms are not quantized."""
     stdlib_logging.getLogger("bitsandbytes").setLevel(stdlib_logging.ERROR)  # documented behaviour at every layer

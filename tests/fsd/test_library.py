@@ -2,10 +2,16 @@
 
 import doctest
 
+import numpy as np
+import pandas as pd
 import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import estimator_checks
+from transformers import AutoModelForCausalLM
 
 import fsd
 from fsd import library
+from fsd.config import AdapterConfig
 from fsd.errors import UsageError
 
 
@@ -19,3 +25,54 @@ def test_the_example_of_the_docstring_runs():
 def test_a_text_among_the_unseen_ones_is_refused():
     with pytest.raises(UsageError, match="texts must not be among the unseen texts; got 1 that are"):
         fsd.deviation("embedded", ["a text"], ["a text"], detectors=["loss"])
+
+
+def test_one_string_or_another_type_in_place_of_texts_is_refused():
+    for texts, message in (
+        ("one string", "texts must be a list of strings; got one string, 'one string'"),
+        ([1], "got 1 in it"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            fsd.score("embedded", texts, ["loss"])
+
+
+def test_an_evaluation_prints_one_row_per_detector_and_is_drawn():
+    rng = np.random.default_rng(0)
+    labels = [True, False] * 20
+    scores = pd.DataFrame(
+        {f"{name}.{state}": rng.normal(size=40) for name in ("loss", "zlib") for state in ("base", "fsd")}
+    )
+    scores["pair.fsd"] = rng.normal(size=40)
+    found = fsd.evaluate(scores, labels, resamples=50)
+
+    assert found.wide().index.tolist() == ["loss", "zlib", "pair"]
+    assert found.wide().loc["pair"].tolist()[::2] == ["–", "–"]
+    auc = found.query("detector == 'loss' and state == 'base' and metric == 'auc'")
+    assert type(auc) is pd.DataFrame
+    assert f"{auc['value'].item():.2f}".removeprefix("0") in repr(found).splitlines()[2]
+    assert "<table" in found._repr_html_()
+    assert [len(figure.axes) for figure in fsd.plot(scores, labels)] == [6, 6]
+
+
+def test_the_estimator_follows_the_conventions_of_scikit_learn(tiny, make_rows):
+    checks = (
+        "no_attributes_set_in_init parameters_default_constructible get_params_invariance set_params estimator_repr"
+    )
+    for name in f"{checks} estimator_cloneable estimator_tags_renamed valid_tag_types mixin_order".split():
+        getattr(estimator_checks, f"check_{name}")("MembershipDetector", fsd.MembershipDetector())
+    texts = [row["text"] for row in make_rows(12, 0)]
+    unseen, test = texts[:6], texts[6:]
+    training = AdapterConfig(epochs=1, batch_size=2)
+    detector = fsd.MembershipDetector(str(tiny), "loss", training=training, seed=1)
+    with pytest.raises(NotFittedError):
+        detector.score_samples(test)
+    scores = detector.fit(unseen).score_samples(test)
+    direct = fsd.deviation(str(tiny), test, unseen, ["loss"], training=training, seed=1)
+    assert scores == pytest.approx(direct["loss.fsd"].to_numpy(), abs=1e-12)
+    loaded = fsd.deviation(detector.model_.model, test, unseen, ["loss"])  # a PeftModel
+    assert loaded["loss.fsd"].to_numpy() == pytest.approx(scores, abs=1e-5)
+    base = AutoModelForCausalLM.from_pretrained(tiny)
+    assert fsd.score(base, test, ["loss"])["loss.base"].to_numpy() == pytest.approx(direct["loss.base"], abs=1e-5)
+    with pytest.raises(UsageError, match="texts must not be among the unseen texts"):
+        detector.score_samples(unseen)
+    assert fsd.__version__

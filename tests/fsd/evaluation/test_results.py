@@ -147,7 +147,7 @@ def test_what_is_said_is_of_the_detector_chosen_on_validation(results):
     assert by_key(results.table)["late", "fsd", "auc"].value > 0.9
     first, placebo = sentences.conclusions(results)[:2]
     assert first.startswith("early FSD")
-    assert "the best of 2 detectors on the validation texts" in first
+    assert "the best of 4 scores on the validation texts" in first
     assert placebo.startswith("placebo: early FSD")
     assert (results.calibration.detector, results.calibration.settings) == ("early", {"k": 1})
     (caveat,) = sentences.caveats(results)

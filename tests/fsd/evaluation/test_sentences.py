@@ -12,7 +12,7 @@ from fsd.errors import UsageError
 from fsd.evaluation import sentences
 from fsd.evaluation.audit import Audit, Control, Leaks, Overlap, Telling, explains
 from fsd.evaluation.metrics import Estimate, Row
-from fsd.evaluation.results import Results
+from fsd.evaluation.results import Results, Score
 from fsd.evaluation.sentences import AuditSummary, advice, advised, audit_summary, too_few
 
 HIGH, MIDDLE, CHANCE = Estimate(0.99, 0.98, 1.0), Estimate(0.70, 0.65, 0.75), Estimate(0.52, 0.47, 0.57)
@@ -33,7 +33,9 @@ def _contrast(name, base, fsd, placebo=None, detector="loss"):
     return [*rows, *(_placebo(*placebo, detector, f"_{name}") if placebo else [])]
 
 
-def _results(rows, *, best="loss", validated=True, never_saw=False, periods="", groups=None, **audit):
+def _results(
+    rows, *, best="loss", top=None, gain=None, validated=True, never_saw=False, periods="", groups=None, **audit
+):
     """Results of 30 members and 40 non-members in the test, of one text each unless `groups` are given."""
     scores = pd.DataFrame({"label": [1] * 30 + [0] * 40, "split": "test", "group": groups or range(70)})
     scores = scores.assign(period=periods) if periods else scores
@@ -41,7 +43,8 @@ def _results(rows, *, best="loss", validated=True, never_saw=False, periods="", 
     table = pd.DataFrame(list(rows), columns=list(Row._fields))
     alike = Control(Estimate(0.5, 0.45, 0.55))
     controls = {"leaks": Leaks((), 0, 0, 0, 100), "blind": alike, "date": alike, "length": alike, "overlaps": {}}
-    return Results(parts, scores, table, Audit(**{**controls, **audit}), [], None, best, None, never_saw)
+    top = top or Score(best, "fsd")
+    return Results(parts, scores, table, Audit(**{**controls, **audit}), [], None, best, top, gain, None, never_saw)
 
 
 def _said(rows, **more):
@@ -66,16 +69,16 @@ BLIND = "a blind classifier, which never sees the model, reaches"
 )
 def test_the_first_sentence_fits_the_case(blind, auc, explained, said):
     first = _said([_row(auc)], blind=Control(blind, "too few"))[0]
-    assert first.startswith(f"loss FSD {auc}")
+    assert first.startswith(f"loss {auc}")
     assert said in first
     assert explains(blind, auc) is explained
 
 
 def test_the_choice_of_the_detector_is_stated():
     rows = [_row((0.95, 0.9, 0.99), detector="zlib"), _row((0.9, 0.8, 0.95))]
-    assert _said(rows)[0].startswith("loss FSD .90 [.80, .95], the best of 2 detectors on the validation texts; ")
+    assert _said(rows)[0].startswith("loss .90 [.80, .95], the best of 2 scores on the validation texts; ")
     on_test = _said(rows, best="zlib", validated=False)[0]
-    assert on_test.startswith("zlib FSD .95 [.90, .99], the best of 2 detectors on the test texts themselves")
+    assert on_test.startswith("zlib .95 [.90, .99], the best of 2 scores on the test texts themselves")
 
 
 MAY_BE_PERIOD = "; a placebo cannot exclude that it is familiarity with the members' period"
@@ -94,9 +97,9 @@ WITHIN = _contrast("members_vs_contemporaries", (0.64, 0.56, 0.72), (0.67, 0.6, 
     [
         ([], "no placebo: the same procedure on a control model trained on none of these texts would show how much"),
         (_placebo(HIGH, LEAD, "zlib"), "no placebo for loss: the same"),
-        (_placebo(MIDDLE, NO_LEAD), "the lead over it, +.05 [-.02, +.10], may be zero: this result is not evidence"),
+        (_placebo(MIDDLE, NO_LEAD), "the difference, +.05 [-.02, +.10], may be zero: this result is not evidence"),
         (_placebo(MIDDLE, LEAD), f"is the most that can be due to membership{MAY_BE_PERIOD}"),
-        (_placebo(CHANCE, LEAD), f"loss FSD reaches {CHANCE} on a control model trained on none of these texts; the"),
+        (_placebo(CHANCE, LEAD), f"loss reaches {CHANCE} on a control model trained on none of these texts; the"),
         (_placebo(CHANCE, LEAD), f"+.30 [+.20, +.40], does not come from the texts alone{MAY_BE_PERIOD}"),
         ([*_placebo(MIDDLE, LEAD), *WITHIN], "is the most that can be due to membership\n"),
         ([], "nor a placebo excludes this; a column period, or --cutoff DAY, shows which texts are contemporaries"),
@@ -238,11 +241,50 @@ def test_the_headline_judges_and_bars(auc, blind, lead, periods, judgement, barr
     assert sentences.barred(results).startswith(barred)
     assert bool(sentences.barred(results)) == bool(barred)
     assert audit_summary(results, "calibrated").state == "calibrated"
-    line = f"loss FSD AUC {auc} · placebo lead {lead.signed if lead else 'none'} · blind AUC {blind or 'none'}"
-    assert sentences.description(results).startswith(f"{line}\n\n")
-    assert results.metrics()["headline/fsd_auc"] == auc.value
-    assert ("headline/placebo_lead" in results.metrics()) == bool(lead)
+    beside = [f"control {MIDDLE.short}"] if lead else []
+    beside += [f"blind {blind.short}"] if blind else []
+    assert sentences.headline(results).endswith(f": {' · '.join([f'loss {auc}', *beside])}")
+    assert sentences.description(results).startswith(f"{sentences.headline(results)}\n\n")
+    assert results.metrics()["headline/auc"] == auc.value
+    assert ("headline/lead" in results.metrics()) == bool(lead)
     assert "40 of 100 training texts are found (30 to 50)" in sentences.answer(results)[2]
     _, texts, chosen = sentences.changes(results)
     assert "rests on 30 independent texts from the training data and 40 from outside it" in texts
     assert chosen.startswith("The detector was chosen on these very texts")
+
+
+def test_the_headline_is_the_best_score_of_all_states():
+    base = [_row((0.76, 0.7, 0.82), state="base"), _row((0.4, 0.3, 0.5), "tpr_at_5fpr", state="base")]
+    base += [row._replace(state="base") for row in _placebo((0.5, 0.4, 0.6), (0.2, 0.1, 0.3))]
+    gain = _row((-0.06, -0.1, -0.02), "auc_gain", state="")
+    results = _results([_row(MIDDLE), *base], top=Score("loss", "base"), gain=gain)
+
+    assert sentences.headline(results).endswith("loss base score .76 [.70, .82] · control .50 · blind .50")
+    first, *others = sentences.conclusions(results)
+    assert first.startswith("loss base score .76 [.70, .82], the best of 2 scores")
+    against = "loss FSD, the best score with fine-tuning, against the best without: -.06 [-.10, -.02]"
+    assert f"{against}: fine-tuning makes it worse here" in others
+    assert (False, "loss FSD against the best base score: -.06 [-.10, -.02]") in sentences.signs(results)
+    named = {"auc": 0.76, "blind": 0.5, "gain": -0.06, "lead": 0.2, "tpr5": 0.4}
+    assert {f"headline/{name}": value for name, value in named.items()}.items() <= results.metrics().items()
+    assert "the best score (loss base score) is higher" in sentences.answer(results)[1]
+
+
+def test_signs_say_what_speaks_for_the_result_and_against_it():
+    leaks, telling = Leaks((), 5, 36, 2, 100), Telling("“x”", 0.2, 0.0, 0.001, 9)
+    poor = _results([_row(GOOD)], validated=False, blind=Control(HIGH), leaks=leaks, telling=telling)
+    assert sentences.signs(poor) == [
+        (False, "the texts alone explain it: blind classifier .99 [.98, 1.00]"),
+        (False, "a sign distinguishes the texts: “x”"),
+        (False, "no control model: name one by --placebo"),
+        (False, "no contemporaries: it may be familiarity with the members' period"),
+        (False, "LEAK: 5 groups of texts are in more than one part of the split"),
+        (False, "chosen on the test texts themselves: on new texts it is likely to do less well"),
+    ]
+    good = _results([_row(GOOD), _row(GOOD, "auc_members_vs_contemporaries"), *_placebo(POOR, LEAD)])
+    assert sentences.signs(good) == [
+        (True, "the texts alone do not explain it: blind classifier .50 [.45, .55]"),
+        (True, "a control model reaches .53: difference +.30 [+.20, +.40]"),
+        (True, "members and non-members are of one period"),
+        (True, "no text or near-duplicate is in two parts of the split"),
+    ]
