@@ -12,7 +12,7 @@ import inspect
 import pkgutil
 from typing import Any
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, one_of
 from fsd.views import VIEWS, Detector
 
 __all__ = ["Detector", "load", "names"]
@@ -30,7 +30,7 @@ def load(name: str, **settings: Any) -> Detector:
         UsageError: for an unknown name or setting, or a value of another type.
     """
     if name not in names():
-        raise UsageError(f"detector must be one of {', '.join(names())}; got {name!r}")
+        raise UsageError(one_of("detector", names(), name))
     module = importlib.import_module(f"{__name__}.{name}")
     function = getattr(module, name)
     parameters = inspect.signature(function).parameters.values()

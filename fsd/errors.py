@@ -1,6 +1,8 @@
 """The errors that a user can mend, and what makes a message safe to show and to keep."""
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -73,3 +75,11 @@ def first_problem(error: "ValidationError") -> str:
     """What pydantic found wrong first, and where, in one line."""
     first = error.errors()[0]
     return f"{first['msg']} at {'.'.join(map(str, first['loc'])) or 'the beginning'}"
+
+
+def one_of(what: str, allowed: Iterable[str], got: str) -> str:
+    """The message for an unknown name, with the nearest of those allowed."""
+    names = list(allowed)
+    nearest = get_close_matches(got, names, 1)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    return f"{what} must be one of {', '.join(names)}; got {got!r}{hint}"

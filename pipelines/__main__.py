@@ -4,6 +4,8 @@ import runpy
 import sys
 from importlib.metadata import version
 
+from fsd.errors import one_of
+
 COMMANDS = {
     "run": ("pipelines.fsd", "fine-tune on unseen texts and compare every detector before and after"),
     "detect": ("pipelines.detect", "was this text a member? verdicts with error rates from a registered adapter"),
@@ -13,6 +15,7 @@ COMMANDS = {
     "contamination": ("pipelines.contamination", "was this benchmark, as a whole, in the training data?"),
     "adapter-audit": ("pipelines.adapter_audit", "was this text in the fine-tuning data of a model with a known base?"),
     "tune": ("pipelines.tune", "choose detector or adapter settings with Optuna"),
+    "compare": ("pipelines.compare", "mean and interval of every score over seeds and runs"),
     "ui": ("pipelines.ui", "open the runs in MLflow's pages"),
     "study": ("pipelines.study", "tables and figures of the papers"),
     "collect": ("pipelines.collect", "collect texts published after a model's knowledge cutoff"),
@@ -20,7 +23,7 @@ COMMANDS = {
     "frequencies": ("pipelines.frequencies", "count token frequencies of a reference corpus for DC-PDD"),
 }
 GROUPS = {
-    "texts in the pretraining data": ("run", "detect", "score", "ui"),
+    "texts in the pretraining data": ("run", "detect", "score", "compare", "ui"),
     "one book, a benchmark, fine-tuning data, or texts not yet published": (
         "extract",
         "contamination",
@@ -47,7 +50,7 @@ def main() -> None:
         sys.argv = [f"fsd {name}", *sys.argv[2:]]
         runpy.run_module(COMMANDS[name][0], run_name="__main__")
     else:
-        print(f"error: command must be one of {', '.join(COMMANDS)}; got {name!r}", file=sys.stderr)
+        print(f"error: {one_of('command', COMMANDS, name)}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -21,26 +21,37 @@ if TYPE_CHECKING:
     from pipelines.common.experiment import Inputs
 
 
+STAGES = {
+    "data": "texts",
+    "model": "model",
+    "finetuning": "fine-tuning",
+    "scoring": "scoring",
+    "placebo": "control model",
+    "judging": "judging: intervals, blind classifier, calibration",
+    "recording": "recording: figures, report, adapter",
+}
+
+
 def prepare(config: FSDConfig) -> Job:
     """Read and split the texts, and check the settings."""
-    from pipelines.common import experiment
+    stages = Stages(STAGES)
+    with stages("data", on_terminals=True):
+        from pipelines.common import experiment
 
-    stages = Stages()
-    with stages("data"):
         inputs = experiment.read(config)
     return experiment.job(partial(run, inputs, stages), inputs)
 
 
 def run(inputs: "Inputs", stages: Stages) -> None:
     """Fine-tune or reuse an adapter, score before and after, evaluate, record."""
-    from fsd.evaluation.results import judge
-    from pipelines.common import experiment, run_log
-    from pipelines.common.job import show
-
     with stages("data"):
         inputs = inputs.fetched()
     config, detectors = inputs.config, inputs.detectors
     with stages("model"):
+        from fsd.evaluation.results import judge
+        from pipelines.common import experiment, run_log
+        from pipelines.common.job import show
+
         model = experiment.load_model(config)
         config = replace(config, model=replace(config.model, dtype=cast("Dtype", model.dtype)))
         split = experiment.with_adapter_texts(inputs.split, config.adapter)
@@ -48,11 +59,11 @@ def run(inputs: "Inputs", stages: Stages) -> None:
         placebo, placebo_remarks = experiment.plan_placebo(config, split, job.detectors)
     with run_log.start(config, model.identity, inputs.sources, detectors) as tracked:
         if not config.adapter:
-            with stages("finetuning"):
+            with stages("finetuning", on_terminals=False):
                 experiment.train_adapter(model, split.unseen, config, tracked)
-        with stages("scoring"):
+        with stages("scoring", on_terminals=False):
             deviation = job.score()
-        with stages("placebo"):
+        with stages("placebo", on_terminals=False):
             control = placebo.deviation(split, tracked) if placebo else None
         if tracked is None:  # a process that only helps with training and scoring
             return
@@ -68,7 +79,9 @@ def run(inputs: "Inputs", stages: Stages) -> None:
             )
             results = replace(results, never_saw=experiment.never_saw(config, inputs.documents))
             results = experiment.with_power(results, model, config)
-        report, version = run_log.track(tracked, results, config, detectors, model, stages.seconds, inputs.sources)
+        with stages("recording"):
+            report, version = run_log.track(tracked, results, config, detectors, model, inputs.sources)
+        tracked.log_metrics(stages.seconds)
         # before the end of the run, which raises what could not be stored
         show(report, tracked, version)
 

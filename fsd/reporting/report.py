@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
+from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
@@ -157,6 +158,10 @@ class Report:
             tables for a terminal; without one its page is HTML.
         files: what was written for the user → path.
         printed: tables that the terminal shows besides those of the sections.
+        brief: the table of the short form; the first that is printed if None.
+        signs: what speaks for the result (True) and against it (False), in a few words each; the short form shows them
+            in place of the findings.
+        next: commands to go on with.
     """
 
     title: str = ""
@@ -174,6 +179,9 @@ class Report:
     page: str = ""
     files: Mapping[str, object] = field(default_factory=dict)
     printed: Sequence[Table] = ()
+    brief: Table | None = None
+    signs: Sequence[tuple[bool, str]] = ()
+    next: Sequence[str] = ()
 
     @property
     def line(self) -> str:
@@ -231,15 +239,44 @@ def limits(fpr: float | None = None) -> Section:
     return Section("What this does not prove", points=points)
 
 
-def print_report(report: Report) -> None:
-    """Print the result in one bold line, the tables, and the other findings."""
+SCREEN, ROWS = 24, 6
+"""Lines of the short form, and rows of its table."""
+
+
+def print_report(report: Report, *, verbose: bool = True, after: int = 0) -> None:
+    """Print the result in one bold line, the tables, and the other findings.
+
+    The short form, for terminals, has `SCREEN` lines with the `after` that will follow: one table, and the signs or
+    first findings.
+    """
     console = Console()
-    if report.line:
-        console.print(Text(printable(report.line), style="bold"), soft_wrap=_piped(console))
-    for table in (*report.printed, *report.tables):
-        if table.printed:
-            print_table(table)
-    print_notes([finding for finding in report.findings if finding != report.line])
+    verbose = verbose or _piped(console)
+    console.width = PIPE_WIDTH if _piped(console) else console.width
+    printed = [table for table in (*report.printed, *report.tables) if table.printed and len(table.lines)]
+    notes = [f"• {printable(finding)}" for finding in report.findings if finding != report.line]
+    with console.capture() as start:
+        if report.line:
+            console.print(Text(printable(report.line), style="bold"), soft_wrap=verbose and _piped(Console()))
+        tables = printed if verbose else [one for one in (report.brief, *printed) if one is not None][:1]
+        hidden = [print_table(table, console, rows=None if verbose else ROWS) for table in tables]
+    print(start.get(), end="")
+    if verbose:
+        _print_lines(console, notes)
+        return
+    marks = [f"{'✓' if good else '!'} {printable(sign)}" for good, sign in report.signs]
+    left, shown = SCREEN - start.get().count("\n") - after - 1, []
+    for line in marks or notes:
+        left -= len(_wrapped(console, line))
+        if left < 0:
+            break
+        shown.append(line)
+    _print_lines(console, shown)
+    more = [*hidden, len(printed) - len(tables) and f"{len(printed) - len(tables)} tables"]
+    remarks = len(notes) if marks else len(notes) - len(shown)
+    more += [f"{remarks} remark{'s' if remarks > 1 else ''}"] if remarks else []
+    if any(more):
+        where = "--verbose" + (", or the report" if report.title else "")
+        _print_lines(console, [f"more by {where}: {', '.join(str(part) for part in more if part)}"])
 
 
 def print_facts(rows: Sequence[tuple[str, str]]) -> None:
@@ -251,31 +288,50 @@ def print_facts(rows: Sequence[tuple[str, str]]) -> None:
 
 def print_notes(notes: Sequence[str]) -> None:
     """Print one paragraph per note."""
-    console = Console()
-    wrap = textwrap.TextWrapper(console.width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    for note in notes:
-        line = f"• {printable(note)}"
-        shown = wrap.fill(line) if console.is_terminal else line
-        console.print(shown, highlight=False, markup=False, soft_wrap=True)
+    _print_lines(Console(), [f"• {printable(note)}" for note in notes])
+
+
+def _print_lines(console: Console, lines: Sequence[str]) -> None:
+    for line in lines:
+        shown = "\n".join(_wrapped(console, line)) if not _piped(Console()) else line
+        Console().print(shown, highlight=False, markup=False, soft_wrap=True)
+
+
+def _wrapped(console: Console, line: str) -> list[str]:
+    return textwrap.wrap(
+        line,
+        console.width,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _piped(console: Console) -> bool:
     return not (console.is_terminal or "COLUMNS" in os.environ)
 
 
-def print_table(table: Table) -> None:
-    """Print a table that fits the terminal, and what had to be left out; nothing for one without lines."""
-    console, rows = Console(), table.rows
-    if not rows:
-        return
+def print_table(table: Table, console: Console | None = None, *, rows: int | None = None) -> str:
+    """Print a table that fits the terminal, and what had to be left out; nothing for one without lines.
+
+    With a largest number of `rows` the first are printed, and what is left out is returned.
+    """
+    whole, console = table.rows, console or Console()
+    if not whole:
+        return ""
     console.width = PIPE_WIDTH if _piped(console) else console.width
+    cells = whole if rows is None or len(whole) <= rows + 2 else whole[:rows]
     columns = list(range(len(table.columns)))
     leaving = [at for at in reversed(columns) if at not in table.kept] + list(reversed(table.kept))
-    while (grid := _fitting(console, table, rows, columns, leaving)) is None:
+    while (grid := _fitting(console, table, cells, columns, leaving)) is None:
         columns.remove(leaving.pop(0))
     console.print(grid)
-    if gone := [name for at, name in enumerate(table.head) if at not in columns]:
-        print_notes([f"not shown in {console.width} columns: {', '.join(gone)}; {table.source} has all of them"])
+    gone = [name for at, name in enumerate(table.head) if at not in columns]
+    if rows is None and gone:
+        note = f"• not shown in {console.width} columns: {', '.join(gone)}; {table.source} has all of them"
+        console.print("\n".join(_wrapped(console, note)), highlight=False, markup=False, soft_wrap=True)
+    parts = [(len(whole) - len(cells), "rows"), (len(gone), "columns")]
+    return ", ".join(f"{count} {name}" for count, name in parts if count)
 
 
 def _fitting(
@@ -292,7 +348,8 @@ def _fitting(
 
 def _grid(table: Table, rows: Sequence[Sequence[str]], columns: Sequence[int], *, broken: bool, words: int) -> Grid:
     """Columns of a table, with cells in several lines if `broken`, and of words at least so wide; all wrapped for 0."""
-    grid = Grid(title=Text(printable(table.title)) if table.title else None, title_style="")
+    title = Text(printable(table.title)) if table.title else None
+    grid = Grid(title=title, title_style="", title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     left, shown = table.left if words else {*columns}, []
     for at in columns:
         breaks = "\n" if broken and at not in table.left else " "  # texts of users are never broken
@@ -306,8 +363,8 @@ def _grid(table: Table, rows: Sequence[Sequence[str]], columns: Sequence[int], *
             overflow="fold",
             min_width=(min(longest, words) if at in left else longest) or None,
         )
-    for row in zip(*shown, strict=True):
-        grid.add_row(*map(Text, row))
+    for at, row in enumerate(zip(*shown, strict=True)):
+        grid.add_row(*map(Text, row), style="bold" if at in table.marked else None)
     return grid
 
 

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from fsd.evaluation.metrics import METRICS
+from fsd.evaluation.metrics import METRICS, shortened
 from fsd.evaluation.results import CONTRASTS, Results
 from fsd.reporting.report import Column, Table, p_value, shown
 
@@ -20,16 +20,20 @@ def _table(results: Results, metric: str, columns: dict[str, tuple[str, str, str
             return shown(row)
         if form == "p":
             return p_value(row.p_holm if row else None)
-        return format(row.value, form) if row else "–"
+        return shortened(row.value, form) if row else "–"
 
-    detectors = [detector for detector, state, name in results.rows if (state, name) == ("fsd", metric)]
+    highest: dict[str, float] = {}
+    for (detector, state, name), row in results.rows.items():
+        if name == metric and state in ("base", "fsd"):
+            highest[detector] = max(row.value, highest.get(detector, 0.0))
+    detectors = sorted((d for d in highest if (d, "fsd", metric) in results.rows), key=lambda d: -highest[d])
     shown_columns = [Column(name, partial(cell, *of)) for name, of in columns.items()]
-    marked = [at for at, detector in enumerate(detectors) if detector == results.best]
+    marked = [at for at, detector in enumerate(detectors) if detector == results.top.detector]
     return Table(detectors, [Column("Detector", str), *shown_columns], source="summary.csv", marked=marked, **how)
 
 
 def detectors_table(results: Results) -> Table:
-    """One line per detector; that of the best is highlighted."""
+    """One line per detector, the highest AUC first; that of the best on validation is highlighted."""
     chosen = "validation" if results.parts.validation else "the test texts themselves"
     return _table(
         results,
@@ -48,7 +52,7 @@ def detectors_table(results: Results) -> Table:
         "the right of p describe the FSD: TPR@5%FPR is the share of training texts found when 5 of 100 other texts "
         "are wrongly called training texts. p (Holm) is how often chance alone shows such a gain or a larger one, "
         "corrected for the number of detectors. The highlighted row is the detector of the findings.",
-        title=f"{len(results.judged)} test texts, best on {chosen}: {results.best}",
+        title=f"{len(results.judged)} test texts; best on {chosen}: {results.named(results.top)}",
         name="results",
         frame=results.table,
         kept=(0, 2, 3, 1, 4, *([5] if results.placebo else [])),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fsd.errors import UsageError
-from fsd.progress import progress
+from fsd.progress import labelled, progress
 from fsd.token_stats import FloatArray, Scorer, Scores, TokenStats
 from fsd.views import FORMS, LISTS, Detector, View, ViewInputs, usable, view_in
 
@@ -84,8 +84,9 @@ class ViewStatistics:
         forms = {form: [FORMS[form](text, inputs) for text in texts] for form in {view.form for view in views}}
         for view in views:
             prompts = forms[view.form]
-            stats = iter(scorers[view.reader]([prompt for of_text in prompts for prompt in of_text]))
-            grouped = [[next(stats) for _ in of_text] for of_text in prompts]
+            with labelled(view.form):
+                stats = iter(scorers[view.reader]([prompt for of_text in prompts for prompt in of_text]))
+                grouped = [[next(stats) for _ in of_text] for of_text in prompts]
             columns[view] = grouped if view.form in LISTS else [one for (one,) in grouped]
         return cls(columns)
 

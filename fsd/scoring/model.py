@@ -56,7 +56,7 @@ def _scorer(name: str, model: "LanguageModel", config: ModelConfig, store: "SQLi
         model,
         tuned=tuned,
         max_batch_tokens=config.max_batch_tokens,
-        description=f"{name} model" if distributed.is_main_process() else "",
+        description=name if distributed.is_main_process() else "",
     )
     scorer: Scorer = model_scorer
     if store is not None and model.identity.fingerprint:

@@ -199,8 +199,8 @@ class Run:
         return dataset["digest"]
 
     def conclude(self, score: str, description: str) -> None:
-        """Add the best score, such as `loss .67`, to the name, and describe the result in Markdown."""
-        self.record.name += f" · {score}" if score else ""
+        """Put the best score, such as `loss .67`, before the name, and describe the result in Markdown."""
+        self.record.name = f"{score} · {self.record.name}" if score else self.record.name
         self.set_tags({NOTE: description})
 
     def describe_experiment(self, description: str) -> None:

@@ -42,7 +42,7 @@ _SETTINGS = {
 each; MLflow's own defaults are 8 attempts of 120 s and waits of 4 minutes in all."""
 _CREATION = 0x465344
 """Key of the lock in PostgreSQL under which the tables are created."""
-_HEADLINES = ("fsd_auc", "gain", "placebo_lead", "blind_auc", "tpr_at_5fpr")
+_HEADLINES = ("auc", "blind", "gain", "lead", "tpr5")
 _VIEW = {
     "orderByKey": "attributes.start_time",
     "orderByAsc": False,
@@ -51,7 +51,7 @@ _VIEW = {
     "datasetsFilter": [],
     "modelVersionFilter": "All Runs",
     "searchFilter": "",
-    "selectedColumns": ["attributes.`Description`", *(f"metrics.`headline/{name}`" for name in _HEADLINES)],
+    "selectedColumns": [f"metrics.`headline/{name}`" for name in _HEADLINES],
 }
 """Columns of the table of an experiment's runs, which `address` opens; kept with a new experiment."""
 

@@ -21,6 +21,7 @@ from tyro.conf import FlagCreatePairsOff, arg
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, ModelConfig, OptionalName, OptionalPath, Recipe, flags
 from fsd.errors import UsageError, without_credentials
+from fsd.progress import labelled, note
 from fsd.tracking import Run, Version
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Invocation:
     """YAML or TOML file of settings, named like the flags; flags on the command line replace them."""
     dry_run: FlagCreatePairsOff[bool] = False
     """Print what would be read, loaded, computed and written, and the memory; train, write and track nothing."""
+    verbose: FlagCreatePairsOff[bool] = False
+    """Print every table and remark; without it the end fits one screen, and the report has the rest."""
     json: FlagCreatePairsOff[bool] = False
     """Print the results as one JSON document on stdout, and everything else on stderr."""
     name: OptionalName = None
@@ -195,16 +198,30 @@ class Job:
 
 @dataclass
 class Stages:
-    """Seconds spent in each stage of a run, by metric name."""
+    """The stages of a run, each announced by a line or its bars, and the seconds spent in it, by metric name."""
 
+    names: Mapping[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    announced: set[str] = field(default_factory=set)
 
     @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Add the time of the block to that of the stage `name`."""
-        begun = time.perf_counter()
-        yield
-        self.seconds[f"seconds/{name}"] += time.perf_counter() - begun
+    def __call__(self, name: str, *, on_terminals: bool | None = None) -> Iterator[None]:
+        """Add the time of the block to that of the stage `name`.
+
+        Its line is printed once; with `on_terminals` only there (before a mistake, which is one line elsewhere) or only
+        elsewhere (where bars tell the same).
+        """
+        from fsd import distributed
+
+        label = f"[{list(self.names).index(name) + 1}/{len(self.names)}] {self.names[name]}"
+        key, begun = f"seconds/{name}", time.perf_counter()
+        shown = on_terminals in (None, sys.stderr.isatty()) and distributed.is_main_process()
+        if shown and name not in self.announced:
+            self.announced.add(name)
+            note(label)
+        with labelled(label):
+            yield
+        self.seconds[key] += time.perf_counter() - begun
 
 
 def passes(
@@ -273,9 +290,9 @@ def check_space(texts: Iterable[str]) -> None:
 
 
 def run_name(model: str, files: Sequence[str], method: str) -> str:
-    """Name of a run: model, texts and method in few characters; `Run.conclude` adds the best score."""
+    """Name of a run: method, texts and model in few characters; `Run.conclude` puts the best score before it."""
     texts = Path(files[0]).stem + (f" + {len(files) - 1}" if len(files) > 1 else "") if files else ""
-    return " · ".join(filter(None, (Path(model).name, texts, method)))
+    return " · ".join(filter(None, (method, texts, Path(model).name)))
 
 
 @contextmanager
@@ -366,6 +383,18 @@ def show(
         return
     from fsd.reporting.report import print_facts, print_notes, print_report
 
+    rows = [(name, str(path)) for name, path in report.files.items()]
+    rows += [(name, places[key]) for name, key in (("run", "id"), ("report", "report")) if places.get(key)]
+    next_ones = list(report.next)
+    if places and run:
+        served = run.store.uri.startswith("http")
+        rows += [("page", places["page"])] if served else []
+        next_ones += [] if served else ["fsd ui"]
+    if version:
+        rows.append(("version", version.uri + (f" ({', '.join(version.aliases)})" if version.aliases else "")))
+        next_ones.insert(0, f"fsd detect FILE --adapter {version.uri}")
+    rows += [("next", " · ".join(next_ones))] if next_ones else []
+    stays = [version.champion_stays] if version and version.champion_stays else []
     if text:
         text()
     elif report.facts and not report.title:  # a plan
@@ -374,13 +403,8 @@ def show(
     elif report.page and not sys.stdout.isatty():
         print(report.artifacts[report.page], end="")
     else:
-        print_report(report)
-    if version and version.champion_stays:
-        print(version.champion_stays)
-    rows = [(name, str(path)) for name, path in report.files.items()]
-    rows += [("run" if name == "id" else name, place) for name, place in places.items() if place]
-    if version:
-        rows.append(("version", version.uri + (f" ({', '.join(version.aliases)})" if version.aliases else "")))
+        print_report(report, verbose=running.invocation.verbose, after=len(stays) + bool(rows) + len(rows))
+    print_notes(stays)
     if rows:
         print()
         print_facts(rows)

@@ -34,7 +34,7 @@ def start(
         yield None
         return
     method = "reused adapter" if config.adapter else config.training.method
-    name = run_name(config.model.model, config.data.data or (config.data.domain,), method)
+    name = run_name(config.model.model, config.data.data or (config.data.domain,), f"{method} · seed {config.seed}")
     tags = {"texts": named(sources), **_model_tags(config, identity)}
     with tracked_run(config, f"fsd-{config.data.domain}", name, params=params(config, detectors), tags=tags) as run:
         yield run
@@ -79,14 +79,13 @@ def track(
     config: FSDConfig,
     detectors: Sequence[Detector],
     model: LanguageModel,
-    seconds: Mapping[str, float],
     sources: Mapping[str, str],
     *,
     study: str = "",
 ) -> tuple[Report, Version | None]:
     """Log the report, and register the adapter with its calibration as a new version, which a study may have chosen."""
     log_texts(run, results.parts, config.data, sources)
-    found = report(results, config, model.identity, seconds, sources)
+    found = report(results, config, model.identity, sources)
     publish(found, run)
     run.describe_experiment(found.description)
     with run.storing(), tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
@@ -157,12 +156,12 @@ def report(
     results: Results,
     config: FSDConfig,
     identity: BaseIdentity,
-    seconds: Mapping[str, float],
     sources: Mapping[str, str],
 ) -> Report:
     """The answer, how sure it is, the method, the results, and what they do not prove."""
     first, *others = pictures(results)
-    tables = [*contrast_tables(results), detectors_table(results)]
+    detectors = detectors_table(results)
+    tables = [*contrast_tables(results), detectors]
     tables += [placebo_table(results)] if results.placebo is not None else []
     training, parts = config.training, results.parts._asdict()
     trained = (
@@ -176,8 +175,11 @@ def report(
     return Report(
         title=f"Was it in the pretraining data? {config.data.domain}",
         question=f"Can texts that {identity.id} was pretrained on be distinguished from texts that it never saw?",
+        headline=sentences.headline(results),
         answer=sentences.answer(results),
         findings=sentences.notes(results),
+        brief=detectors,
+        signs=sentences.signs(results),
         changes=sentences.changes(results),
         sections=[
             Section("The result in a figure", pictures=[first]),
@@ -195,9 +197,9 @@ def report(
             ("Calibration", calibrated),
             ("Seed", str(config.seed)),
         ],
-        score=f"{results.best} {results.auc.short}",
+        score=f"{results.named(results.top)} {results.top_auc.short}",
         description=sentences.description(results),
-        metrics={**results.metrics(), **seconds},
+        metrics=results.metrics(),
         artifacts={
             "scores.parquet": results.scores,
             "summary.csv": summary(results.table, "; ".join(sentences.caveats(results))),

@@ -161,7 +161,7 @@ def test_names_are_sorted_and_load_settings_changes_them(random_views):
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("min_p", {}, "detector must be one of combined, .*, zlib; got 'min_p'$"),
+        ("min_p", {}, "detector must be one of combined, .*, zlib; got 'min_p'; did you mean min_k"),
         ("surp", {"epsilon": 2.0}, "setting of surp must be one of entropy, k; got 'epsilon'$"),
         ("loss", {"k": 1.0}, "setting of loss must be one of none; got 'k'$"),
         ("min_k", {"k": "0.2"}, r"min_k\.k must be of the type of its default"),

@@ -36,7 +36,7 @@ def tables_fit() -> Iterator[None]:
 
     print_table = report.print_table
 
-    def checked(table: report.Table) -> None:
+    def checked(table: report.Table, *console: Any, rows: int | None = None) -> str:
         numbers = [column.heading.partition("\n")[0] for at, column in enumerate(table.columns) if at not in table.left]
         for width in (40, 80, 120):
             with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -45,7 +45,7 @@ def tables_fit() -> Iterator[None]:
             lines = [line for line in printed.getvalue().splitlines() if not line.startswith("•")]
             assert all(cell_len(line) <= width for line in lines), printed.getvalue()
             assert not lines or any(name in line for name in numbers for line in lines), printed.getvalue()
-        print_table(table)
+        return print_table(table, *console, rows=rows)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "print_table", checked)

@@ -95,7 +95,7 @@ def test_the_adapter_is_trained_on_later_texts_and_calibrated_on_contemporaries(
 def test_terminal_report_and_figure_show_the_three_contrasts(finished: Finished) -> None:
     report = finished.artifact("report.html").read_text()
     assert finished.artifact("contrasts.png").read_bytes().startswith(b"\x89PNG")
-    tables = finished.output.split("test texts, best on")[0]
+    tables = finished.output.split("test texts; best on")[0]
     assert max(map(len, tables.splitlines()[1:])) <= 100
     for contrast in CONTRASTS:
         assert contrast.title in tables

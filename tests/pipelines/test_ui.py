@@ -68,7 +68,7 @@ def served(finished_run: Any) -> Iterator[Served]:
         page = process.stdout.readline().strip()
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(finished_run.folder)
-            run = next(run for run in tracking.find_runs("fsd-arxiv") if "headline/fsd_auc" in run.metrics)
+            run = next(run for run in tracking.find_runs("fsd-arxiv") if "headline/auc" in run.metrics)
         yield Served(page, f"http://127.0.0.1:{port}", run)
         process.terminate()
         assert process.wait(60) == 128 + 15
@@ -103,10 +103,10 @@ def test_the_server_answers_until_the_command_ends(served: Served) -> None:
 
 @pytest.mark.slow
 def test_the_pages_show_name_and_headline(served: Served, browser: Callable[..., str]) -> None:
-    name, number = served.run.name, str(served.run.metrics["headline/fsd_auc"])[:12]
+    name, number = served.run.name, str(served.run.metrics["headline/auc"])[:12]
     experiment = served.page.partition("/experiments/")[2].partition("/")[0]
-    assert re.fullmatch(r"tiny · data · lora · \w+ \d?\.\d\d", name)
+    assert re.fullmatch(r"[\w ]+ \d?\.\d\d · lora · seed \d+ · data · tiny", name)
 
     for page in (served.page, tracking.address(served.server, experiment, served.run.id)):
         shown = browser("--dump-dom", page)
-        assert all(text in shown for text in (f">{name}<", "headline/fsd_auc", "headline/blind_auc", number))
+        assert all(text in shown for text in (f">{name}<", "headline/auc", "headline/blind", number))

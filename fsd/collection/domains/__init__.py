@@ -19,7 +19,7 @@ from datetime import date
 from typing import Any
 
 from fsd.data.documents import Document
-from fsd.errors import UsageError
+from fsd.errors import UsageError, one_of
 
 REQUIRED = inspect.Parameter.empty
 
@@ -74,7 +74,7 @@ def names() -> tuple[str, ...]:
 def load(name: str) -> Domain:
     """The domain of that name; UsageError for an unknown one."""
     if name not in names():
-        raise UsageError(f"domain must be one of {', '.join(names())}; got {name!r}")
+        raise UsageError(one_of("domain", names(), name))
     defined = vars(importlib.import_module(f"{__name__}.{name}"))
     constants = {name: defined[name.upper()] for name in ("first", "language", "benchmark") if name.upper() in defined}
     return Domain(name, defined["texts"], **constants)

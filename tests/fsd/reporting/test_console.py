@@ -59,11 +59,9 @@ def test_tables_fit_any_width_and_numbers_leave_before_they_would_break(monkeypa
     for width in range(40, 161, 8):
         monkeypatch.setenv("COLUMNS", str(width))
         print_table(table)
-        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(tuple("┏┃┡│└"))]
+        lines = capsys.readouterr().out.partition("•")[0].splitlines()
 
-        assert len(set(map(len, lines))) == 1
-        assert len(lines[0]) <= width
-        assert all(line.endswith(tuple("┓┃┩│┘")) for line in lines)
+        assert max(map(len, lines)) <= width
         assert ("0.781" in "".join(lines)) == (width >= 72)
         assert any(".83 [.78, .87] → .84" in line for line in lines) == (width >= 136)
 
@@ -88,3 +86,23 @@ def test_control_characters_of_a_text_do_not_reach_the_terminal(capsys):
     assert "a\ufffd[2Jb [red]bold[/red]" in output
     assert "• c\ufffdd [link]note[/link]" in output
     assert "\x1b" not in output
+
+
+def test_the_short_form_fits_one_screen(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    table = plain(["detector", "AUC"], [[f"d{at}", ".5"] for at in range(14)], title="14 detectors", marked=(0,))
+    findings, signs = ["The answer.", *["a remark " * 20] * 10], [(True, "for"), (False, "against")]
+    for report in (
+        Report(findings=findings, signs=signs, sections=[Section("", tables=[table, table])]),
+        Report(findings=findings, sections=[Section("", tables=[table])]),
+    ):
+        print_report(report, verbose=False, after=5)
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "The answer."
+        assert len(lines) <= 24 - 5
+        assert "d5" in "".join(lines)
+        assert "d6" not in "".join(lines)
+        assert lines[-1].startswith("more by --verbose: 8 rows, ")
+        assert ("✓ for" in lines) == ("! against" in lines) == bool(report.signs)
+        print_report(report)
+        assert len(capsys.readouterr().out.splitlines()) > 40

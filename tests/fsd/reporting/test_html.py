@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fsd.evaluation.metrics import Row, by_key
-from fsd.evaluation.results import evaluate
+from fsd.evaluation.results import Score, evaluate
 from fsd.reporting.report import Picture, Report, Section, limits, p_value, page, plain, shown
 from fsd.reporting.results import detectors_table, placebo_table
 
@@ -105,19 +105,21 @@ def results():
     scores["pair.fsd"] = rng.normal(size=60) + 3 * labels
     table = evaluate(pd.DataFrame(scores), labels, resamples=50, placebo={"loss": rng.normal(size=60)})
     parts, rows = SimpleNamespace(validation=[1]), by_key(table)
-    return SimpleNamespace(table=table, rows=rows, best="pair", placebo="twin", parts=parts, judged=labels)
+    top = Score("pair", "fsd")
+    how = {"top": top, "named": str, "placebo": "twin", "parts": parts, "judged": labels}
+    return SimpleNamespace(table=table, rows=rows, best="pair", **how)
 
 
 def test_tables_of_results(results):
     table = detectors_table(results)
     assert [len(row) for row in table.rows] == [len(table.head)] * 2
-    assert table.rows[1][:2] == ["pair", "–"]
-    assert table.rows[1][3:6] == ["–", "–", "–"]
-    assert table.marked == [1]
-    assert "[" in table.rows[0][1]
+    assert table.rows[0][:2] == ["pair", "–"]
+    assert table.rows[0][3:6] == ["–", "–", "–"]
+    assert table.marked == [0]
+    assert "[" in table.rows[1][1]
 
     (row,) = placebo_table(results).rows
-    assert row[:2] == ["loss", table.rows[0][2]]
+    assert row[:2] == ["loss", table.rows[1][2]]
     assert re.fullmatch(r"-?\.\d\d \[-?\.\d\d, -?\.\d\d\]", row[3])
 
 

@@ -115,7 +115,7 @@ def test_a_run_ends_with_its_score_in_the_name_and_its_result_as_description(her
         run.conclude("loss .67", "loss FSD AUC .67 [.61, .74]\n\nAdvice.")
         run.describe_experiment("loss FSD AUC .67")
     record = tracking.find_runs("fsd-x")[0]
-    assert record.name == "tiny · arxiv · lora · loss .67"
+    assert record.name == "loss .67 · tiny · arxiv · lora"
     assert record.tags["mlflow.note.content"].startswith("loss FSD AUC .67 [.61, .74]")
     client = run.store.client
     experiment = client.get_experiment_by_name("fsd-x")
@@ -125,7 +125,7 @@ def test_a_run_ends_with_its_score_in_the_name_and_its_result_as_description(her
     assert address.startswith(f"http://127.0.0.1:5000/#/experiments/{experiment.experiment_id}/runs?")
     assert {"workflowType=machine_learning", "viewStateShareKey=fsd"} == set(address.partition("?")[2].split("&"))
     columns = json.loads(experiment.tags["mlflow.sharedViewState.fsd"])["selectedColumns"]
-    assert columns[:2] == ["attributes.`Description`", "metrics.`headline/fsd_auc`"]
+    assert columns[0] == "metrics.`headline/auc`"
 
     def described() -> str:
         with tracking.run("fsd-x", "a") as run:

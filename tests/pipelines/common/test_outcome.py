@@ -73,11 +73,11 @@ def test_the_end_of_a_run_names_run_page_and_report_and_its_configuration_runs_a
     file = tracking.fetch_artifact(stored.id, "config.yaml")
 
     assert shown[:2] == ["a library prints this", "loss is best"]
-    assert "│ loss     │ 0.75 │" in shown
+    assert "loss       0.75" in shown
     assert shown[-6:-4] == ["• a note", ""]
-    assert [line.split("  ")[0].strip() for line in shown[-4:]] == ["scores", "run", "page", "report"]
+    assert [line.split("  ")[0].strip() for line in shown[-4:]] == ["scores", "run", "report", "next"]
     assert shown[-3].endswith(stored.id)
-    assert stored.name == "by default · loss .75"
+    assert stored.name == "loss .75 · by default"
     monkeypatch.setattr(sys, "argv", ["fsd run", "--config", str(file)])
     assert parse(Config, "") == Config(3, ("a b", "c"))
 

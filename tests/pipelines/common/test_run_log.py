@@ -58,7 +58,7 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
     monkeypatch.setattr(run_log, "register", lambda *args, **more: None)
     config = replace(CONFIG, data=replace(CONFIG.data, unseen="later.jsonl"))
 
-    run_log.track(run, results, config, [detectors.load("loss")], SimpleNamespace(identity=IDENTITY), {}, SOURCES)
+    run_log.track(run, results, config, [detectors.load("loss")], SimpleNamespace(identity=IDENTITY), SOURCES)
 
     domain, corpus = CONFIG.data.domain, "embedded corpus"
     assert logged == {
@@ -91,7 +91,7 @@ def test_the_method_is_described_in_sentences(results):
 
 
 def test_the_report_has_every_figure_and_table(results):
-    report = run_log.report(results, CONFIG, IDENTITY, {}, SOURCES)
+    report = run_log.report(results, CONFIG, IDENTITY, SOURCES)
     shown = page(report)
 
     assert {picture.name for picture in report.pictures} == {"headline.png", "roc.png", "scores.png", "reliability.png"}
