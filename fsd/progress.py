@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from tqdm import tqdm
 
 _LABELS: list[str] = []
-FORMAT = "{desc}  {total_fmt} {unit} |{bar}| {elapsed}<{remaining}"
+FORMAT = "{desc}  {total_fmt} {unit} |{bar}| {elapsed}<{remaining}{postfix}"
 
 
 @contextmanager

@@ -44,10 +44,10 @@ def prepare(config: FSDConfig) -> Job:
 
 def run(inputs: "Inputs", stages: Stages) -> None:
     """Fine-tune or reuse an adapter, score before and after, evaluate, record."""
-    with stages("data"):
+    with stages("data", on_terminals=True):
         inputs = inputs.fetched()
     config, detectors = inputs.config, inputs.detectors
-    with stages("model"):
+    with stages("model", on_terminals=True):
         from fsd.evaluation.results import judge
         from pipelines.common import experiment, run_log
         from pipelines.common.job import show

@@ -246,11 +246,11 @@ SCREEN, ROWS = 24, 6
 def print_report(report: Report, *, verbose: bool = True, after: int = 0) -> None:
     """Print the result in one bold line, the tables, and the other findings.
 
-    The short form, for terminals, has `SCREEN` lines with the `after` that will follow: one table, and the signs or
-    first findings.
+    The short form, of a report with signs on a terminal, has `SCREEN` lines with the `after` that will follow: one
+    table, and the signs in place of the findings.
     """
     console = Console()
-    verbose = verbose or _piped(console)
+    verbose = verbose or not report.signs or _piped(console)
     console.width = PIPE_WIDTH if _piped(console) else console.width
     printed = [table for table in (*report.printed, *report.tables) if table.printed and len(table.lines)]
     notes = [f"• {printable(finding)}" for finding in report.findings if finding != report.line]
@@ -265,15 +265,12 @@ def print_report(report: Report, *, verbose: bool = True, after: int = 0) -> Non
         return
     marks = [f"{'✓' if good else '!'} {printable(sign)}" for good, sign in report.signs]
     left, shown = SCREEN - start.get().count("\n") - after - 1, []
-    for line in marks or notes:
+    for line in marks:
         left -= len(_wrapped(console, line))
-        if left < 0:
-            break
-        shown.append(line)
-    _print_lines(console, shown)
+        shown += [line] if left >= 0 else []
+    _print_lines(console, shown, wrapped=True)
     more = [*hidden, len(printed) - len(tables) and f"{len(printed) - len(tables)} tables"]
-    remarks = len(notes) if marks else len(notes) - len(shown)
-    more += [f"{remarks} remark{'s' if remarks > 1 else ''}"] if remarks else []
+    more += [f"{len(notes)} remarks"] if notes else []
     if any(more):
         where = "--verbose" + (", or the report" if report.title else "")
         _print_lines(console, [f"more by {where}: {', '.join(str(part) for part in more if part)}"])
@@ -291,9 +288,9 @@ def print_notes(notes: Sequence[str]) -> None:
     _print_lines(Console(), [f"• {printable(note)}" for note in notes])
 
 
-def _print_lines(console: Console, lines: Sequence[str]) -> None:
+def _print_lines(console: Console, lines: Sequence[str], *, wrapped: bool = False) -> None:
     for line in lines:
-        shown = "\n".join(_wrapped(console, line)) if not _piped(Console()) else line
+        shown = "\n".join(_wrapped(console, line)) if wrapped or console.is_terminal else line
         Console().print(shown, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -208,8 +208,8 @@ class Stages:
     def __call__(self, name: str, *, on_terminals: bool | None = None) -> Iterator[None]:
         """Add the time of the block to that of the stage `name`.
 
-        Its line is printed once; with `on_terminals` only there (before a mistake, which is one line elsewhere) or only
-        elsewhere (where bars tell the same).
+        Its line is printed once; with `on_terminals` only there (a mistake is one line elsewhere), or only elsewhere
+        (where there are no bars).
         """
         from fsd import distributed
 

@@ -77,7 +77,8 @@ def with_gains(report: Report, gains: pd.DataFrame, notes: Sequence[str], object
     ]
     title = f"Tuned for {objective} on validation; the test texts were opened once"
     table = Table(gains, columns, title=title, name="tuning", kept=(0, 5, 4, 6, 1, 2), source="tuning.csv")
-    return replace(report, findings=notes, sections=[Section("Tuning", tables=[table]), *report.sections])
+    sections = [Section("Tuning", tables=[table]), *report.sections]
+    return replace(report, findings=notes, brief=table, sections=sections)
 
 
 def remarks(gains: pd.DataFrame) -> list[str]:

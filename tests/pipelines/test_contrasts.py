@@ -16,6 +16,7 @@ from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, Mod
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.metrics import auc
 from fsd.evaluation.results import CONTRASTS, kinds_in
+from pipelines.common.job import Invocation, running
 from pipelines.fsd import prepare
 from pipelines.tune.__main__ import prepare as tune
 
@@ -46,7 +47,7 @@ def finished(tiny, other, make_rows, tmp_path_factory) -> Iterator[Finished]:
         placebo=str(other),
     )
     with contextlib.chdir(folder):
-        with contextlib.redirect_stdout(StringIO()) as printed:
+        with contextlib.redirect_stdout(StringIO()) as printed, running("run", Invocation(verbose=True)):
             prepare(config).run()
         (run,) = tracking.find_runs("fsd-arxiv", {})
         yield Finished(folder, config, printed.getvalue(), run.id)

@@ -300,7 +300,7 @@ def test_training_says_nothing_but_its_own_progress(model, capfd, monkeypatch):
     lines = [line for line in err.replace("\r", "\n").splitlines() if line.strip()]
     assert out == ""
     assert lines
-    assert all(line.startswith("fine-tuning:") for line in lines)
+    assert all(line.startswith("fine-tuning ") for line in lines)
 
 
 def test_scoring_after_every_epoch_leaves_the_training_as_it_is(model):
