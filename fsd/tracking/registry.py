@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version as installed
 from pathlib import Path
+from types import SimpleNamespace
 
 from fsd.errors import without_credentials
 from fsd.tracking.runs import Run
@@ -37,6 +38,7 @@ _COLUMNS = {
     "warning": "string",
     "selected": "boolean",
 }
+_EXAMPLE = "The text to be judged, as long as those of the benchmark."
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,19 @@ def publish(run: Run) -> Version | None:
 def _log_model(run: Run, names: Sequence[str], code: str) -> str:
     mlflow = load_mlflow()
     with quiet():
-        from mlflow.models import ModelSignature
+        import pandas as pd
+        from mlflow.models import Model, ModelSignature
         from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
         params = [ParamSpec(key, "boolean" if value is False else "double", value) for key, value in _PARAMS.items()]
-        logged = mlflow.pyfunc.log_model(  # without an example of its input, to score which would load the base model
+        # What mlflow.pyfunc.log_model calls, which would load the model and its base to score the input example:
+        # `validate_serving_input` prevents that, but pyfunc refuses to pass it on.
+        logged = Model.log(
+            artifact_path=None,
             name=MODEL_NAME,
+            run_id=run.id,
+            flavor=SimpleNamespace(save_model=lambda validate_serving_input, **rest: mlflow.pyfunc.save_model(**rest)),
+            flavor_name="python_function",
             python_model=code,
             artifacts={name: str(run.folder / name) for name in names},
             signature=ModelSignature(
@@ -140,6 +149,8 @@ def _log_model(run: Run, names: Sequence[str], code: str) -> str:
                 outputs=Schema([ColSpec(kind, name) for name, kind in _COLUMNS.items()]),
                 params=ParamSchema(params),
             ),
+            input_example=(pd.DataFrame({"text": [_EXAMPLE]}), _PARAMS),
+            validate_serving_input=False,
             model_config=_SETTINGS,
             # without the build of torch, such as "+cpu", which differs between machines
             pip_requirements=[f"{package}=={installed(package).split('+')[0]}" for package in _REQUIREMENTS],
