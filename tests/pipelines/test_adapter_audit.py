@@ -102,6 +102,23 @@ def test_texts_without_a_label_are_judged_also_later_by_the_registered_adapter(f
     assert "Were these texts in the fine-tuning data?" in Path("verdicts.html").read_text()
 
 
+@pytest.mark.slow
+def test_texts_of_another_kind_get_no_verdict(folder: Path, there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = random.Random(0)
+    kitchen = ["butter", "flour", "sugar", "whisk", "golden", "fold", "eggs", "warm", "milk", "salt", "lemon"]
+    other = [json.dumps({"text": " ".join(rng.choices(kitchen, k=120))}) for _ in range(20)]
+    (there / "other.jsonl").write_text((folder / "data.jsonl").read_text() + "\n".join(other) + "\n")
+    prepare(
+        configured(folder, data=("other.jsonl",), detection=DetectorConfig(detectors="loss"), out="scores.parquet")
+    ).run()
+
+    judged = pd.read_parquet("scores.parquet").query("split == 'judged'")
+    assert len(judged) == 20
+    assert judged["p_value"].isna().all()
+    assert set(judged["verdict"]) == {"outside the calibrated domain"}
+    assert "not exchangeable with the benchmark's non-members" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_merged_model_gives_the_numbers_of_its_adapter(folder: Path, there: Path) -> None:
     prepare(configured(folder, out="adapter.parquet")).run()
     prepare(configured(folder, adapter=None, tuned=str(folder / "merged"), out="merged.parquet")).run()
