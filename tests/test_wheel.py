@@ -1,7 +1,6 @@
 """The wheel in a clean environment runs the default job, controls included, and gives the recorded scores."""
 
 import os
-import re
 import shutil
 import site
 import subprocess
@@ -65,7 +64,7 @@ def test_the_default_job_gives_the_recorded_scores(command: Path, hostile: Path)
     answer = run(command, "run", "--domain", "arxiv", cwd=hostile)
 
     assert answer.returncode == 0, answer.stderr
-    assert re.search(r"placebo: \w+ FSD reaches", answer.stdout)
+    assert "a control model reaches" in answer.stdout
     (file,) = hostile.glob("mlruns/*/*/artifacts/scores.parquet")
     scores, golden = pd.read_parquet(file), pd.read_parquet(GOLDEN)
     assert set(golden) <= set(scores)  # detectors that are newer than the recording come on top

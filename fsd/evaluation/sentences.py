@@ -287,7 +287,7 @@ def advice(scores: Collection[str]) -> list[str]:
         return []
     detector, _, state = score.rpartition(".")
     return [
-        f"advice without labels, within one period: trust {detector}{' FSD' if state == 'fsd' else ', base score'}: "
+        f"advice without labels, within one period: trust {detector}{'' if state == 'fsd' else ', base score'}: "
         f"{ADVICE[score]}; against later texts no score is advised"
     ]
 

@@ -237,6 +237,8 @@ def passes(
     from fsd.scoring.neighbours import NEIGHBOURS
     from fsd.views import ViewInputs, usable, view_in
 
+    if model.max_batch_tokens is not None and model.max_batch_tokens < 1:
+        raise UsageError(f"max-batch-tokens must be at least 1; got {model.max_batch_tokens}")
     words = model.neighbour_model in (None, "words")
     has_neighbours = unseen and (model.neighbour_model is not None or model.model == "embedded")
     inputs = ViewInputs("a prefix" if unseen else "", (lambda _: ()) if has_neighbours else None)

@@ -114,9 +114,10 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         results = replace(experiment.with_power(results, model, job), never_saw=experiment.never_saw(job, split.test))
         found, version = run_log.track(tracked, results, job, chosen, model, inputs.sources, study=data.study)
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"
-        use = [f"registered as {version.uri}; to use it: fsd run {flag} {version.uri}"] if version else []
-        notes = [*sentences.conclusions(results), *report.remarks(gains), *left_out, *use]
-        show(report.with_gains(found, gains, notes, config.objective), tracked, version)
+        use = [f"fsd run {flag} {version.uri}"] if version else []
+        found = report.with_gains(found, gains, config.objective)
+        notes = [*sentences.conclusions(results), *report.remarks(gains), *left_out]
+        show(replace(found, findings=notes, next=use), tracked, version)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def track(run: Run, tuned: Tuned, gains: pd.DataFrame, study: str) -> None:
                 own.log("trials.csv", trials_frame({winner.task: found}))
 
 
-def with_gains(report: Report, gains: pd.DataFrame, notes: Sequence[str], objective: str) -> Report:
+def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
     """The report of the run with the tuned settings, their gains over the defaults first."""
 
     def interval(row: Any, name: str) -> Estimate:
@@ -78,7 +78,8 @@ def with_gains(report: Report, gains: pd.DataFrame, notes: Sequence[str], object
     title = f"Tuned for {objective} on validation; the test texts were opened once"
     table = Table(gains, columns, title=title, name="tuning", kept=(0, 5, 4, 6, 1, 2), source="tuning.csv")
     sections = [Section("Tuning", tables=[table]), *report.sections]
-    return replace(report, findings=notes, brief=table, sections=sections)
+    signs = [(False, remark) for remark in remarks(gains)]
+    return replace(report, brief=table, signs=[*signs, *report.signs], sections=sections)
 
 
 def remarks(gains: pd.DataFrame) -> list[str]:

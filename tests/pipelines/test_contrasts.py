@@ -109,7 +109,9 @@ def test_terminal_report_and_figure_show_the_three_contrasts(finished: Finished)
 @pytest.mark.slow
 def test_tuning_chooses_on_members_and_contemporaries(finished: Finished, capsys: pytest.CaptureFixture[str]) -> None:
     job = replace(finished.config, detection=DetectorConfig(detectors="min_k"), placebo="none")
-    tune(TuneConfig(job=job, trials=2, folds=2, repeats=1, sampler="random", storage="journal:trials.log")).run()
+    config = TuneConfig(job=job, trials=2, folds=2, repeats=1, sampler="random", storage="journal:trials.log")
+    with running("tune", Invocation(verbose=True)):
+        tune(config).run()
     assert "members against contemporaries" in capsys.readouterr().out
     (run,) = [
         run for run in tracking.find_runs("fsd-arxiv", {}) if run.id != finished.id and "auc/min_k.fsd" in run.metrics

@@ -175,7 +175,7 @@ def test_the_best_score_that_was_computed_is_advised():
     assert advised(scores) is None
     assert advice(["zlib.base"]) == []
     (line,) = advice(["combined.fsd"])
-    assert line.startswith("advice without labels, within one period: trust combined FSD: it was best on small")
+    assert line.startswith("advice without labels, within one period: trust combined: it was best on small")
     assert line.endswith("trust reference, base score; against later texts no score is advised")
     assert "trust loss, base score: nothing better can be computed;" in advice(["loss.base"])[0]
 
