@@ -85,8 +85,9 @@ def inputs(model: RandomModel, budget: int) -> list[torch.Tensor]:
     """The padded batches that `ModelScorer` makes of all texts under a token budget."""
     scorer = ModelScorer(model)
     scorer.max_batch_tokens = budget
-    plan = scorer.plan([Prompt(str(i)) for i in range(len(model.rows))])
-    rows = [[torch.tensor(plan.ids[w.prompt][w.begin : w.end]) for w in batch] for batch in plan.batches]
+    ids = [[model.start, *row] for row in model.rows]
+    batches = scorer.batches(ids, [0] * len(ids))
+    rows = [[torch.tensor(ids[w.prompt][w.begin : w.end]) for w in batch] for batch in batches]
     return [torch.nn.utils.rnn.pad_sequence(batch, batch_first=True) for batch in rows]
 
 
