@@ -52,12 +52,13 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         """Fine-tune on texts that the model cannot have seen; `y` is ignored.
 
         Raises:
-            UsageError: if the model cannot be loaded, or the texts cannot be trained on.
+            UsageError: for an unknown detector, or if the model cannot be loaded or trained on the texts.
         """
-        from fsd.library import opened
+        from fsd.library import chosen, listed, opened
         from fsd.models.finetuning import finetune
 
-        self.unseen_ = [str(text) for text in X]
+        chosen([self.detector])  # an unknown name is refused before the training
+        self.unseen_ = listed("unseen", X)
         self.model_, _ = opened(self.model)
         finetune(self.model_, self.unseen_, self.training or AdapterConfig(), seed=self.seed)
         return self

@@ -102,7 +102,7 @@ def deviation(
     from fsd.models.adapters import detach
     from fsd.models.finetuning import finetune
 
-    shared = {*_listed("texts", texts)} & {*_listed("unseen", unseen)}
+    shared = {*listed("texts", texts)} & {*listed("unseen", unseen)}
     if shared:
         raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
     training = training or AdapterConfig()
@@ -163,7 +163,7 @@ def plot(scores: "pd.DataFrame", labels: Sequence[bool]) -> "tuple[Figure, Figur
     return figures.roc(labels, base, deviations), figures.score_distributions(labels, base, deviations)
 
 
-def _listed(name: str, texts: Sequence[str]) -> list[str]:
+def listed(name: str, texts: Sequence[str]) -> list[str]:
     """The texts; UsageError for a single string, whose characters would be taken for texts."""
     if isinstance(texts, str):
         raise UsageError(f"{name} must be a list of strings; got one string, {texts[:40]!r}")
@@ -181,15 +181,22 @@ def _prepare(
     detectors: "str | Sequence[str | Detector]",
     **how: Any,
 ) -> "tuple[ScoringJob, LanguageModel]":
-    from detectors import Detector, load, names
     from fsd.scoring.model import prepare
 
-    texts, unseen = _listed("texts", texts), _listed("unseen", unseen)
+    texts, unseen = listed("texts", texts), listed("unseen", unseen)
+    every = isinstance(detectors, str) and detectors == "all"
+    requested = chosen(detectors)
+    language_model, config = opened(model)
+    return prepare(language_model, texts, unseen, requested, config, strict=not every, **how), language_model
+
+
+def chosen(detectors: "str | Sequence[str | Detector]") -> "list[Detector]":
+    """The detectors, loaded; UsageError for an unknown name."""
+    from detectors import Detector, load, names
+
     every = isinstance(detectors, str) and detectors == "all"
     requested = names() if every else [detectors] if isinstance(detectors, str) else detectors
-    chosen = [detector if isinstance(detector, Detector) else load(detector) for detector in requested]
-    language_model, config = opened(model)
-    return prepare(language_model, texts, unseen, chosen, config, strict=not every, **how), language_model
+    return [detector if isinstance(detector, Detector) else load(detector) for detector in requested]
 
 
 def opened(model: "Model") -> "tuple[LanguageModel, ModelConfig]":

@@ -23,14 +23,14 @@ COMMANDS = {
     "frequencies": ("pipelines.frequencies", "count token frequencies of a reference corpus for DC-PDD"),
 }
 GROUPS = {
-    "texts in the pretraining data": ("run", "detect", "score", "compare", "ui"),
+    "texts in the pretraining data": ("run", "detect", "score", "ui"),
     "one book, a benchmark, fine-tuning data, or texts not yet published": (
         "extract",
         "contamination",
         "adapter-audit",
         "canary",
     ),
-    "research and preparation": ("tune", "study", "collect", "pretrain", "frequencies"),
+    "research and preparation": ("compare", "tune", "study", "collect", "pretrain", "frequencies"),
 }
 
 

@@ -7,7 +7,7 @@ Examples:
     fsd compare models:/fsd-arxiv/1 models:/fsd-arxiv/2 --out compared.csv
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,9 @@ AUCS = {"base_auc": "Base AUC", "fsd_auc": "FSD AUC"}
 DIFFERENCES = {"gain": "Gain", "placebo_lead": "Above control"}
 """Columns of summary.csv that are compared, each with `_low` and `_high`, and their headings."""
 
+TWO_ERRORS = 3.92
+"""Width of a 95 % interval of a normal variable, in standard errors."""
+
 
 @dataclass(frozen=True)
 class CompareConfig:
@@ -49,8 +52,11 @@ def prepare(config: CompareConfig) -> Job:
     if config.out:
         check_table_path(Path(config.out), ())
     summaries = {name: summary_of(name) for name in dict.fromkeys(config.runs)}
+    table = compared(summaries)
+    if table.empty:
+        raise UsageError(f"runs must share a detector; {', '.join(summaries)} have none in common")
     return Job(
-        partial(run, config, summaries),
+        partial(run, config, table, list(summaries)),
         {"runs": ", ".join(summaries)},
         writes=[config.out],
         experiment="fsd-compare",
@@ -73,14 +79,11 @@ def summary_of(name: str) -> "pd.DataFrame":
     return table.set_index("detector")
 
 
-NORMAL = 1.96
-
-
 def compared(summaries: "Mapping[str, pd.DataFrame]") -> "pd.DataFrame":
     """One row per detector and measure: number of runs, mean with its 95 % interval, deviation, least and most."""
     import pandas as pd
 
-    from pipelines.study.lab.results import interval
+    from fsd.evaluation.metrics import interval
 
     whole, rows = pd.concat(summaries, names=["run"]), []
     for detector, of_detector in whole.groupby("detector", sort=False):
@@ -88,27 +91,26 @@ def compared(summaries: "Mapping[str, pd.DataFrame]") -> "pd.DataFrame":
             known = of_detector[[measure, f"{measure}_low", f"{measure}_high"]].dropna()
             if len(known) > 1:
                 values, low, high = known.to_numpy().T
-                ends = interval(values, float((high - low).mean()) / (2 * NORMAL))
+                ends = interval(values, float((high - low).mean()) / TWO_ERRORS)
                 numbers = (values.mean(), *ends, values.std(ddof=1), values.min(), values.max())
                 rows.append((detector, measure, len(known), *map(float, numbers)))
     columns = ["detector", "measure", "runs", "value", "low", "high", "sd", "least", "most"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def run(config: CompareConfig, summaries: "Mapping[str, pd.DataFrame]") -> None:
-    """Compare, write, track and print."""
+def run(config: CompareConfig, table: "pd.DataFrame", names: Sequence[str]) -> None:
+    """Write, track and print."""
     from pipelines.common.job import deliver, tracked_run
     from pipelines.common.output import write_table
 
-    table = compared(summaries)
     if config.out:
         write_table(table, Path(config.out))
-    tags = {"task": "compare", "from": ",".join(summaries)}
-    with tracked_run(config, "fsd-compare", f"{len(summaries)} runs", tags=tags) as tracked:
-        deliver(report(table, summaries, config), tracked)
+    tags = {"task": "compare", "from": ",".join(names)}
+    with tracked_run(config, "fsd-compare", f"{len(names)} runs", tags=tags) as tracked:
+        deliver(report(table, names, config), tracked)
 
 
-def report(table: "pd.DataFrame", summaries: "Mapping[str, pd.DataFrame]", config: CompareConfig) -> "Report":
+def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -> "Report":
     """One line per detector, the best mean first."""
     from fsd.evaluation.metrics import Estimate, shortened
     from fsd.reporting.report import Column, Report, Section, Table
@@ -125,7 +127,7 @@ def report(table: "pd.DataFrame", summaries: "Mapping[str, pd.DataFrame]", confi
 
     columns = [Column("Detector", str)]
     columns += [Column(heading, partial(cell, measure=name)) for name, heading in (AUCS | DIFFERENCES).items()]
-    best, many = scores[0], len(summaries)
+    best, many = scores[0], len(names)
     mean = Estimate(best["value"], best["low"], best["high"])
     return Report(
         title="Do the runs agree?",
@@ -151,7 +153,7 @@ def report(table: "pd.DataFrame", summaries: "Mapping[str, pd.DataFrame]", confi
                 ],
             )
         ],
-        facts=[("Runs", ", ".join(summaries))],
+        facts=[("Runs", ", ".join(names))],
         score=f"{best['detector']} {mean.short}",
         metrics={f"{measure}/{detector}": row["value"] for (detector, measure), row in rows.items()},
         files={"table": config.out} if config.out else {},

@@ -84,12 +84,11 @@ def _gain(results: Results) -> list[str]:
     fine_tuned = results.named(Score(results.best, "fsd"))
     start = f"{fine_tuned}, the best score with fine-tuning, against the best without: {gain.estimate.signed}"
     if gain.low > 0:
-        return [f"{start}: fine-tuning helps here"]
+        return [f"{start}: it is higher"]
     why = ""
     if (results.kind == CONTEMPORARY).any():
         why = "; members and non-members are of one period, where fine-tuning alone has nothing to gain"
-    found = "makes it worse" if gain.high < 0 else "shows no gain"
-    return [f"{start}: fine-tuning {found} here{why}"]
+    return [f"{start}: it is {'lower' if gain.high < 0 else 'not significantly higher'}{why}"]
 
 
 def _placebo(results: Results) -> str:
@@ -107,7 +106,7 @@ def _placebo(results: Results) -> str:
     if lead.low <= 0:
         return f"{start} may be zero: this result is not evidence of membership"
     most = "is the most that can be due to membership" if control.low > 0.5 else "does not come from the texts alone"
-    within = results.estimate(f"auc_{MEMBERSHIP.name}")
+    within = results.of_top(f"auc_{MEMBERSHIP.name}")
     period = "" if within else "; a placebo cannot exclude that it is familiarity with the members' period"
     return f"{start} {most}{period}"
 

@@ -249,31 +249,30 @@ def print_report(report: Report, *, verbose: bool = True, after: int = 0) -> Non
     The short form, of a report with signs on a terminal, has `SCREEN` lines with the `after` that will follow: one
     table, and the signs in place of the findings.
     """
-    console = Console()
-    verbose = verbose or not report.signs or _piped(console)
-    console.width = PIPE_WIDTH if _piped(console) else console.width
+    console, piped = Console(), _piped(Console())
+    verbose = verbose or piped or not report.signs
+    console.width = PIPE_WIDTH if piped else console.width
     printed = [table for table in (*report.printed, *report.tables) if table.printed and len(table.lines)]
     notes = [f"• {printable(finding)}" for finding in report.findings if finding != report.line]
+    tables = printed if verbose else [report.brief] if report.brief else printed[:1]
     with console.capture() as start:
         if report.line:
-            console.print(Text(printable(report.line), style="bold"), soft_wrap=verbose and _piped(Console()))
-        tables = printed if verbose else [one for one in (report.brief, *printed) if one is not None][:1]
+            console.print(Text(printable(report.line), style="bold"), soft_wrap=piped)
         hidden = [print_table(table, console, rows=None if verbose else ROWS) for table in tables]
     print(start.get(), end="")
     if verbose:
         _print_lines(console, notes)
         return
-    marks = [f"{'✓' if good else '!'} {printable(sign)}" for good, sign in report.signs]
-    left, shown = SCREEN - start.get().count("\n") - after - 1, []
-    for line in marks:
+    left = SCREEN - start.get().count("\n") - after - 1
+    for good, sign in report.signs:
+        line = f"{'✓' if good else '!'} {printable(sign)}"
         left -= len(_wrapped(console, line))
-        shown += [line] if left >= 0 else []
-    _print_lines(console, shown, wrapped=True)
-    more = [*hidden, len(printed) - len(tables) and f"{len(printed) - len(tables)} tables"]
-    more += [f"{len(notes)} remarks"] if notes else []
-    if any(more):
-        where = "--verbose" + (", or the report" if report.title else "")
-        _print_lines(console, [f"more by {where}: {', '.join(str(part) for part in more if part)}"])
+        if left >= 0:
+            _print_lines(console, [line], wrapped=True)
+    counts = ((len(printed) - len(tables), "table"), (len(notes), "remark"))
+    more = [*filter(None, hidden), *(f"{count} {name}{'s' * (count > 1)}" for count, name in counts if count)]
+    if more:
+        _print_lines(console, [f"more by --verbose{', or the report' if report.title else ''}: {', '.join(more)}"])
 
 
 def print_facts(rows: Sequence[tuple[str, str]]) -> None:

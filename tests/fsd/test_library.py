@@ -64,6 +64,9 @@ def test_the_estimator_follows_the_conventions_of_scikit_learn(tiny, make_rows):
     unseen, test = texts[:6], texts[6:]
     training = AdapterConfig(epochs=1, batch_size=2)
     detector = fsd.MembershipDetector(str(tiny), "loss", training=training, seed=1)
+    for name, given in (("loss", "one string"), ("lss", unseen)):
+        with pytest.raises(UsageError, match=r"unseen must be a list of strings|did you mean loss"):
+            fsd.MembershipDetector("nowhere", name).fit(given)
     with pytest.raises(NotFittedError):
         detector.score_samples(test)
     scores = detector.fit(unseen).score_samples(test)

@@ -61,5 +61,8 @@ def test_what_cannot_be_compared_is_refused(runs: Callable[..., list[str]]) -> N
         with pytest.raises(UsageError, match=message):
             prepare(CompareConfig(names))
     (other,) = runs(summary(fsd_auc=0.5))
+    (another,) = runs(summary(fsd_auc=0.5).assign(detector="zlib"))
+    with pytest.raises(UsageError, match=r"runs must share a detector; .* have none in common"):
+        prepare(CompareConfig((other, another)))
     with pytest.raises(UsageError, match=r"must be a run of `fsd run`; its summary.csv has no fsd_auc"):
         prepare(CompareConfig((one, other)))

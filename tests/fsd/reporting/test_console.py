@@ -99,6 +99,6 @@ def test_the_short_form_fits_one_screen(monkeypatch, capsys):
     assert len(lines) <= 24 - 5
     assert "d5" in "".join(lines)
     assert "d6" not in "".join(lines)
-    assert lines[-3:] == ["✓ for", "! against", "more by --verbose: 8 rows, 1 tables, 10 remarks"]
+    assert lines[-3:] == ["✓ for", "! against", "more by --verbose: 8 rows, 1 table, 10 remarks"]
     print_report(report)
     assert len(capsys.readouterr().out.splitlines()) > 40

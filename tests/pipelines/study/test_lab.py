@@ -13,6 +13,7 @@ import pytest
 from fsd import tracking
 from fsd.data.documents import Document
 from fsd.errors import UsageError
+from fsd.evaluation import metrics
 from pipelines.study.lab import corpora, results
 from pipelines.study.lab.command import LabConfig, prepare
 
@@ -73,12 +74,12 @@ def test_a_finished_laboratory_is_not_computed_again(
 def test_intervals_are_of_seeds_and_texts() -> None:
     # mean .7, standard error .1 / sqrt(3), t(.975, 2) = 4.302653
     half = 4.302653 * 0.1 / 3**0.5
-    assert results.interval(np.array([0.6, 0.7, 0.8]), 0.0) == pytest.approx((0.7 - half, 0.7 + half), abs=1e-6)
-    assert np.isnan(results.interval(np.array([0.6]), 0.1)).all()
+    assert metrics.interval(np.array([0.6, 0.7, 0.8]), 0.0) == pytest.approx((0.7 - half, 0.7 + half), abs=1e-6)
+    assert np.isnan(metrics.interval(np.array([0.6]), 0.1)).all()
     # all seeds agree: what is left is the error over the texts, which more seeds do not make smaller
     for count in (2, 20):
         half = 1.959964 * 0.05
-        assert results.interval(np.full(count, 0.75), 0.05) == pytest.approx((0.75 - half, 0.75 + half), abs=1e-6)
+        assert metrics.interval(np.full(count, 0.75), 0.05) == pytest.approx((0.75 - half, 0.75 + half), abs=1e-6)
     # .01 / 3 over seeds and .01 over texts; (.01 / 3 + .01)² · 2 / (.01 / 3)² = 32 degrees of freedom
     error, degrees = results.standard_error(np.array([0.6, 0.7, 0.8]), 0.1)
     assert (error, degrees) == pytest.approx(((0.01 / 3 + 0.01) ** 0.5, 32))
