@@ -220,7 +220,8 @@ class Results:
     `remarks` name detectors that were left out; `placebo` is the control model, if any. `best` is the detector with the
     highest FSD AUC on validation, otherwise on test, and `calibration` its, if there are validation texts. `never_saw`
     says that the model is known to have been trained on none of these texts. `top` is the best score of all states,
-    and `gain` the AUC of the best fine-tuned score over that of the best base score, all chosen in the same way.
+    `base` the detector with the best base score (empty without base scores), and `gain` the AUC of the best fine-tuned
+    score over that of the best base score, all chosen in the same way.
     """
 
     parts: Split
@@ -231,6 +232,7 @@ class Results:
     placebo: str | None
     best: str
     top: Score
+    base: str
     gain: Row | None
     calibration: Calibration | None
     never_saw: bool = False
@@ -365,9 +367,9 @@ def judge(
     before = {name: column[chosen_on] for name, column in deviation.base.items()}
     aucs, of_base = (family_aucs(sides, columns, groups) for columns in (chosen_by, before))
     best = max(aucs, key=lambda name: aucs[name])
+    first = max(of_base, key=lambda name: of_base[name], default="")
     top, gain = Score(best, "fsd"), None
-    if of_base:
-        first = max(of_base, key=lambda name: of_base[name])
+    if first:
         top = Score(first, "base") if of_base[first] > aucs[best] else top
         bootstrap = Bootstrap.draw(member[tested], family[tested].tolist(), resamples=1000, seed=seed)
         pair = ({best: columns[name][tested]} for columns, name in ((deviation.base, first), (deviation.fsd, best)))
@@ -403,6 +405,7 @@ def judge(
         placebo=placebo[0] if placebo else None,
         best=best,
         top=top,
+        base=first,
         gain=gain,
         calibration=calibration,
     )

@@ -6,7 +6,7 @@ Ito's palette, which is safe for colour-blind readers; base and FSD also differ 
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
@@ -124,20 +124,11 @@ def _lowest(labels: ArrayLike) -> float:
     return max(LOWEST_FPR, 1 / int((~np.asarray(labels, dtype=bool)).sum()))
 
 
-def headline_scores(scores: pd.DataFrame, best: str) -> dict[str, str]:
-    """Column → name of the scores to compare: the best base score, the FSD of `best`, and a combined score if any.
-
-    The base score is chosen on the validation texts, as `best` is; without any, on the test texts.
-    """
-    held = scores[scores["split"] == "validation"]
-    chosen_on = held if len(held) else scores
-    labels = chosen_on["label"].to_numpy(bool)
-    names: dict[str, str] = {}
-    if bases := [name for name in map(str, scores) if name.endswith(".base")]:
-        base = max(bases, key=lambda name: metrics.auc(labels, chosen_on[name]))
-        names[base] = f"{base.removesuffix('.base')}, before fine-tuning (base)"
+def headline_scores(columns: Collection[str], base: str, best: str) -> dict[str, str]:
+    """Column → name of the scores to compare: the best base score, the FSD of `best`, and a combined score if any."""
+    names = {f"{base}.base": f"{base}, before fine-tuning (base)"} if base else {}
     names[f"{best}.fsd"] = f"{best}, FSD"
-    if combined := [name for name in ("combined.fsd", "combined.base") if name in scores]:
+    if combined := [name for name in ("combined.fsd", "combined.base") if name in columns]:
         names.setdefault(combined[0], "combined score")
     return names
 

@@ -212,7 +212,7 @@ def pictures(results: Results) -> list[Picture]:
     """The figures; at the root of the run, where MLflow compares them."""
     test = results.judged
     member, (base, fsd) = test["label"].to_numpy(bool), by_state(test).values()
-    chosen = figures.headline_scores(results.compared, results.best)
+    chosen = figures.headline_scores([str(name) for name in results.scores], results.base, results.best)
     of_chosen = {label: results.rows.get((*column.rpartition(".")[::2], "auc")) for column, label in chosen.items()}
     aucs = "; ".join(f"{label} AUC {row.estimate}" for label, row in of_chosen.items() if row)
     drawn = [

@@ -44,7 +44,7 @@ def _results(
     alike = Control(Estimate(0.5, 0.45, 0.55))
     controls = {"leaks": Leaks((), 0, 0, 0, 100), "blind": alike, "date": alike, "length": alike, "overlaps": {}}
     top = top or Score(best, "fsd")
-    return Results(parts, scores, table, Audit(**{**controls, **audit}), [], None, best, top, gain, None, never_saw)
+    return Results(parts, scores, table, Audit(**{**controls, **audit}), [], None, best, top, "", gain, None, never_saw)
 
 
 def _said(rows, **more):
