@@ -6,7 +6,7 @@ first use.
 
 from fsd.tracking.artifacts import fetch_adapter, fetch_artifact, fetch_model_file, version_info
 from fsd.tracking.registry import Version, register
-from fsd.tracking.runs import Run, RunRecord, find_runs, run
+from fsd.tracking.runs import Run, RunRecord, find_runs, run, versions
 from fsd.tracking.store import Store, address, check_store, open_store
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "register",
     "run",
     "version_info",
+    "versions",
 ]

@@ -8,12 +8,14 @@ import hashlib
 import json
 import math
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import distribution, version
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -206,6 +208,18 @@ class Run:
     def describe_experiment(self, description: str) -> None:
         """Describe the experiment by the result of this run, unless the user has described it."""
         self.record.news = without_credentials(description)
+
+
+def versions() -> dict[str, str]:
+    """Versions of fsd, torch and transformers, and the commit of fsd where it is known, `-dirty` with changes."""
+    found = {name: version(name) for name in ("fsd", "torch", "transformers")}
+    folder, installed = Path(__file__).parents[2], distribution("fsd").read_text("direct_url.json")
+    commit = json.loads(installed or "{}").get("vcs_info", {}).get("commit_id", "")
+    if (folder / ".git").exists():
+        git = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+        with suppress(OSError):
+            commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or commit
+    return found | ({"commit": commit} if commit else {})
 
 
 @contextmanager

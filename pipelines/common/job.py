@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -364,8 +365,17 @@ def publish(report: "Report", run: Run) -> None:
 
 
 def dated(report: "Report") -> "Report":
-    """The report with the date among its facts."""
-    return replace(report, facts=[*report.facts, ("Date", date.today().isoformat())])
+    """The report with the command, the versions and the date among its facts."""
+    command, found = _CONTEXT.get().command, tracking.versions()
+    typed = without_credentials(shlex.join(["fsd", *command.split(), *sys.argv[1:]]))
+    commit = found.pop("commit", "")
+    own = {
+        "Command": typed if command else "",
+        "Versions": ", ".join(f"{name} {number}" for name, number in found.items()),
+        "Commit": commit,
+        "Date": date.today().isoformat(),
+    }
+    return replace(report, facts=[*report.facts, *((name, value) for name, value in own.items() if value)])
 
 
 def show(

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +93,6 @@ def report(found: Findings, adapter: str, files: Sequence[str]) -> Report:
             ("Calibration", f"{len(calibration.families)} non-members in {calibration.groups} groups"),
             ("False-positive rate", f"{fpr:g}; the smallest possible here is {calibration.finest:.4g}"),
             *((f"File {Path(file).name}", f"SHA-256 {_sha256(Path(file))}") for file in files),
-            ("Program", f"fsd {version('fsd')}, python -m pipelines.detect"),
         ],
         printed=[
             _texts(

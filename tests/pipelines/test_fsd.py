@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import fsd
 from fsd import tracking
 from fsd.config import DetectorConfig, FSDConfig
 from fsd.errors import UsageError
@@ -66,6 +67,8 @@ def test_adapter_is_safe_and_pictures_and_report_are_at_the_root(artifact: Calla
         assert artifact(name).read_bytes().startswith(b"\x89PNG")
     report = artifact("report.html").read_text()
     assert "min_k_deviation" in report
+    for fact in ("fsd run --data data.jsonl --model ", f"fsd {fsd.__version__}, torch ", "Commit", "Date"):
+        assert fact in report
     assert "http://" not in report.replace("http://www.w3.org", "")
     assert "https://" not in report
 
