@@ -1,13 +1,63 @@
 """Progress of long jobs, on stderr: the stages of a run, which stay, and bars."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
 
 from tqdm import tqdm
 
 _LABELS: list[str] = []
+_OPEN: set[int] = set()
 FORMAT = "{desc}  {total_fmt} {unit} |{bar}| {elapsed}<{remaining}{postfix}"
+TICK = 0.5
+"""Seconds after which a clock is drawn again."""
+
+
+def moving() -> bool:
+    """Whether stderr is a terminal whose lines can be drawn again: no pipe, no TERM=dumb, and no cell of a notebook."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and "JPY_PARENT_PID" not in os.environ
+
+
+@contextmanager
+def stage(label: str, *, again: bool = False) -> Iterator[None]:
+    """Show a label and how long the block takes: on a terminal a running clock, elsewhere a line at its beginning.
+
+    Bars within have the label before their own, and stay when they are done. A stage that is entered `again` has a line
+    only if it takes more than a second.
+    """
+    if not (again or moving()):
+        note(label)
+    clock = tqdm(
+        desc=label,
+        bar_format="{desc}  {elapsed}{bar}",
+        ascii="  ",  # blanks, over what a bar has left in the line
+        dynamic_ncols=True,
+        mininterval=TICK,
+        miniters=0,
+        delay=float(again),
+        disable=not moving(),
+        file=sys.stderr,
+    )
+    done = Event()
+
+    def tick() -> None:
+        while not done.wait(TICK):
+            clock.update(0)
+
+    ticking = Thread(target=tick, daemon=True)
+    if not clock.disable:
+        ticking.start()
+    _LABELS.append(label)
+    try:
+        yield
+    finally:
+        _LABELS.pop()
+        done.set()
+        if ticking.is_alive():
+            ticking.join()
+        clock.close()
 
 
 @contextmanager
@@ -20,19 +70,26 @@ def labelled(label: str) -> Iterator[None]:
         _LABELS.pop()
 
 
-def progress(total: int, description: str, unit: str, *, shown: bool = True) -> "tqdm[None]":
-    """A progress bar, if stderr is a terminal."""
-    return tqdm(
+@contextmanager
+def progress(total: int, description: str, unit: str, *, shown: bool = True) -> "Iterator[tqdm[None]]":
+    """A progress bar, if stderr is a terminal; one within another is shown after a second, and does not stay."""
+    with tqdm(
         total=total,
         desc=" · ".join([*_LABELS, description] if description else _LABELS),
         unit=unit,
-        unit_scale=True,
+        unit_scale=total >= 1000 or not total,
         bar_format=FORMAT if total else None,
         dynamic_ncols=True,
-        disable=None if shown else True,
-        leave=bool(_LABELS),
+        disable=not (shown and moving()),
+        leave=bool(_LABELS) and not _OPEN,
+        delay=float(bool(_OPEN)),
         file=sys.stderr,
-    )
+    ) as bar:
+        _OPEN.add(id(bar))
+        try:
+            yield bar
+        finally:
+            _OPEN.discard(id(bar))
 
 
 def note(line: str) -> None:

@@ -141,16 +141,19 @@ def run(config: AuditConfig, parts: "Split", judged: "Sequence[Document]") -> No
     """Load the models, score, judge, write, track and print."""
     from pipelines.common.output import write_table
 
-    scorers, name, identity = load(config)
+    with job.stage("model"):
+        scorers, name, identity = load(config)
     tags = {"task": "adapter audit", "model": config.model.model, "adapter": name}
     title = job.run_name(config.model.model, config.data, "adapter audit")
     with job.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
-        audit = judge(parts, judged, scorers, config)
-        found = report(audit, config, name)
-        job.publish(found, tracked)
-        if config.out:
-            write_table(audit.scores, Path(config.out))
-        version = register(tracked, audit, config, identity) if config.adapter else None
+        with job.stage("scoring"):
+            audit = judge(parts, judged, scorers, config)
+        with job.stage("recording"):
+            found = report(audit, config, name)
+            job.publish(found, tracked)
+            if config.out:
+                write_table(audit.scores, Path(config.out))
+            version = register(tracked, audit, config, identity) if config.adapter else None
         job.show(found, tracked, version)
 
 
@@ -417,25 +420,28 @@ def register(run: "Run", audit: Audit, config: AuditConfig, identity: "BaseIdent
 
 def demo(seed: int) -> None:
     """Fine-tune the embedded model on some abstracts, and distinguish them from others, with the base and without."""
-    from fsd.data.embedded import corpus
-    from fsd.data.splitting import split_labelled
-    from fsd.models import language_model
-    from fsd.models.finetuning import finetune
     from fsd.reporting.report import Report, Section, plain
-    from fsd.scoring.model import build_scorers
 
-    detection = DetectorConfig(detectors="loss,min_k,zlib")
-    config = AuditConfig(model=ModelConfig(cache="none"), detection=detection, seed=seed)
-    others = [document for document in corpus() if not document.member][:100]
-    documents = [replace(document, member=at < len(others) // 2) for at, document in enumerate(others)]
-    parts = split_labelled(documents, validation=config.validation, seed=seed)
-    model = language_model.load(config.model)
-    training = AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4)
-    finetune(model, [d.text for d in documents if d.member], training, seed=seed)
-    scorers = build_scorers(model, config.model)
-    tuned, control = (
-        detectors_table(judge(parts, [], {**scorers, "tuned": scorers[name]}, config)) for name in ("tuned", "base")
-    )
+    with job.stage("model"):
+        from fsd.data.embedded import corpus
+        from fsd.data.splitting import split_labelled
+        from fsd.models import language_model
+        from fsd.models.finetuning import finetune
+        from fsd.scoring.model import build_scorers
+
+        detection = DetectorConfig(detectors="loss,min_k,zlib")
+        config = AuditConfig(model=ModelConfig(cache="none"), detection=detection, seed=seed)
+        others = [document for document in corpus() if not document.member][:100]
+        documents = [replace(document, member=at < len(others) // 2) for at, document in enumerate(others)]
+        parts = split_labelled(documents, validation=config.validation, seed=seed)
+        model = language_model.load(config.model)
+        training = AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4)
+        finetune(model, [d.text for d in documents if d.member], training, seed=seed)
+        scorers = build_scorers(model, config.model)
+    with job.stage("scoring"):
+        tuned, control = (
+            detectors_table(judge(parts, [], {**scorers, "tuned": scorers[name]}, config)) for name in ("tuned", "base")
+        )
     shown = plain(
         ["model", *(column.heading for column in tuned.columns)],
         [

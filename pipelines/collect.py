@@ -153,9 +153,10 @@ def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
     """Collect one side or both, each into its own file, unless it is finished, build the benchmark, and log all."""
     from fsd.collection import benchmark_card
     from fsd.collection.engine import MANIFEST
-    from pipelines.common.job import show, tracked_run
+    from pipelines.common.job import show, stage, tracked_run
 
-    collections = [job.run() for job in jobs]
+    with stage("collecting"):
+        collections = [job.run() for job in jobs]
     documents, card, page = collections[0].documents, None, None
     if len(jobs) == 2:
         sides = (collection.documents for collection in collections)
@@ -222,4 +223,4 @@ def about_benchmark(card: "Card", out: Path) -> "Report":
 if __name__ == "__main__":
     from pipelines.common.cli import command
 
-    command(Collect, prepare, __doc__ or "")
+    command(Collect, prepare, __doc__ or "", stages={"data": "settings", "collecting": "collecting"})

@@ -107,7 +107,7 @@ def run(config: CompareConfig, table: "pd.DataFrame", names: Sequence[str]) -> N
         write_table(table, Path(config.out))
     tags = {"task": "compare", "from": ",".join(names)}
     with tracked_run(config, "fsd-compare", f"{len(names)} runs", tags=tags) as tracked:
-        deliver(report(table, names, config), tracked)
+        deliver(partial(report, table, names, config), tracked)
 
 
 def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -> "Report":
@@ -161,4 +161,4 @@ def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -
 
 
 if __name__ == "__main__":
-    command(CompareConfig, prepare, __doc__ or "")
+    command(CompareConfig, prepare, __doc__ or "", stages={"data": "runs", "recording": "recording"})

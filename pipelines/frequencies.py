@@ -70,31 +70,33 @@ def prepare(config: FrequencyConfig) -> Job:
 
 def run(config: FrequencyConfig) -> None:
     """Count the tokens and save the table."""
-    from fsd.data.readers import Corpus
-    from fsd.models.language_model import load_tokenizer
-    from fsd.progress import progress
-    from fsd.reporting.report import Report
-    from fsd.scoring.token_frequencies import count
-    from pipelines.common.job import show
-    from pipelines.common.output import check_path
+    from pipelines.common.job import show, stage
 
-    corpus = Corpus(config.corpus, config.column)
-    check_path(config.out, [file.url for file in corpus.files], create_folder=True)
-    tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
-    # addresses with the commit on the hub, bare names of files on disk
-    names = (file.url if file.url.startswith("hf:") else Path(file.url).name for file in corpus.files)
-    with progress(corpus.size, "counting", "B") as bar:
-        table = count(
-            corpus,
-            tokenizer,
-            vocabulary,
-            model=config.model,
-            corpus=", ".join(names),
-            documents=config.limit,
-            tokens=config.tokens,
-            advance=lambda: bar.update(corpus.done - bar.n),
-        )
-    table.save(config.out)
+    with stage("counting"):
+        from fsd.data.readers import Corpus
+        from fsd.models.language_model import load_tokenizer
+        from fsd.progress import progress
+        from fsd.reporting.report import Report
+        from fsd.scoring.token_frequencies import count
+        from pipelines.common.output import check_path
+
+        corpus = Corpus(config.corpus, config.column)
+        check_path(config.out, [file.url for file in corpus.files], create_folder=True)
+        tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
+        # addresses with the commit on the hub, bare names of files on disk
+        names = (file.url if file.url.startswith("hf:") else Path(file.url).name for file in corpus.files)
+        with progress(corpus.size, "counting", "B") as bar:
+            table = count(
+                corpus,
+                tokenizer,
+                vocabulary,
+                model=config.model,
+                corpus=", ".join(names),
+                documents=config.limit,
+                tokens=config.tokens,
+                advance=lambda: bar.update(corpus.done - bar.n),
+            )
+        table.save(config.out)
     seen = int((table.counts > 0).sum())
     headline = f"{table.tokens:,} tokens of {table.documents:,} documents; {seen:,} of {vocabulary:,} tokens occur"
     size = f"table: {config.out} ({config.out.stat().st_size / 1e3:.0f} kB), for the tokenizer of {config.model}"
@@ -102,4 +104,4 @@ def run(config: FrequencyConfig) -> None:
 
 
 if __name__ == "__main__":
-    command(FrequencyConfig, prepare, __doc__ or "")
+    command(FrequencyConfig, prepare, __doc__ or "", stages={"data": "corpus", "counting": "counting"})

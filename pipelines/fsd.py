@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, cast
 
 from fsd.config import Dtype, FSDConfig
 from pipelines.common.cli import command
-from pipelines.common.job import Job, Stages
+from pipelines.common.job import Job, stage, stages
 
 if TYPE_CHECKING:
     from pipelines.common.experiment import Inputs
 
 
 STAGES = {
-    "data": "texts",
+    "data": "settings and texts",
     "model": "model",
     "finetuning": "fine-tuning",
     "scoring": "scoring",
@@ -34,20 +34,18 @@ STAGES = {
 
 def prepare(config: FSDConfig) -> Job:
     """Read and split the texts, and check the settings."""
-    stages = Stages(STAGES)
-    with stages("data", on_terminals=True):
-        from pipelines.common import experiment
+    from pipelines.common import experiment
 
-        inputs = experiment.read(config)
-    return experiment.job(partial(run, inputs, stages), inputs)
+    inputs = experiment.read(config)
+    return experiment.job(partial(run, inputs), inputs)
 
 
-def run(inputs: "Inputs", stages: Stages) -> None:
+def run(inputs: "Inputs") -> None:
     """Fine-tune or reuse an adapter, score before and after, evaluate, record."""
-    with stages("data", on_terminals=True):
+    with stage("data"):
         inputs = inputs.fetched()
     config, detectors = inputs.config, inputs.detectors
-    with stages("model", on_terminals=True):
+    with stage("model"):
         from fsd.evaluation.results import judge
         from pipelines.common import experiment, run_log
         from pipelines.common.job import show
@@ -59,15 +57,15 @@ def run(inputs: "Inputs", stages: Stages) -> None:
         placebo, placebo_remarks = experiment.plan_placebo(config, split, job.detectors)
     with run_log.start(config, model.identity, inputs.sources, detectors) as tracked:
         if not config.adapter:
-            with stages("finetuning", on_terminals=False):
+            with stage("finetuning"):
                 experiment.train_adapter(model, split.unseen, config, tracked)
-        with stages("scoring", on_terminals=False):
+        with stage("scoring"):
             deviation = job.score()
-        with stages("placebo", on_terminals=False):
+        with stage("placebo"):
             control = placebo.deviation(split, tracked) if placebo else None
         if tracked is None:  # a process that only helps with training and scoring
             return
-        with stages("judging"):
+        with stage("judging"):
             results = judge(
                 split,
                 deviation,
@@ -79,12 +77,12 @@ def run(inputs: "Inputs", stages: Stages) -> None:
             )
             results = replace(results, never_saw=experiment.never_saw(config, inputs.documents))
             results = experiment.with_power(results, model, config)
-        with stages("recording"):
+        with stage("recording"):
             report, version = run_log.track(tracked, results, config, detectors, model, inputs.sources)
-        tracked.log_metrics(stages.seconds)
+        tracked.log_metrics(stages().seconds)
         # before the end of the run, which raises what could not be stored
         show(report, tracked, version)
 
 
 if __name__ == "__main__":
-    command(FSDConfig, prepare, __doc__ or "", parallel=True)
+    command(FSDConfig, prepare, __doc__ or "", parallel=True, stages=STAGES)

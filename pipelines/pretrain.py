@@ -132,10 +132,11 @@ def run(
     """Pretrain a model, or the target and its contemporary twin, whose texts are written with their labels."""
     from fsd.models.language_model import load_tokenizer
     from fsd.reporting.report import Report
-    from pipelines.common.job import show
+    from pipelines.common.job import show, stage
     from pipelines.common.output import new_folder
 
-    with new_folder(Path(config.out)) as folder:  # before the training: a folder that cannot be written fails early
+    # the folder before the training: one that cannot be written fails early
+    with stage("training"), new_folder(Path(config.out)) as folder:
         tokenizer = load_tokenizer(config.tokenizer)[0] if config.tokenizer else None
         if len(sides) == 1:
             summary = _train(config, sides[0], background, folder, tokenizer)
@@ -205,4 +206,4 @@ def _digest(texts: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    command(PretrainConfig, prepare, __doc__ or "")
+    command(PretrainConfig, prepare, __doc__ or "", stages={"data": "settings and texts", "training": "training"})

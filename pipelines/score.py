@@ -9,13 +9,13 @@ Examples:
     fsd score --data corpus.jsonl --model ./my-model --out scores.csv --detectors loss,min_k --json
 """
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsd.config import ScoreConfig
+from fsd.progress import note
 from pipelines.common.cli import command
 from pipelines.common.job import Job
 
@@ -65,29 +65,32 @@ def run(
     remarks: Sequence[str],
 ) -> None:
     """Announce the requests to an API, score, write, evaluate labelled texts, track and print."""
-    import pandas as pd
-
-    from fsd.evaluation.metrics import by_key
-    from fsd.evaluation.results import tracked as metrics
-    from fsd.reporting.report import Report, Section
-    from fsd.scoring.model import open_model, view_inputs
-    from pipelines.common.job import publish, run_name, show, tracked_run
+    from pipelines.common.job import publish, run_name, show, stage, tracked_run
     from pipelines.common.output import write_table
 
-    texts = [document.text for document in documents]
-    model = open_model(config.model, config.api, f"{config.out}.partial")
-    inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
-    work = model.job(requested, texts, inputs, strict=config.detection.detectors != "all")
-    if model.answers:
-        announce(work, model.scorers["base"], config.api.price)
-    labels = [document.member for document in documents]
-    table = pd.DataFrame([(d.source, d.text, d.member, d.group) for d in documents], columns=COLUMNS)
-    table["label"] = table["label"].astype("boolean").astype("Int64")
-    table = table.join(work.score().frame())
-    results, blind, doubts = judge(documents, table, seed=config.seed)
-    write_table(table, Path(config.out))
-    if model.answers:
-        model.answers.delete()
+    with stage("model"):
+        import pandas as pd
+
+        from fsd.evaluation.metrics import by_key
+        from fsd.evaluation.results import tracked as metrics
+        from fsd.reporting.report import Report, Section
+        from fsd.scoring.model import open_model, view_inputs
+
+        texts = [document.text for document in documents]
+        model = open_model(config.model, config.api, f"{config.out}.partial")
+        inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
+        work = model.job(requested, texts, inputs, strict=config.detection.detectors != "all")
+        if model.answers:
+            announce(work, model.scorers["base"], config.api.price)
+    with stage("scoring"):
+        labels = [document.member for document in documents]
+        table = pd.DataFrame([(d.source, d.text, d.member, d.group) for d in documents], columns=COLUMNS)
+        table["label"] = table["label"].astype("boolean").astype("Int64")
+        table = table.join(work.score().frame())
+        results, blind, doubts = judge(documents, table, seed=config.seed)
+        write_table(table, Path(config.out))
+        if model.answers:
+            model.answers.delete()
     score, description = "", ""
     if len(results):
         best = max((row for row in by_key(results).values() if row.metric == "auc"), key=lambda row: row.value)
@@ -107,9 +110,10 @@ def run(
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
     name = run_name(config.model.model, config.data, "score")
     with tracked_run(config, f"fsd-{config.domain}", name, tags={"task": "score"}) as tracked:
+        with stage("recording"):
+            tracked.log_dataset("scored", texts, labels=labels, source=", ".join(config.data), context="score")
+            publish(report, tracked)
         show(report, tracked)
-        tracked.log_dataset("scored", texts, labels=labels, source=", ".join(config.data), context="score")
-        publish(report, tracked)
 
 
 def announce(work: "ScoringJob", scorer: Any, price: float | None) -> None:
@@ -122,7 +126,7 @@ def announce(work: "ScoringJob", scorer: Any, price: float | None) -> None:
     unknown = scorer.unknown(list(prompts))
     kept = len(prompts) - len(unknown)
     before = f"; {kept:,} are kept from before" if kept else ""
-    print(f"{len(work.texts):,} texts: {scorer.scorer.estimate(unknown, price)}{before}", file=sys.stderr)
+    note(f"{len(work.texts):,} texts: {scorer.scorer.estimate(unknown, price)}{before}")
 
 
 def judge(

@@ -24,7 +24,7 @@ from tyro.conf import arg
 
 from fsd.errors import StorageError, UsageError
 from pipelines.common.cli import command
-from pipelines.common.job import Job
+from pipelines.common.job import Job, stage
 
 HOST = "127.0.0.1"
 READY = 90.0
@@ -54,16 +54,18 @@ def prepare(config: UIConfig) -> Job:
 
 def run(config: UIConfig) -> None:
     """Start the server, print the address of the page, and wait for the end of the server."""
-    from fsd import tracking
-
-    store = tracking.open_store()
     experiment = f"fsd-{config.domain}" if config.domain else ""
+    with stage("data"):
+        from fsd import tracking
+
+        store = tracking.open_store()
     if store.is_server:
         print(store.newest_page(store.server, experiment))
         return
     check_free(config.port)
     server = f"http://{HOST}:{config.port}"
-    page = store.newest_page(server, experiment)
+    with stage("data"):
+        page = store.newest_page(server, experiment)
     command_line = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store.uri, "--workers", "1"]
     command_line += ["--host", HOST, "--port", str(config.port)]
     if store.root:
@@ -73,7 +75,8 @@ def run(config: UIConfig) -> None:
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command_line, env=environment, stdout=quiet, stderr=quiet) as process:
         try:
-            wait(process, server)
+            with stage("server"):
+                wait(process, server)
             print(f"{page}\nCtrl-C ends the server.", flush=True)
             if config.open:
                 webbrowser.open(page)
@@ -112,4 +115,4 @@ def wait(process: "subprocess.Popen[bytes]", server: str) -> None:
 
 
 if __name__ == "__main__":
-    command(UIConfig, prepare, __doc__ or "")
+    command(UIConfig, prepare, __doc__ or "", stages={"data": "runs", "server": "starting MLflow's server"})

@@ -19,7 +19,7 @@ from fsd.reporting.report import Column, Report, Section, Table, p_value
 from fsd.scoring.model import build_scorers
 from pipelines.canary import DemoConfig, MakeConfig, files, make, rank
 from pipelines.common.experiment import load_detectors
-from pipelines.common.job import Job, show
+from pipelines.common.job import Job, show, stage
 
 DOCUMENTS, ALPHA = 30, 0.05
 SCHEME: dict[str, Any] = {"variants": 100, "length": 6, "alpha": 0.01, "repetitions": (1, 4, 16)}
@@ -32,25 +32,26 @@ def prepare(config: DemoConfig) -> Job:
 
 def run(config: DemoConfig) -> None:
     """Make canaries, train on the published ones, and test the model that was trained on them and the one before."""
-    abstracts = [document.text for document in corpus() if not document.member]
-    with tempfile.TemporaryDirectory(prefix="fsd-canary-") as scratch:
-        data, words, folder = (Path(scratch) / name for name in ("abstracts.jsonl", "words.jsonl", "canaries"))
-        for path, texts in ((data, abstracts[:DOCUMENTS]), (words, abstracts)):
-            path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-        settings = MakeConfig(
-            (str(data),), str(folder), words=(str(words),), seed=f"demonstration {config.seed}", **SCHEME
-        )
-        canaries = files.write(folder, *make.draw(settings))
-        published = [row["text"] for _, row in read_rows([folder / files.PUBLISHED])]
-    print(f"made {DOCUMENTS} canaries, published {len(published)} times in all in the training texts")
-    model = language_model.load(ModelConfig(cache="none"))
-    trained = replace(model, model=copy.deepcopy(model.model))
-    continue_pretraining(trained, published, Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed))
-    detectors = load_detectors(DetectorConfig(detectors="loss"))
-    parts = []
-    for name, each in (("trained", trained), ("control", model)):
-        table = rank.score(canaries, detectors, build_scorers(each, ModelConfig(cache="none")), seed=config.seed)
-        parts.append(rank.rank_tests(table, ["loss"], alpha=ALPHA, seed=config.seed).assign(model=name))
+    with stage("model"):
+        abstracts = [document.text for document in corpus() if not document.member]
+        with tempfile.TemporaryDirectory(prefix="fsd-canary-") as scratch:
+            data, words, folder = (Path(scratch) / name for name in ("abstracts.jsonl", "words.jsonl", "canaries"))
+            for path, texts in ((data, abstracts[:DOCUMENTS]), (words, abstracts)):
+                path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+            settings = MakeConfig(
+                (str(data),), str(folder), words=(str(words),), seed=f"demonstration {config.seed}", **SCHEME
+            )
+            canaries = files.write(folder, *make.draw(settings))
+            published = [row["text"] for _, row in read_rows([folder / files.PUBLISHED])]
+        model = language_model.load(ModelConfig(cache="none"))
+        trained = replace(model, model=copy.deepcopy(model.model))
+        continue_pretraining(trained, published, Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed))
+    with stage("scoring"):
+        detectors = load_detectors(DetectorConfig(detectors="loss"))
+        parts = []
+        for name, each in (("trained", trained), ("control", model)):
+            table = rank.score(canaries, detectors, build_scorers(each, ModelConfig(cache="none")), seed=config.seed)
+            parts.append(rank.rank_tests(table, ["loss"], alpha=ALPHA, seed=config.seed).assign(model=name))
     tested = pd.concat(parts)
     p, control = (p_value(float(p)) for p in tested["p"][tested["repetitions"] == 0])
     notes = [

@@ -79,61 +79,69 @@ def check_resolution(canaries: Canaries, alpha: float, withheld: int | None) -> 
 def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -> None:
     """Load the model, score, test, track and print."""
     name, sealed = config.model.model, canaries.sealed
-    model = open_model(config.model, config.api, config.answers or f"{config.folder.rstrip('/')}.answers")
-    if model.tokenizer and sealed.tokenizer not in ("", model.tokenizer):
-        raise UsageError(
-            f"model {config.api.tokenizer or name} must have the tokenizer that the canaries were made for (hash "
-            f"{sealed.tokenizer[:8]}); its own has {model.tokenizer[:8]}"
+    with job.stage("model"):
+        model = open_model(config.model, config.api, config.answers or f"{config.folder.rstrip('/')}.answers")
+        if model.tokenizer and sealed.tokenizer not in ("", model.tokenizer):
+            raise UsageError(
+                f"model {config.api.tokenizer or name} must have the tokenizer that the canaries were made for (hash "
+                f"{sealed.tokenizer[:8]}); its own has {model.tokenizer[:8]}"
+            )
+        compared = [d.name for d in requested if FURTHER_VIEWS & set(d.views)]
+        work = model.job(
+            requested,
+            sealed.candidates(sealed.documents[0])[:2],
+            excluded=dict.fromkeys(compared, "it does not score a text after a context alone"),
+            strict=config.detection.detectors != "all",
+            use="computed on canaries",
         )
-    compared = [d.name for d in requested if FURTHER_VIEWS & set(d.views)]
-    work = model.job(
-        requested,
-        sealed.candidates(sealed.documents[0])[:2],
-        excluded=dict.fromkeys(compared, "it does not score a text after a context alone"),
-        strict=config.detection.detectors != "all",
-        use="computed on canaries",
-    )
     title = run_name(name, [config.folder], "canary test")
     tags = {"task": "canary", "model": name}
     with tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
-        table = score(canaries, work.detectors, model.scorers, withheld=config.withheld, seed=config.seed)
-        results = rank_tests(table, [d.name for d in work.detectors], alpha=config.alpha, seed=config.seed)
-        together = results[results["repetitions"] == 0].set_index("detector")
-        best = str(together["p_holm"].idxmin())
-        ranks = Picture(
-            figures.png(figures.p_value_histogram(best, rank_p_values(table, best))),
-            "Rank p-values of the single documents: the share of variants that score at least as high as the "
-            "published one. A model that was not trained on them gives about as many values in each bar (grey line).",
-            name="ranks.png",
-        )
-        lines = Table(
-            results,
-            COLUMNS,
-            caption="Rank tests by number of publications.",
-            title=f"canaries, found at p ≤ {config.alpha:g}",
-            name="results",
-            kept=(0, 1, 6, 5, 4),
-        )
-        report = Report(
-            title="Was it in the training data? Canaries",
-            question=f"Was {name} trained on the documents that were published with a canary?",
-            findings=[*conclusions(together, best, canaries, config), *work.remarks],
-            sections=[Section("Results", tables=[lines], pictures=[ranks])],
-            facts=[
-                ("Model", name),
-                ("Canaries", f"{sealed.kind}, {len(sealed.documents)} documents"),
-                ("Significance level", f"{config.alpha:g}"),
-            ],
-            changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
-            score=f"{best} p {p_value(together['p_holm'][best])}",
-            metrics={
-                f"canary_{metric}/{detector}": value
-                for metric in ("p", "found")
-                for detector, value in together[metric].items()
-            },
-            artifacts={"canaries.parquet": table},
-        )
-        deliver(report, tracked)
+        with job.stage("scoring"):
+            table = score(canaries, work.detectors, model.scorers, withheld=config.withheld, seed=config.seed)
+            results = rank_tests(table, [d.name for d in work.detectors], alpha=config.alpha, seed=config.seed)
+        deliver(partial(report, table, results, canaries, config, work.remarks), tracked)
+
+
+def report(
+    table: pd.DataFrame, results: pd.DataFrame, canaries: Canaries, config: RankConfig, remarks: Sequence[str]
+) -> Report:
+    """The tests of all documents together, and by number of publications."""
+    together = results[results["repetitions"] == 0].set_index("detector")
+    best = str(together["p_holm"].idxmin())
+    ranks = Picture(
+        figures.png(figures.p_value_histogram(best, rank_p_values(table, best))),
+        "Rank p-values of the single documents: the share of variants that score at least as high as the "
+        "published one. A model that was not trained on them gives about as many values in each bar (grey line).",
+        name="ranks.png",
+    )
+    lines = Table(
+        results,
+        COLUMNS,
+        caption="Rank tests by number of publications.",
+        title=f"canaries, found at p ≤ {config.alpha:g}",
+        name="results",
+        kept=(0, 1, 6, 5, 4),
+    )
+    return Report(
+        title="Was it in the training data? Canaries",
+        question=f"Was {config.model.model} trained on the documents that were published with a canary?",
+        findings=[*conclusions(together, best, canaries, config), *remarks],
+        sections=[Section("Results", tables=[lines], pictures=[ranks])],
+        facts=[
+            ("Model", config.model.model),
+            ("Canaries", f"{canaries.sealed.kind}, {len(canaries.sealed.documents)} documents"),
+            ("Significance level", f"{config.alpha:g}"),
+        ],
+        changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
+        score=f"{best} p {p_value(together['p_holm'][best])}",
+        metrics={
+            f"canary_{metric}/{detector}": value
+            for metric in ("p", "found")
+            for detector, value in together[metric].items()
+        },
+        artifacts={"canaries.parquet": table},
+    )
 
 
 def score(

@@ -28,7 +28,7 @@ from fsd import distributed
 from fsd.config import flags, settings_of
 from fsd.errors import StorageError, UsageError, without_credentials
 from fsd.leftovers import own_temporary_files
-from pipelines.common.job import VERSION, Invocation, Job, running, show
+from pipelines.common.job import USUAL, VERSION, Invocation, Job, running, show, stage
 
 Config = TypeVar("Config")
 SEEDS = 2**32
@@ -49,9 +49,16 @@ _NOT_STORED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 def command(
-    config: type[Config], prepare: Callable[[Config], Job], description: str, *, parallel: bool = False
+    config: type[Config],
+    prepare: Callable[[Config], Job],
+    description: str,
+    *,
+    parallel: bool = False,
+    stages: Mapping[str, str] = USUAL,
 ) -> None:
     """Read the command line into `config`, prepare the job, and run it, or print it with --dry-run.
+
+    The `stages` are those that the terminal shows; the preparation is the first, `data`.
 
     A user's mistake ends with exit code 2 and one line on stderr, results that cannot be stored with 1 and one line,
     SIGINT (Ctrl-C), SIGTERM and SIGHUP with 128 + signal; any other error is a bug and keeps its traceback. In a
@@ -65,14 +72,16 @@ def command(
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description)
-        with running(command_name(), invocation), _interruptible(), _temporary_files():
-            if several:
-                distributed.join()
-            job = prepare(settings)
-            if not invocation.dry_run:
+        with running(command_name(), invocation, stages), _interruptible(), _temporary_files():
+            with stage("data"):
+                if several:
+                    distributed.join()
+                job = prepare(settings)
+                plan = job.plan() if invocation.dry_run and distributed.is_main_process() else None
+            if plan:
+                show(plan)
+            elif not invocation.dry_run:
                 job.run()
-            elif distributed.is_main_process():
-                show(job.plan())
             distributed.leave()
 
 

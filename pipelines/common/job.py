@@ -1,5 +1,6 @@
 """A command from its job, what is about to be done, to its end: the report in the tracked run and on the terminal."""
 
+import contextlib
 import json
 import math
 import re
@@ -22,7 +23,8 @@ from tyro.conf import FlagCreatePairsOff, arg
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, ModelConfig, OptionalName, OptionalPath, Recipe, flags
 from fsd.errors import UsageError, without_credentials
-from fsd.progress import labelled, note
+from fsd.progress import moving
+from fsd.progress import stage as stage_line
 from fsd.tracking import Run, Version
 
 if TYPE_CHECKING:
@@ -87,6 +89,37 @@ class Invocation:
         return dict(tag.split("=", 1) for tag in self.tags)
 
 
+USUAL = {
+    "data": "settings and texts",
+    "model": "model",
+    "scoring": "scoring",
+    "recording": "recording: figures, report",
+}
+"""Stages of most commands: name → what is shown."""
+CHECKS = ("data", "model")
+"""Stages that may end in a mistake, which is one line on a pipe: they are shown on terminals alone."""
+
+
+@dataclass
+class Stages:
+    """The stages of a command, each shown by a line that stays, and the seconds spent in it, by metric name."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Show the stage, if it is one of `names`, and add the time of the block to its seconds."""
+        key, begun = f"seconds/{name}", time.perf_counter()
+        line: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if name in self.names and distributed.is_main_process() and (moving() or name not in CHECKS):
+            number = f"[{list(self.names).index(name) + 1}/{len(self.names)}] " if len(self.names) > 1 else ""
+            line = stage_line(number + self.names[name], again=key in self.seconds)
+        with line:
+            yield
+        self.seconds[key] += time.perf_counter() - begun
+
+
 @dataclass(frozen=True)
 class Context:
     """The command that is running: its name, empty where a pipeline is called as a function, and where it prints."""
@@ -94,16 +127,27 @@ class Context:
     command: str = ""
     invocation: Invocation = Invocation()
     stdout: TextIO | None = None
+    stages: Stages | None = None
 
 
 _CONTEXT = ContextVar("context", default=Context())  # noqa: B039 - frozen
 
 
+def stages() -> Stages:
+    """The stages of the command that is running; new ones without lines where a pipeline is called as a function."""
+    return _CONTEXT.get().stages or Stages()
+
+
+def stage(name: str) -> contextlib.AbstractContextManager[None]:
+    """A stage of the command that is running."""
+    return stages()(name)
+
+
 @contextmanager
-def running(command: str, invocation: Invocation) -> Iterator[None]:
+def running(command: str, invocation: Invocation, names: Mapping[str, str] = USUAL) -> Iterator[None]:
     """Make a command the one that is running; with `--json`, whatever else prints to stdout goes to stderr."""
     stdout = sys.stdout
-    token = _CONTEXT.set(Context(command, invocation, stdout))
+    token = _CONTEXT.set(Context(command, invocation, stdout, Stages(names)))
     try:
         with redirect_stdout(sys.stderr if invocation.json else stdout):
             yield
@@ -144,8 +188,9 @@ class Job:
     def run(self) -> object:
         """Do the work, after a check that its results can be stored."""
         if self.experiment:
-            check_space([*(self.texts or ()), *self.trained])
-            distributed.from_main(tracking.check_store)
+            with stage("data"):
+                check_space([*(self.texts or ()), *self.trained])
+                distributed.from_main(tracking.check_store)
         return self.work()
 
     def plan(self) -> "Report":
@@ -195,34 +240,6 @@ class Job:
             rows.append(("tokens", f"{count:,} in the texts to score"))
         low, high, device = memory(size, self.model, trained=bool(steps))
         return [*rows, ("memory", f"{byte_size(low)} to {byte_size(high)} on {device}")]
-
-
-@dataclass
-class Stages:
-    """The stages of a run, each announced by a line or its bars, and the seconds spent in it, by metric name."""
-
-    names: Mapping[str, str] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    announced: set[str] = field(default_factory=set)
-
-    @contextmanager
-    def __call__(self, name: str, *, on_terminals: bool | None = None) -> Iterator[None]:
-        """Add the time of the block to that of the stage `name`.
-
-        Its line is printed once; with `on_terminals` only there (a mistake is one line elsewhere), or only elsewhere
-        (where there are no bars).
-        """
-        from fsd import distributed
-
-        label = f"[{list(self.names).index(name) + 1}/{len(self.names)}] {self.names[name]}"
-        key, begun = f"seconds/{name}", time.perf_counter()
-        shown = on_terminals in (None, sys.stderr.isatty()) and distributed.is_main_process()
-        if shown and name not in self.announced:
-            self.announced.add(name)
-            note(label)
-        with labelled(label):
-            yield
-        self.seconds[key] += time.perf_counter() - begun
 
 
 def passes(
@@ -336,10 +353,12 @@ def dump(config: Any, command: str) -> str:
     return str(yaml.safe_dump(own | entries, sort_keys=False, allow_unicode=True))
 
 
-def deliver(report: "Report", run: Run, version: Version | None = None) -> None:
-    """Log the report to its run, and print it."""
-    publish(report, run)
-    show(report, run, version)
+def deliver(report: "Report | Callable[[], Report]", run: Run) -> None:
+    """Log the report, or what makes it, to its run, and print it."""
+    with stage("recording"):
+        made = report() if callable(report) else report
+        publish(made, run)
+    show(made, run)
 
 
 def publish(report: "Report", run: Run) -> None:

@@ -86,26 +86,28 @@ def run(
 ) -> None:
     """Open the model, run the tests, track and print."""
     name, texts = config.model.model, [document.text for document in suspect]
-    model = open_model(config.model, config.api, config.answers or f"{config.files[0].rstrip('/')}.answers")
-    if known:
-        strict = config.detection.detectors != "all"
-        detectors = model.job(detectors, texts, strict=strict, use="used in dataset inference").detectors
+    with job.stage("model"):
+        model = open_model(config.model, config.api, config.answers or f"{config.files[0].rstrip('/')}.answers")
+        if known:
+            strict = config.detection.detectors != "all"
+            detectors = model.job(detectors, texts, strict=strict, use="used in dataset inference").detectors
     title = job.run_name(name, config.files, "contamination")
     tags = {"task": "contamination", "model": name}
     with job.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
-        p, z = dataset_tests.exchangeability(
-            texts, model.scorers["base"], shard=config.shard, orders=config.orders, seed=config.seed
-        )
-        null = f"{config.orders} random orders a shard of {config.shard}"
-        outcomes, auc = [Outcome(ORDER, f"mean z {z:+.2f}", null, p)], None
-        if known:
-            inference, auc = inference_test(suspect, known, detectors, model, config.seed)
-            outcomes.append(inference)
-            if inference.reason:  # the others rest on the same comparison
-                outcomes += [Outcome(other, reason=inference.reason) for other in (CODEC, KERNEL)]
-            else:
-                outcomes += rank_tests(one_per_family(suspect), one_per_family(known), model, config)
-        job.deliver(report(outcomes, auc, config), tracked)
+        with job.stage("scoring"):
+            p, z = dataset_tests.exchangeability(
+                texts, model.scorers["base"], shard=config.shard, orders=config.orders, seed=config.seed
+            )
+            null = f"{config.orders} random orders a shard of {config.shard}"
+            outcomes, auc = [Outcome(ORDER, f"mean z {z:+.2f}", null, p)], None
+            if known:
+                inference, auc = inference_test(suspect, known, detectors, model, config.seed)
+                outcomes.append(inference)
+                if inference.reason:  # the others rest on the same comparison
+                    outcomes += [Outcome(other, reason=inference.reason) for other in (CODEC, KERNEL)]
+                else:
+                    outcomes += rank_tests(one_per_family(suspect), one_per_family(known), model, config)
+        job.deliver(partial(report, outcomes, auc, config), tracked)
 
 
 def report(outcomes: Sequence[Outcome], blind: Estimate | None, config: ContaminationConfig) -> Report:

@@ -99,40 +99,46 @@ def run(
     config: DetectConfig, documents: "Sequence[Document]", known: "Sequence[Document]", remarks: Sequence[str]
 ) -> None:
     """Load the classifier, judge, write, track and print."""
-    from fsd import tracking
-    from fsd.evaluation.verdicts import Rules
     from fsd.reporting.report import page
-    from pipelines.common.job import dated, deliver, run_name, tracked_run
+    from pipelines.common.job import dated, publish, run_name, show, stage, tracked_run
     from pipelines.common.output import write_table, write_text
-    from pipelines.detect.classifier import MembershipClassifier
-    from pipelines.detect.report import Findings, report
-    from pipelines.detect.verdicts import compare_dataset, on_labelled, on_test
 
-    version = tracking.version_info(config.adapter)
-    adapter = version.uri if version else config.adapter
-    classifier = MembershipClassifier(adapter, model=config.model, device=config.device)
-    classifier.calibration.threshold_at(config.fpr)
-    measured = on_test(adapter, classifier.calibration, config.fpr)
+    with stage("model"):
+        from fsd import tracking
+        from fsd.evaluation.verdicts import Rules
+        from pipelines.detect.classifier import MembershipClassifier
+        from pipelines.detect.report import Findings, report
+        from pipelines.detect.verdicts import compare_dataset, on_labelled, on_test
+
+        version = tracking.version_info(config.adapter)
+        adapter = version.uri if version else config.adapter
+        classifier = MembershipClassifier(adapter, model=config.model, device=config.device)
+        classifier.calibration.threshold_at(config.fpr)
+        measured = on_test(adapter, classifier.calibration, config.fpr)
     tags = {"task": "detect", "adapter": adapter}
     name = run_name(classifier.language_model.identity.id, config.files, "detect")
     with tracked_run(config, f"fsd-{classifier.setup['domain']}", name, tags=tags) as tracked:
-        dataset = compare_dataset(classifier, documents, known, seed=config.seed) if known else None
-        rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
-        verdicts = classifier.classify(documents, rules)
-        measured += on_labelled(documents, verdicts)
-        findings = Findings(classifier, documents, verdicts, measured, dataset, remarks)
-        found = report(findings, adapter, config.files)
-        if config.out:
-            with tracked.storing():
-                write_table(findings.frame, Path(config.out))
-        if config.report:
-            with tracked.storing():
-                write_text(page(dated(found)), Path(config.report))
-        texts, labels = [document.text for document in documents], [document.member for document in documents]
-        tracked.log_dataset("suspect", texts, labels=labels, source=", ".join(config.files), context="detect")
-        written = {"verdicts": config.out, "report": config.report}
-        kept = {name: path for name, path in written.items() if path and Path(path).exists()}
-        deliver(replace(found, files=kept), tracked)
+        with stage("scoring"):
+            dataset = compare_dataset(classifier, documents, known, seed=config.seed) if known else None
+            rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
+            verdicts = classifier.classify(documents, rules)
+            measured += on_labelled(documents, verdicts)
+        with stage("recording"):
+            findings = Findings(classifier, documents, verdicts, measured, dataset, remarks)
+            found = report(findings, adapter, config.files)
+            if config.out:
+                with tracked.storing():
+                    write_table(findings.frame, Path(config.out))
+            if config.report:
+                with tracked.storing():
+                    write_text(page(dated(found)), Path(config.report))
+            texts, labels = [document.text for document in documents], [document.member for document in documents]
+            tracked.log_dataset("suspect", texts, labels=labels, source=", ".join(config.files), context="detect")
+            written = {"verdicts": config.out, "report": config.report}
+            kept = {name: path for name, path in written.items() if path and Path(path).exists()}
+            found = replace(found, files=kept)
+            publish(found, tracked)
+        show(found, tracked)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Works (books, articles) as passages, scored by a model or through a completions API."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,6 +11,7 @@ import numpy as np
 from fsd.config import ModelConfig, Recipe
 from fsd.errors import UsageError
 from fsd.evidence.extraction import Work, passages
+from fsd.progress import note
 from fsd.reporting.report import Report, Section
 from fsd.token_stats import FloatArray, Prompt
 from pipelines.common import job
@@ -84,35 +84,40 @@ def _read(path: str) -> str:
 
 def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampling]") -> None:
     """Open the model, announce the cost, score every passage, track and print."""
-    from fsd.scoring.model import open_model
-
     name, names = config.model.model, [config.book, *config.control]
-    model = open_model(config.model, config.api, config.answers or f"{config.book}.answers")
-    assert model.tokens is not None  # `prepare` wants a tokenizer for an API
-    works = cut(names, model.tokens(texts), config.prefix, config.suffix, config.stride)
-    count = sum(work.starts.size for work in works)
-    length = config.prefix + config.suffix
-    print(f"{count:,} passages of {length} tokens: {count * length:,} tokens to score", file=sys.stderr)
+    with job.stage("model"):
+        from fsd.scoring.model import open_model
+
+        model = open_model(config.model, config.api, config.answers or f"{config.book}.answers")
+        assert model.tokens is not None  # `prepare` wants a tokenizer for an API
+        works = cut(names, model.tokens(texts), config.prefix, config.suffix, config.stride)
+        count = sum(work.starts.size for work in works)
+        length = config.prefix + config.suffix
+        note(f"{count:,} passages of {length} tokens: {count * length:,} tokens to score")
     title, tags = job.run_name(name, names, "extract"), {"task": "extract", "model": name}
     with job.tracked_run(config, f"fsd-{config.domain}", title, tags=tags) as tracked:
-        job.deliver(report.report(score(works, model, samplings), model), tracked)
+        with job.stage("scoring"):
+            found = score(works, model, samplings)
+        job.deliver(partial(report.report, found, model), tracked)
 
 
 def demo() -> None:
     """Train the embedded model on five abstracts, and extract them; forty that it never saw are the control."""
-    from fsd.data.embedded import corpus
-    from fsd.models import language_model
-    from fsd.models.pretraining import continue_pretraining
-    from fsd.scoring.sampling import Sampling
+    with job.stage("model"):
+        from fsd.data.embedded import corpus
+        from fsd.models import language_model
+        from fsd.models.pretraining import continue_pretraining
+        from fsd.scoring.sampling import Sampling
 
-    texts = [document.text for document in corpus() if not document.member][: ABSTRACTS + CONTROLS]
-    members, others = texts[:ABSTRACTS], texts[ABSTRACTS:]
-    model = language_model.load(ModelConfig(cache="none"))
-    names = (f"seen {COPIES} times", "never seen")
-    works = cut(names, model.tokens([" ".join(members), " ".join(others)]))
-    (before,) = by_model(works, model, [Sampling()]).values()
-    continue_pretraining(model, members * COPIES, Recipe(batch_size=ABSTRACTS, learning_rate=3e-3))
-    (after,) = by_model(works, model, [Sampling()]).values()
+        texts = [document.text for document in corpus() if not document.member][: ABSTRACTS + CONTROLS]
+        members, others = texts[:ABSTRACTS], texts[ABSTRACTS:]
+        model = language_model.load(ModelConfig(cache="none"))
+        names = (f"seen {COPIES} times", "never seen")
+        works = cut(names, model.tokens([" ".join(members), " ".join(others)]))
+    with job.stage("scoring"):
+        (before,) = by_model(works, model, [Sampling()]).values()
+        continue_pretraining(model, members * COPIES, Recipe(batch_size=ABSTRACTS, learning_rate=3e-3))
+        (after,) = by_model(works, model, [Sampling()]).values()
     title = "extraction from the embedded model"
     table = report.results({"after": after, "before": before}, "training", names, title=title, kept=(1, 0, 3))
     notes = report.conclusions(after, "the embedded model")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LAB = "lab"
 """First argument that runs the laboratory in place of a study of the papers."""
+STAGES = {"data": "settings and texts", "scoring": "cells", "recording": "recording: tables, figure"}
 
 
 def prepare(config: StudyConfig) -> Job:
@@ -83,12 +84,14 @@ def _described(study: "Study", cell: "Cell") -> str:
 
 def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]") -> None:
     """Run the cells that are not finished yet, and lay out table and figure as in the paper."""
-    from pipelines.common.job import check_space, deliver, run_name, tracked_run
-    from pipelines.study.cells import prepare_cell, run_cells
-    from pipelines.study.tables import report
+    from pipelines.common.job import check_space, deliver, run_name, stage, tracked_run
 
-    cells = [prepare_cell(cell, study) for cell in planned]
-    check_space(document.text for cell in cells for part in cell.inputs.split for document in part)
+    with stage("data"):
+        from pipelines.study.cells import prepare_cell, run_cells
+        from pipelines.study.tables import report
+
+        cells = [prepare_cell(cell, study) for cell in planned]
+        check_space(document.text for cell in cells for part in cell.inputs.split for document in part)
     models, _ = _used(planned)
     title = run_name(models[0] if len(models) == 1 else f"{len(models)} models", config.data, name)
     with tracked_run(
@@ -99,10 +102,11 @@ def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]
         tags={"study": name},
         description=study.title,
     ) as tracked:
-        runs = run_cells(name, study, cells, tracked)
+        with stage("scoring"):
+            runs = run_cells(name, study, cells, tracked)
         own = {record.id for record in runs if record.parent == tracked.id}
         tracked.log_metrics({"cells/run": len(own), "cells/reused": len(runs) - len(own)})
-        deliver(report(study, list(zip(cells, runs, strict=True))), tracked)
+        deliver(partial(report, study, list(zip(cells, runs, strict=True))), tracked)
 
 
 def show_catalogue() -> None:
@@ -141,6 +145,6 @@ if __name__ == "__main__":
         from pipelines.study.lab import command as lab
 
         sys.argv[:2] = [f"{program()} {LAB}"]
-        command(lab.LabConfig, lab.prepare, lab.__doc__ or "")
+        command(lab.LabConfig, lab.prepare, lab.__doc__ or "", stages=STAGES)
     else:
-        command(StudyConfig, prepare, __doc__ or "")
+        command(StudyConfig, prepare, __doc__ or "", stages=STAGES)

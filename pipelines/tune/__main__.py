@@ -21,6 +21,15 @@ from pipelines.common.job import Job
 if TYPE_CHECKING:
     from pipelines.common.experiment import Inputs
 
+STAGES = {
+    "data": "settings and texts",
+    "model": "model",
+    "tuning": "tuning: training and trials",
+    "scoring": "scoring of the test texts, control model",
+    "judging": "judging: intervals, blind classifier, calibration",
+    "recording": "recording: figures, report, adapter",
+}
+
 
 def prepare(config: TuneConfig) -> Job:
     """Read and split the texts, and check the settings; trials of an adapter train, those of detectors do not."""
@@ -52,73 +61,81 @@ def prepare(config: TuneConfig) -> Job:
 
 def run(config: TuneConfig, inputs: "Inputs") -> None:
     """Tune on validation, compare on the test texts, record and register."""
-    from fsd.data.near_duplicates import families
-    from fsd.data.splitting import without_later
-    from fsd.evaluation import sentences
-    from fsd.evaluation.results import judge
-    from fsd.tuning.optuna_study import compare_on_test, open_storage
-    from pipelines.common import experiment, run_log
-    from pipelines.common.job import run_name, show, tracked_run
-    from pipelines.tune import adapter, detectors, report
-    from pipelines.tune.job import tuning_data
+    from pipelines.common.job import run_name, show, stage, tracked_run
 
-    job = config.job
-    if not inputs.here:
-        inputs = inputs.fetched()
-        tuning_data(config, without_later(inputs.split), "")  # impossible numbers are refused before a model is loaded
-    open_storage(config.storage)
-    model = experiment.load_model(job)
-    split = experiment.with_adapter_texts(inputs.split, job.adapter)
-    data = tuning_data(config, without_later(split), model.identity.fingerprint)
-    experiment.plan_placebo(job, split, inputs.detectors)  # refuses a missing control model
+    with stage("model"):
+        from fsd.data.near_duplicates import families
+        from fsd.data.splitting import without_later
+        from fsd.evaluation import sentences
+        from fsd.evaluation.results import judge
+        from fsd.tuning.optuna_study import compare_on_test, open_storage
+        from pipelines.common import experiment, run_log
+        from pipelines.tune import adapter, detectors, report
+        from pipelines.tune.job import tuning_data
+
+        job = config.job
+        if not inputs.here:
+            inputs = inputs.fetched()
+            tuning_data(config, without_later(inputs.split), "")  # refuses impossible numbers before a model is loaded
+        open_storage(config.storage)
+        model = experiment.load_model(job)
+        split = experiment.with_adapter_texts(inputs.split, job.adapter)
+        data = tuning_data(config, without_later(split), model.identity.fingerprint)
+        experiment.plan_placebo(job, split, inputs.detectors)  # refuses a missing control model
     tags = {
         "study": data.study,
         "tune": config.tune,
         "texts": run_log.named(inputs.sources),
         "base_model": model.identity.id,
     }
-    texts = job.data.data or (job.data.domain,)
-    title = run_name(job.model.model, texts, f"tune {config.tune}")
+    title = run_name(job.model.model, job.data.data or (job.data.domain,), f"tune {config.tune}")
     with tracked_run(config, f"fsd-{job.data.domain}", title, tags=tags) as tracked:
-        tune = detectors.tune if config.tune == "detectors" else adapter.tune
-        tuned = tune(config, data, model, tracked)
-        job, split = tuned.job, split._replace(unseen=tuned.split.unseen)
-        labels = [bool(document.member) for document in tuned.split.test]
-        gains = compare_on_test(
-            tuned.winners,
-            labels,
-            families(tuned.split.test),
-            tuned.default,
-            tuned.tuned,
-            objective=config.objective,
-            seed=job.seed,
-        )
-        report.track(tracked, tuned, gains, data.study)
-        chosen = experiment.load_detectors(job.detection)
-        placebo, placebo_remarks = experiment.plan_placebo(job, split, chosen)
-        left_out = [*inputs.remarks, *tuned.remarks]
-        results = judge(
-            split,
-            experiment.prepare(model, split, chosen, job, tuned.scorers).score(),
-            placebo.deviation(split, tracked) if placebo else None,
-            chosen,
-            remarks=[*left_out, *placebo_remarks],
-            seed=job.seed,
-            repeats=job.audit_repeats,
-            cross_validated={  # by which versions are compared, without selection optimism
-                winner.task.removesuffix(".fsd"): winner.validation_chosen_elsewhere
-                for winner in tuned.winners
-                if config.tune == "detectors" and config.objective == "auc" and winner.task.endswith(".fsd")
-            },
-        )
-        results = replace(experiment.with_power(results, model, job), never_saw=experiment.never_saw(job, split.test))
-        found, version = run_log.track(tracked, results, job, chosen, model, inputs.sources, study=data.study)
+        with stage("tuning"):
+            tuned = (detectors if config.tune == "detectors" else adapter).tune(config, data, model, tracked)
+            job, split = tuned.job, split._replace(unseen=tuned.split.unseen)
+            labels = [bool(document.member) for document in tuned.split.test]
+            gains = compare_on_test(
+                tuned.winners,
+                labels,
+                families(tuned.split.test),
+                tuned.default,
+                tuned.tuned,
+                objective=config.objective,
+                seed=job.seed,
+            )
+            report.track(tracked, tuned, gains, data.study)
+        with stage("scoring"):
+            chosen = experiment.load_detectors(job.detection)
+            placebo, placebo_remarks = experiment.plan_placebo(job, split, chosen)
+            left_out = [*inputs.remarks, *tuned.remarks]
+            deviation = experiment.prepare(model, split, chosen, job, tuned.scorers).score()
+            control = placebo.deviation(split, tracked) if placebo else None
+        with stage("judging"):
+            results = judge(
+                split,
+                deviation,
+                control,
+                chosen,
+                remarks=[*left_out, *placebo_remarks],
+                seed=job.seed,
+                repeats=job.audit_repeats,
+                cross_validated={  # by which versions are compared, without selection optimism
+                    winner.task.removesuffix(".fsd"): winner.validation_chosen_elsewhere
+                    for winner in tuned.winners
+                    if config.tune == "detectors" and config.objective == "auc" and winner.task.endswith(".fsd")
+                },
+            )
+            results = replace(results, never_saw=experiment.never_saw(job, split.test))
+            results = experiment.with_power(results, model, job)
+        with stage("recording"):
+            found, version = run_log.track(tracked, results, job, chosen, model, inputs.sources, study=data.study)
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"
-        use = [f"fsd run {flag} {version.uri}"] if version else []
         found = report.with_gains(found, gains, config.objective)
         notes = [*sentences.conclusions(results), *report.remarks(gains), *left_out]
-        show(replace(found, findings=notes, next=use), tracked, version)
+        show(
+            replace(found, findings=notes, next=[f"fsd run {flag} {version.uri}"] if version else []), tracked, version
+        )
 
 
 if __name__ == "__main__":
-    command(TuneConfig, prepare, __doc__ or "")
+    command(TuneConfig, prepare, __doc__ or "", stages=STAGES)

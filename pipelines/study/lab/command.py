@@ -99,45 +99,48 @@ def prepare(config: LabConfig) -> Job:
 
 def run(config: LabConfig, folder: Path) -> None:
     """Compute the cells that are not finished yet, and record tables and figure."""
-    import pandas as pd
+    from pipelines.common.job import deliver, stage, tracked_run
 
-    from fsd import tracking
-    from fsd.data import docstrings
-    from fsd.data.documents import Document, content_hash
-    from fsd.data.near_duplicates import families, refuse_copies
-    from pipelines.common.job import deliver, tracked_run
-    from pipelines.common.output import write_table
-    from pipelines.study.lab import corpora, results
-    from pipelines.study.lab.targets import Cell, compute, shared_models
+    with stage("data"):
+        import pandas as pd
 
-    packages, limit = (SMALL_PACKAGES, SMALL_TEXTS) if config.small else (docstrings.PACKAGES, None)
-    background = tuple(docstrings.docstring_paragraphs(packages=packages, limit=config.paragraphs, seed=0))
-    models = shared_models(folder, config.size, background)
-    cells: list[Cell] = []
-    family: dict[tuple[str, str], int] = {}
-    for corpus in [corpora.load(name, config.columns) for name in config.corpora]:
-        texts = [*corpus.older, *corpus.later]
-        refuse_copies(texts, list(map(Document, background)))
-        numbers = zip(texts, families(texts), strict=True)
-        family |= {(corpus.name, content_hash(document.text)): number for document, number in numbers}
-        sides = [corpora.draw(corpus, seed, limit) for seed in range(config.seeds)]
-        for exposures, seed in product(sorted(set(config.exposures)), range(config.seeds)):
-            cells.append(Cell(corpus.name, config.size, exposures, seed, sides[seed], background, models))
+        from fsd import tracking
+        from fsd.data import docstrings
+        from fsd.data.documents import Document, content_hash
+        from fsd.data.near_duplicates import families, refuse_copies
+        from pipelines.common.output import write_table
+        from pipelines.study.lab import corpora, results
+        from pipelines.study.lab.targets import Cell, compute, shared_models
+
+        packages, limit = (SMALL_PACKAGES, SMALL_TEXTS) if config.small else (docstrings.PACKAGES, None)
+        background = tuple(docstrings.docstring_paragraphs(packages=packages, limit=config.paragraphs, seed=0))
+        models = shared_models(folder, config.size, background)
+        cells: list[Cell] = []
+        family: dict[tuple[str, str], int] = {}
+        for corpus in [corpora.load(name, config.columns) for name in config.corpora]:
+            texts = [*corpus.older, *corpus.later]
+            refuse_copies(texts, list(map(Document, background)))
+            numbers = zip(texts, families(texts), strict=True)
+            family |= {(corpus.name, content_hash(document.text)): number for document, number in numbers}
+            sides = [corpora.draw(corpus, seed, limit) for seed in range(config.seeds)]
+            for exposures, seed in product(sorted(set(config.exposures)), range(config.seeds)):
+                cells.append(Cell(corpus.name, config.size, exposures, seed, sides[seed], background, models))
     params = {name: getattr(config, name) for name in ("corpora", "exposures", "seeds", "size", "paragraphs")}
     title = f"lab · {config.size} · {len(cells)} cells"
     with tracked_run(config, EXPERIMENT, title, params=params, tags={"study": "lab"}) as tracked:
-        compute(cells, config.workers or os.cpu_count() or 1)
-        scores = pd.concat([pd.read_parquet(cell.file).assign(**cell.labels) for cell in cells], ignore_index=True)
-        scores["family"] = [family[place] for place in zip(scores["corpus"], scores["text"], strict=True)]
-        table = results.measure(scores)
-        measured = dict(list(table.groupby(["corpus", "exposures", "seed"])))
-        for cell in cells:
-            of_cell = measured[cell.corpus, cell.exposures, cell.seed]
-            names = "auc_" + of_cell["contrast"] + "/" + of_cell["detector"] + "." + of_cell["state"]
-            tags = {"study": "lab", "kind": "cell", "cell": cell.file.stem}
-            name = f"lab: {cell.corpus}, {cell.exposures} exposures, seed {cell.seed}"
-            with tracking.run(EXPERIMENT, name, params=cell.labels, tags=tags, parent=tracked) as child:
-                child.log_metrics(dict(zip(names, of_cell["auc"].astype(float), strict=True)))
+        with stage("scoring"):
+            compute(cells, config.workers or os.cpu_count() or 1)
+            scores = pd.concat([pd.read_parquet(cell.file).assign(**cell.labels) for cell in cells], ignore_index=True)
+            scores["family"] = [family[place] for place in zip(scores["corpus"], scores["text"], strict=True)]
+            table = results.measure(scores)
+            measured = dict(list(table.groupby(["corpus", "exposures", "seed"])))
+            for cell in cells:
+                of_cell = measured[cell.corpus, cell.exposures, cell.seed]
+                names = "auc_" + of_cell["contrast"] + "/" + of_cell["detector"] + "." + of_cell["state"]
+                tags = {"study": "lab", "kind": "cell", "cell": cell.file.stem}
+                name = f"lab: {cell.corpus}, {cell.exposures} exposures, seed {cell.seed}"
+                with tracking.run(EXPERIMENT, name, params=cell.labels, tags=tags, parent=tracked) as child:
+                    child.log_metrics(dict(zip(names, of_cell["auc"].astype(float), strict=True)))
         found = results.report(table, len(cells))
         if config.out:
             write_table(table, Path(config.out))

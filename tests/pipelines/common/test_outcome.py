@@ -54,7 +54,7 @@ def test_json_is_all_that_goes_to_stdout(run, capsys):
     document = json.loads(shown.out)
     (stored,) = tracking.find_runs("fsd-x", {"team": "lab", "round": "2", "task": "test"})
 
-    assert shown.err == "a library prints this\n"
+    assert shown.err == "a library prints this\n[4/4] recording: figures, report\n"
     assert list(document) == ["format", "command", "headline", "tables", "notes", "files", "run", "registered"]
     assert (document["format"], document["command"], document["headline"]) == (1, "run", "loss is best")
     assert document["tables"]["results"] == [{"detector": "loss", "value": 0.75, "low": None}]
