@@ -224,6 +224,7 @@ def judge(parts: "Split", judged: "Sequence[Document]", scorers: "dict[str, Scor
     from fsd.evaluation import results
     from fsd.evaluation.domain_check import power
     from fsd.evaluation.verdicts import ASSERTED, MEMBER, Judge, Rules
+    from fsd.reporting.report import Against
     from fsd.scoring import deviation
     from fsd.views import usable
     from pipelines.common.adapter_files import AUDITED
@@ -263,7 +264,7 @@ def judge(parts: "Split", judged: "Sequence[Document]", scorers: "dict[str, Scor
             "verdict": pd.array([None] * len(documents), dtype="string"),
         }
     )
-    remarks = []
+    remarks: list[str] = []
     if judged:
         found = Judge(calibration).classify(
             judged,
@@ -272,21 +273,21 @@ def judge(parts: "Split", judged: "Sequence[Document]", scorers: "dict[str, Scor
         )
         verdicts = found.table["verdict"].replace(MEMBER, FOUND)
         scores.loc[labelled:, ["p_value", "verdict"]] = np.stack([found.table["p_value"], verdicts], axis=1)
-        remarks += [f"no verdicts: {basis.reason}" for basis in found.bases if basis.reason]
-        remarks += [f"verdicts are {ASSERTED}" for basis in found.bases if basis.verdict == ASSERTED]
+        remarks += [Against(f"no verdicts: {basis.reason}") for basis in found.bases if basis.reason]
+        remarks += [Against(f"verdicts are {ASSERTED}") for basis in found.bases if basis.verdict == ASSERTED]
     remarks += [f"{name} left out: {reason}" for name, reason in left_out.items()]
     return Audit(measured, calibration, scores, computable, remarks)
 
 
 def detectors_table(audit: Audit) -> "Table":
-    """One line per detector; the best on validation first."""
+    """One line per detector; the best on validation first, the others by their AUC."""
     from fsd.evaluation.metrics import by_key
     from fsd.reporting.report import Column, Table, p_value, shown
 
     rows, best, own = by_key(audit.table), audit.calibration.detector, audit.calibration.state
     names = {name for name, state, _ in rows if state == own}
     return Table(
-        sorted(names, key=lambda name: (name != best, name)),
+        sorted(names, key=lambda name: (name != best, -rows[name, own, "auc"].value)),
         (
             Column("detector", str),
             Column("fine-tuned AUC\n[95 % CI]", lambda name: shown(rows.get((name, "tuned", "auc")))),
@@ -308,6 +309,8 @@ def detectors_table(audit: Audit) -> "Table":
 
 def conclusions(audit: Audit, fpr: float) -> list[str]:
     """The results in sentences, most important first."""
+    from fsd.reporting.report import marked
+
     summary, many = audit.summary, len(audit.results.parts.test)
     start = (
         f"{summary.detector}, best on validation: fine-tuned minus base score, AUC {summary.auc} on {many} test texts"
@@ -318,19 +321,22 @@ def conclusions(audit: Audit, fpr: float) -> list[str]:
         lines = [f"{start}; a blind classifier reaches {summary.blind}: the two sides differ without the model"]
     else:
         lines = [f"{start}: texts of the fine-tuning data can be distinguished from others"]
-    lines.append(
+    blind = (
         f"a blind classifier, which never sees the model, reaches {summary.blind}"
         if summary.blind is not None
         else f"no blind classifier could be trained: {summary.reason}"
     )
+    lines.append(marked(summary.clean, blind))
     verdicts = audit.scores.loc[audit.scores["split"] == "judged", "verdict"]
     if len(verdicts):
         rate = audit.calibration.rate(fpr)
-        lines.append(
-            f"{int((verdicts == FOUND).sum())} of the {len(verdicts)} texts without a label are called fine-tuning "
+        called = int((verdicts == FOUND).sum())
+        judged = (
+            f"{called} of the {len(verdicts)} texts without a label are called fine-tuning "
             f"data at a false-positive rate of {fpr:.1%} (of this calibration, between {rate.low:.1%} and "
             f"{rate.high:.1%}); it holds for texts of the kind of the labelled ones"
         )
+        lines.append(marked(called > 0, judged))
     return [*lines, *audit.remarks]
 
 
@@ -420,7 +426,7 @@ def register(run: "Run", audit: Audit, config: AuditConfig, identity: "BaseIdent
 
 def demo(seed: int) -> None:
     """Fine-tune the embedded model on some abstracts, and distinguish them from others, with the base and without."""
-    from fsd.reporting.report import Report, Section, plain
+    from fsd.reporting.report import For, Report, Section, plain
 
     with job.stage("model"):
         from fsd.data.embedded import corpus
@@ -456,7 +462,8 @@ def demo(seed: int) -> None:
     )
     found = f"{tuned.rows[0][0]}, fine-tuned minus base: AUC {tuned.rows[0][2]}; the control: {control.rows[0][2]}"
     note = "the control is the base itself in place of the fine-tuned model: the same texts and labels, no training"
-    job.show(Report(findings=[found, note], sections=[Section("", tables=[shown])]))
+    use = ["fsd adapter-audit --model BASE --adapter DIR --data FILE"]
+    job.show(Report(findings=[found, For(note)], sections=[Section("", tables=[shown])], next=use))
 
 
 if __name__ == "__main__":

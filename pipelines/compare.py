@@ -113,7 +113,7 @@ def run(config: CompareConfig, table: "pd.DataFrame", names: Sequence[str]) -> N
 def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -> "Report":
     """One line per detector, the best mean first."""
     from fsd.evaluation.metrics import Estimate, shortened
-    from fsd.reporting.report import Column, Report, Section, Table
+    from fsd.reporting.report import Column, For, Report, Section, Table
 
     rows = {(row["detector"], row["measure"]): row for row in table.to_dict("records")}
     scores = sorted((row for row in rows.values() if row["measure"] in AUCS), key=lambda row: -row["value"])
@@ -134,7 +134,7 @@ def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -
         question="What is the mean of every score over these runs?",
         findings=[
             f"{best['detector']} has the highest mean {AUCS[best['measure']]} of {many} runs, {mean}",
-            "the intervals cover the draws of the runs and those of the texts, taken as shared by all runs",
+            For("the intervals cover the draws of the runs and those of the texts, taken as shared by all runs"),
         ],
         sections=[
             Section(

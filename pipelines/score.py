@@ -73,7 +73,7 @@ def run(
 
         from fsd.evaluation.metrics import by_key
         from fsd.evaluation.results import tracked as metrics
-        from fsd.reporting.report import Report, Section
+        from fsd.reporting.report import Against, Report, Section, marked
         from fsd.scoring.model import open_model, view_inputs
 
         texts = [document.text for document in documents]
@@ -96,10 +96,13 @@ def run(
         best = max((row for row in by_key(results).values() if row.metric == "auc"), key=lambda row: row.value)
         score = f"{best.detector} {str(best.estimate).partition(' ')[0]}"
         description = f"{best.detector} base AUC {best.estimate} · blind AUC {blind or 'none'}\n\n{BASE_ONLY}"
-    compared = [f"blind: a classifier of words that never asks the model reaches AUC {blind}"] if blind else []
+    compared = []
+    if blind:
+        words = f"blind: a classifier of words that never asks the model reaches AUC {blind}"
+        compared = [marked(blind.low <= 0.5, words)]
     report = Report(
         headline=f"{len(texts)} texts, {len(work.detectors)} detectors",
-        findings=[*compared, *doubts, *remarks, *work.remarks],
+        findings=[*compared, *map(Against, doubts), *map(Against, remarks), *work.remarks],
         sections=[Section("", tables=[metrics_table(results)])],
         score=score,
         description=description,
@@ -162,7 +165,8 @@ def metrics_table(results: "pd.DataFrame") -> "Table":
         for name, metric in METRICS.items()
         if name != "auc" and not metric.needs_threshold
     ]
-    return Table([row for row in rows.values() if row.metric == "auc"], columns, name="results", frame=results)
+    aucs = sorted((row for row in rows.values() if row.metric == "auc"), key=lambda row: -row.value)
+    return Table(aucs, columns, name="results", frame=results, marked=(0,))
 
 
 if __name__ == "__main__":

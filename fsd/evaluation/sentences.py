@@ -312,6 +312,11 @@ class AuditSummary:
         return explains(self.blind, self.auc)
 
     @property
+    def clean(self) -> bool:
+        """Whether neither the texts alone nor their period may explain a part of the result."""
+        return self.blind is not None and self.blind.low <= 0.5 and (self.contemporaries or self.state != "fsd")
+
+    @property
     def sentence(self) -> str:
         """The finding in one sentence."""
         if self.blind is None:

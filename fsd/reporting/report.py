@@ -136,6 +136,19 @@ class Section:
     pictures: Sequence[Picture] = ()
 
 
+class For(str):
+    """A finding that speaks for the result; the short form of the terminal shows it after ✓."""
+
+
+class Against(str):
+    """A finding that speaks against the result, or limits it; the short form of the terminal shows it after !."""
+
+
+def marked(good: bool | None, finding: str) -> str:
+    """A finding with its sign: `For` for True, `Against` for False, none for None."""
+    return finding if good is None else For(finding) if good else Against(finding)
+
+
 @dataclass(frozen=True)
 class Report:
     """What a command found.
@@ -160,7 +173,7 @@ class Report:
         printed: tables that the terminal shows besides those of the sections.
         brief: the table of the short form; the first that is printed if None.
         signs: what speaks for the result (True) and against it (False), in a few words each; the short form shows them
-            in place of the findings.
+            in place of the findings. Those of findings that are `For` or `Against` if empty.
         next: commands to go on with.
     """
 
@@ -187,6 +200,12 @@ class Report:
     def line(self) -> str:
         """The result in one line."""
         return self.headline or next(iter(self.findings), "")
+
+    @property
+    def spoken(self) -> list[tuple[bool, str]]:
+        """The signs, or those of the findings."""
+        own = [(isinstance(finding, For), finding) for finding in self.findings if isinstance(finding, For | Against)]
+        return list(self.signs) or [(good, finding) for good, finding in own if finding != self.line]
 
     @property
     def tables(self) -> list[Table]:
@@ -247,29 +266,30 @@ def print_report(report: Report, *, verbose: bool = True, after: int = 0) -> Non
     """Print the result in one bold line, the tables, and the other findings.
 
     The short form, of a report with signs on a terminal, has `SCREEN` lines with the `after` that will follow: one
-    table, and the signs in place of the findings.
+    table, and the signs in place of the findings. Rows of the table give way to signs, none of which is left out.
     """
-    console, piped = Console(), _piped(Console())
-    verbose = verbose or piped or not report.signs
+    console, piped, signs = Console(), _piped(Console()), report.spoken
+    verbose = verbose or piped or not signs
     console.width = PIPE_WIDTH if piped else console.width
     printed = [table for table in (*report.printed, *report.tables) if table.printed and len(table.lines)]
     notes = [f"• {printable(finding)}" for finding in report.findings if finding != report.line]
     tables = printed if verbose else [report.brief] if report.brief else printed[:1]
-    with console.capture() as start:
-        if report.line:
-            console.print(Text(printable(report.line), style="bold"), soft_wrap=piped)
-        hidden = [print_table(table, console, rows=None if verbose else ROWS) for table in tables]
+    lines = [] if verbose else [f"{'✓' if good else '!'} {printable(sign)}" for good, sign in signs]
+    room = SCREEN - after - 1 - sum(len(_wrapped(console, line)) for line in lines)
+    for rows in [None] if verbose else range(ROWS, 1, -1):
+        with console.capture() as start:
+            if report.line:
+                console.print(Text(printable(report.line), style="bold"), soft_wrap=piped)
+            hidden = [print_table(table, console, rows=rows) for table in tables]
+        if start.get().count("\n") <= room:
+            break
     print(start.get(), end="")
+    _print_lines(console, lines or notes, wrapped=not verbose)
     if verbose:
-        _print_lines(console, notes)
         return
-    left = SCREEN - start.get().count("\n") - after - 1
-    for good, sign in report.signs:
-        line = f"{'✓' if good else '!'} {printable(sign)}"
-        left -= len(_wrapped(console, line))
-        if left >= 0:
-            _print_lines(console, [line], wrapped=True)
-    counts = ((len(printed) - len(tables), "table"), (len(notes), "remark"))
+    said = {sign for _, sign in signs}
+    remarks = sum(finding not in said and finding != report.line for finding in report.findings)
+    counts = ((len(printed) - len(tables), "table"), (remarks, "remark"))
     more = [*filter(None, hidden), *(f"{count} {name}{'s' * (count > 1)}" for count, name in counts if count)]
     if more:
         _print_lines(console, [f"more by --verbose{', or the report' if report.title else ''}: {', '.join(more)}"])
@@ -316,7 +336,7 @@ def print_table(table: Table, console: Console | None = None, *, rows: int | Non
     if not whole:
         return ""
     console.width = PIPE_WIDTH if _piped(console) else console.width
-    cells = whole if rows is None or len(whole) <= rows + 2 else whole[:rows]
+    cells = whole if rows is None or len(whole) <= rows + 2 * (rows == ROWS) else whole[:rows]
     columns = list(range(len(table.columns)))
     leaving = [at for at in reversed(columns) if at not in table.kept] + list(reversed(table.kept))
     while (grid := _fitting(console, table, cells, columns, leaving)) is None:

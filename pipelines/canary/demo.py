@@ -15,7 +15,7 @@ from fsd.data.embedded import corpus
 from fsd.data.readers import read_rows
 from fsd.models import language_model
 from fsd.models.pretraining import continue_pretraining
-from fsd.reporting.report import Column, Report, Section, Table, p_value
+from fsd.reporting.report import Column, For, Report, Section, Table, p_value
 from fsd.scoring.model import build_scorers
 from pipelines.canary import DemoConfig, MakeConfig, files, make, rank
 from pipelines.common.experiment import load_detectors
@@ -56,10 +56,11 @@ def run(config: DemoConfig) -> None:
     p, control = (p_value(float(p)) for p in tested["p"][tested["repetitions"] == 0])
     notes = [
         f"all documents together: p {p} by the model that was trained on them, {control} by the one before",
-        "p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05",
-        "which variant is published was drawn at random, so the p-values are exact for any model",
+        For("p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05"),
+        For("which variant is published was drawn at random, so the p-values are exact for any model"),
     ]
     columns = [Column("model", "model"), *rank.COLUMNS[1:-1]]
     title = "canaries on the embedded model, detector loss"
     shown = Table(tested, columns, title=title, name="results", kept=(0, 1, 5, 4, 2), source="--json")
-    show(Report(findings=notes, sections=[Section("", tables=[shown])]))
+    use = ["fsd canary make --data FILE --out canaries"]
+    show(Report(findings=notes, sections=[Section("", tables=[shown])], next=use))

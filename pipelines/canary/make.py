@@ -10,7 +10,7 @@ from fsd.data.documents import content_hash
 from fsd.data.readers import document, parse_columns, read_files, read_rows
 from fsd.errors import UsageError
 from fsd.evidence.canaries import MOST_REPETITIONS, Scheme, published_index, repetitions_of, word_pool
-from fsd.reporting.report import Report
+from fsd.reporting.report import Against, Report
 from pipelines.canary import MakeConfig, files
 from pipelines.canary.files import BREAK, SEPARATOR, VERSION, Entry, Sealed
 from pipelines.common import job
@@ -39,11 +39,12 @@ def run(config: MakeConfig, sealed: Sealed, published: Mapping[str, str]) -> Non
     """Write the folder, and print what to do with it."""
     files.write(Path(config.out), sealed, published)
     copies = sum(entry.repetitions for entry in sealed.documents)
-    notes = [f"publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test"]
+    notes = [Against(f"publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test")]
     if config.seed:
-        notes.append("the seed was chosen by you: whoever guesses it knows which variants are published")
+        notes.append(Against("the seed was chosen by you: whoever guesses it knows which variants are published"))
     headline = f"{len(sealed.documents)} documents, published {copies} times in all"
-    job.show(Report(headline=headline, findings=notes, files={"canaries": config.out}))
+    use = [f"fsd canary test {config.out} --model MODEL"]
+    job.show(Report(headline=headline, findings=notes, files={"canaries": config.out}, next=use))
 
 
 def draw(config: MakeConfig) -> tuple[Sealed, dict[str, str]]:

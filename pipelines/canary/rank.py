@@ -15,7 +15,7 @@ from fsd.evaluation.metrics import Estimate, holm
 from fsd.evidence.canaries import combined_p, rank_p
 from fsd.progress import progress
 from fsd.reporting import figures
-from fsd.reporting.report import Column, Picture, Report, Section, Table, p_value
+from fsd.reporting.report import Against, Column, For, Picture, Report, Section, Table, p_value
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import open_model
 from fsd.token_stats import FloatArray, Prompt, Scorer
@@ -215,8 +215,10 @@ def conclusions(together: pd.DataFrame, best: str, canaries: Canaries, config: R
     variants = "" if sealed.kind == "paraphrase" else f"; {sealed.scheme.variants:,} variants per document"
     return [
         f"{together['documents'][best]} documents together, {best}: {shown}. {found}",
-        "the p-values are exact: which variant is published was drawn at random, and sealed before",
-        f"the list matches its commitment{variants}",
-        f"sha256 {canaries.sha256} of {SEALED} and in {COMMITMENT}; compare it with the published {COMMITMENT}, as "
-        "both files here could have been replaced",
+        For("the p-values are exact: which variant is published was drawn at random, and sealed before"),
+        For(f"the list matches its commitment{variants}"),
+        Against(
+            f"sha256 {canaries.sha256} of {SEALED} and in {COMMITMENT}; compare it with the published {COMMITMENT}, as "
+            "both files here could have been replaced"
+        ),
     ]

@@ -96,8 +96,8 @@ USUAL = {
     "recording": "recording: figures, report",
 }
 """Stages of most commands: name → what is shown."""
-CHECKS = ("data", "model")
-"""Stages that may end in a mistake, which is one line on a pipe: they are shown on terminals alone."""
+LATE = ("finetuning", "tuning", "scoring", "placebo", "judging", "recording")
+"""Stages after all checks: elsewhere than on a terminal only they are shown, so that a mistake is one line."""
 
 
 @dataclass
@@ -112,7 +112,7 @@ class Stages:
         """Show the stage, if it is one of `names`, and add the time of the block to its seconds."""
         key, begun = f"seconds/{name}", time.perf_counter()
         line: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if name in self.names and distributed.is_main_process() and (moving() or name not in CHECKS):
+        if name in self.names and distributed.is_main_process() and (moving() or name in LATE):
             number = f"[{list(self.names).index(name) + 1}/{len(self.names)}] " if len(self.names) > 1 else ""
             line = stage_line(number + self.names[name], again=key in self.seconds)
         with line:

@@ -17,7 +17,7 @@ from fsd.evaluation.dataset_inference import dataset_verdict
 from fsd.evaluation.metrics import Estimate, holm
 from fsd.evidence import dataset_tests
 from fsd.progress import progress
-from fsd.reporting.report import Column, Report, Section, Table, p_value
+from fsd.reporting.report import Against, Column, Report, Section, Table, marked, p_value
 from fsd.scoring.deviation import evaluate
 from fsd.scoring.model import Model, open_model
 from fsd.views import Detector
@@ -142,6 +142,7 @@ def report(outcomes: Sequence[Outcome], blind: Estimate | None, config: Contamin
             ("Seed", str(config.seed)),
         ],
         changes=[known if config.known else unknown],
+        next=[] if config.known else [f"fsd contamination {' '.join(config.files)} --model {name} --known FILE"],
         score=f"p {p_value(table['p_holm'].min())}",
         metrics={
             **{f"contamination_p/{o.name}": o.p for o in outcomes if o.p is not None},
@@ -223,14 +224,14 @@ def conclusions(table: pd.DataFrame, blind: Estimate | None, config: Contaminati
         lines = [f"{found}, corrected for {table['p'].count()} tests"]
     else:
         lines = [f"no evidence that {model} was trained on this data set; this does not show that it was not"]
-    lines.append(
-        f"{ORDER} is exact if the texts could as well have been published in any other order: not if they are sorted"
-    )
+    exact = "is exact if the texts could as well have been published in any other order: not if they are sorted"
+    lines.append(Against(f"{ORDER} {exact}"))
     if blind:
-        lines.append(
+        apart = (
             f"a blind classifier, which never sees the model, distinguishes the two sets with AUC {blind}; the other "
             "tests hold as far as they differ in nothing but membership"
         )
+        lines.append(marked(blind.low <= 0.5, apart))
     elif not config.known:
-        lines.append("without known non-members (--known) only the order was tested")
-    return lines + [f"{row['name']} has no p-value: {row['reason']}" for row in rows if math.isnan(row["p"])]
+        lines.append(Against("without known non-members (--known) only the order was tested"))
+    return lines + [Against(f"{row['name']} has no p-value: {row['reason']}") for row in rows if math.isnan(row["p"])]

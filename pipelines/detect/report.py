@@ -12,7 +12,20 @@ from fsd.data.documents import Document
 from fsd.evaluation.metrics import Estimate
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Basis, Verdicts
 from fsd.reporting import figures
-from fsd.reporting.report import Column, Picture, Report, Section, Table, limits, numbers, p_value, plain
+from fsd.reporting.report import (
+    Against,
+    Column,
+    For,
+    Picture,
+    Report,
+    Section,
+    Table,
+    limits,
+    marked,
+    numbers,
+    p_value,
+    plain,
+)
 from pipelines.common.run_log import identity_text
 from pipelines.detect.classifier import MembershipClassifier
 from pipelines.detect.verdicts import DatasetComparison, Measured
@@ -94,6 +107,7 @@ def report(found: Findings, adapter: str, files: Sequence[str]) -> Report:
             ("False-positive rate", f"{fpr:g}; the smallest possible here is {calibration.finest:.4g}"),
             *((f"File {Path(file).name}", f"SHA-256 {_sha256(Path(file))}") for file in files),
         ],
+        next=[] if found.dataset else [f"fsd detect {' '.join(files)} --adapter {adapter} --known FILE"],
         printed=[
             _texts(
                 found,
@@ -121,16 +135,15 @@ def conclusions(found: Findings) -> list[str]:
     if 0 < judged < number:
         reasons = [f"{outside} {_are(outside)} outside the calibrated domain"] if outside else []
         reasons += [f"nothing shows that the rate holds for {untested}"] if untested else []
-        lines.append(f"no verdict on {number - judged}: {', and '.join(reasons)}")
+        lines.append(Against(f"no verdict on {number - judged}: {', and '.join(reasons)}"))
     lines += [_basis(basis, _source(basis) if len(verdicts.bases) > 1 else "") for basis in verdicts.bases]
     if judged > 1:
         selected = int(verdicts.table["selected"].sum())
         meaning = f"on average at most {fdr:.0%} of such a selection are non-members (groups count once)"
-        lines += [
-            _chance(found),
-            f"at a false discovery rate of {fdr:.0%}, {_count(selected, 'text')} {_are(selected)} selected: "
-            + (meaning if selected else "no set of these calls is free enough of false ones"),
-        ]
+        chosen = f"at a false discovery rate of {fdr:.0%}, {_count(selected, 'text')} {_are(selected)} selected: " + (
+            meaning if selected else "no set of these calls is free enough of false ones"
+        )
+        lines += [_chance(found), marked(bool(selected) if count(MEMBER) else None, chosen)]
     for basis in (basis for basis in verdicts.bases if basis.verdict):
         own = calibration.of(basis.collection)
         rate = own.rate(fpr)
@@ -139,17 +152,16 @@ def conclusions(found: Findings) -> list[str]:
             f"calibration rests on {own.groups} held-out non-members, and the rate of its threshold is between "
             f"{rate.low:.1%} and {rate.high:.1%} with 95 % confidence"
         )
-    unmeasured = "the share of members that this detector finds is unknown: there are no labelled texts"
+    unmeasured = Against("the share of members that this detector finds is unknown: there are no labelled texts")
     lines += [_measurement(measured, fpr) for measured in found.measured] or [unmeasured]
     if count(MEMBER):
         lines.append("a verdict is evidence about these texts under these conditions, not proof; see docs/security.md")
     power = ", ".join(f"{share:.0%} of {kind}" for kind, share in calibration.reference.power.items())
-    lines.append(
-        f"domain check: {'' if power else 'not '}tried on texts of other kinds{power and f', it found {power}'}"
-    )
+    tried = f"domain check: {'' if power else 'not '}tried on texts of other kinds{power and f', it found {power}'}"
+    lines.append(marked(None if power else False, tried))
     unaudited = "WARNING: no audit of this adapter is known; register it again with python -m pipelines.fsd to have one"
-    lines.append(f"audit: {audit.sentence}" if audit else unaudited)
-    return [line for line in (*lines, *_dataset(found.dataset), *found.remarks) if line]
+    lines.append(marked(audit.clean, f"audit: {audit.sentence}") if audit else Against(unaudited))
+    return [line for line in (*lines, *_dataset(found.dataset), *map(Against, found.remarks)) if line]
 
 
 def _answer(found: Findings) -> str:
@@ -170,14 +182,16 @@ def _answer(found: Findings) -> str:
 def _basis(basis: Basis, of: str) -> str:
     """What the verdicts on a source rest on, where it is not a test that was passed without more to say."""
     if basis.verdict == ASSERTED:
-        return f"WARNING: {of}asserted, not tested: the texts are said to be of the calibrated kind (--same-source)"
+        return Against(
+            f"WARNING: {of}asserted, not tested: the texts are said to be of the calibrated kind (--same-source)"
+        )
     if not basis.reason:
         return ""
     apart, test = "", basis.test
     if test and test.rejected:
         apart = f"; a classifier distinguishes the two with AUC {test.auc:.2f}" if test.auc is not None else ""
         apart += ": judge texts of one kind at a time, by an adapter whose non-members are of that kind"
-    return f"WARNING: {of}no verdict, since {basis.reason}{apart}"
+    return Against(f"WARNING: {of}no verdict, since {basis.reason}{apart}")
 
 
 def _chance(found: Findings) -> str:
@@ -196,8 +210,10 @@ def _chance(found: Findings) -> str:
         return start
     if called > most:
         kind = ", if they are of the calibrated kind" if verdicts.asserted else " for texts of the calibrated kind"
-        return f"{start}: {called} are more than chance explains{kind}"
-    return f"{start}: {called} such {'call is' if called == 1 else 'calls together are'} no evidence of membership"
+        return marked(not verdicts.asserted, f"{start}: {called} are more than chance explains{kind}")
+    return Against(
+        f"{start}: {called} such {'call is' if called == 1 else 'calls together are'} no evidence of membership"
+    )
 
 
 def _measurement(measured: Measured, fpr: float) -> str:
@@ -207,8 +223,8 @@ def _measurement(measured: Measured, fpr: float) -> str:
     )
     line = f"measured on {measured.name}: {', '.join(f'{_percent(rate)} {what}' for rate, what in rates if rate)}"
     if measured.fpr and measured.fpr.low > fpr:
-        return f"WARNING: {line}; that is significantly above the nominal rate of {fpr:.1%}"
-    return line
+        return Against(f"WARNING: {line}; that is significantly above the nominal rate of {fpr:.1%}")
+    return For(line)
 
 
 def _dataset(dataset: DatasetComparison | None) -> list[str]:
@@ -229,18 +245,25 @@ def _dataset(dataset: DatasetComparison | None) -> list[str]:
     separated = [(name, dataset.controls[name].auc) for name in ("date", "length")]
     left = dataset.left_out
     return [
-        f"all texts together, {verdict.suspect_groups} independent texts against {verdict.known_groups} known "
-        f"non-members: {result}",
+        marked(
+            verdict.p is not None and verdict.p <= 0.05,
+            f"all texts together, {verdict.suspect_groups} independent texts against {verdict.known_groups} known "
+            f"non-members: {result}",
+        ),
         *(
-            f"the {name} alone separates the texts from the known non-members with AUC {auc}: the two sets are not "
-            "matched"
+            Against(
+                f"the {name} alone separates the texts from the known non-members with AUC {auc}: the two sets are not "
+                "matched"
+            )
             for name, auc in separated
             if auc is not None and auc.low > 0.5
         ),
-        f"{_count(left, 'text')} {_are(left)} left out of that comparison: outside the calibrated domain, or trained "
-        "on by the adapter itself"
-        if left
-        else "",
+        Against(
+            f"{_count(left, 'text')} {_are(left)} left out of that comparison: outside the calibrated domain, or "
+            "trained on by the adapter itself"
+            if left
+            else ""
+        ),
     ]
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from fsd.evaluation.metrics import Estimate
 from fsd.evidence.extraction import LEVELS, Work, coverage, queries, ratio
 from fsd.reporting import figures
-from fsd.reporting.report import Picture, Report, Section, Table, plain
+from fsd.reporting.report import Against, Picture, Report, Section, Table, marked, plain
 from fsd.scoring.model import Model
 
 BINS = 200
@@ -62,6 +62,7 @@ def report(extractions: Extractions, model: Model) -> Report:
             if controls
             else "Control works (--control) would show how much a model guesses rather than remembers.",
         ],
+        next=[] if controls else [f"fsd extract {work.name} --model {model.name} --control OTHER.txt"],
         facts=[("Model", model.name), ("Files", ", ".join(each.name for each in first))],
         score=f"{best:.1%} at p {LEVELS[0]:.1%}",
         metrics=metrics,
@@ -133,9 +134,12 @@ def conclusions(works: Sequence[Work], model: str) -> list[str]:
     top = float(work.log_p.max())
     return [
         first,
-        f"the most probable passage has p = {_probability(top)}: {_asked(queries(top))} queries return it with a "
-        "chance of one half",
-        "quotations, set phrases and lists can be probable without the work itself: read the top passages",
+        marked(
+            top >= math.log(level),
+            f"the most probable passage has p = {_probability(top)}: {_asked(queries(top))} queries return it with a "
+            "chance of one half",
+        ),
+        Against("quotations, set phrases and lists can be probable without the work itself: read the top passages"),
     ]
 
 

@@ -12,7 +12,7 @@ from fsd.config import ModelConfig, Recipe
 from fsd.errors import UsageError
 from fsd.evidence.extraction import Work, passages
 from fsd.progress import note
-from fsd.reporting.report import Report, Section
+from fsd.reporting.report import For, Report, Section
 from fsd.token_stats import FloatArray, Prompt
 from pipelines.common import job
 from pipelines.common.job import Job
@@ -121,8 +121,9 @@ def demo() -> None:
     title = "extraction from the embedded model"
     table = report.results({"after": after, "before": before}, "training", names, title=title, kept=(1, 0, 3))
     notes = report.conclusions(after, "the embedded model")
-    notes += ["before the training, neither text could be extracted: the model had seen neither"]
-    job.show(Report(findings=notes, sections=[Section("", tables=[table])]))
+    notes += [For("before the training, neither text could be extracted: the model had seen neither")]
+    use = ["fsd extract BOOK.txt --model MODEL --control OTHER.txt"]
+    job.show(Report(findings=notes, sections=[Section("", tables=[table])], next=use))
 
 
 def cut(

@@ -1,6 +1,7 @@
 """The main job end to end on a tiny random model: what the outside contract promises beside what it prints."""
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,8 @@ from fsd import tracking
 from fsd.config import DetectorConfig, FSDConfig
 from fsd.errors import UsageError
 from pipelines.common import experiment
+from pipelines.common.cli import command
+from pipelines.common.job import Job, stages
 from pipelines.fsd import prepare
 
 
@@ -109,6 +112,9 @@ def test_the_reading_of_the_texts_counts_as_time_of_the_data(monkeypatch: pytest
         time.sleep(0.2)
         return load(*arguments)
 
+    seconds: dict[str, float] = {}
     monkeypatch.setattr(experiment, "load_texts", slow)
-    _, stages = prepare(FSDConfig()).work.args
-    assert stages.seconds["seconds/data"] >= 0.2
+    monkeypatch.setattr(Job, "run", lambda _: seconds.update(stages().seconds))
+    monkeypatch.setattr(sys, "argv", ["fsd run"])
+    command(FSDConfig, prepare, "")
+    assert seconds["seconds/data"] >= 0.2
