@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from fsd.config import Recipe
+from fsd.config import AdapterConfig, Recipe
 from fsd.errors import UsageError
-from fsd.models.language_model import BaseIdentity, LanguageModel, assemble, torch_device
+from fsd.models.adapters import peft_config
+from fsd.models.language_model import BaseIdentity, LanguageModel, assemble, start_token, torch_device
 from fsd.progress import progress
 
 END = "<|endoftext|>"
@@ -112,14 +113,30 @@ def pretrain(
 
 
 def continue_pretraining(
-    language_model: LanguageModel, texts: Sequence[str], recipe: Recipe, *, shown: bool = True
+    language_model: LanguageModel,
+    texts: Sequence[str],
+    recipe: Recipe,
+    *,
+    lora: AdapterConfig | None = None,
+    shown: bool = True,
 ) -> None:
-    """Train all weights of a model without an adapter further, once on each text; its fingerprint is cleared."""
+    """Train a model without an adapter further, once on each text; its fingerprint is cleared.
+
+    All weights are trained, or those of an adapter `lora`, which is then merged into them.
+    """
+    from peft import get_peft_model
+
     order = list(texts)
     random.Random(recipe.seed).shuffle(order)
     torch.manual_seed(recipe.seed)
-    network = language_model.model.train().requires_grad_(True)
-    _train(network, language_model.tokenizer, order, recipe, None, shown)
+    network = language_model.model
+    if lora:
+        network = get_peft_model(network, peft_config(language_model, lora, steps=len(order)))
+    else:
+        network.requires_grad_(True)
+    _train(network.train(), language_model.tokenizer, order, recipe, None, shown)
+    if lora:
+        network = language_model.model = network.merge_and_unload()
     network.eval().requires_grad_(False)
     language_model.identity = replace(language_model.identity, fingerprint="")
 
@@ -158,9 +175,11 @@ def _diverged(what: str, recipe: Recipe) -> UsageError:
 
 def _inputs(tokenizer: Any, texts: Sequence[str], context: int) -> torch.Tensor:
     """(B, T) token ids: start token and text, truncated to the context, padded on the right with the start token."""
-    rows = [[tokenizer.bos_token_id, *ids][:context] for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
+    start = start_token(tokenizer, "pretraining")
+    ids = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    rows = [[start, *row][:context] for row in ids]
     longest = max(map(len, rows))
-    return torch.tensor([row + [tokenizer.bos_token_id] * (longest - len(row)) for row in rows])
+    return torch.tensor([row + [start] * (longest - len(row)) for row in rows])
 
 
 def _step(network: Any, x: torch.Tensor) -> float:

@@ -5,7 +5,7 @@ import functools
 import importlib.util
 import random
 from collections.abc import Mapping, Sequence
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from fsd.errors import UsageError
 CODE = "code"
 OLDER_CODE, OLDER_FUNCTIONS = ("numpy", "scipy", "pandas"), 280
 NEWER_CODE, NEWER_FUNCTIONS = ("transformers", "peft", "trl", "accelerate"), 260
+OWN_CODE, OWN_FUNCTIONS = "own-code", {"fsd": 160, "pipelines": 50}
 SHORTEST, LONGEST = 250, 500
 """Characters of a function."""
 FEWEST = 8
@@ -45,13 +46,16 @@ def load(name: str, columns: str = "") -> Corpus:
     """
     if name == CODE:
         return Corpus(name, functions(OLDER_CODE, OLDER_FUNCTIONS), functions(NEWER_CODE, NEWER_FUNCTIONS))
+    if name == OWN_CODE:
+        own = [functions([package], limit) for package, limit in OWN_FUNCTIONS.items()]
+        return Corpus(name, list(chain(*own)), [])
     if name in embedded.CORPORA:
         documents = list(embedded.corpus(name))
     elif Path(name).suffix:
         documents = with_periods(read_files([name], parse_columns(columns)), None)
     else:
         known = ", ".join(embedded.CORPORA)
-        raise UsageError(f"corpora must be {known}, code, or files of labelled texts; got {name!r}")
+        raise UsageError(f"corpora must be {known}, {CODE}, {OWN_CODE}, or files of labelled texts; got {name!r}")
     kinds = kinds_of(documents)
     if MEMBER not in kinds:
         raise UsageError(
@@ -63,7 +67,8 @@ def load(name: str, columns: str = "") -> Corpus:
 
 def functions(packages: Sequence[str], limit: int) -> list[Document]:
     """A random sample of functions of installed packages, without docstrings and comments, one of each family."""
-    each = [random.Random(1).sample(found, min(limit, len(found))) for found in map(_functions, packages)]
+    most = limit if len(packages) > 1 else 2 * limit
+    each = [random.Random(1).sample(found, min(most, len(found))) for found in map(_functions, packages)]
     drawn = [Document(text) for texts in zip(*each, strict=False) for text in texts][: 2 * limit]
     first: dict[int, Document] = {}
     for number, document in zip(families(drawn), drawn, strict=True):

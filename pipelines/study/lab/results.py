@@ -160,7 +160,7 @@ def _by_corpus(summary: pd.DataFrame) -> Iterator[Table]:
     for corpus, size in summary[["corpus", "size"]].drop_duplicates().itertuples(index=False):
         of_corpus: Any = aucs.loc[corpus, size].itertuples()
         lines = [[TITLES[where], str(times), *map(_shown, estimates)] for (where, times), *estimates in of_corpus]
-        yield plain(headings, lines, title=f"{corpus}, {size} parameters", source="summary.csv")
+        yield plain(headings, lines, title=f"{corpus}, {size}", source="summary.csv")
 
 
 def _shown(auc: Any) -> str:

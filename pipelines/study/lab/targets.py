@@ -6,6 +6,8 @@ control of a seed, the target with 0 exposures, is trained on that background an
 contemporaries do not differ there, and whatever a score shows between older and later texts is a difference of the
 texts. The reference model is, as in practice, a smaller one with the same tokenizer, pretrained on the background from
 another seed.
+
+Given a real model as base, all targets continue that one. Unchanged, it is the control and the reference.
 """
 
 import multiprocessing
@@ -13,16 +15,19 @@ import os
 import random
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 import torch
 
-from fsd.config import AdapterConfig, FSDConfig, ModelConfig, Recipe
+from fsd.config import AdapterConfig, DetectorConfig, FSDConfig, ModelConfig, Recipe
 from fsd.data.documents import content_hash
 from fsd.data.readers import Passage
 from fsd.data.splitting import MEMBER, Split
+from fsd.models.language_model import load_tokenizer, torch_device
 from fsd.models.pretraining import continue_pretraining, pretrain
 from fsd.progress import progress
 from fsd.scoring.model import TABLE
@@ -36,12 +41,37 @@ SIZES = {
     "1M": Recipe(passes=2),
     "8M": Recipe(hidden_size=256, layers=10, heads=8, passes=2, learning_rate=1e-3),
 }
+BASE_RECIPE = Recipe(context=256, batch_size=8, learning_rate=5e-5)
+"""How a real model is trained further."""
+LORA_RATE = 5e-4
+"""Learning rate of an adapter in place of all weights."""
 TASKS = 8
 """Cells after which a worker is replaced, since its memory grows."""
-TRAINED_WITH = 250
-"""Paragraphs of the background that the members are shuffled with."""
+TRAINED_WITH, BASE_TRAINED_WITH = 250, 125
+"""Paragraphs of the background that the members are shuffled with, and those of a real model."""
 REFERENCE_SEED = 1000
 BACKGROUND, REFERENCE = "background", "reference"
+
+
+@dataclass(frozen=True)
+class Base:
+    """A real model that targets continue, as `recipe` says; `bfloat16` rounds the factors of matrix products."""
+
+    model: str
+    fingerprint: str
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    method: Literal["full", "lora"] = "full"
+    recipe: Recipe = BASE_RECIPE
+
+    @property
+    def name(self) -> str:
+        """What its targets are labelled with."""
+        return Path(self.model).stem + (f" by {self.method}" if self.method == "lora" else "")
+
+    def precision(self) -> torch.autocast:
+        """The context of all computations; weights change, so that rounded ones must not be kept."""
+        kind = torch_device("auto").type
+        return torch.autocast(kind, torch.bfloat16, enabled=self.dtype == "bfloat16", cache_enabled=False)
 
 
 @dataclass(frozen=True)
@@ -56,6 +86,8 @@ class Cell:
     background: tuple[str, ...]
     models: Path
     """Folder of the models that cells share."""
+    base: Base | None = None
+    """In place of the small models, whose size `size` is otherwise."""
 
     @property
     def labels(self) -> dict[str, str | int]:
@@ -67,12 +99,14 @@ class Cell:
         """Where the finished cell is, and will be found again."""
         hashes = [sorted(content_hash(document.text) for document in side) for side in self.sides.values()]
         content = [self.models.name, self.exposures, self.seed, hashes, asdict(AdapterConfig())]
+        content += [asdict(self.base)] if self.base else []
         return self.models.with_name(f"{experiment.tag(content)}.parquet")
 
 
-def shared_models(folder: Path, size: str, background: tuple[str, ...]) -> Path:
-    """Where the models are that all cells of a size and a background share."""
-    content = [asdict(SIZES[size]), [content_hash(text) for text in background]]
+def shared_models(folder: Path, size: str, background: tuple[str, ...], base: Base | None = None) -> Path:
+    """Where the models are that all cells of a size and a background share; the token frequencies alone of a base."""
+    first = [base.fingerprint, base.dtype] if base else asdict(SIZES[size])
+    content = [first, [content_hash(text) for text in background]]
     return folder / f"models-{experiment.tag(content)}"
 
 
@@ -101,6 +135,12 @@ def train_shared_models(cell: Cell) -> None:
     """Train the models that cells share, unless they are there: of the background alone, and a smaller reference."""
     if cell.models.exists():
         return
+    if cell.base:
+        tokenizer, vocabulary = load_tokenizer(cell.base.model)
+        table = count(map(Passage, cell.background), tokenizer, vocabulary, model="lab", corpus="background")
+        with new_folder(cell.models) as folder:
+            table.save(folder / TABLE)
+        return
     recipe = replace(SIZES[cell.size], exposures=0)
     half = {name: getattr(recipe, name) // 2 for name in ("hidden_size", "layers", "heads")}
     with new_folder(cell.models) as folder:
@@ -118,18 +158,32 @@ def train_shared_models(cell: Cell) -> None:
 def run_cell(cell: Cell) -> None:
     """Store the scores of the texts of a cell: `kind`, `text` (its hash) and a column a score.
 
-    `recall` and `neighbour`, which take several further passes over each text, are left out.
+    `recall` and `neighbour`, which take several further passes over each text, are left out, and for a real model
+    `lowercase`, which takes one. The unchanged one is scored once: its numbers are kept beside the models.
     """
-    background, reference = (str(cell.models / name) for name in (BACKGROUND, REFERENCE))
-    model = ModelConfig(background, reference_model=reference, device="cpu", dtype="float32", cache="none")
+    base = cell.base
+    detectors = experiment.cheap(experiment.load_detectors(DetectorConfig()))
+    if base:
+        detectors = [detector for detector in detectors if "lower" not in detector.views]
+        table = str(cell.models / TABLE)
+        model = ModelConfig(
+            base.model, reference_model=base.model, frequencies=table, cache=str(cell.models), dtype="float32"
+        )
+    else:
+        background, reference = (str(cell.models / name) for name in (BACKGROUND, REFERENCE))
+        model = ModelConfig(background, reference_model=reference, device="cpu", dtype="float32", cache="none")
     config = FSDConfig(model=model, seed=cell.seed)
-    target = experiment.load_model(config)
-    texts = [document.text for document in cell.sides[MEMBER]] * cell.exposures
-    texts += random.Random(cell.seed).sample(cell.background, min(TRAINED_WITH, len(cell.background)))
-    continue_pretraining(target, texts, replace(SIZES[cell.size], seed=cell.seed), shown=False)
     scored = [(kind, document) for kind, side in cell.sides.items() if kind != UNSEEN for document in side]
     split = Split(tuple(cell.sides[UNSEEN]), (), tuple(document for _, document in scored))
-    detectors = experiment.cheap(experiment.load_detectors(config.detection))
-    _, deviation = experiment.measure(target, split, detectors, config, None)
+    with base.precision() if base else nullcontext():
+        target = experiment.load_model(config)
+        if cell.exposures or not base:
+            texts = [document.text for document in cell.sides[MEMBER]] * cell.exposures
+            among = min(BASE_TRAINED_WITH if base else TRAINED_WITH, len(cell.background))
+            texts += random.Random(cell.seed).sample(cell.background, among)
+            recipe = replace(base.recipe if base else SIZES[cell.size], seed=cell.seed)
+            lora = AdapterConfig() if base and base.method == "lora" else None
+            continue_pretraining(target, texts, recipe, lora=lora, shown=False)
+        _, deviation = experiment.measure(target, split, detectors, config, None)
     rows = [{"kind": kind, "text": content_hash(document.text)} for kind, document in scored]
     write_table(pd.concat([pd.DataFrame(rows), deviation.frame()], axis=1), cell.file)

@@ -62,7 +62,7 @@ def test_a_finished_laboratory_is_not_computed_again(
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: pytest.fail("a cell is computed"))
     prepare(replace(lab, out=None)).run()
     page = capsys.readouterr().out
-    assert "### wikipedia, tiny parameters" in page
+    assert "### wikipedia, tiny" in page
     assert "nan" not in page  # one seed has no interval
     runs = tracking.find_runs("fsd-lab", {"study": "lab", "kind": "cell"})
     assert len({run.tags["cell"] for run in runs}) == 2
@@ -179,7 +179,7 @@ def test_the_page_has_a_table_a_corpus_the_lead_and_the_regret() -> None:
     assert set(found.artifacts) == {"results.parquet", "summary.csv", "lab.md", "lab.png"}
     lines = found.artifacts["lab.md"].splitlines()
     assert [line for line in lines if line.startswith("#")] == [
-        "### x, tiny parameters",
+        "### x, tiny",
         "### combined against the best single score in hindsight",
         "### Regret of the advice, members against contemporaries",
     ]
@@ -216,7 +216,7 @@ def test_an_impossible_grid_is_refused(lab: LabConfig) -> None:
         ({"paragraphs": 5}, "paragraphs must be at least 100; got 5"),
         (
             {"corpora": ("wikpedia",)},
-            "corpora must be arxiv, wikipedia, code, or files of labelled texts; got 'wikpedia'",
+            "corpora must be arxiv, wikipedia, code, own-code, or files of labelled texts; got 'wikpedia'",
         ),
         ({"corpora": ()}, "corpora must be at least one, each once; got none"),
     ):
