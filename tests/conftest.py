@@ -250,6 +250,64 @@ def make_architecture(folder: Path, architecture: str, *, seed: int, **config: A
     return folder
 
 
+@pytest.fixture(scope="session")
+def make_gguf(make_model: Callable[..., Path]) -> Callable[..., Path]:
+    """Writes the tiny Llama as a GGUF file, as llama.cpp does: `make_gguf(path, quantization="Q4_1")`."""
+    gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
+
+    def write(path: Path, *, quantization: str = "Q4_1", architecture: str = "llama", tokenizer: str = "gpt2") -> Path:
+        folder = make_model("llama")
+        config, bpe = (json.loads((folder / name).read_text()) for name in ("config.json", "tokenizer.json"))
+        out = gguf.GGUFWriter(path, architecture)
+        out.add_name("tiny")
+        out.add_context_length(config["max_position_embeddings"])
+        out.add_embedding_length(config["hidden_size"])
+        out.add_block_count(config["num_hidden_layers"])
+        out.add_feed_forward_length(config["intermediate_size"])
+        out.add_head_count(config["num_attention_heads"])
+        out.add_head_count_kv(config["num_key_value_heads"])
+        out.add_layer_norm_rms_eps(config["rms_norm_eps"])
+        out.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+        out.add_vocab_size(config["vocab_size"])
+        out.add_tokenizer_model(tokenizer)
+        tokens = sorted(bpe["model"]["vocab"], key=bpe["model"]["vocab"].get)
+        out.add_token_list(tokens)
+        out.add_token_types([3, *[1] * (len(tokens) - 1)])  # the first is a control token
+        out.add_token_merges([" ".join(merge) for merge in bpe["model"]["merges"]])
+        out.add_bos_token_id(0)
+        out.add_eos_token_id(0)
+        for name, weight in _gguf_tensors(folder, config):
+            kind = gguf.GGMLQuantizationType["F32" if weight.ndim == 1 else quantization]
+            out.add_tensor(name, gguf.quantize(weight, kind), raw_dtype=kind)
+        out.write_header_to_file()
+        out.write_kv_data_to_file()
+        out.write_tensors_to_file()
+        out.close()
+        return path
+
+    return write
+
+
+def _gguf_tensors(folder: Path, config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Weights under llama.cpp's names; it keeps the two halves of a rotated head as pairs."""
+    from safetensors.numpy import load_file
+
+    names = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.o_proj": "attn_output"}
+    names |= {f"self_attn.{x}_proj": f"attn_{x}" for x in "qkv"} | {f"mlp.{x}_proj": f"ffn_{x}" for x in ("up", "down")}
+    names |= {"mlp.gate_proj": "ffn_gate", "model.norm": "output_norm", "lm_head": "output"}
+    names |= {"model.embed_tokens": "token_embd", "model.layers": "blk"}
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    for long, weight in load_file(folder / "model.safetensors").items():
+        name = long
+        for theirs, ours in names.items():
+            name = name.replace(theirs, ours)
+        count = next((count for part, count in heads.items() if part in name), None)
+        if count:
+            halves = weight.reshape(count, 2, -1, weight.shape[-1])
+            weight = halves.swapaxes(1, 2).reshape(weight.shape)
+        yield name, weight
+
+
 @dataclass
 class Reply:
     """Status, body and headers of a fake service's reply; `length` overrides Content-Length, for truncated ones."""

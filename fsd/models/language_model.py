@@ -16,7 +16,7 @@ import xxhash
 from fsd.config import ModelConfig
 from fsd.distributed import num_processes
 from fsd.errors import UsageError, first_line
-from fsd.net.hub import ModelSize, fingerprint, locate
+from fsd.net.hub import ModelSize, check_memory, fingerprint, locate, model_size
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -125,12 +125,12 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
 
     Args:
         config: the model and how it runs (`model`, `revision`, `device`, `dtype` and `bits`), or just the model:
-            "embedded", "embedded-twin", a local folder or a hub id.
+            "embedded", "embedded-twin", "smollm2", a GGUF file, a local folder or a hub id.
         changes: fields of `ModelConfig` that replace those of `config`, e.g. `device="cpu"`.
 
     Raises:
         UsageError: for an adapter folder, a folder without a model, missing weights, a model that is not causal or
-            has no start token, a hub id that cannot be reached, or an unknown device or dtype.
+            has no start token, a hub id that cannot be reached, an unknown device or dtype, or too little memory.
     """
     from transformers import AutoModelForCausalLM
 
@@ -146,6 +146,8 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
         current = device.type == "cuda" and device.index is None
         options["device_map"] = {"": torch.cuda.current_device() if current else device}
     folder, commit = locate(config.model, config.revision)
+    if device.type == "cpu" and (size := model_size(config.model, config.revision)):
+        check_memory(config.model, memory(size, config, trained=False)[0])
     identity = BaseIdentity(id=config.model, revision=commit, fingerprint=fingerprint(folder))
     with _loading(config.model):
         network, report = AutoModelForCausalLM.from_pretrained(

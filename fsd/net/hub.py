@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import socket
 import threading
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 import xxhash
 
 from fsd.errors import UsageError, first_line
+from fsd.net import gguf
 
 _EMBEDDED = Path(__file__).parents[1] / "data" / "embedded"
 EMBEDDED = {
@@ -29,20 +31,47 @@ EMBEDDED_TWIN = "embedded-twin"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 """Names of one-file weights, the preferred one first; for sharded weights, `<name>.index.json` lists the parts."""
 DATASETS = "hf://datasets/"
+GGUF_FOLDER = "gguf"
+"""Folder in the cache with converted GGUF files."""
 Result = TypeVar("Result")
 _DATA_FILE = re.compile(rf"{DATASETS}([^/@\s]+/[^/@\s]+)(?:@([^/\s]+))?/(\S+)")
 
 
+def default_folder() -> Path:
+    """$FSD_CACHE, else `fsd` in the user's cache folder, since the numbers depend on no checkout and no run."""
+    named = os.environ.get("FSD_CACHE")
+    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fsd"
+
+
+def check_memory(model: str, needed: float) -> None:
+    """Refuse weights, in bytes, that this machine's free memory cannot hold."""
+    import psutil
+
+    free = psutil.virtual_memory().available
+    if needed > free:
+        raise UsageError(
+            f"model {model!r} must fit the memory; its weights take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are "
+            "free: take dtype bfloat16, bits 4 or a smaller model"
+        )
+
+
 def locate(model: str, revision: str | None = None, *, weights: bool = True) -> tuple[Path, str]:
-    """The local folder of a model, downloaded if necessary, and its hub commit ("" for local folders).
+    """The local folder of a model, downloaded or converted if necessary, and its revision.
+
+    That is the commit on the hub, quantization and hash of a GGUF file, or "" for a local folder.
 
     Args:
-        model: a name in `EMBEDDED`, a local folder or a hub id.
+        model: a name in `EMBEDDED`, smollm2, a GGUF file, a local folder or a hub id.
         revision: branch, tag or commit of a hub id.
         weights: False fetches configuration and tokenizer only.
     """
     from huggingface_hub.errors import LocalEntryNotFoundError
 
+    if file := gguf.gguf_file(model):
+        found = gguf.header(file)
+        if weights:
+            check_memory(model, gguf.FLOAT32 * found.parameters)
+        return gguf.converted(file, default_folder() / GGUF_FOLDER, weights=weights), found.revision
     folder = _local(model)
     if folder:
         return folder, ""
@@ -222,6 +251,8 @@ def model_size(model: str, revision: str | None = None) -> ModelSize | None:
     """The size of a model; None for a hub id whose weights are not on this machine, and for one behind an API."""
     if model.startswith("api:"):
         return None
+    if file := gguf.gguf_file(model):
+        return ModelSize(file.parent, file.stat().st_size, gguf.header(file).parameters)
     folder = _local(model)
     try:
         there = folder or _snapshot(model, revision, "", local=True)

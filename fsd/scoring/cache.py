@@ -6,7 +6,6 @@ that the numbers depend on.
 
 import contextlib
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 import xxhash
 
 from fsd.errors import UsageError
+from fsd.net.hub import default_folder
 from fsd.progress import note
 from fsd.token_stats import Prompt, Scorer, TokenStats
 
@@ -44,12 +44,6 @@ CREATE TABLE IF NOT EXISTS statistics (
 );
 CREATE INDEX IF NOT EXISTS statistics_by_use ON statistics (used);
 """
-
-
-def default_folder() -> Path:
-    """$FSD_CACHE, else `fsd` in the user's cache folder, since the numbers depend on no checkout and no run."""
-    named = os.environ.get("FSD_CACHE")
-    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fsd"
 
 
 def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fsd import distributed
 from fsd.config import AdapterConfig, APIConfig, ModelConfig
 from fsd.errors import UsageError
-from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, locate
+from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
 from fsd.scoring.deviation import Deviation, evaluate
 from fsd.token_stats import Scorer
 from fsd.views import Detector, ViewInputs, usable
@@ -105,8 +105,6 @@ def frequency_file(config: ModelConfig) -> Path | None:
 
 def cache_folder(config: ModelConfig) -> Path | None:
     """The folder of the cache; None if it is switched off."""
-    from fsd.scoring.cache import default_folder
-
     if config.cache == "none":
         return None
     return Path(config.cache).expanduser() if config.cache else default_folder()

@@ -284,9 +284,10 @@ def pretraining(recipe: Recipe, tokens: float) -> dict[str, str]:
 
 def on_this_machine(name: str) -> bool:
     """Whether a file or model can be read without the network."""
+    from fsd.net.gguf import SMOLLM2
     from fsd.net.hub import EMBEDDED
 
-    return name in EMBEDDED or Path(name).expanduser().exists()
+    return name in (SMOLLM2, *EMBEDDED) or Path(name).expanduser().exists()
 
 
 def byte_size(number: float) -> str:

@@ -74,7 +74,7 @@ class LabConfig:
 
 def prepare(config: LabConfig) -> Job:
     """Check the settings and the corpora but `code`, which takes a minute to cut."""
-    from fsd.scoring.cache import default_folder
+    from fsd.net.hub import default_folder
     from pipelines.common import job
     from pipelines.common.output import check_table_path
     from pipelines.study.lab import corpora

@@ -18,8 +18,9 @@ from fsd.config import AdapterConfig
 from fsd.errors import UsageError
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity, load
+from fsd.net.hub import default_folder
 from fsd.scoring import cache
-from fsd.scoring.cache import FILE, MemoizedScorer, SQLiteStore, default_folder, encode, model_key, prompt_hash
+from fsd.scoring.cache import FILE, MemoizedScorer, SQLiteStore, encode, model_key, prompt_hash
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt, TokenStats
 
