@@ -136,7 +136,7 @@ class FSDConfig:
     placebo: str = "auto"
     """Control model trained on none of these texts, for the same procedure: auto (embedded), none, folder or hub id."""
     seed: int = 42
-    """Random seed for the split, adapter initialisation and bootstrap."""
+    """Random seed for the split, adapter initialisation and bootstrap; another seed draws other test texts as well."""
     audit_repeats: Literal[1, 3, 10] = 3
     """Divisions into folds over which the audit's blind classifier is averaged; 1 is fastest."""
 
@@ -175,6 +175,8 @@ class ScoreConfig:
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     unseen: OptionalPath = None
     """File of texts that the model cannot have seen: the prefix of `recall` and the words of `neighbour`."""
+    cutoff: OptionalDay = None
+    """Last day of the model's data, if it is not a known one: dated non-members must be later."""
     domain: str = "arxiv"
     """Part of the experiment's name, fsd-<domain>."""
     seed: int = 42

@@ -120,7 +120,7 @@ def specs(config: Collect) -> "list[CollectionSpec]":
 
 def _bounds(config: Collect) -> tuple[Date | None, Date | None, str]:
     """The bounds of the dates, both exclusive, and the reason for that of a model."""
-    from fsd.collection.knowledge_cutoffs import cutoff
+    from fsd.data.knowledge_cutoffs import cutoff
 
     day = timedelta(days=1)
     after, before, because = _day("after", config.after), _day("before", config.before), ""

@@ -75,8 +75,7 @@ def run(inputs: "Inputs") -> None:
                 seed=config.seed,
                 repeats=config.audit_repeats,
             )
-            results = replace(results, never_saw=experiment.never_saw(config, inputs.documents))
-            results = experiment.with_power(results, model, config)
+            results = experiment.with_context(results, model, inputs._replace(config=config))
         with stage("recording"):
             report, version = run_log.track(tracked, results, config, detectors, model, inputs.sources)
         tracked.log_metrics(stages().seconds)

@@ -34,6 +34,8 @@ BASE_ONLY = "Base scores alone: what separates the texts may be their period or 
 
 def prepare(config: ScoreConfig) -> Job:
     """Read the texts, and check settings and output file."""
+    from fsd.data.knowledge_cutoffs import labels_for
+    from fsd.data.splitting import parse_cutoff
     from pipelines.common import experiment, job
     from pipelines.common.cli import check_name
     from pipelines.common.experiment import load_detectors
@@ -43,17 +45,19 @@ def prepare(config: ScoreConfig) -> Job:
     check_table_path(Path(config.out), [*config.data, *filter(None, (config.unseen, config.model.frequencies))])
     documents, remarks = experiment.read_cleaned(config.data, config.columns, config.cleaning)
     unseen, blank = experiment.read_own([config.unseen], "", config.cleaning) if config.unseen else ([], [])
+    labelled, last = [d for d in documents if d.member is not None], parse_cutoff(config.cutoff)
+    remarks = [*labels_for(config.model.model, labelled, last=last).said, *remarks, *blank]
     texts = [document.text for document in documents]
     detectors = load_detectors(config.detection)
     return Job(
-        partial(run, config, documents, [document.text for document in unseen], detectors, [*remarks, *blank]),
+        partial(run, config, documents, [document.text for document in unseen], detectors, remarks),
         {"texts": job.files(config.data, len(texts))},
         config.model,
         texts=texts,
         passes=job.passes(detectors, texts, config.model, states=("base",), unseen=bool(unseen)),
         writes=[config.out],
         experiment=f"fsd-{config.domain}",
-        notes=[*remarks, *blank],
+        notes=remarks,
     )
 
 
@@ -102,7 +106,7 @@ def run(
         compared = [marked(blind.low <= 0.5, words)]
     report = Report(
         headline=f"{len(texts)} texts, {len(work.detectors)} detectors",
-        findings=[*compared, *map(Against, doubts), *map(Against, remarks), *work.remarks],
+        findings=[*map(Against, remarks), *compared, *map(Against, doubts), *work.remarks],
         sections=[Section("", tables=[metrics_table(results)])],
         score=score,
         description=description,

@@ -11,8 +11,9 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fsd.data.documents import PLACES, Benchmark, Document, segments
 from fsd.data.near_duplicates import drop_contradictions
@@ -160,7 +161,7 @@ class Source:
     split: str = ""  # name of the split that holds a part
     part_column: str = ""  # column that names the part of a row
     splits: Mapping[str, bool] | None = None  # label of each split, where rows have none; a part is a configuration
-    later: bool | tuple[str, ...] | None = None  # whether, or in which parts, non-members are later than all members
+    later: Date | Literal[False] | Mapping[str, Date] | None = None  # first day of later non-members, by part
     reader: str = "hub"  # how it is read, see `READERS`
 
 
@@ -194,10 +195,10 @@ def load(entry: str) -> Benchmark:
     if not documents:
         reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "no rows"
         raise UsageError(f"benchmark {entry} must have texts labelled 0 or 1; it has none: {reasons}")
+    since = source.later.get(part) if isinstance(source.later, Mapping) else source.later or None
     if source.later is not None:
-        later = part in source.later if isinstance(source.later, tuple) else source.later
-        documents = [replace(d, period=AFTER if later and not d.member else UP_TO) for d in documents]
-    return loaded._replace(documents=documents, left_out=left_out)
+        documents = [replace(d, period=AFTER if since and not d.member else UP_TO) for d in documents]
+    return loaded._replace(documents=documents, left_out=left_out, since=since)
 
 
 def _check_part(name: str, source: Source, part: str, *, other: bool = False) -> None:

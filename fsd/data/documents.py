@@ -42,12 +42,16 @@ class Document:
 
 
 class Benchmark(NamedTuple):
-    """A published benchmark: its labelled texts, id or local files, commit or hash, and reason → rows left out."""
+    """A published benchmark: its labelled texts, id or local files, commit or hash, and reason → rows left out.
+
+    `since` is the first day of non-members that are later than all members; None if they are not, or it is not known.
+    """
 
     documents: list[Document]
     source: str
     revision: str
     left_out: Mapping[str, int] = MappingProxyType({})
+    since: Date | None = None
 
 
 def content_hash(text: str) -> str:

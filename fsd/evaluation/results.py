@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fsd.data import splitting
 from fsd.data.documents import content_hash
+from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.data.near_duplicates import families
 from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, Split, without_later
 from fsd.evaluation.audit import Audit, audit
@@ -219,9 +220,9 @@ class Results:
     on the test texts that membership is judged on, and those of the contrasts that the periods of the texts allow.
     `remarks` name detectors that were left out; `placebo` is the control model, if any. `best` is the detector with the
     highest FSD AUC on validation, otherwise on test, and `calibration` its, if there are validation texts. `never_saw`
-    says that the model is known to have been trained on none of these texts. `top` is the best score of all states,
-    `base` the detector with the best base score (empty without base scores), and `gain` the AUC of the best fine-tuned
-    score over that of the best base score, all chosen in the same way.
+    says that the model is known to have been trained on none of these texts, `labels` whether the labels hold. `top` is
+    the best score of all states, `base` the detector with the best base score (empty without base scores), and `gain`
+    the AUC of the best fine-tuned score over that of the best base score, all chosen in the same way.
     """
 
     parts: Split
@@ -236,6 +237,7 @@ class Results:
     gain: Row | None
     calibration: Calibration | None
     never_saw: bool = False
+    labels: Labels = HOLDING
 
     @cached_property
     def rows(self) -> dict[tuple[str, str, str], Row]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
+from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.data.splitting import CONTEMPORARY
 from fsd.errors import UsageError, first_problem
 from fsd.evaluation.audit import Audit, explains
@@ -41,7 +42,9 @@ def conclusions(results: Results) -> list[str]:
         "evidence of membership"
     )
     return [
+        *([] if results.labels.hold else results.labels.said),
         *([control, _result(results)] if results.never_saw else [_result(results), _placebo(results)]),
+        *(results.labels.said if results.labels.hold else []),
         *_gain(results),
         *_contrasts(results),
         *_gains(results),
@@ -297,6 +300,7 @@ class AuditSummary:
 
     Without a `blind` classifier there is a `reason`. With `contemporaries`, the non-members are of the members' own
     period (see `fsd.evaluation.results`). The `state` is fsd, or calibrated for the audit of a fine-tuned model.
+    `labels` says whether the benchmark's labels hold for the model.
     """
 
     detector: str
@@ -305,6 +309,7 @@ class AuditSummary:
     reason: str = ""
     contemporaries: bool = False
     state: str = "fsd"
+    labels: Labels = HOLDING
 
     @property
     def explains(self) -> bool:
@@ -318,7 +323,12 @@ class AuditSummary:
 
     @property
     def sentence(self) -> str:
-        """The finding in one sentence."""
+        """The finding in one sentence, and any doubt about the labels."""
+        parts = [self._finding, *self.labels.said]
+        return "; ".join(parts if self.labels.hold else reversed(parts))
+
+    @property
+    def _finding(self) -> str:
         if self.blind is None:
             finding = f"no blind classifier could be trained on the adapter's benchmark ({self.reason})"
         else:
@@ -351,10 +361,14 @@ class AuditSummary:
 def audit_summary(results: Results, state: str = "fsd") -> AuditSummary:
     """What the audit says about the best detector."""
     blind, contemporaries = results.audit.blind, bool((results.kind == CONTEMPORARY).any())
-    return AuditSummary(results.best, results.auc, blind.auc, blind.reason, contemporaries, state)
+    return AuditSummary(results.best, results.auc, blind.auc, blind.reason, contemporaries, state, results.labels)
 
 
 JUDGEMENTS = {
+    "labels": (
+        "No answer: the model may have been trained on the non-members as well, so their labels do not hold",
+        "non-members that are later than the model's data, or contemporaries that are known not to be in it",
+    ),
     "control": (
         "This run is a control: the model was trained on none of these texts",
         "a model that may have been trained on these texts",
@@ -390,6 +404,8 @@ JUDGEMENTS = {
 def judgement(results: Results) -> str:
     """A key of `JUDGEMENTS`."""
     lead = results.of_top("placebo_lead")
+    if not results.labels.hold:
+        return "labels"
     if results.never_saw:
         return "control"
     if results.top_auc.low <= 0.5:
@@ -410,6 +426,8 @@ def barred(results: Results) -> str:
     Without a control model nothing is known of the latter.
     """
     audit, lead = audit_summary(results), results.estimate("placebo_lead")
+    if not results.labels.hold:
+        return results.labels.doubt
     if audit.explains:
         return audit.sentence
     return f"the lead of {results.best} over the control model, {lead}, may be zero" if lead and lead.low <= 0 else ""
@@ -433,11 +451,15 @@ def description(results: Results) -> str:
 def signs(results: Results) -> list[tuple[bool, str]]:
     """What speaks for the result (True) and against it (False), each in a few words."""
     telling, leaks, gain = results.audit.telling, results.audit.leaks.groups, results.gain
-    found = [(False, "a control run: the model was trained on none of these texts")] if results.never_saw else []
+    doubts = [(False, doubt) for doubt in results.labels.said]
+    found = [] if results.labels.hold else doubts
+    if results.never_saw:
+        found.append((False, "a control run: the model was trained on none of these texts"))
     found.append(_sign_of_texts(results))
     if telling and telling.p < SIGNIFICANT:
         found.append((False, f"a sign distinguishes the texts: {telling.phrase}"))
     found += [_sign_of_control(results), _sign_of_period(results)]
+    found += doubts if results.labels.hold else []
     found.append(
         (False, f"LEAK: {leaks} groups of texts are in more than one part of the split")
         if leaks

@@ -91,6 +91,14 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
     return folder, folder.name
 
 
+def hub_id(model: str) -> str:
+    """The hub id of a model, also behind an API; that of a folder is in its configuration, or "" if it is not."""
+    folder = None if model.startswith("api:") else _local(model)
+    if folder is None:
+        return model.removeprefix("api:")
+    return str(_json_object(folder / "config.json", "configuration").get("_name_or_path", ""))
+
+
 def _local(model: str) -> Path | None:
     """The folder of a model on this machine; None for a hub id."""
     if model in EMBEDDED:

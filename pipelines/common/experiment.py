@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +22,7 @@ from fsd.collection import domains
 from fsd.config import CleaningConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.data import benchmarks, embedded, splitting
 from fsd.data.documents import Document
+from fsd.data.knowledge_cutoffs import HOLDING, Labels, labels_for
 from fsd.data.near_duplicates import drop_contradictions, refuse_contradictions
 from fsd.data.readers import RowError, parse_columns, read_files, read_texts
 from fsd.data.splitting import Split, split, split_with
@@ -121,11 +123,20 @@ def _parse_settings(entries: Sequence[str]) -> Settings:
 
 
 class LabelledTexts(NamedTuple):
-    """Members and non-members; file, embedded corpus or benchmark → its version; what was left out, for the report."""
+    """Members and non-members; file, embedded corpus or benchmark → its version; what was left out, for the report.
+
+    `since` is the first day of the non-members of published benchmarks, see `Benchmark`.
+    """
 
     documents: list[Document]
     sources: dict[str, str]
     remarks: tuple[str, ...] = ()
+    since: Date | None = None
+
+    def labels(self, config: FSDConfig) -> Labels:
+        """Whether the labels hold for the model of a configuration."""
+        last = splitting.parse_cutoff(config.data.cutoff)
+        return labels_for(config.model.model, self.documents, since=self.since, last=last)
 
 
 def with_embedded_model(config: FSDConfig) -> FSDConfig:
@@ -156,7 +167,7 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
         labelled = _published([domain.benchmark])
     documents, remarks = _without_contradictions(labelled.documents, data.cleaning)
     documents = splitting.with_periods(documents, cutoff)
-    return LabelledTexts(documents, labelled.sources, (*labelled.remarks, *remarks))
+    return labelled._replace(documents=documents, remarks=(*labelled.remarks, *remarks))
 
 
 def read_own(
@@ -197,13 +208,16 @@ def _left_out(name: str, reasons: Mapping[str, int]) -> list[str]:
 
 def _files_and_benchmarks(data: DataConfig) -> LabelledTexts:
     """All entries of `--data` together: files, and published benchmarks by name."""
-    known, sources, published_remarks = _published([entry for entry in data.data if benchmarks.is_name(entry)])
+    known, sources, published_remarks, since = _published([one for one in data.data if benchmarks.is_name(one)])
     files = [entry for entry in data.data if not benchmarks.is_name(entry)]
     documents, remarks = read_own(files, data.columns, data.cleaning, labelled=True) if files else ([], [])
     if data.cutoff is None and not all(document.period for document in (*documents, *known)):
         known = [replace(document, period="") for document in known]  # periods of one side alone say nothing
     return LabelledTexts(
-        documents + known, {file: _digest(Path(file)) for file in files} | sources, (*remarks, *published_remarks)
+        documents + known,
+        {file: _digest(Path(file)) for file in files} | sources,
+        (*remarks, *published_remarks),
+        since,
     )
 
 
@@ -213,6 +227,7 @@ def _published(names: Sequence[str]) -> LabelledTexts:
         [document for benchmark in loaded.values() for document in benchmark.documents],
         {f"{name} ({benchmark.source})": benchmark.revision for name, benchmark in loaded.items()},
         tuple(remark for name, benchmark in loaded.items() for remark in _left_out(name, benchmark.left_out)),
+        min((benchmark.since for benchmark in loaded.values() if benchmark.since), default=None),
     )
 
 
@@ -263,14 +278,16 @@ class Inputs(NamedTuple):
     split: Split = Split((), (), ())
     sources: Mapping[str, str] = MappingProxyType({})
     remarks: Sequence[str] = ()
+    labels: Labels = HOLDING
 
     def fetched(self) -> "Inputs":
         """The same with the texts, downloaded if they are a published benchmark."""
         if self.here:
             return self
-        documents, sources, remarks = load_texts(self.config.data, self.config.model)
-        split, more = split_texts(documents, self.config.data, self.config.seed)
-        return Inputs(self.config, self.detectors, True, documents, split, sources, [*remarks, *more])
+        texts = load_texts(self.config.data, self.config.model)
+        split, more = split_texts(texts.documents, self.config.data, self.config.seed)
+        remarks, labels = [*texts.remarks, *more], texts.labels(self.config)
+        return Inputs(self.config, self.detectors, True, texts.documents, split, texts.sources, remarks, labels)
 
 
 def read(config: FSDConfig) -> Inputs:
@@ -308,7 +325,10 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
         training=None if config.adapter else config.training,
         writes=["a registered adapter"],
         experiment=f"fsd-{data.domain}",
-        notes=[] if config.placebo == "none" else [f"the placebo ({config.placebo}) is not part of the numbers"],
+        notes=[
+            *inputs.labels.said,
+            *([] if config.placebo == "none" else [f"the placebo ({config.placebo}) is not part of the numbers"]),
+        ],
     )
 
 
@@ -394,6 +414,16 @@ def measure(
     if split.unseen:
         train_adapter(model, split.unseen, config, run, logged=logged)
     return work, work.score()
+
+
+def with_context(results: "Results", model: "LanguageModel", inputs: Inputs) -> "Results":
+    """The results with what is known of the model, and with the power of the calibration's domain check.
+
+    Without labels that hold there is no calibration, and so no verdict.
+    """
+    config = inputs.config
+    results = replace(results, never_saw=never_saw(config, inputs.documents), labels=inputs.labels)
+    return with_power(results, model, config) if inputs.labels.hold else replace(results, calibration=None)
 
 
 def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) -> "Results":

@@ -168,7 +168,7 @@ def report(
         f"{training.method}, rank {training.rank}, learning rate {training.learning_rate}, {training.epochs} epochs, "
         f"batch {training.batch_size}"
     )
-    calibrated = "none: there are no validation texts"
+    calibrated = "none: there are no validation texts" if results.labels.hold else "none: the labels do not hold"
     if results.calibration:
         who = "contemporaries" if sentences.audit_summary(results).contemporaries else "non-members"
         calibrated = f"{results.best}, on {results.calibration.groups} groups of held-out {who}"

@@ -13,7 +13,16 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import AdapterConfig, APIConfig, Columns, DetectorConfig, ModelConfig, OptionalPath, OptionalPaths
+from fsd.config import (
+    AdapterConfig,
+    APIConfig,
+    Columns,
+    DetectorConfig,
+    ModelConfig,
+    OptionalDay,
+    OptionalPath,
+    OptionalPaths,
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,8 @@ class ContaminationConfig:
     detection: DetectorConfig = field(default_factory=DetectorConfig)
     columns: Columns = ""
     """Column names that differ from the defaults, e.g. text=question."""
+    cutoff: OptionalDay = None
+    """Last day of the model's data, if it is not a known one: known non-members must be later."""
     shard: int = 5
     """Consecutive texts per shard of the test of order."""
     orders: int = 19

@@ -3,14 +3,17 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import pandas as pd
 
 from fsd.data.documents import Document
+from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.near_duplicates import families, refuse_members, refuse_related
 from fsd.data.readers import parse_columns, read_files
+from fsd.data.splitting import parse_cutoff
 from fsd.errors import UsageError
 from fsd.evaluation.audit import blind
 from fsd.evaluation.dataset_inference import dataset_verdict
@@ -46,12 +49,14 @@ def prepare(config: ContaminationConfig) -> Job:
     for name in ("orders", "sets"):
         if getattr(config, name) < 1:
             raise UsageError(f"{name} must be at least 1; got {getattr(config, name)}")
-    columns = parse_columns(config.columns)
+    last, columns = parse_cutoff(config.cutoff), parse_columns(config.columns)
     suspect = read_files(config.files, columns)
     known = read_files(config.known, columns) if config.known else []
     if len(suspect) < 2 * max(2, config.shard):
         raise UsageError(f"data must fill 2 shards of {config.shard} texts; got {len(suspect)} texts")
     detectors = [d for d in cheap(load_detectors(config.detection)) if not d.paired]
+    labels = labels_for(config.model.model, [*(replace(d, member=True) for d in suspect), *known], last=last)
+    known = known if labels.hold else []
     if known:
         refuse_members(known)
         refuse_related(suspect, known)
@@ -63,7 +68,7 @@ def prepare(config: ContaminationConfig) -> Job:
     passes = Counter(job.passes(detectors, scored, config.model, states=("base",)))
     passes["base"] += (config.orders + 1) * len(texts) + (2 * len(texts) if known else 0)
     return Job(
-        partial(run, config, suspect, known, detectors),
+        partial(run, config, suspect, known, detectors, labels.said),
         {
             "data set": job.files(config.files, len(texts)),
             **({"known non-members": job.files(config.known, len(known))} if known else {}),
@@ -74,7 +79,7 @@ def prepare(config: ContaminationConfig) -> Job:
         trained=texts if known else (),
         training=config.training if known else None,
         experiment=f"fsd-{config.domain}",
-        notes=["the tests by sets of texts are counted roughly"] if known else [],
+        notes=[*labels.said, *(["the tests by sets of texts are counted roughly"] if known else [])],
     )
 
 
@@ -83,6 +88,7 @@ def run(
     suspect: Sequence[Document],
     known: Sequence[Document],
     detectors: Sequence[Detector],
+    doubts: Sequence[str] = (),
 ) -> None:
     """Open the model, run the tests, track and print."""
     name, texts = config.model.model, [document.text for document in suspect]
@@ -107,10 +113,12 @@ def run(
                     outcomes += [Outcome(other, reason=inference.reason) for other in (CODEC, KERNEL)]
                 else:
                     outcomes += rank_tests(one_per_family(suspect), one_per_family(known), model, config)
-        job.deliver(partial(report, outcomes, auc, config), tracked)
+        job.deliver(partial(report, outcomes, auc, config, doubts), tracked)
 
 
-def report(outcomes: Sequence[Outcome], blind: Estimate | None, config: ContaminationConfig) -> Report:
+def report(
+    outcomes: Sequence[Outcome], blind: Estimate | None, config: ContaminationConfig, doubts: Sequence[str] = ()
+) -> Report:
     """The tests, corrected for their number, and what they say together."""
     table, name, files = corrected(outcomes), config.model.model, ", ".join(config.files)
     lines = Table(
@@ -133,7 +141,7 @@ def report(outcomes: Sequence[Outcome], blind: Estimate | None, config: Contamin
     return Report(
         title="Was it in the training data? A data set as a whole",
         question=f"Was {name} trained on {files}?",
-        findings=conclusions(table, blind, config),
+        findings=[*map(Against, doubts), *conclusions(table, blind, config)],
         sections=[Section("Tests", tables=[lines])],
         facts=[
             ("Model", name),

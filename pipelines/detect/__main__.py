@@ -105,6 +105,7 @@ def run(
 
     with stage("model"):
         from fsd import tracking
+        from fsd.data.knowledge_cutoffs import labels_for
         from fsd.evaluation.verdicts import Rules
         from pipelines.detect.classifier import MembershipClassifier
         from pipelines.detect.report import Findings, report
@@ -116,15 +117,18 @@ def run(
         classifier.calibration.threshold_at(config.fpr)
         measured = on_test(adapter, classifier.calibration, config.fpr)
     tags = {"task": "detect", "adapter": adapter}
-    name = run_name(classifier.language_model.identity.id, config.files, "detect")
+    model = classifier.language_model.identity.id
+    held = labels_for(model, [*(replace(d, member=d.member is not False) for d in documents), *known])
+    known = known if held.hold else []
+    name = run_name(model, config.files, "detect")
     with tracked_run(config, f"fsd-{classifier.setup['domain']}", name, tags=tags) as tracked:
         with stage("scoring"):
             dataset = compare_dataset(classifier, documents, known, seed=config.seed) if known else None
             rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
             verdicts = classifier.classify(documents, rules)
-            measured += on_labelled(documents, verdicts)
+            measured += on_labelled(documents, verdicts) if held.hold else []
         with stage("recording"):
-            findings = Findings(classifier, documents, verdicts, measured, dataset, remarks)
+            findings = Findings(classifier, documents, verdicts, measured, dataset, remarks, held.said)
             found = report(findings, adapter, config.files)
             if config.out:
                 with tracked.storing():

@@ -40,16 +40,16 @@ class MembershipClassifier:
 
     Raises:
         UsageError: if there is no such adapter, it has no calibration, its audit says that a blind classifier explains
-            the results on its benchmark, or its base model cannot be loaded or differs.
+            the results on its benchmark or that the labels do not hold, or its base model cannot be loaded or differs.
     """
 
     def __init__(self, uri: str, **overrides: Any) -> None:
         adapter = tracking.fetch_adapter(uri)
         files = {name: path for name in FILES if (path := tracking.fetch_model_file(uri, name))}
-        _require(files, CALIBRATION, SETUP)
         self.audit = AuditSummary.from_json(files[AUDIT].read_text(encoding="utf-8")) if AUDIT in files else None
-        if self.audit and self.audit.explains:
+        if self.audit and (self.audit.explains or not self.audit.labels.hold):
             raise UsageError(f"adapter must come from a benchmark that can show membership; {self.audit.sentence}")
+        _require(files, CALIBRATION, SETUP)
         self.calibration = Calibration.from_json(files[CALIBRATION].read_text(encoding="utf-8"))
         self.audited = self.calibration.state == AUDITED
         if not self.audited:

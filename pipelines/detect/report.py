@@ -38,7 +38,10 @@ CAPTION = "Lowest p-values first; texts without a verdict last. Texts called mem
 
 @dataclass(frozen=True)
 class Findings:
-    """What one call of pipelines.detect found about N texts; `dataset` is None without known non-members."""
+    """What one call of pipelines.detect found about N texts.
+
+    `dataset` is None without known non-members whose labels hold; `doubts` are about these.
+    """
 
     classifier: MembershipClassifier
     documents: Sequence[Document]
@@ -46,6 +49,7 @@ class Findings:
     measured: Sequence[Measured]
     dataset: DatasetComparison | None = None
     remarks: Sequence[str] = ()
+    doubts: Sequence[str] = ()
 
     @property
     def data(self) -> str:
@@ -131,7 +135,7 @@ def conclusions(found: Findings) -> list[str]:
     verdicts, calibration, audit = found.verdicts, found.classifier.calibration, found.classifier.audit
     fpr, fdr, count, number = verdicts.rules.fpr, verdicts.rules.fdr, verdicts.count, len(found.documents)
     judged, outside, untested = count(MEMBER, NOT_SHOWN), count(OUT_OF_DOMAIN), count(NO_VERDICT)
-    lines = [_answer(found)]
+    lines = [*map(Against, found.doubts), _answer(found)]
     if 0 < judged < number:
         reasons = [f"{outside} {_are(outside)} outside the calibrated domain"] if outside else []
         reasons += [f"nothing shows that the rate holds for {untested}"] if untested else []

@@ -52,6 +52,7 @@ def prepare(config: StudyConfig) -> Job:
         inputs = experiment.Inputs(first.config, cells.load_detectors(study.detectors))
     else:
         inputs = cells.read(first, study)
+        notes[:0] = inputs.remarks
         notes.insert(0, f"the numbers are those of the first cell, {first.name}, times {len(planned)}")
     return replace(
         experiment.job(partial(run, config, name, study, planned), inputs),

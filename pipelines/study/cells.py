@@ -102,9 +102,10 @@ def _of(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
 
 
 def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
-    """Unseen, validation and test texts of a cell, and what was left out; without training all are test texts."""
+    """Unseen, validation and test texts of a cell, and remarks on them; without training all are test texts."""
     data, options, seed = cell.config.data, cell.texts, cell.config.seed
     loaded = _of(data.data, cell)
+    remarks = (*loaded.labels(cell.config).said, *loaded.remarks)
     documents = retime(loaded.documents, options.timestamps)
     if options.words and options.where:
         pieces = [(document, segments(document.text, options.words, (options.where,))) for document in documents]
@@ -114,18 +115,18 @@ def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
     if not documents:
         raise UsageError(f"texts must have at least {options.words} words; none of {', '.join(data.data)} has")
     if not trained:
-        return Split((), (), documents), loaded.remarks
+        return Split((), (), documents), remarks
     share = float(data.unseen)
     how: dict[str, Any] = {"validation": data.validation, "scheme": data.split, "seed": seed}
     if options.trained_on:
-        return fine_tuning_set(documents, options.trained_on, share=share, **how), loaded.remarks
+        return fine_tuning_set(documents, options.trained_on, share=share, **how), remarks
     parts = split(documents, unseen=share, **how)
     if options.unseen_from != "own":
         foreign = split(_of(options.other, cell).documents, unseen=share, **how).unseen
         parts = add_unseen(parts, foreign, own=options.unseen_from == "both")
     if options.unseen_count is not None:
         parts = take_unseen(parts, options.unseen_count, seed=seed)
-    return parts, loaded.remarks
+    return parts, remarks
 
 
 def at_small_scale(study: Study, given: Collection[str] = ()) -> Study:

@@ -168,8 +168,8 @@ def notes_on(study: Study, results: Results, arranged: pd.DataFrame, table: Tabl
     test, unseen, validation = (
         _range({int(run.metrics[f"texts/{part}"]) for run in runs}) for part in ("test", "unseen", "validation")
     )
-    yield f"Model: {', '.join(models)}. Texts: {'; '.join(data)}; {test} test texts, seed {configs[0].seed}."
     yield from dict.fromkeys(f"{remark}." for prepared, _ in results for remark in prepared.inputs.remarks)
+    yield f"Model: {', '.join(models)}. Texts: {'; '.join(data)}; {test} test texts, seed {configs[0].seed}."
     if study.trained:
         how = "; ".join(SPLITS[scheme] for scheme in sorted({config.data.split for config in configs}))
         yield f"Split {how}. Texts: {unseen} unseen, {validation} validation."

@@ -125,8 +125,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
                     if config.tune == "detectors" and config.objective == "auc" and winner.task.endswith(".fsd")
                 },
             )
-            results = replace(results, never_saw=experiment.never_saw(job, split.test))
-            results = experiment.with_power(results, model, job)
+            results = experiment.with_context(results, model, inputs._replace(config=job))
         with stage("recording"):
             found, version = run_log.track(tracked, results, job, chosen, model, inputs.sources, study=data.study)
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"

@@ -26,7 +26,7 @@ def test_every_declaration_is_sound_and_described(name, root):
     assert re.fullmatch("1: .*; 0: .*", source.labels)
     assert len(set(source.parts)) == len(source.parts)
     assert source.reader in benchmarks.READERS
-    assert not isinstance(source.later, tuple) or set(source.later) < set(source.parts)
+    assert not isinstance(source.later, dict) or set(source.later) < set(source.parts)
     page = (root / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     named = [f"`{name}`", source.dataset, source.revision or "newest", *(f"`{c}`" for c in source.columns.values())]
     assert all(word in page for word in named)

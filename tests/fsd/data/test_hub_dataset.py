@@ -2,6 +2,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -119,7 +120,7 @@ def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve, in_fresh_proc
         assert got["revision"] == (source.revision or SHA)
         assert {row[1] for row in got["rows"]} == {True, False}
         assert all(bool(row[2]) == bool(source.group) for row in got["rows"])
-        assert got["kinds"] == (["later", "member"] if source.later is True else ["contemporary", "member"])
+        assert got["kinds"] == (["later", "member"] if isinstance(source.later, date) else ["contemporary", "member"])
     rows = {entry: got["rows"] for entry, got in found.items()}
     assert [row[0] for row in rows["wikimia"]] == [f"{n} {i}" for n in (32, 64, 128, 256) for i in (0, 1)]
     assert rows["wikimia:64"][1] == ["64 1", True, "", "swj0419/WikiMIA/WikiMIA_length64:2"]

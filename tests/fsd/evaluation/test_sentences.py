@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from fsd.data.documents import Document
+from fsd.data.knowledge_cutoffs import Labels
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation import sentences
@@ -238,6 +239,15 @@ def test_the_headline_judges_and_bars(auc, blind, lead, periods, judgement, barr
 
     assert sentences.judgement(results) == judgement
     assert sentences.judgement(replace(results, never_saw=True)) == "control"
+    young = replace(results, labels=Labels(False, "the labels do not hold"))
+    assert sentences.judgement(young) == "labels"
+    assert {sentences.barred(young), sentences.conclusions(young)[0], sentences.signs(young)[0][1]} == set(
+        young.labels.said
+    )
+    unknown = replace(results, labels=Labels(doubt="the age is not known"))
+    assert sentences.judgement(unknown) == judgement
+    assert sentences.barred(unknown).startswith(barred)
+    assert (False, "the age is not known") in sentences.signs(unknown)
     assert sentences.barred(results).startswith(barred)
     assert bool(sentences.barred(results)) == bool(barred)
     assert audit_summary(results, "calibrated").state == "calibrated"
