@@ -3,7 +3,9 @@
 import functools
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeVar
 
@@ -125,8 +127,8 @@ def statistics_for(device: torch.device, dtype: torch.dtype, vocabulary: int) ->
     return token_statistics
 
 
-class Reduction:
-    """Hidden states → statistics, a chunk at a time in one buffer: new memory would cost as much as they do."""
+class Reduction(threading.local):
+    """Hidden states → statistics, a chunk at a time in one buffer of each thread: new memory would cost as much."""
 
     def __init__(self, head: Any) -> None:
         self.head = head
@@ -173,6 +175,8 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Default padded tokens per forward pass; on a CPU, more gains nothing (see docs/performance.md)."""
 WHOLE_LOGITS_BYTES = 2**30
 """Largest float32 logits of a batch for models that compute them all at once."""
+WORKERS = 8
+"""Most batches at a time on a CPU, each on its share of the threads, which small matrices keep busy better than all."""
 
 
 def one_ahead(items: Iterable[T]) -> Iterator[T]:
@@ -269,8 +273,7 @@ class ModelScorer:
         columns: list[tuple[Window, FloatArray]] = []
         with self.language_model.state(tuned=self.tuned) as network:
             reduction = Reduction(network.get_output_embeddings() if self.language_model.split_head else None)
-            started = (pair for batch in batches for pair in self._started(network, reduction, batch, ids))
-            for batch, statistics in one_ahead(started):
+            for batch, statistics in one_ahead(self._computed(network, reduction, batches, ids)):
                 values = statistics.double().cpu().numpy()
                 if not np.isfinite(values).all():
                     raise UsageError(
@@ -281,6 +284,27 @@ class ModelScorer:
                 columns += zip(batch, np.split(values, np.cumsum(sizes)[:-1], axis=1), strict=True)
                 bar.update(sum(window.size for window in batch))
         return columns
+
+    def _computed(
+        self, network: Any, reduction: Reduction, batches: Sequence[Sequence[Window]], ids: Sequence[list[int]]
+    ) -> Iterator[tuple[Sequence[Window], torch.Tensor]]:
+        """The parts of batches as `_started` gives them, in order; on a CPU several batches at a time."""
+        threads = torch.get_num_threads()
+        # Hooks that move weights, and position encodings that a pass changes, are of one thread.
+        alone = self.alike is not None or hasattr(network, "hf_device_map")
+        workers = min(threads, WORKERS) if self.language_model.device.type == "cpu" and not alone else 1
+        started = functools.partial(self._started, network, reduction, ids=ids)
+        for batch in batches if workers == 1 else batches[:1]:  # some networks prepare themselves at the first pass
+            yield from started(batch)
+        if workers == 1 or len(batches) < 2:
+            return
+        scored = torch.inference_mode()(lambda batch: list(started(batch)))
+        try:
+            with ThreadPoolExecutor(workers, "scoring", torch.set_num_threads, (threads // workers,)) as pool:
+                for parts in pool.map(scored, batches[1:]):
+                    yield from parts
+        finally:
+            torch.set_num_threads(threads)
 
     def _started(
         self, network: Any, reduction: Reduction, order: Sequence[Window], ids: Sequence[list[int]]

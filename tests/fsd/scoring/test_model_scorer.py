@@ -1,6 +1,7 @@
 """The model scorer against transformers' own loss, slow float64 loops, and other batches of the same texts."""
 
 import math
+import threading
 from unittest.mock import Mock
 
 import numpy as np
@@ -155,6 +156,23 @@ def test_identical_prompts_are_computed_once(model, monkeypatch):
     assert len(passes) == 2
     assert [s.text for s in stats] == ["a member", "x", "a member", "a member"]
     assert score(model, []) == []
+
+
+def test_batches_at_a_time_give_bitwise_the_numbers_of_one_after_the_other(model, monkeypatch):
+    texts = [f"{text} {number}" for text in TEXTS for number in range(8)]
+    decoder, seen, threads = model.base.get_decoder(), set(), torch.get_num_threads()
+    forward = decoder.forward
+    monkeypatch.setattr(decoder, "forward", lambda **inputs: seen.add(threading.get_ident()) or forward(**inputs))
+    torch.set_num_threads(4)
+    try:
+        together = score(model, texts, max_batch_tokens=100)
+        assert len(seen) > 1
+        assert torch.get_num_threads() == 4
+        monkeypatch.setattr(model_scorer, "WORKERS", 1)
+        for one, other in zip(together, score(model, texts, max_batch_tokens=100), strict=True):
+            assert np.array_equal(arrays(one), arrays(other))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_a_batch_that_exceeds_memory_is_split_in_halves(model, monkeypatch):
