@@ -4,7 +4,7 @@ A detector is a pure function with the name of its file. Its positional paramete
 `fsd.views.VIEWS`), its keyword-only parameters are settings with the paper's defaults. It returns S(x), where higher
 means more likely a member. The file may also define `SEARCH`, the search space of the settings; `NEEDS`, the fields
 of `TokenStats` that it uses besides text and logp (token, mean, std); and `fallback`, a function with the same
-parameters that names the fallback used for the score of a text, or returns None.
+parameters that says why a fallback was used for the score of a text, and which one ("why; what"), or returns None.
 """
 
 import importlib

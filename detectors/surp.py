@@ -8,6 +8,7 @@ from fsd.token_stats import FloatArray, TokenStats
 
 SEARCH = {"entropy": Range(0.5, 10.0, step=0.5), "k": Range(10.0, 100.0, step=10.0)}
 NEEDS = ("mean",)
+WEAKER, LOWEST = "no token met both conditions; the weaker condition was used", "no token met one; the lowest was used"
 
 
 def surp(text: TokenStats, *, entropy: float = 2.0, k: float = 40.0) -> float:
@@ -17,9 +18,8 @@ def surp(text: TokenStats, *, entropy: float = 2.0, k: float = 40.0) -> float:
     logp} are those unlikely for this text. If S_e ∩ S_p is empty, the score is the mean over S_p; if that is empty as
     well (as for a single token), the lowest logp. A constant for empty sets would dominate the FSD.
 
-    The paper names no default settings: it reports the best of its grid, e.g. 2.5/40 and 2.0/30. The default 2.0/40
-    is a choice of this project, and so is the percentile, which counts tokens: k % of them lie below. The paper's
-    words, "the value k/100 of the way from the minimum to the maximum", may also mean a point on the scale of logp.
+    The paper reports the best of its grid, e.g. 2.5/40 and 2.0/30; the default 2.0/40 is ours. The percentile counts
+    tokens; the paper's "k/100 of the way from the minimum to the maximum" may also be meant on the scale of logp.
 
     Args:
         text: token statistics under the target model; logp and mean are (T,).
@@ -35,7 +35,7 @@ def surp(text: TokenStats, *, entropy: float = 2.0, k: float = 40.0) -> float:
 
 
 def fallback(text: TokenStats, *, entropy: float, k: float) -> str | None:
-    """Name of the set that replaces an empty S_e ∩ S_p: "S_p only" or "lowest token"; else None."""
+    """Why a text has an empty S_e ∩ S_p, and what replaces it; None if it has not."""
     return _select(text, entropy, k)[1]
 
 
@@ -49,7 +49,7 @@ def _select(text: TokenStats, entropy: float, k: float) -> tuple[FloatArray, str
     both = text.logp[unlikely & (text.mean > -entropy)]
     if both.size:
         return both, None
-    return (text.logp[unlikely], "S_p only") if unlikely.any() else (ordered[:1], "lowest token")
+    return (text.logp[unlikely], WEAKER) if unlikely.any() else (ordered[:1], LOWEST)
 
 
 def _percentile(ordered: FloatArray, k: float) -> float:

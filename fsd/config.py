@@ -164,7 +164,7 @@ class ScoreConfig:
     """Base scores of texts, by a local model or through an API."""
 
     data: Paths
-    """Files (JSONL, CSV, Parquet) with text and, optionally, label (1 member, 0 non-member), group and date."""
+    """Files (JSONL, CSV, Parquet) with text and, optionally, context, label (1 member, 0 non-member), group, date."""
     out: Annotated[str, arg(metavar="PATH")]
     """Output file: .parquet, .csv or .jsonl. Until it is written, the answers of an API are kept in PATH.partial."""
     model: ModelConfig = field(default_factory=ModelConfig)

@@ -30,12 +30,15 @@ class ViewInputs:
     neighbours: Callable[[str], Sequence[str]] | None = None
 
 
-FORMS: dict[str, Callable[[str, ViewInputs], list[Prompt]]] = {
-    "plain": lambda text, _: [Prompt(text)],
-    "lower": lambda text, _: [Prompt(text.lower())],
-    "primed": lambda text, inputs: [Prompt(text, context=inputs.prefix)],
-    "neighbours": lambda text, inputs: list(map(Prompt, inputs.neighbours(text) if inputs.neighbours else ())),
+FORMS: dict[str, Callable[[Prompt, ViewInputs], list[Prompt]]] = {
+    "plain": lambda prompt, _: [prompt],
+    "lower": lambda prompt, _: [prompt._replace(text=prompt.text.lower())],
+    "primed": lambda prompt, inputs: [prompt._replace(context=inputs.prefix)],
+    "neighbours": lambda prompt, inputs: [
+        prompt._replace(text=copy) for copy in (inputs.neighbours(prompt.text) if inputs.neighbours else ())
+    ],
 }
+"""Form → the prompts of a text, which may follow a context of its own; that of `primed` takes its place."""
 
 VIEWS: dict[str, View] = {
     "text": View("base", "plain"),

@@ -1,5 +1,8 @@
 """Base scores of texts, without fine-tuning, by a local model or through a completions API.
 
+`--detectors perplexity` is minus the per-document perplexity. Texts with a column `context`, such as answers after
+their prompts, are scored given that context, which is not scored itself: the perplexity of the answer alone.
+
 `python -m pipelines.score --model api:NAME --base-url http://localhost:8000/v1 --data FILE --out scores.parquet`. An
 API returns log-probabilities of the text's own tokens only; detectors that need more are left out, with a remark.
 Without `api:`, --model is a local model or a hub id. AUCs are computed if there are labels.
@@ -7,6 +10,7 @@ Without `api:`, --model is a local model or a hub id. AUCs are computed if there
 Examples:
     fsd score --data corpus.jsonl --model ./my-model --out scores.parquet
     fsd score --data corpus.jsonl --model ./my-model --out scores.csv --detectors loss,min_k --json
+    fsd score --data answers.csv --columns text=answer,context=prompt --model ./my-model --out scores.csv
 """
 
 from collections.abc import Sequence
@@ -43,7 +47,7 @@ def prepare(config: ScoreConfig) -> Job:
 
     check_name("domain", config.domain)
     check_table_path(Path(config.out), [*config.data, *filter(None, (config.unseen, config.model.frequencies))])
-    documents, remarks = experiment.read_cleaned(config.data, config.columns, config.cleaning)
+    documents, remarks = experiment.read_cleaned(config.data, config.columns, config.cleaning, contexts=True)
     unseen, blank = experiment.read_own([config.unseen], "", config.cleaning) if config.unseen else ([], [])
     labelled, last = [d for d in documents if d.member is not None], parse_cutoff(config.cutoff)
     remarks = [*labels_for(config.model.model, labelled, last=last).said, *remarks, *blank]
@@ -83,13 +87,16 @@ def run(
         texts = [document.text for document in documents]
         model = open_model(config.model, config.api, f"{config.out}.partial")
         inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
-        work = model.job(requested, texts, inputs, strict=config.detection.detectors != "all")
+        contexts = [document.context for document in documents]
+        work = model.job(requested, texts, inputs, contexts=contexts, strict=config.detection.detectors != "all")
         if model.answers:
             announce(work, model.scorers["base"], config.api.price)
     with stage("scoring"):
         labels = [document.member for document in documents]
         table = pd.DataFrame([(d.source, d.text, d.member, d.group) for d in documents], columns=COLUMNS)
         table["label"] = table["label"].astype("boolean").astype("Int64")
+        if any(contexts):
+            table.insert(2, "context", contexts)
         table = table.join(work.score().frame())
         results, blind, doubts = judge(documents, table, seed=config.seed)
         write_table(table, Path(config.out))
@@ -125,11 +132,13 @@ def run(
 
 def announce(work: "ScoringJob", scorer: Any, price: float | None) -> None:
     """Print to stderr how many requests an API will get, before the first one."""
+    from fsd.token_stats import Prompt
     from fsd.views import FORMS, VIEWS
 
     views = [VIEWS[view] for detector in work.detectors for view in detector.views]
     forms = sorted({view.form for view in views if view.reader == "base"})
-    prompts = {prompt: None for text in work.texts for form in forms for prompt in FORMS[form](text, work.inputs)}
+    given = map(Prompt, work.texts, work.contexts)
+    prompts = {prompt: None for each in given for form in forms for prompt in FORMS[form](each, work.inputs)}
     unknown = scorer.unknown(list(prompts))
     kept = len(prompts) - len(unknown)
     before = f"; {kept:,} are kept from before" if kept else ""
@@ -154,7 +163,7 @@ def judge(
     if min(map(len, sides)) < 2:
         return table.iloc[:0, :0], None, []
     results = evaluate(table[table["label"].notna()], member, groups, seed=seed)
-    return results, blind([d.text for d in labelled], member, groups, seed=seed).auc, too_few(len(sides[1]))
+    return results, blind([d.whole for d in labelled], member, groups, seed=seed).auc, too_few(len(sides[1]))
 
 
 def metrics_table(results: "pd.DataFrame") -> "Table":

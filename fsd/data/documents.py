@@ -25,6 +25,7 @@ class Document:
         period: name of the period that the text comes from, see `fsd.data.splitting`. "" if unknown.
         collection: where the text was collected, as the column `source` names it (a site, a publisher, a collection);
             verdicts are calibrated by it. "" if unknown.
+        context: what precedes the text, such as the question that it answers, and is not scored. "" for none.
     """
 
     text: str
@@ -34,6 +35,12 @@ class Document:
     source: str = ""
     period: str = ""
     collection: str = ""
+    context: str = ""
+
+    @property
+    def whole(self) -> str:
+        """The text after its context."""
+        return f"{self.context}\n{self.text}" if self.context else self.text
 
     @property
     def origin(self) -> str:

@@ -194,7 +194,7 @@ def _near_duplicates(texts: tuple[str, ...]) -> tuple[Link, ...]:
 
 def _labelled_links(documents: Sequence[Document]) -> list[Link]:
     at = [i for i, document in enumerate(documents) if document.member is not None]
-    return [link._replace(i=at[link.i], j=at[link.j]) for link in near_duplicates([documents[i].text for i in at])]
+    return [link._replace(i=at[link.i], j=at[link.j]) for link in near_duplicates([documents[i].whole for i in at])]
 
 
 def contradictions(documents: Sequence[Document]) -> list[tuple[int, int]]:
@@ -207,7 +207,7 @@ def contradictions(documents: Sequence[Document]) -> list[tuple[int, int]]:
         (i, j) if documents[i].member else (j, i)
         for i, j, reason, _ in _labelled_links(documents)
         if documents[i].member != documents[j].member
-        and (reason == "copy" or _aligned(documents[i].text, documents[j].text) >= ALIGNED)
+        and (reason == "copy" or _aligned(documents[i].whole, documents[j].whole) >= ALIGNED)
     )
 
 
@@ -282,7 +282,7 @@ def families(documents: Sequence[Document], links: Iterable[Link] | None = None)
 
     Families are numbered from 0 in the order of their first texts; `links` are the near-duplicates, if known already.
     """
-    links = near_duplicates([d.text for d in documents]) if links is None else links
+    links = near_duplicates([d.whole for d in documents]) if links is None else links
     same_group = (pair for group in _same_key(d.group or None for d in documents) for pair in pairwise(group))
     return _connected(len(documents), [*same_group, *((link.i, link.j) for link in links)])
 

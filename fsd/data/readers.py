@@ -238,6 +238,8 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 `input` is WikiMIA's name, `snippet` and `book_id` are BookMIA's.
 """
+CONTEXT = "context"
+"""Field and column of what precedes a text, where that is asked for."""
 
 SYNTAX = "--columns " + ",".join(f"{field}=NAME" for field in NAMES)
 
@@ -255,8 +257,12 @@ class RowError(UsageError):
         self.reason = reason
 
 
-def parse_columns(spec: str) -> dict[str, str]:
-    """Column names by field from a string such as `text=Example_A,label=Label,group=ID`; empty for ""."""
+def parse_columns(spec: str, *, contexts: bool = False) -> dict[str, str]:
+    """Column names by field from a string such as `text=Example_A,label=Label,group=ID`; empty for "".
+
+    With `contexts` the field `context` may be named too.
+    """
+    known = [*NAMES, *([CONTEXT] if contexts else [])]
     columns: dict[str, str] = {}
     for part in spec.split(",") if spec.strip() else ():
         field, _, name = (piece.strip() for piece in part.partition("="))
@@ -265,8 +271,8 @@ def parse_columns(spec: str) -> dict[str, str]:
         if field in columns:
             raise UsageError(f"columns must name {field} once; got {spec!r}")
         columns[field] = name
-    if unknown := [field for field in columns if field not in NAMES]:
-        raise UsageError(f"columns may name {', '.join(NAMES)}; got {', '.join(map(repr, unknown))}")
+    if unknown := [field for field in columns if field not in known]:
+        raise UsageError(f"columns may name {', '.join(known)}; got {', '.join(map(repr, unknown))}")
     return columns
 
 
@@ -275,18 +281,20 @@ def read_files(
     columns: Mapping[str, str] | None = None,
     *,
     labelled: bool = False,
+    contexts: bool = False,
     skipped: Counter[str] | None = None,
 ) -> list[Document]:
     """All rows of all files as one benchmark, in order; sources are file:line, file:row for JSON lists and Parquet.
 
-    `columns` are those of each field, in place of `NAMES`. With `labelled`, a row without a label is an error. Rows
+    `columns` are those of each field, in place of `NAMES`. With `labelled`, a row without a label is an error; without
+    `contexts`, a column `context` is ignored. Rows
     without a text or with an invalid label are left out and counted in `skipped` by reason; without it, the first one
     is a `RowError`, which names file and line.
     """
     documents: list[Document] = []
     for path in _distinct(paths, "data file"):
         rows = read_rows([path])
-        read = list(parse_rows(rows, columns or {}, labelled=labelled, skipped=skipped))
+        read = list(parse_rows(rows, columns or {}, labelled=labelled, contexts=contexts, skipped=skipped))
         if not read:
             raise UsageError(
                 f"{path} must have at least one valid row; all {len(rows)} have no text or no label of 0 or 1"
@@ -344,7 +352,11 @@ def _decoded(path: Path, compression: str | None) -> str:
 
 
 def read_texts(
-    paths: Iterable[str | Path], columns: Mapping[str, str] | None = None, *, skipped: Counter[str] | None = None
+    paths: Iterable[str | Path],
+    columns: Mapping[str, str] | None = None,
+    *,
+    contexts: bool = False,
+    skipped: Counter[str] | None = None,
 ) -> list[Document]:
     """Texts with or without labels: rows of data files, .txt files as one text each, and those in folders."""
     documents: list[Document] = []
@@ -357,7 +369,7 @@ def read_texts(
         elif path.suffix.lower() == ".txt":
             documents += _text_files([path], skipped)
         else:
-            documents += read_files([path], columns, skipped=skipped)
+            documents += read_files([path], columns, contexts=contexts, skipped=skipped)
     return documents
 
 
@@ -392,23 +404,26 @@ def parse_rows(
     columns: Mapping[str, str],
     *,
     labelled: bool = False,
+    contexts: bool = False,
     skipped: Counter[str] | None = None,
 ) -> Iterator[Document]:
     """Rows, each after its origin, as documents; the other arguments and errors are those of `read_files`."""
     for source, row in rows:
         try:
-            yield document(row, columns, source, labelled=labelled)
+            yield document(row, columns, source, labelled=labelled, contexts=contexts)
         except RowError as error:
             if skipped is None:
                 raise
             skipped[error.reason] += 1
 
 
-def document(row: Row, columns: Mapping[str, str], source: str, *, labelled: bool = False) -> Document:
+def document(
+    row: Row, columns: Mapping[str, str], source: str, *, labelled: bool = False, contexts: bool = False
+) -> Document:
     """One row as a document, with `source` as its origin; the other arguments and errors are those of `read_files`."""
 
     def value(field: str, *, needed: bool = False) -> Any:
-        names = (columns[field],) if field in columns else NAMES[field]
+        names = (columns[field],) if field in columns else NAMES.get(field, (field,))
         for name in names:
             if name in row:
                 return row[name]
@@ -418,13 +433,14 @@ def document(row: Row, columns: Mapping[str, str], source: str, *, labelled: boo
             raise UsageError(f"{source}: {field} must be in column {wanted}; columns are {there}; name it by {SYNTAX}")
         return None
 
-    text = _text(value("text", needed=True), source)
+    text, context = _text(value("text", needed=True), source), value(CONTEXT) if contexts else None
     member = _member(value("label", needed=labelled), source)
     if labelled and member is None:
         raise RowError(f"{source}: label must be 1 (member) or 0 (non-member); there is none", "no label")
     day = _date(value("date"), source)
     group, period, collection = (_name(field, value(field), source) for field in ("group", "period", "source"))
-    return Document(text, member, day, group, source, period, "" if LOCATION.search(collection) else collection)
+    before = "" if _missing(context) or context == "" else _text(context, source, CONTEXT)
+    return Document(text, member, day, group, source, period, "" if LOCATION.search(collection) else collection, before)
 
 
 def _show(value: Any) -> str:
@@ -436,15 +452,17 @@ def _missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _text(value: Any, source: str) -> str:
+def _text(value: Any, source: str, field: str = "text") -> str:
     if not isinstance(value, str) or not value.strip():
-        message = f"{source}: text must be a string that is not blank; got {_show(value)}"
-        raise RowError(message, "blank text") if isinstance(value, str) or _missing(value) else UsageError(message)
+        message = f"{source}: {field} must be a string that is not blank; got {_show(value)}"
+        raise RowError(message, f"blank {field}") if isinstance(value, str) or _missing(value) else UsageError(message)
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
         at = error.start + 1
-        raise UsageError(f"{source}: text must be valid Unicode; character {at} is half of a surrogate pair") from error
+        raise UsageError(
+            f"{source}: {field} must be valid Unicode; character {at} is half of a surrogate pair"
+        ) from error
     return value
 
 

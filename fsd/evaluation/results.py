@@ -394,16 +394,19 @@ def judge(
             collections=[document.collection for document in compress(documents, chosen_on)],
             settings={detector.name: detector.settings for detector in detectors},
         )
-    fallbacks = [
-        f"{name} fell back to {fallback} on {count} of {len(scores)} texts ({state} model)"
-        for (name, state, fallback), count in sorted(deviation.fallbacks.items())
+    fallbacks: dict[tuple[str, str], int] = {}  # of the state with most of them, so that each is said once
+    for (name, _, fallback), count in sorted(deviation.fallbacks.items()):
+        fallbacks[name, fallback] = max(count, fallbacks.get((name, fallback), 0))
+    replaced = [
+        f"{name}: {fallback.replace(';', f' in {count:,} of {len(scores):,} texts;')}"
+        for (name, fallback), count in fallbacks.items()
     ]
     return Results(
         parts=parts,
         scores=scores,
         table=_table(rows, list(dict.fromkeys(row.detector for row in rows))),
         audit=audit(parts, seed=seed, repeats=repeats),
-        remarks=[*remarks, *fallbacks],
+        remarks=[*remarks, *replaced],
         placebo=placebo[0] if placebo else None,
         best=best,
         top=top,

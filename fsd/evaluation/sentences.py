@@ -264,9 +264,9 @@ ADVICE = {
     "combined.fsd": "it was best on small targets of our own only; if the reference is an earlier checkpoint or a near "
     "relative of the model, trust reference, base score",
     "min_k_reference.base": "it compares each token with a reference model; fine-tuning would add to it",
-    "min_k_pp.base": "no reference model with the same tokenizer is given, which would tell more (--reference-model)",
-    "min_k.base": "neither a reference model nor the whole distribution of the next token is given",
-    "loss.base": "nothing better can be computed",
+    "min_k_pp.base": "no detector in use compares with a reference model of the same tokenizer, which would tell more",
+    "min_k.base": "no detector in use compares with a reference model or the whole distribution of the next token",
+    "loss.base": "no better detector is in use",
 }
 """Score to trust within one period, the best first, and the reason to take it.
 
@@ -471,6 +471,8 @@ def signs(results: Results) -> list[tuple[bool, str]]:
     worse = [name for name, row in _tested(results).items() if row.p_holm < SIGNIFICANT and row.value < 0]
     if worse:
         found.append((False, f"FSD is worse than the base score for {', '.join(worse)}"))
+    names = {str(column).rpartition(".")[0] for column in results.scores}
+    found += [(False, remark) for remark in results.remarks if remark.partition(":")[0] in names]
     if not results.parts.validation:
         found.append((False, "chosen on the test texts themselves: on new texts it is likely to do less well"))
     return found

@@ -16,7 +16,7 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.progress import labelled, progress
-from fsd.token_stats import FloatArray, Scorer, Scores, TokenStats
+from fsd.token_stats import FloatArray, Prompt, Scorer, Scores, TokenStats
 from fsd.views import FORMS, LISTS, Detector, View, ViewInputs, usable, view_in
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class ViewStatistics:
     @classmethod
     def compute(
         cls,
-        texts: Sequence[str],
+        texts: Sequence[str | Prompt],
         detectors: Sequence[Detector],
         scorers: Mapping[str, Scorer],
         inputs: ViewInputs,
@@ -81,7 +81,8 @@ class ViewStatistics:
             for name in detector.views
         )
         views = [v for v in dict.fromkeys(needed) if v not in columns and (v.reader != "tuned" or "tuned" in states)]
-        forms = {form: [FORMS[form](text, inputs) for text in texts] for form in {view.form for view in views}}
+        given = [Prompt(text) if isinstance(text, str) else text for text in texts]
+        forms = {form: [FORMS[form](prompt, inputs) for prompt in given] for form in {view.form for view in views}}
         for view in views:
             prompts = forms[view.form]
             with labelled(view.form):
@@ -119,9 +120,10 @@ def evaluate(
     scorers: Mapping[str, Scorer],
     inputs: ViewInputs | None = None,
     *,
+    contexts: Sequence[str] = (),
     shown: bool = False,
 ) -> Deviation:
-    """Base, tuned and FSD score of every text by every detector.
+    """Base, tuned and FSD score of every text by every detector, each after its context if there are `contexts`.
 
     Token statistics are computed for `CHUNK` texts at a time, so that memory does not grow with their number. Without
     the scorer `tuned` there are base scores alone.
@@ -138,7 +140,8 @@ def evaluate(
     parts: defaultdict[tuple[str, str], list[FloatArray]] = defaultdict(list)
     deviation = Deviation()
     with progress(len(texts), "all texts", "text", shown=shown and len(texts) > CHUNK) as bar:
-        for chunk in (texts[i : i + CHUNK] for i in range(0, len(texts), CHUNK)):
+        prompts = list(map(Prompt, texts, contexts or [""] * len(texts)))
+        for chunk in (prompts[i : i + CHUNK] for i in range(0, len(prompts), CHUNK)):
             statistics = ViewStatistics.compute(chunk, detectors, scorers, inputs, states=states)
             for detector, state in computed:
                 parts[state, detector.name].append(statistics.scores(detector, state))

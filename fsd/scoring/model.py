@@ -150,10 +150,19 @@ class Model:
     reference: str | None = None
 
     def job(
-        self, detectors: Sequence[Detector], texts: Sequence[str], inputs: ViewInputs | None = None, **how: Any
+        self,
+        detectors: Sequence[Detector],
+        texts: Sequence[str],
+        inputs: ViewInputs | None = None,
+        *,
+        contexts: Sequence[str] = (),
+        **how: Any,
     ) -> "ScoringJob":
-        """The scoring of texts by the detectors that can be computed on them; see `usable` for `how`."""
+        """The scoring of texts, after their contexts, by the detectors that can do it; see `usable` for `how`."""
         excluded = {**self._unaligned(detectors, texts), **how.pop("excluded", {})}
+        if any(contexts):
+            primed = [detector.name for detector in detectors if "primed" in detector.views]
+            excluded |= dict.fromkeys(primed, "its prefix would take the place of the texts' own contexts")
         found, left_out = usable(detectors, texts, self.scorers, inputs, excluded=excluded, **how)
         remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
         inputs = inputs or ViewInputs()
@@ -164,9 +173,9 @@ class Model:
             if cut:
                 remarks.append(
                     f"recall: the prefix is too long for the {context}-token context in {many} texts and was cut; "
-                    "try fewer --shots"
+                    "try --shots 1"
                 )
-        return ScoringJob(list(texts), found, left_out, self.scorers, inputs, remarks)
+        return ScoringJob(list(texts), found, left_out, self.scorers, inputs, remarks, contexts)
 
     def _unaligned(self, detectors: Sequence[Detector], texts: Sequence[str]) -> dict[str, str]:
         """The detectors that compare tokens with a reference model which divides the texts into others."""
@@ -189,11 +198,12 @@ class ScoringJob:
     scorers: Mapping[str, Scorer]
     inputs: ViewInputs
     remarks: list[str]
+    contexts: Sequence[str] = ()
 
     def score(self) -> Deviation:
         """Base, tuned and FSD scores of the texts, in every process of the job."""
         shown = distributed.is_main_process()
-        return evaluate(self.texts, self.detectors, self.scorers, self.inputs, shown=shown)
+        return evaluate(self.texts, self.detectors, self.scorers, self.inputs, contexts=self.contexts, shown=shown)
 
 
 def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of them with a default

@@ -171,24 +171,26 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
 
 
 def read_own(
-    files: Sequence[str], columns: str, cleaning: CleaningConfig, *, labelled: bool = False
+    files: Sequence[str], columns: str, cleaning: CleaningConfig, *, labelled: bool = False, contexts: bool = False
 ) -> tuple[list[Document], list[str]]:
     """The user's texts, with remarks for the report."""
     skipped = Counter[str]() if cleaning.skip_invalid else None
-    named = parse_columns(columns)
+    named = parse_columns(columns, contexts=contexts)
     try:
         if labelled:
             documents = read_files(files, named, labelled=True, skipped=skipped)
         else:
-            documents = read_texts(files, named, skipped=skipped)
+            documents = read_texts(files, named, contexts=contexts, skipped=skipped)
     except RowError as error:
         raise UsageError(f"{error}; leave out such rows, and count them, by --skip-invalid") from error
     return documents, _left_out("files", skipped or {})
 
 
-def read_cleaned(files: Sequence[str], columns: str, cleaning: CleaningConfig) -> tuple[list[Document], list[str]]:
+def read_cleaned(
+    files: Sequence[str], columns: str, cleaning: CleaningConfig, *, contexts: bool = False
+) -> tuple[list[Document], list[str]]:
     """The user's texts, with or without labels, without those that are labelled both 1 and 0."""
-    documents, skipped = read_own(files, columns, cleaning)
+    documents, skipped = read_own(files, columns, cleaning, contexts=contexts)
     documents, dropped = _without_contradictions(documents, cleaning)
     return documents, [*skipped, *dropped]
 

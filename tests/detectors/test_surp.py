@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.surp import _percentile, fallback, surp
+from detectors.surp import LOWEST, WEAKER, _percentile, fallback, surp
 
 LOGP = [-1.0, -5.0, -2.0, -4.0, -3.0]
 MEAN = [-0.5, -1.0, -3.0, -2.5, -1.5]  # entropies 0.5, 1, 3, 2.5, 1.5
@@ -19,10 +19,10 @@ def slow(text, entropy, k):
     threshold = float(np.percentile(text.logp, k))
     unlikely = [t for t in range(len(logp)) if logp[t] < threshold]
     both = [t for t in unlikely if entropies[t] < entropy]
-    for chosen, name in ((both, None), (unlikely, "S_p only")):
+    for chosen, name in ((both, None), (unlikely, WEAKER)):
         if chosen:
             return sum(logp[t] for t in chosen) / len(chosen), name
-    return min(logp), "lowest token"
+    return min(logp), LOWEST
 
 
 def test_by_hand(text):
@@ -37,7 +37,7 @@ def test_both_limits_are_strict(text):
     # k = 50 is the token -3 itself: not below itself
     assert surp(text, entropy=9.0, k=50.0) == (-5 - 4) / 2
     # entropy 1 is not below 1: nothing is left of S_p = {-5, -4}
-    assert fallback(text, entropy=1.0, k=40.0) == "S_p only"
+    assert fallback(text, entropy=1.0, k=40.0) == WEAKER
     assert surp(text, entropy=1.0, k=40.0) == (-5 - 4) / 2
 
 
@@ -65,4 +65,4 @@ def test_no_entropy_limit_and_all_percentiles_give_loss_without_the_best_token(r
 def test_without_a_lower_token_the_lowest_counts(make):
     for same in (make([-2.5]), make([-2.5, -2.5, -2.5])):
         assert surp(same, k=100.0) == -2.5
-        assert fallback(same, entropy=2.0, k=100.0) == "lowest token"
+        assert fallback(same, entropy=2.0, k=100.0) == LOWEST

@@ -178,7 +178,7 @@ def test_the_best_score_that_was_computed_is_advised():
     (line,) = advice(["combined.fsd"])
     assert line.startswith("advice without labels, within one period: trust combined: it was best on small")
     assert line.endswith("trust reference, base score; against later texts no score is advised")
-    assert "trust loss, base score: nothing better can be computed;" in advice(["loss.base"])[0]
+    assert "trust loss, base score: no better detector is in use;" in advice(["loss.base"])[0]
 
 
 def test_too_few_non_members_and_one_large_family_are_remarked_on():

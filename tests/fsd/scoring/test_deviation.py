@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import detectors
+from detectors.surp import WEAKER
 from fsd.errors import UsageError
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
@@ -96,7 +97,7 @@ def test_neither_chunks_nor_statistics_in_memory_change_the_scores(monkeypatch):
 def test_without_a_tuned_model_there_are_base_scores_only_and_fallbacks_are_counted_by_state():
     surp, scorers = detectors.load("surp", entropy=0.5), fake_scorers()
     answer = engine.evaluate(TEXTS, [surp], scorers)
-    assert answer.fallbacks == {("surp", "base", "S_p only"): 3, ("surp", "tuned", "S_p only"): 3}
+    assert answer.fallbacks == {("surp", "base", WEAKER): 3, ("surp", "tuned", WEAKER): 3}
     del scorers["tuned"]
     answer = engine.evaluate(TEXTS, [surp], scorers)
     assert set(answer.base) == {"surp"}

@@ -33,7 +33,7 @@ def test_the_texts_for_which_the_prefix_is_cut_are_counted(config):
     assert 0 < cut < len(texts)
     assert planned.remarks == [
         f"recall: the prefix is too long for the {model.context}-token context in {cut} of 8 texts and was cut; try "
-        "fewer --shots"
+        "--shots 1"
     ]
 
 
