@@ -146,14 +146,14 @@ def evaluate(
 
 
 def plot(scores: "pd.DataFrame", labels: Sequence[bool]) -> "tuple[Figure, Figure]":
-    """Draw ROC curves, and the distributions of the scores of members and non-members.
+    """Draw ROC curves, and the distributions of the scores of members and non-members, of every detector.
 
     Args:
         scores: N rows with columns `<detector>.base` and `<detector>.fsd`, as `score` and `deviation` return them.
         labels: N labels; True for a member.
 
     Returns:
-        Two matplotlib figures with a panel per detector and state.
+        Two matplotlib figures: ROC curves with a panel per detector, and distributions with one per detector and state.
     """
     from fsd.evaluation.metrics import by_state
     from fsd.reporting import figures

@@ -50,7 +50,7 @@ def main() -> None:
         targets.append(stored(arguments.out / f"target-{seed}{end}", lambda seed=seed: trials.target(seed, size)))
     print(tables.shown(targets, audits))
     picture = arguments.out / f"evidence{end.removesuffix('.json')}.png"
-    picture.write_bytes(tables.figure(targets))
+    picture.write_bytes(tables.figure(tables.found(targets)))
     print(f"wrote {picture}")
 
 

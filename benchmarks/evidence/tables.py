@@ -134,22 +134,24 @@ def of_audits(audits: Sequence[Sequence[Mapping[str, Any]]]) -> str:
     return table(f"Adapter audits: mean of {len(audits)} (lowest to highest)", headings, lines)
 
 
-def figure(targets: Targets) -> bytes:
-    """What is found at p ≤ .05 by number of times read, as PNG."""
-    lines: dict[str, list[Estimate | float]] = {}
+def found(targets: Targets) -> dict[str, list[float]]:
+    """Test → share that is found at an error rate of 5 %, by number of times seen; intervals are in the tables."""
     canaries: defaultdict[int, list[float]] = defaultdict(list)
     for target in targets:
         for one in target["canaries"]:
             if one["detector"] == "loss":
                 canaries[one["level"]] += one["p"]
-    lines["one canary (loss)"] = [few(canaries[level]) for level in LEVELS]
-    lines["extraction (share of text\nwith p ≥ .1 %)"] = [shares(targets, level, EXTRACTABLE[0]) for level in LEVELS]
+    lines = {"one canary": [few(canaries[level]).value for level in LEVELS]}
     for name, rows in rates(targets).items():
         lines[name] = [few(p).value for _, p, _ in rows]
+    return lines | {"extraction": [shares(targets, level, EXTRACTABLE[0]).value for level in LEVELS]}
+
+
+def figure(lines: Mapping[str, Sequence[float]]) -> bytes:
+    """The shares of `found`, as PNG."""
     x = [0.5 if level == 0 else float(level) for level in LEVELS]
-    drawn = figures.curves(
-        x, {"": lines}, x_name="times read (leftmost: never)", y_name="found at p ≤ .05", chance=ALPHA, x_log=True
-    )
+    names = {"x_name": "times seen in training (left: never)", "y_name": "share found (error rate 5 %)"}
+    drawn = figures.curves(x, {"": lines}, **names, chance=ALPHA, x_log=True)
     drawn.axes[0].set_xticks(x, [str(level) for level in LEVELS])
     return figures.png(drawn)
 

@@ -42,7 +42,7 @@ from fsd.evaluation.metrics import (
     estimates,
 )
 from fsd.scoring.deviation import Deviation
-from fsd.token_stats import Scores
+from fsd.token_stats import FloatArray, Scores
 from fsd.views import Detector
 
 STATES = ("base", "tuned", "fsd")
@@ -222,7 +222,9 @@ class Results:
     highest FSD AUC on validation, otherwise on test, and `calibration` its, if there are validation texts. `never_saw`
     says that the model is known to have been trained on none of these texts, `labels` whether the labels hold. `top` is
     the best score of all states, `base` the detector with the best base score (empty without base scores), and `gain`
-    the AUC of the best fine-tuned score over that of the best base score, all chosen in the same way.
+    the AUC of the best fine-tuned score over that of the best base score, all chosen in the same way. `ranked` are the
+    detectors, the best by either state first, and `control` is the `top` score of the texts `judged` on the control
+    model, if it was measured.
     """
 
     parts: Split
@@ -238,6 +240,8 @@ class Results:
     calibration: Calibration | None
     never_saw: bool = False
     labels: Labels = HOLDING
+    ranked: Sequence[str] = ()
+    control: FloatArray | None = None
 
     @cached_property
     def rows(self) -> dict[tuple[str, str, str], Row]:
@@ -371,17 +375,18 @@ def judge(
     best = max(aucs, key=lambda name: aucs[name])
     first = max(of_base, key=lambda name: of_base[name], default="")
     top, gain = Score(best, "fsd"), None
+    beside = placebo[1].base if placebo else {}
     if first:
         top = Score(first, "base") if of_base[first] > aucs[best] else top
         bootstrap = Bootstrap.draw(member[tested], family[tested].tolist(), resamples=1000, seed=seed)
         pair = ({best: columns[name][tested]} for columns, name in ((deviation.base, first), (deviation.fsd, best)))
         gain = compare(bootstrap, *pair)[best]
-        beside = placebo[1].base if placebo else {}
         if top.state == "base" and first in beside:
             lead = compare(bootstrap, {first: beside[first][tested]}, {first: deviation.base[first][tested]})[first]
             control_auc = estimates(bootstrap, beside[first][tested])["auc"]
             rows.append(Row(first, "base", "placebo_auc", *control_auc))
             rows.append(lead._replace(state="base", metric="placebo_lead"))
+    of_control = (beside if top.state == "base" else control).get(top.detector)
     calibration = None
     if parts.validation:
         reported = {name: auc(sides, column) for name, column in chosen_by.items()} | dict(cross_validated or {})
@@ -413,6 +418,8 @@ def judge(
         base=first,
         gain=gain,
         calibration=calibration,
+        ranked=sorted(aucs, key=lambda name: -max(aucs[name], of_base.get(name, 0))),
+        control=None if of_control is None else of_control[tested],
     )
 
 

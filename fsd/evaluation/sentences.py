@@ -505,17 +505,61 @@ def _sign_of_period(results: Results) -> tuple[bool, str]:
     return True, "members and non-members are of one period"
 
 
+def of_model(identity: str) -> str:
+    """The model in a sentence."""
+    return f"the {identity} model" if identity.startswith("embedded") else f"the model “{identity}”"
+
+
+def sure(results: Results) -> list[str]:
+    """What the answer rests on, without terms of the field: the texts alone, a control, the period, the division."""
+    blind, control, lead = results.audit.blind.auc, results.of_top("placebo_auc"), results.of_top("placebo_lead")
+    leaks, within = results.audit.leaks.groups, results.of_top(f"auc_{MEMBERSHIP.name}")
+    if blind is None:
+        texts = "Nothing is known of what the texts alone show: too few for a classifier that never sees the model."
+    elif explains(blind, results.top_auc):
+        texts = f"A classifier that never sees the model {_pairs(blind)}: the texts alone explain the result."
+    else:
+        part = "may explain a part of" if blind.low > 0.5 else "do not explain"
+        texts = f"A classifier that never sees the model {_pairs(blind)}: the texts alone {part} the result."
+    if results.never_saw:
+        beside = "This run is itself the control: whatever it distinguishes, it distinguishes by the texts alone."
+    elif control is None or lead is None:
+        beside = "There was no control model: one that was trained on none of these texts would show what they explain."
+    else:
+        meaning = "the difference may be chance" if lead.low <= 0 else "the difference is more than chance"
+        beside = f"A control model, trained on none of these texts, {_pairs(control)}: {meaning}."
+    if within is None:
+        period = "No non-members of the members' own period are known: the model may know the period, not the texts."
+    elif results.contrasts:
+        period = f"Among texts of one period, where the period explains nothing, the score {_pairs(within)}."
+    else:
+        period = "Members and non-members are of one period, so that the period does not explain the result."
+    divided = "No text, and none that is almost the same, was used for two purposes: training, choice and measurement."
+    if leaks:
+        divided = (
+            f"LEAK: {leaks} groups of related texts were used for more than one purpose: the numbers are too good."
+        )
+    return [texts, beside, period, divided]
+
+
+def _pairs(auc: Estimate) -> str:
+    """The AUC in words."""
+    value, low, high = (round(100 * number) for number in auc)
+    return f"is right in {value} of 100 such pairs ({low} to {high})"
+
+
 def answer(results: Results) -> list[str]:
     """The answer in words and numbers, without terms of the field."""
     tpr = results.rows[*results.top, "tpr_at_5fpr"].estimate
     (right, low, high), (found, least, most) = (
         [round(100 * number) for number in one] for one in (results.top_auc, tpr)
     )
+    name = results.named(results.top)
     return [
         f"{JUDGEMENTS[judgement(results)][0]}.",
-        f"Given one text from the training data and one from outside it, the best score ({results.named(results.top)}) "
-        f"is higher for the former in {right} of 100 such pairs; guessing gets 50. With other texts of the same kind "
-        f"it could be {low} to {high} (95 % interval).",
+        f"Take one text from the training data and one from outside it. The best score, “{name}”, is higher for the "
+        f"former in {right} of 100 such pairs; guessing gets 50. With other texts of the same kind it could be {low} "
+        f"to {high} (95 % interval).",
         f"If 5 of 100 outside texts may wrongly be called training texts, {found} of 100 training texts are found "
         f"({least} to {most}).",
     ]

@@ -25,6 +25,8 @@ from fsd.evaluation.metrics import Row, shortened
 
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or another program, where COLUMNS does not set them."""
+NARROW = 800
+"""Pixels of a figure that can be read on a small screen as a whole."""
 WORDS = 16
 """Columns that a column of longer texts has at least; half of them where the last column of numbers would leave."""
 
@@ -124,6 +126,11 @@ class Picture(NamedTuple):
         """The file as text, for the page."""
         return b64encode(self.png).decode("ascii")
 
+    @property
+    def wide(self) -> bool:
+        """Whether a small screen has to scroll it, by the width in the header of the file."""
+        return int.from_bytes(self.png[16:20], "big") > NARROW
+
 
 @dataclass(frozen=True)
 class Section:
@@ -161,6 +168,7 @@ class Report:
         sections: tables and pictures, in order.
         facts: label and value of what is needed to repeat it: model, data, settings, versions.
         answer: the answer in plain words, for the page; the first of the findings if empty.
+        sure: what it rests on, in plain words, for the page, where the findings are then technical notes at the end.
         changes: what would change the answer.
         headline: the result in one line; the first of the findings if empty.
         score: the best score in a few characters, the end of the run's name.
@@ -183,6 +191,7 @@ class Report:
     sections: Sequence[Section] = ()
     facts: Sequence[tuple[str, str]] = ()
     answer: Sequence[str] = ()
+    sure: Sequence[str] = ()
     changes: Sequence[str] = ()
     headline: str = ""
     score: str = ""
@@ -243,7 +252,15 @@ def page(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return pages.get_template("report.html").render({**vars(report), **first})
+    pages.filters["css"] = _css
+    day = dict(report.facts).get("Date", "")
+    return pages.get_template("report.html").render({**vars(report), **first, "date": day})
+
+
+def _css(text: str) -> Markup:
+    """The text inside a string of a style sheet."""
+    letters = (one if one.isalnum() or one == " " else f"\\{ord(one):x} " for one in printable(text))
+    return Markup("".join(letters))
 
 
 def limits(fpr: float | None = None) -> Section:

@@ -13,16 +13,20 @@ from fsd.data.documents import content_hash, digest
 from fsd.data.splitting import Split, without_later
 from fsd.evaluation import sentences
 from fsd.evaluation.metrics import by_state
-from fsd.evaluation.results import Results, summary
+from fsd.evaluation.results import Results, Score, summary
 from fsd.models.adapters import save_adapter
 from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.reporting import figures
 from fsd.reporting.report import Picture, Report, Section, limits
 from fsd.reporting.results import contrast_tables, detectors_table, placebo_table
+from fsd.token_stats import FloatArray
 from fsd.tracking import Run, Version, register
 from pipelines.common import adapter_files
 from pipelines.common.experiment import BASE
 from pipelines.common.job import publish, run_name, tracked_run
+
+DRAWN = 6
+"""Detectors in the figures of single ones."""
 
 
 @contextmanager
@@ -174,9 +178,11 @@ def report(
         calibrated = f"{results.best}, on {results.calibration.groups} groups of held-out {who}"
     return Report(
         title=f"Was it in the pretraining data? {config.data.domain}",
-        question=f"Can texts that {identity.id} was pretrained on be distinguished from texts that it never saw?",
+        question=f"Can texts that {sentences.of_model(identity.id)} was pretrained on be distinguished from texts that "
+        "it never saw?",
         headline=sentences.headline(results),
         answer=sentences.answer(results),
+        sure=sentences.sure(results),
         findings=sentences.notes(results),
         brief=detectors,
         signs=sentences.signs(results),
@@ -209,46 +215,48 @@ def report(
 
 
 def pictures(results: Results) -> list[Picture]:
-    """The figures; at the root of the run, where MLflow compares them."""
-    test = results.judged
-    member, (base, fsd) = test["label"].to_numpy(bool), by_state(test).values()
-    chosen = figures.headline_scores([str(name) for name in results.scores], results.base, results.best)
-    of_chosen = {label: results.rows.get((*column.rpartition(".")[::2], "auc")) for column, label in chosen.items()}
-    aucs = "; ".join(f"{label} AUC {row.estimate}" for label, row in of_chosen.items() if row)
+    """The figures, of the best detectors; at the root of the run, where MLflow compares them."""
+    test, curves = results.judged, _headline_curves(results)
+    member, columns = test["label"].to_numpy(bool), by_state(test)
+    base, fsd = ({name: of[name] for name in results.ranked[:DRAWN] if name in of} for of in columns.values())
+    others = len(results.ranked) - DRAWN
+    chosen = f"The scores were chosen on {'validation' if results.parts.validation else 'these very'} texts."
+    which = f"The {DRAWN} best detectors; fsd.plot draws the other {others} from scores.parquet. " if others > 0 else ""
     drawn = [
         (
             "headline.png",
-            figures.headline(results.compared, chosen, results.rows),
-            "How many members are found, for each share of non-members wrongly called members, by the best score "
-            "before fine-tuning (base) and the best fine-tuned score deviation (FSD). The higher the curve, the "
-            "better; the dotted line is guessing. In the bands lies the true value at each rate in 95 of 100 cases.",
-            f"Two panels of ROC curves with bands, linear and logarithmic: {aucs}.",
+            figures.headline(member, test["group"].tolist(), curves),
+            "How many members are found, for each share of non-members wrongly called members. The higher the curve, "
+            f"the better; the dotted line is guessing. {chosen} In the bands lies the true value at each rate in 95 of "
+            "100 cases.",
+            f"Two panels of ROC curves with bands, linear and logarithmic: {'; '.join(curves)}.",
         ),
         (
             "roc.png",
             figures.roc(member, base, fsd),
-            "The same for every detector, without bands.",
-            "ROC curves of every detector before and after fine-tuning; the areas under them are in the table.",
+            f"{which}Members found for each share of non-members wrongly called members, with few of these enlarged.",
+            "ROC curves of the best detectors before and after fine-tuning; the areas under them are in the table.",
         ),
         (
             "scores.png",
             figures.score_distributions(member, base, fsd),
-            "Distribution of the scores of members and non-members. Scores beyond the axis, at most 2 %, are counted "
-            "in the bars on grey ground; where one bar holds most of the texts, their scores are almost equal and a "
-            "few differ much.",
-            "Histograms of the scores of members and non-members, for every detector, base and FSD.",
+            f"{which}Share of the members (dark) and of the non-members (grey) that have at least each score: the "
+            "wider the coloured gap, the better they are distinguished. The axes leave out 1 % of the texts at either "
+            "end.",
+            "Cumulative distributions of the scores of members and non-members, for the best detectors, base and FSD.",
         ),
     ]
     if results.calibration:
-        p_values = results.calibration.p_values({name: column[~member] for name, column in fsd.items()})
+        p_values = results.calibration.p_values({name: column[~member] for name, column in columns["fsd"].items()})
         groups, texts = results.calibration.groups, test.loc[~member, "group"].nunique()
+        colour = figures.FSD if results.best in columns["base"] else figures.BOTH
         drawn.append(
             (
                 "reliability.png",
-                figures.reliability(results.best, p_values, calibration=groups, texts=texts),
-                f"How often {results.best} wrongly calls a text a member: for each chosen error rate, the share of the "
-                "non-members among the test texts that is called members. If the error rates are right, the whole line "
-                "stays in the grey band in 95 of 100 such tests. Above the band are more wrong calls than chosen, "
+                figures.reliability(results.best, p_values, calibration=groups, texts=texts, colour=colour),
+                f"How often “{results.best}” wrongly calls a text a member: for each chosen error rate, the share of "
+                "the non-members among the test texts that is called members. If the error rates are right, the whole "
+                "line stays in the grey band in 95 of 100 such tests. Above the band are more wrong calls than chosen, "
                 "below it fewer. This figure says nothing about membership.",
                 f"Share of the held-out non-members that {results.best} calls members, against the chosen error rate, "
                 "with the band for valid error rates.",
@@ -259,10 +267,10 @@ def pictures(results: Results) -> list[Picture]:
             (
                 "contrasts.png",
                 figures.contrasts(results.rows),
-                "AUC of every detector, with 95 % intervals, by the base score and by the FSD. On the left, what a "
-                "benchmark split by time measures; in the middle, texts that the model was never trained on, "
-                "distinguished by their period alone; on the right, texts of one period, some of which it was trained "
-                "on. The grey line is guessing.",
+                "AUC of every detector, with 95 % intervals, by the base score, by the FSD, or by both models. On the "
+                "left, what a benchmark split by time measures; in the middle, texts that the model was never trained "
+                "on, distinguished by their period alone; on the right, texts of one period, some of which it was "
+                "trained on. The dotted line is guessing.",
                 "AUC of every detector in three comparisons of members, contemporaries and later texts; the numbers "
                 "are in the tables.",
             )
@@ -270,18 +278,39 @@ def pictures(results: Results) -> list[Picture]:
     return [Picture(figures.png(figure), caption, alt, name) for name, figure, caption, alt in drawn]
 
 
+def _headline_curves(results: Results) -> dict[str, tuple[FloatArray, str]]:
+    """The best base score, the best fine-tuned one and `combined`, each with its AUC, and the control of the best."""
+    combined = Score("combined", "fsd")
+    chosen = [Score(results.base, "base")] if results.base else []
+    chosen += dict.fromkeys([Score(results.best, "fsd"), *([combined] if str(combined) in results.scores else [])])
+    curves = {}
+    for score in chosen:
+        alone = (score.detector, "base", "auc") not in results.rows
+        colour = figures.BASE if score.state == "base" else figures.BOTH if alone else figures.FSD
+        name = f"{results.named(score)}{' (both models)' if alone else ''}"
+        curves[f"{name}: AUC {results.rows[*score, 'auc'].estimate}"] = (
+            results.judged[str(score)].to_numpy(float),
+            colour,
+        )
+    if results.control is not None:
+        label = f"{results.named(results.top)} on the control model: AUC {results.of_top('placebo_auc')}"
+        curves[label] = results.control, figures.CONTROL
+    return curves
+
+
 def method(results: Results, config: FSDConfig, identity: BaseIdentity) -> str:
     """The method in plain words."""
     unseen, validation, test = map(len, results.parts)
+    model = sentences.of_model(identity.id)
     how = f"was combined with the adapter {config.adapter}, fine-tuned" if config.adapter else "was fine-tuned briefly"
-    chosen = f"thresholds and the detector of the findings, {results.best}, were chosen on"
+    chosen = f"thresholds and the detector of the findings, “{results.best}”, were chosen on"
     if validation:
         choices = f"T{chosen[1:]} {validation} validation texts; no test text was used to choose anything."
     else:
         start = "There were no validation texts:"
         choices = f"{start} {chosen} the test texts themselves, which makes these numbers optimistic."
     return (
-        f"The model {identity.id} {how} on {unseen} texts that the model cannot have seen. Every detector then scored "
-        f"{test} test texts before and after fine-tuning. Scores of texts from the training data move less than scores "
-        f"of others; the difference is the fine-tuned score deviation (FSD). {choices}"
+        f"{model[0].upper()}{model[1:]} {how} on {unseen} texts that the model cannot have seen. Every detector then "
+        f"scored {test} test texts before and after fine-tuning. Scores of texts from the training data move less than "
+        f"scores of others; the difference is the fine-tuned score deviation (FSD). {choices}"
     )

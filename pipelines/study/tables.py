@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from detectors import load
 from fsd.evaluation.metrics import Bootstrap, Estimate, best_thresholds, compare, shortened
 from fsd.reporting import figures
 from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
@@ -249,7 +250,9 @@ def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
     if study.figure == "heat map":
         x, y = (list(aucs[axis].unique()) for axis in (study.x, study.y))
         values = aucs.pivot(index=study.y, columns=study.x, values="value").loc[y, x].to_numpy()
-        return figures.heat_map(x, y, values, x_name=study.x, y_name=study.y, name="AUC", title=title)
+        default = load(study.detectors[0].name).settings
+        names: Any = {"x_name": study.x, "y_name": study.y, "name": "AUC", "title": title}
+        return figures.heat_map(x, y, values, **names, default=(f"{default[study.x]:g}", f"{default[study.y]:g}"))
     panels: dict[str, dict[str, dict[str, Estimate]]] = {}
     points = zip(_names(aucs, study.columns), aucs["state"], _names(aucs, study.rows), _estimates(aucs), strict=True)
     for panel, state, row, auc in points:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fsd import tracking
+from fsd.evaluation import metrics
 from fsd.evaluation.metrics import Estimate
 from fsd.reporting import figures
 from fsd.reporting.report import Column, Report, Section, Table
@@ -138,33 +139,46 @@ def draw(
     for label, found in trials.items():
         best = np.fmax.accumulate([t.value if t.state == "complete" else np.nan for t in found])
         lines[label] = [float(best[min(at, len(best)) - 1]) for at in x]
-    mean = f"mean {objective} of the folds"
+    measured = f"{metrics.METRICS[objective].label} on validation"
     history = {"Best on validation so far": lines}
-    drawn = {"history.png": figures.curves(x, history, x_name="finished trials", y_name=mean)}
+    drawn = {"history.png": figures.curves(x, history, x_name="finished trials", y_name=measured)}
     shares = pd.DataFrame({label: found for label, found in importances.items() if found}).T
     if len(shares):
-        names = {"x_name": "setting", "y_name": "study", "name": "importance", "title": "Which settings matter"}
+        names: Any = {"x_name": "setting", "y_name": "study", "name": "importance", "title": "Which settings matter"}
         drawn["importance.png"] = figures.heat_map(list(shares), list(shares.index), shares.to_numpy(), **names)
     curves: dict[str, dict[str, Any]] = {}
     for task in tasks:
-        name, title = task.detector.name, f"{task.detector.name} on validation"
+        name, state = task.detector.name, "base score" if task.state == "base" else "FSD"
         numbers = {setting: search for setting, search in task.space.items() if isinstance(search, Range)}
         grids = {setting: grid(search) for setting, search in numbers.items()}
         if len(numbers) == 1:
             ((setting, xs),) = grids.items()
-            how = {"x_name": setting, "y_name": mean, "x_log": numbers[setting].log}
-            curve = curves.setdefault(name, {"x": xs, "panels": {title: {}}, **how})
-            curve["panels"][title][task.state] = [_mean(task, {setting: at}) for at in xs]
+            how = {"x_name": f"{name}.{setting}", "y_name": measured, "x_log": numbers[setting].log}
+            curve = curves.setdefault(name, {"x": xs, "panels": {name: {}}, "colours": figures.STATES, **how})
+            curve["panels"][name][state] = [_over_folds(task, {setting: at}) for at in xs]
         elif len(numbers) == 2 and all(search.step for search in numbers.values()):
             (y, ys), (x_name, xs) = grids.items()
-            values = np.array([[_mean(task, {x_name: a, y: b}) for a in xs] for b in ys])
+            values = np.array([[_over_folds(task, {x_name: a, y: b}).value for a in xs] for b in ys])
             drawn[f"heat_map_{task.label}.png"] = figures.heat_map(
-                xs, ys, values, x_name=x_name, y_name=y, name=objective, title=f"{task.label} on validation"
+                xs,
+                ys,
+                values,
+                x_name=f"{name}.{x_name}",
+                y_name=f"{name}.{y}",
+                name=measured,
+                title=f"{name}, {state}",
+                default=(task.default[x_name], task.default[y]),
             )
     drawn |= {f"curve_{name}.png": figures.curves(**curve) for name, curve in curves.items()}
     return {name: figures.png(figure) for name, figure in drawn.items()}
 
 
-def _mean(task: DetectorTask, settings: Settings) -> float:
-    """Value of the settings, with the others at their default."""
-    return float(task.evaluate({**task.default, **settings}).mean())
+def _over_folds(task: DetectorTask, settings: Settings) -> Estimate:
+    """Mean over the folds of the settings, with the others at their default, and its 95 % interval.
+
+    Repeated divisions into folds have the same texts, so they do not narrow it.
+    """
+    values, validation = task.evaluate({**task.default, **settings}), task.validation
+    mean, divisions = float(values.mean()), sum(map(len, validation.folds)) / validation.member.size
+    half = (metrics.interval(values, 0.0)[1] - mean) * math.sqrt(divisions)
+    return Estimate(mean, mean - half, mean + half)

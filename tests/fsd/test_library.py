@@ -53,7 +53,7 @@ def test_an_evaluation_prints_one_row_per_detector_and_is_drawn():
     assert type(auc) is pd.DataFrame
     assert f"{auc['value'].item():.2f}".removeprefix("0") in repr(found).splitlines()[2]
     assert "<table" in found._repr_html_()
-    assert [len(figure.axes) for figure in fsd.plot(scores, labels)] == [6, 6]
+    assert [len(figure.axes) for figure in fsd.plot(scores, labels)] == [3, 5]
 
 
 def test_the_estimator_follows_the_conventions_of_scikit_learn(tiny, make_rows):

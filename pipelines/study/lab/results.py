@@ -12,7 +12,7 @@ from scipy import stats
 from fsd.evaluation.metrics import METRICS, Bootstrap, Estimate, holm, interval, resampled, standard_error
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, Contrast
 from fsd.evaluation.sentences import advised
-from fsd.reporting.figures import curves, png
+from fsd.reporting.figures import BASE, BOTH, FSD, curves, png
 from fsd.reporting.report import Column, Report, Section, Table, markdown, numbers, plain
 from fsd.token_stats import FloatArray
 
@@ -24,8 +24,15 @@ COMBINED = "combined.fsd"
 OWN = ("combined", "min_k_reference", "min_k_deviation")
 """Detectors of this project."""
 WITH_REFERENCE = ("combined", "min_k_reference", "reference")
-SHOWN = ("loss.base", "loss.fsd", "min_k_pp.base", "min_k_reference.base", COMBINED)
-"""Scores of the table and the figure; all are in the raw results."""
+SHOWN = {
+    "loss.base": ("loss, base score", "#56B4E9"),
+    "loss.fsd": ("loss, FSD", FSD),
+    "min_k_pp.base": ("min_k_pp, base score", BASE),
+    "min_k_reference.base": ("min_k_reference, base score", "#003B63"),
+    COMBINED: ("combined, both models", BOTH),
+}
+"""Scores of the table and the figure, in words and with their colours; all are in the raw results."""
+CORPORA = {"wikimia-64": "WikiMIA", "arxivmia": "ArxivMIA", "code": "Code"}
 TITLES = {contrast.name: contrast.title for contrast in CONTRASTS}
 
 
@@ -199,14 +206,26 @@ def _regrets(table: pd.DataFrame) -> Table:
 
 
 def _figure(summary: pd.DataFrame) -> Any:
-    """AUC against exposures: a row of panels per corpus, and a column per contrast, which not every corpus has."""
+    """AUC against exposures: a row of panels per corpus, and a column per contrast, which not every corpus has.
+
+    Targets of a size that were measured at a single number of exposures are in the tables alone.
+    """
     aucs, times = _aucs(summary), sorted(summary["exposures"].unique())
     panels = {}
     for corpus, size in summary[["corpus", "size"]].drop_duplicates().itertuples(index=False):
+        if summary[(summary["corpus"] == corpus) & (summary["size"] == size)]["exposures"].nunique() < len(times):
+            continue
         for name, title in TITLES.items():
             places = pd.MultiIndex.from_product([[corpus], [size], [name], times])
             lines = aucs.reindex(places).dropna(axis=1)
-            panels[f"{corpus}, {size}\n{title}"] = {str(score): list(lines[score]) for score in lines}
+            named = {SHOWN[str(score)][0]: list(lines[score]) for score in lines}
+            panels[f"{CORPORA.get(corpus, corpus)}, {size} parameters\n{title}"] = named
     return curves(
-        list(map(str, times)), panels, across=len(TITLES), x_name="exposures of a member", y_name="AUC", chance=0.5
+        list(map(str, times)),
+        panels,
+        across=len(TITLES),
+        x_name="times seen in training",
+        y_name="AUC",
+        chance=0.5,
+        colours=dict(SHOWN.values()),
     )

@@ -277,7 +277,7 @@ def test_the_headline_is_the_best_score_of_all_states():
     assert (False, "loss FSD against the best base score: -.06 [-.10, -.02]") in sentences.signs(results)
     named = {"auc": 0.76, "blind": 0.5, "gain": -0.06, "lead": 0.2, "tpr5": 0.4}
     assert {f"headline/{name}": value for name, value in named.items()}.items() <= results.metrics().items()
-    assert "the best score (loss base score) is higher" in sentences.answer(results)[1]
+    assert "The best score, “loss base score”, is higher" in sentences.answer(results)[1]
 
 
 def test_signs_say_what_speaks_for_the_result_and_against_it():
@@ -298,3 +298,25 @@ def test_signs_say_what_speaks_for_the_result_and_against_it():
         (True, "members and non-members are of one period"),
         (True, "no text or near-duplicate is in two parts of the split"),
     ]
+
+
+def test_four_sentences_say_how_sure_it_is_without_terms_of_the_field():
+    within = _row(GOOD, "auc_members_vs_contemporaries")
+    good = _results([_row(GOOD), within, *_placebo(POOR, LEAD)])
+    assert sentences.sure(good) == [
+        "A classifier that never sees the model is right in 50 of 100 such pairs (45 to 55): the texts alone do not "
+        "explain the result.",
+        "A control model, trained on none of these texts, is right in 53 of 100 such pairs (48 to 58): the difference "
+        "is more than chance.",
+        "Members and non-members are of one period, so that the period does not explain the result.",
+        "No text, and none that is almost the same, was used for two purposes: training, choice and measurement.",
+    ]
+    poor = _results([_row(GOOD)], blind=Control(HIGH), leaks=Leaks((), 5, 36, 2, 100))
+    texts, control, period, leak = sentences.sure(poor)
+    assert texts.endswith("(98 to 100): the texts alone explain the result.")
+    assert control.startswith("There was no control model")
+    assert "may know the period" in period
+    assert leak.startswith("LEAK: 5 groups")
+    assert "may explain a part" in sentences.sure(_results([_row(GOOD)], blind=Control(MIDDLE)))[0]
+    assert "may be chance" in sentences.sure(_results([_row(GOOD), *_placebo(POOR, (0.1, -0.1, 0.3))]))[1]
+    assert "is itself the control" in sentences.sure(_results([_row(GOOD)], never_saw=True))[1]

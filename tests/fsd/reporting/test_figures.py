@@ -11,33 +11,48 @@ BASE = {f"d{k}": RNG.normal(size=60) + LABELS for k in range(11)}
 FSD = {name: values + LABELS for name, values in BASE.items()} | {"pair": RNG.normal(size=60)}
 
 
-def test_roc_has_two_panels_a_detector_and_the_true_curves():
-    figure = plots.roc(LABELS, BASE, {name: FSD[name] for name in ("d0", "d1", "pair")})
-    titled = [axis for axis in figure.axes if axis.get_title()]
-    assert [axis.get_title() for axis in titled] == ["d0", "d1", "pair"]
+def _legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_roc_has_a_panel_a_detector_with_the_true_curves_and_one_legend():
+    figure = plots.roc(LABELS, BASE, {name: FSD[name] for name in ("d0", "d1", "pair")} | {"d2": FSD["d2"]})
+    assert [axis.get_title(loc="left") for axis in figure.axes][:3] == ["d0", "d1", "pair"]
+    first, pair = figure.axes[0], figure.axes[2]
     fpr, tpr, _ = metrics.roc(LABELS, FSD["d0"])
-    np.testing.assert_array_equal(titled[0].lines[1].get_xydata(), np.column_stack([fpr, tpr]))
-    shown = [text.get_text() for text in titled[0].get_legend().get_texts()]
-    assert shown[1] == f"FSD  AUC {metrics.auc(LABELS, FSD['d0']):.3f}"
-    assert [t.get_text()[:3] for t in titled[-1].get_legend().get_texts()] == ["FSD"]
-    log = next(axis for axis in figure.axes if axis.get_xscale() == "log")
-    assert log.get_xlim()[0] == pytest.approx(1 / 30)  # where the non-members end
+    np.testing.assert_array_equal(first.lines[1].get_xydata(), np.column_stack([np.maximum(fpr, 1 / 30), tpr]))
+    assert first.texts[1].get_text() == f"FSD: AUC {metrics.auc(LABELS, FSD['d0']):.2f}".replace("0.", ".")
+    assert [text.get_text().partition(":")[0] for text in pair.texts] == ["both models"]
+    assert _legend(figure) == ["base score", "FSD", "guessing", "both models"]
+    assert [line.get_color() for line in first.lines[:2]] == [plots.BASE, plots.FSD]
+    assert pair.lines[0].get_color() == plots.BOTH
+    assert first.get_xlim()[0] == pytest.approx(1 / 30)  # where the non-members end
+    assert plots.roc(LABELS, {"d0": BASE["d0"]}, {}).axes
 
 
-def test_histograms_hold_every_text_and_state_what_their_outer_bars_hold():
-    outliers = np.concatenate([np.linspace(0, 1, 58), [50.0, -50.0]])
-    equal = np.concatenate([np.zeros(55), np.linspace(5, 9, 5)])
-    for scores, note in (
-        (FSD["pair"], "2 beyond the axis, on grey"),
-        (outliers, "2 beyond the axis, on grey\n68% of all in one bar"),
-        (equal, "1 beyond the axis, on grey\n92% of all in one bar"),
-    ):
-        above, below = plots.score_distributions(LABELS, {}, {"pair": scores}).axes
-        drawn = [patch.get_data().values for patch in below.patches if hasattr(patch, "get_data")]
-        assert len(drawn) == 4
-        assert all(sum(values) == pytest.approx(1.0) for values in drawn)
-        assert [text.get_text() for text in below.texts] == [note]
-        assert "no base score" in above.texts[0].get_text()
+def test_the_headline_draws_each_score_with_its_band_in_its_colour():
+    curves = {
+        "base": (BASE["d0"], plots.BASE),
+        "both": (FSD["pair"], plots.BOTH),
+        "control": (BASE["d1"], plots.CONTROL),
+    }
+    figure = plots.headline(LABELS, list(map(str, range(60))), curves)
+    assert _legend(figure) == ["base", "both", "control", "guessing"]
+    for axis in figure.axes:
+        assert [line.get_color() for line in axis.lines[:3]] == [plots.BASE, plots.BOTH, plots.CONTROL]
+        assert {line.get_linestyle() for line in axis.lines[:3]} == {"-"}
+        assert len(axis.collections) == 3
+    assert figure.axes[1].xaxis.get_major_formatter()(0.1, 0) == "10 %"
+
+
+def test_distributions_are_the_shares_with_at_least_a_score_and_no_panel_is_empty():
+    figure = plots.score_distributions(LABELS, {"d0": BASE["d0"]}, {"d0": FSD["d0"], "pair": FSD["pair"]})
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["d0: base score", "FSD", "pair: both models"]
+    for axis, scores in zip(figure.axes, (BASE["d0"], FSD["d0"], FSD["pair"]), strict=True):
+        for line, side in zip(axis.lines, (LABELS, ~LABELS), strict=True):
+            x, y = line.get_data()
+            assert y[100] == pytest.approx((scores[side] >= x[100]).mean())
+        assert [line.get_color() for line in axis.lines] == [plots.MEMBERS, plots.OTHERS]
 
 
 def test_reliability_is_the_share_of_small_p_values():
@@ -60,15 +75,25 @@ def test_the_band_widens_with_fewer_calibration_texts():
     drawn = plots.verdicts(known, new, p_values, threshold=0.9, fpr=0.05)
     grouped = plots.verdicts(known, new, p_values, threshold=np.inf, fpr=0.05, independent=(42, 10))
     assert _band_at(drawn.axes[1], 0.5) == _band_at(few, 0.5) < _band_at(grouped.axes[1], 0.5)
-    assert [len(figure.axes[0].lines) for figure in (drawn, grouped)] == [1, 0]  # where there is a threshold
+    assert [len(figure.axes[0].lines) for figure in (drawn, grouped)] == [3, 2]  # where there is a threshold
 
 
 def test_heat_map_frames_the_best_and_skips_what_is_missing():
     values = np.array([[0.5, 0.9], [np.nan, 0.7]])
     figure = plots.heat_map([10, 20], [0.5, 1.0], values, x_name="k", y_name="ε", name="AUC")
     axis = figure.axes[0]
-    assert sorted(text.get_text() for text in axis.texts) == ["0.500", "0.700", "0.900"]
-    assert axis.patches[0].get_xy() == pytest.approx((0.52, -0.48))
+    assert sorted(text.get_text() for text in axis.texts) == [".50", ".70", ".90"]
+    assert axis.patches[0].get_xy() == pytest.approx((0.53, -0.47))
+
+
+def test_a_heat_map_with_a_default_is_centred_on_it_and_noise_stays_pale():
+    values = np.array([[0.52, 0.5], [0.49, 0.51]])
+    figure = plots.heat_map([10.0, 20.0], [0.5, 1.0], values, x_name="k", y_name="ε", name="AUC", default=(20.0, 0.5))
+    image = figure.axes[0].images[0]
+    assert (image.norm.vmin, image.norm.vcenter, image.norm.vmax) == pytest.approx((0.4, 0.5, 0.6))
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["10", "20"]
+    assert _legend(figure) == ["highest", "default"]
+    assert figure.axes[0].patches[1].get_xy() == pytest.approx((0.53, -0.47))
 
 
 def test_curves_take_numbers_and_estimates():
@@ -81,6 +106,20 @@ def test_curves_take_numbers_and_estimates():
     assert not empty.axison
 
 
+def test_a_few_lines_are_named_at_their_ends_apart_from_each_other():
+    lines = {"one": [0.0, 1.0], "two": [0.5, 1.0], "three": [0.5, 0.0]}
+    figure = plots.curves([1, 2], {"": lines}, x_name="n", y_name="share", colours={"one": "#123456"})
+    (axis,) = figure.axes
+    assert not figure.legends
+    heights = {text.get_text(): text.xy[1] for text in axis.texts}
+    assert heights.keys() == lines.keys()
+    assert min(np.diff(sorted(heights.values()))) >= 0.06
+    assert max(heights.values()) <= axis.get_ylim()[1]
+    assert axis.lines[0].get_color() == "#123456"
+    ticks = plots.curves(np.geomspace(0.001, 10, 13), {"": {"a": [0.5] * 13}}, x_name="cap", y_name="AUC", x_log=True)
+    assert [tick.get_text() for tick in ticks.axes[0].get_xticklabels()][:2] == [".001", ".0046"]
+
+
 PANELS = {
     "LoRA": {"base": {"loss": Estimate(0.6, 0.5, 0.7)}, "FSD": {"loss": Estimate(0.8, 0.7, 0.9)}},
     "IA3": {"base": {"loss": Estimate(0.6, 0.5, 0.7), "zlib": Estimate(0.55, 0.5, 0.6)}},
@@ -90,7 +129,7 @@ PANELS = {
 def test_each_number_is_a_dot_with_a_bar():
     figure = plots.dots(PANELS, x_name="AUC", title="Table", chance=0.5)
     first, second = figure.axes
-    assert [axis.get_title() for axis in figure.axes] == ["LoRA", "IA3"]
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["LoRA", "IA3"]
     assert [label.get_text() for label in first.get_yticklabels()] == ["loss", "zlib"]
     drawn = [tuple(line.get_xdata()) for line in first.lines]
     assert drawn == [(0.5, 0.7), (0.6,), (0.7, 0.9), (0.8,), (0.5, 0.5)]

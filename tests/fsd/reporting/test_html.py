@@ -75,6 +75,23 @@ def test_everything_is_on_the_page_which_stands_alone():
     assert '<tr class="best"><th scope="row">b</th><td class="number">2</td></tr>' in page
 
 
+def test_sentences_come_before_technical_notes_and_captions_stay_outside_of_what_scrolls():
+    page = _page(answer=["Yes."], sure=["The texts alone do not explain it."], facts=[("Date", "2026-11-23")])
+    order = ("Yes.", "How sure is this?", "The texts alone", "Results", "Technical notes", "LEAK: 3 groups", "Date")
+    places = [page.index(words) for words in order]
+    assert places == sorted(places)
+    assert re.search(r'<p class="caption">Caption.</p>\s*<div class="scrolls"', page)
+    assert '@top-left { content: "Report"' in page
+    assert '@top-right { content: "2026\\2d 11\\2d 23"' in page
+    assert '<td class="number">.5<small>[.4, .6]</small>' in _page(
+        sections=[Section("", tables=[plain(["a", "b"], [["x", ".5 [.4, .6]"]])])]
+    )
+
+
+def test_a_title_cannot_leave_its_string_in_the_style_sheet():
+    assert 'content: "a\\22 \\7d \\3c \\2f style\\3e \\5c b"' in _page(title='a"}</style>\\b')
+
+
 def _everywhere(words):
     """A page that has the words wherever words can be."""
     section = Section(words, [words], [words], [plain([words], [[words]], caption=words)], [Picture(PNG, words)])

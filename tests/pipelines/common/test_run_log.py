@@ -79,15 +79,15 @@ def test_the_main_process_makes_no_collective_call_while_it_stores_a_model(resul
 
 def test_the_method_is_described_in_sentences(results):
     for adapter, sentence in (
-        (None, "The model tiny was fine-tuned briefly on 4 texts that the model cannot have seen."),
-        ("models:/a/1", "The model tiny was combined with the adapter models:/a/1, fine-tuned on 4 texts that the "),
+        (None, "The model “tiny” was fine-tuned briefly on 4 texts that the model cannot have seen."),
+        ("models:/a/1", "The model “tiny” was combined with the adapter models:/a/1, fine-tuned on 4 texts that the "),
     ):
         text = run_log.method(results, replace(CONFIG, adapter=adapter), IDENTITY)
         assert text.startswith(sentence)
         assert "chosen on 16 validation texts; no test text was used to choose anything" in text
     text = run_log.method(_results(validation=0), CONFIG, IDENTITY)
     assert "no test text was used" not in text
-    assert "the detector of the findings, loss, were chosen on the test texts themselves" in text
+    assert "the detector of the findings, “loss”, were chosen on the test texts themselves" in text
 
 
 def test_the_report_has_every_figure_and_table(results):
