@@ -511,7 +511,10 @@ def of_model(identity: str) -> str:
 
 
 def sure(results: Results) -> list[str]:
-    """What the answer rests on, without terms of the field: the texts alone, a control, the period, the division."""
+    """What the answer rests on, without terms of the field: the texts alone, a control, the period, the division.
+
+    Doubts about the labels are added.
+    """
     blind, control, lead = results.audit.blind.auc, results.of_top("placebo_auc"), results.of_top("placebo_lead")
     leaks, within = results.audit.leaks.groups, results.of_top(f"auc_{MEMBERSHIP.name}")
     if blind is None:
@@ -539,7 +542,9 @@ def sure(results: Results) -> list[str]:
         divided = (
             f"LEAK: {leaks} groups of related texts were used for more than one purpose: the numbers are too good."
         )
-    return [texts, beside, period, divided]
+    doubts = [f"{doubt[0].upper()}{doubt[1:]}." for doubt in results.labels.said]
+    four = [texts, beside, period, divided]
+    return [*four, *doubts] if results.labels.hold else [*doubts, *four]
 
 
 def _pairs(auc: Estimate) -> str:

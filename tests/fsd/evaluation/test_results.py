@@ -143,7 +143,8 @@ def results():
 
 
 def test_what_is_said_is_of_the_detector_chosen_on_validation(results):
-    assert results.best == "early"
+    assert results.best == results.ranked[0] == "early"
+    assert results.control.shape == (len(results.judged),)
     assert by_key(results.table)["late", "fsd", "auc"].value > 0.9
     first, placebo = sentences.conclusions(results)[:2]
     assert first.startswith("early FSD")

@@ -319,4 +319,6 @@ def test_four_sentences_say_how_sure_it_is_without_terms_of_the_field():
     assert leak.startswith("LEAK: 5 groups")
     assert "may explain a part" in sentences.sure(_results([_row(GOOD)], blind=Control(MIDDLE)))[0]
     assert "may be chance" in sentences.sure(_results([_row(GOOD), *_placebo(POOR, (0.1, -0.1, 0.3))]))[1]
+    doubted = replace(good, labels=Labels(False, "the labels do not hold"))
+    assert sentences.sure(doubted) == ["The labels do not hold.", *sentences.sure(good)]
     assert "is itself the control" in sentences.sure(_results([_row(GOOD)], never_saw=True))[1]
