@@ -1,7 +1,7 @@
 """Fine-tuning of an adapter on unseen texts (FSD, arXiv 2410.10880, §3.1 and §4.1), with trl on accelerate.
 
-A training that was killed continues from the trainer's own checkpoint of its last complete epoch. It has a folder of
-its own, named after everything that its adapter depends on.
+A training that was killed continues from the trainer's own checkpoint of its last complete epoch, and one that is
+finished is not repeated. It has a folder of its own, named after everything that its adapter depends on.
 """
 
 import contextlib
@@ -28,17 +28,21 @@ import xxhash
 from fsd.config import AdapterConfig
 from fsd.distributed import from_main, is_main_process, num_processes
 from fsd.errors import UsageError, first_line
-from fsd.models.adapters import detach, orthogonal_penalty, peft_config, quiet_peft, strip
+from fsd.models.adapters import WEIGHTS_FILE, detach, orthogonal_penalty, peft_config, quiet_peft, strip
 from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
 
 StepLog = Callable[[Mapping[str, float], int], None]
 """Receives loss, lm_loss, learning_rate and grad_norm of an optimiser step, and the step, counted from 1."""
 SECONDS = 10.0
-"""Seconds of training after which the next complete epoch is saved, so that short trainings save nothing."""
+"""Seconds of training after which the next complete epoch is saved; the last one always is."""
 KEEP_DAYS = 14
-"""Days after which the checkpoints of a training that was never continued are deleted."""
-_LIBRARIES = ("torch", "transformers", "peft", "trl", "accelerate")
+"""Days after which a training that was not used again is deleted."""
+KEEP_BYTES = 2 * 2**30
+"""Size of the finished trainings beyond which those used longest ago are deleted."""
+FINISHED = "finished"
+"""File in the folder of a finished training with the hash of its adapter."""
+_LIBRARIES = ("fsd", "torch", "transformers", "peft", "trl", "accelerate")
 
 
 def finetune(
@@ -51,7 +55,7 @@ def finetune(
     after_epoch: Callable[[int], None] | None = None,
     shown: bool = True,
     cache: Path | None = None,
-) -> Path | None:
+) -> None:
     """Attach a new adapter and train it on `texts` with the causal language-modelling loss, in place.
 
     Texts are tokenized as for scoring: a start token, no end token, no packing and no truncation (a text longer than
@@ -62,10 +66,10 @@ def finetune(
 
     `log` is called after every step, and `after_epoch` with the number of finished epochs while the model can score; an
     exception from them ends the training. One that was killed continues after its last epoch that is saved in `cache`,
-    and gives bitwise the adapter of one that was not; a training of adalora, whose budget the trainer does not save,
-    starts again. Returned is the folder with the checkpoint, if any, to be deleted once the adapter is stored. A
-    UsageError says that there are no texts, a number is out of range, the architecture has no known targets, the loss
-    is not finite, or the memory too small.
+    and gives bitwise the adapter of one that was not; one that was finished logs its steps again and trains nothing. A
+    training of adalora, whose budget the trainer does not save, starts again. A UsageError says that there are no
+    texts, a number is out of range, the architecture has no known targets, the loss is not finite, or the memory too
+    small.
     """
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)
@@ -97,8 +101,9 @@ def finetune(
                 raise
             shutil.rmtree(begun, ignore_errors=True)
             train(None)
+        if folder and is_main_process():
+            _finish(folder)
     language_model.model.eval()
-    return folder if folder and _last_checkpoint(folder) else None
 
 
 def plan(
@@ -164,10 +169,9 @@ def training_folder(parent: Path | None, key: str) -> Iterator[Path | None]:
 
     def claim() -> bool:
         try:
-            for old in parent.glob("*"):
-                if old.stat().st_mtime < time.time() - KEEP_DAYS * 24 * 3600:
-                    shutil.rmtree(old, ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True)
+            os.utime(folder)
+            _tidy(parent)
             lock.acquire()
         except (filelock.Timeout, OSError):
             return False
@@ -181,10 +185,37 @@ def training_folder(parent: Path | None, key: str) -> Iterator[Path | None]:
             lock.release()
 
 
+def _tidy(parent: Path) -> None:
+    """Delete the trainings that were used longest ago."""
+    kept = 0
+    for folder in sorted(parent.glob("*"), key=lambda path: -path.stat().st_mtime):
+        finished = (folder / FINISHED).exists()
+        kept += sum(file.stat().st_size for file in folder.rglob("*")) if finished else 0
+        if (finished and kept > KEEP_BYTES) or folder.stat().st_mtime < time.time() - KEEP_DAYS * 24 * 3600:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _last_checkpoint(folder: Path) -> Path | None:
-    """The last complete checkpoint; the trainer writes its state last."""
+    """The last complete checkpoint, of which the trainer writes its state last; None if its adapter was damaged."""
     complete = (path.parent for path in folder.glob("checkpoint-*/trainer_state.json"))
-    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    last = max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    if last and (folder / FINISHED).exists() and (folder / FINISHED).read_text() != _hash(last):
+        shutil.rmtree(last, ignore_errors=True)
+        (folder / FINISHED).unlink()
+        return None
+    return last
+
+
+def _hash(checkpoint: Path) -> str:
+    return xxhash.xxh3_128_hexdigest((checkpoint / WEIGHTS_FILE).read_bytes())
+
+
+def _finish(folder: Path) -> None:
+    """Mark a training as finished, if its end is stored; the optimiser's state is not needed any more."""
+    with contextlib.suppress(OSError):
+        if last := _last_checkpoint(folder):
+            (last / "optimizer.pt").unlink(missing_ok=True)
+            (folder / FINISHED).write_text(_hash(last))
 
 
 @contextlib.contextmanager
@@ -410,7 +441,8 @@ def _callback(  # noqa: C901 - one callback for every stage of the training
             _report(log, logs, state.global_step)
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if saved and from_main(lambda: time.monotonic() - self.last_saved >= SECONDS):
+            ended = state.global_step >= state.max_steps
+            if saved and (ended or from_main(lambda: time.monotonic() - self.last_saved >= SECONDS)):
                 control.should_save = True
                 self.last_saved = time.monotonic()
             if after_epoch is None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import distribution, version
@@ -66,7 +66,6 @@ class Run:
     root: str = ""  # address of the artifacts
     failure: str = ""  # why something could not be stored
     gone: str = ""  # why points of curves are not sent any more
-    when_stored: list[Callable[[], None]] = field(default_factory=list)  # called at the end if everything is stored
     _points: int = 0  # of the metrics, how many are sent
     _files: int = 0
 
@@ -288,9 +287,8 @@ def _opened(run: Run, parent: Run | None) -> Iterator[None]:
         stored = run.upload()
         _end(run, status)
     if not run.failure:
-        for action in run.when_stored:
-            action()
-    elif parent:
+        return
+    if parent:
         parent.failure, parent.gone = parent.failure or run.failure, parent.gone or run.gone
     else:
         command = "" if stored and not run.record.version else _keep(run)

@@ -2,12 +2,10 @@
 
 import hashlib
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
 BASE = "base"
 """Part of a setting's name that restricts it to the base score: `surp.base.k`."""
 TRAINING = "training"
-"""Folder in the cache with the checkpoints of trainings."""
+"""Folder in the cache with the trainings."""
 EMBEDDED_TARGET = "embedded"
 """The default model: the embedded one of the domain."""
 PACKAGES = ("fsd", "torch", "transformers", "peft", "numpy")
@@ -374,10 +372,7 @@ def load_model(config: FSDConfig) -> "LanguageModel":
 def train_adapter(
     model: "LanguageModel", unseen: Sequence[Document], config: FSDConfig, run: Run | None, *, logged: bool = True
 ) -> None:
-    """Fine-tune a fresh adapter on the unseen texts, and log every step to the run.
-
-    The checkpoint of the training is in the cache until everything of the run is stored.
-    """
+    """Fine-tune a fresh adapter on the unseen texts, or take it from the cache, and log every step to the run."""
     from fsd.models.finetuning import finetune
 
     def log(numbers: Mapping[str, float], step: int) -> None:
@@ -385,7 +380,7 @@ def train_adapter(
             run.log_metrics({f"train/{name}": value for name, value in numbers.items()}, step=step)
 
     cache = cache_folder(config.model)
-    checkpoint = finetune(
+    finetune(
         model,
         [document.text for document in unseen],
         config.training,
@@ -394,8 +389,6 @@ def train_adapter(
         shown=distributed.is_main_process(),
         cache=cache / TRAINING if cache else None,
     )
-    if run and checkpoint:
-        run.when_stored.append(partial(shutil.rmtree, checkpoint, ignore_errors=True))
 
 
 def measure(

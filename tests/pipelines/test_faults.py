@@ -53,11 +53,9 @@ def test_on_a_full_disk_the_table_is_shown_and_a_second_run_computes_nothing(job
         with pytest.raises(StorageError, match="the run could not be stored: No space left on device"):
             prepare(job).run()
     assert "FSD AUC" in capsys.readouterr().out
-    assert list(Path("kept").glob("training/*/checkpoint-*"))
     work.clear()
     prepare(job).run()
     assert work == []
-    assert list(Path("kept").glob("training/*/checkpoint-*")) == []
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -321,22 +322,41 @@ def kill(model, config, cache, epoch):
 
 
 @pytest.mark.parametrize("method", LORA_FIRST)
-def test_a_killed_training_continues_to_bitwise_the_same_adapter(model, method, tmp_path, monkeypatch):
+def test_a_killed_training_continues_to_bitwise_the_same_adapter_and_a_finished_one_is_not_repeated(
+    model, method, tmp_path, monkeypatch
+):
     config = settings(method, dropout=0.1)
-    logs = train(model, config, cache=tmp_path)
-    assert list(tmp_path.glob("*/checkpoint-*")) == []  # of a short training
+    logs = train(model, config, cache=tmp_path / "whole")
     monkeypatch.setattr(finetuning, "SECONDS", 0)
     expected = adapter_fingerprint(model)
-    kill(model, config, tmp_path, 4)
-    for left in (2 * 2, 0):  # two batches in each of two epochs, then nothing is left
+    kill(model, config, tmp_path / "killed", 4)
+    for folder, left in (("whole", 0), ("killed", 2 * 2), ("killed", 0)):  # two batches in each of two epochs
         again = []
         log = lambda n, step: again.append((step, dict(n)))  # noqa: E731, B023
-        batches = fed(model, monkeypatch, config, cache=tmp_path, log=log)
+        batches = fed(model, monkeypatch, config, cache=tmp_path / folder, log=log)
         assert len(batches) == (left if method != "adalora" else 10)  # whose budget the trainer does not save
         assert adapter_fingerprint(model) == expected
         assert again == logs
-    kept = {"checkpoint-10"} if method != "adalora" else set()
-    assert {path.name for path in tmp_path.glob("*/checkpoint-*")} == kept
+    kept = ["checkpoint-10"] * 2 if method != "adalora" else []
+    assert [path.name for path in tmp_path.glob("*/*/checkpoint-*")] == kept
+    assert list(tmp_path.glob("*/*/*/optimizer.pt")) == []
+
+
+def test_finished_trainings_are_checked_and_those_used_longest_ago_deleted(model, tmp_path, monkeypatch):
+    config = settings(epochs=1)
+    train(model, config, cache=tmp_path)
+    expected = adapter_fingerprint(model)
+    (file,) = tmp_path.glob("*/checkpoint-2/adapter_model.safetensors")
+    file.write_bytes(file.read_bytes()[:-1] + b"!")
+    assert len(fed(model, monkeypatch, config, cache=tmp_path)) == 2
+    assert adapter_fingerprint(model) == expected
+    os.utime(file.parents[1], (time.time() - 9, time.time() - 9))
+    size = sum(path.stat().st_size for path in file.parents[1].rglob("*"))
+    monkeypatch.setattr(finetuning, "KEEP_BYTES", 1.5 * size)
+    train(model, config, seed=1, cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2  # when the second began, it was not there yet
+    train(model, config, seed=1, cache=tmp_path)
+    assert file.parents[1] not in tmp_path.iterdir()
 
 
 def test_a_damaged_checkpoint_is_not_used_and_a_full_disk_ends_no_training(model, tmp_path, monkeypatch, capsys):
