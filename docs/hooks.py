@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -9,6 +10,15 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+
+
+BOOST = 0.1
+"""Weight of the API reference in the search, whose names would otherwise hide the pages that answer a question."""
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """State the version at the foot of every page."""
+    config.copyright = f"fsd {version('fsd')}, Apache-2.0"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
@@ -21,7 +31,11 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links at pages of the site; they are written for the repository."""
+    """Point links at pages of the site, as they are written for the repository; rank the page, and lay it out."""
+    if page.file.src_uri.startswith("api/"):
+        page.meta["search"] = {"boost": BOOST}
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation"]  # it would be empty
     up = "../" * page.file.src_uri.count("/")
     markdown = re.sub(r"\]\(\.\./detectors/(\w+)\.py\)", r"](api/detectors.md#detectors.\1)", markdown)
     for source, target in PAGES.items():

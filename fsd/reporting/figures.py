@@ -302,19 +302,20 @@ def heat_map(
     title: str = "",
     default: tuple[object, object] | None = None,
 ) -> Figure:
-    """Values as colours with the numbers written in; the highest is framed.
+    """Values as colours with the numbers written in.
 
-    With the `default` settings, of x and y, theirs is framed too, and green are values above it, purple those below.
+    With the `default` settings, of x and y, theirs is framed, and the highest; green are values above it, purple those
+    below.
     """
     figure = Figure(figsize=(1.8 + 0.62 * len(x), 1.7 + 0.42 * len(y)), layout="constrained")
     axis = figure.subplots()
     columns, rows, at = ([f"{v:g}" if isinstance(v, float) else str(v) for v in side] for side in (x, y, default or ()))
-    best, norm = np.unravel_index(np.nanargmax(values), values.shape), None
-    frames: list[Any]
-    frames, middle, far = [(best, "-", "highest")], (np.nanmin(values) + np.nanmax(values)) / 2, 0.0
+    frames: list[tuple[Any, str, str]] = []
+    norm, middle, far = None, (np.nanmin(values) + np.nanmax(values)) / 2, 0.0
     if default and at[0] in columns and at[1] in rows:
         place = rows.index(at[1]), columns.index(at[0])
-        frames.append((place, "--", "default"))
+        best = np.unravel_index(np.nanargmax(values), values.shape)
+        frames += [(best, "-", "highest"), (place, "--", "default")]
         middle = values[place]
         far = max(NARROWEST, float(np.nanmax(abs(values - middle))))
         norm = TwoSlopeNorm(middle, middle - far, middle + far)
@@ -335,7 +336,8 @@ def heat_map(
     bar = figure.colorbar(image, ax=axis, label=name)
     _decimals(bar.ax.yaxis)
     axis.set_title(title, fontsize=11, loc="left")
-    _legend(figure, [axis])
+    if frames:
+        _legend(figure, [axis])
     return figure
 
 

@@ -78,12 +78,12 @@ def test_the_band_widens_with_fewer_calibration_texts():
     assert [len(figure.axes[0].lines) for figure in (drawn, grouped)] == [3, 2]  # where there is a threshold
 
 
-def test_heat_map_frames_the_best_and_skips_what_is_missing():
+def test_a_heat_map_skips_what_is_missing():
     values = np.array([[0.5, 0.9], [np.nan, 0.7]])
     figure = plots.heat_map([10, 20], [0.5, 1.0], values, x_name="k", y_name="ε", name="AUC")
     axis = figure.axes[0]
     assert sorted(text.get_text() for text in axis.texts) == [".50", ".70", ".90"]
-    assert axis.patches[0].get_xy() == pytest.approx((0.53, -0.47))
+    assert not axis.patches
 
 
 def test_a_heat_map_with_a_default_is_centred_on_it_and_noise_stays_pale():
@@ -93,7 +93,7 @@ def test_a_heat_map_with_a_default_is_centred_on_it_and_noise_stays_pale():
     assert (image.norm.vmin, image.norm.vcenter, image.norm.vmax) == pytest.approx((0.4, 0.5, 0.6))
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["10", "20"]
     assert _legend(figure) == ["highest", "default"]
-    assert figure.axes[0].patches[1].get_xy() == pytest.approx((0.53, -0.47))
+    assert [patch.get_xy() for patch in figure.axes[0].patches] == [(-0.47, -0.47), (0.53, -0.47)]
 
 
 def test_curves_take_numbers_and_estimates():
