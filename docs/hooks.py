@@ -12,8 +12,11 @@ from mkdocs.structure.pages import Page
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 
 
-BOOST = 0.1
-"""Weight of the API reference in the search, whose names would otherwise hide the pages that answer a question."""
+BOOST = {"api/": 0.001, "changelog.md": 0.01, "bad_input.md": 0.01, "contributing.md": 0.01}
+"""Start of a page's path → its weight in the search, where it would otherwise hide pages that answer a question.
+
+A word in a title counts a thousand times as much as one in a text, and every name of the API is a title.
+"""
 
 
 def on_config(config: MkDocsConfig) -> None:
@@ -32,8 +35,9 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Point links at pages of the site, as they are written for the repository; rank the page, and lay it out."""
-    if page.file.src_uri.startswith("api/"):
-        page.meta["search"] = {"boost": BOOST}
+    page.meta["search"] = {
+        "boost": min((BOOST[path] for path in BOOST if page.file.src_uri.startswith(path)), default=1)
+    }
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation"]  # it would be empty
     up = "../" * page.file.src_uri.count("/")

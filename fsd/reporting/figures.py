@@ -279,10 +279,10 @@ def verdicts(
     sides = {f"these texts ({new.size})": (ours, MEMBERS), f"known non-members ({known.size})": (~ours, OTHERS)}
     _shares(left, np.concatenate([new, known]), sides, FSD)
     if left.get_xlim()[0] <= threshold <= left.get_xlim()[1]:
-        left.axvline(threshold, color=FSD, linewidth=1.4, label=f"threshold for {fpr:.1%}")
+        left.axvline(threshold, color=FSD, linewidth=1.4, label=f"threshold for {100 * fpr:g} %")
     if new.size:
         _p_values(right, p_values, independent or (known.size, new.size), MEMBERS, "these texts")
-    right.axvline(fpr, color=FSD, linewidth=1.4, label=f"chosen error rate {fpr:.1%}")
+    right.axvline(fpr, color=FSD, linewidth=1.4, label=f"chosen error rate {100 * fpr:g} %")
     right.set(xlim=(0, 1), ylim=(0, 1.02))
     finish(left, "Score (higher: more likely a member)", "Texts with at least this score")
     finish(right, "p-value", "Texts with at most this p-value")

@@ -384,7 +384,7 @@ def _picture(found: Findings) -> Picture:
     )
     return Picture(
         figures.png(figure),
-        "Left: scores of the texts and of texts known not to be in the training data; texts to the right of the black "
+        "Left: scores of the texts and of texts known not to be in the training data; texts to the right of the orange "
         "line are called members, as long as the same detector is the best one with that text among the non-members. "
         "Right: share of texts with a p-value up to each level. If none of the texts were in the training data, the "
         "whole line would stay in the grey band in 95 of 100 such cases, even if above the diagonal.",
