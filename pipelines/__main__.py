@@ -3,6 +3,7 @@
 import runpy
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 
 from fsd.errors import one_of
 
@@ -48,10 +49,19 @@ def main() -> None:
         print(f"fsd {version('fsd')}")
     elif name in COMMANDS:
         sys.argv = [f"fsd {name}", *sys.argv[2:]]
+        if {"-h", "--help"} & {*sys.argv}:  # which quotes the file that it takes for that of the settings
+            sys.modules["__main__"].__file__ = _file(COMMANDS[name][0])
         runpy.run_module(COMMANDS[name][0], run_name="__main__")
     else:
         print(f"error: {one_of('command', COMMANDS, name)}", file=sys.stderr)
         sys.exit(2)
+
+
+def _file(module: str) -> str | None:
+    """The file of a module, or of what runs a package."""
+    spec = find_spec(module)
+    spec = find_spec(f"{module}.__main__") if spec and spec.submodule_search_locations else spec
+    return spec.origin if spec else None
 
 
 if __name__ == "__main__":

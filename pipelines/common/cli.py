@@ -26,7 +26,7 @@ from tyro.conf import Positional
 
 from fsd import distributed
 from fsd.config import flags, settings_of
-from fsd.errors import StorageError, UsageError, without_credentials
+from fsd.errors import StorageError, UsageError, one_of, without_credentials
 from fsd.leftovers import own_temporary_files
 from pipelines.common.job import USUAL, VERSION, Invocation, Job, running, show, stage
 
@@ -100,7 +100,7 @@ def subcommands(choices: Mapping[str, tuple[type[Any], str]], description: str) 
         print(f"\n`{usage} {next(iter(choices))} --help` lists the options of a subcommand.")
         return
     if name not in choices:
-        _exit(f"error: subcommand must be one of {', '.join(choices)}; got {name!r}", 2)
+        _exit(f"error: {one_of('subcommand', choices, name)}", 2)
     sys.argv = [f"{usage} {name}", *sys.argv[2:]]
     config, module = choices[name]
     command(config, deferred(module), config.__doc__ or "")

@@ -94,7 +94,9 @@ def cheap(detectors: Iterable[Detector]) -> list[Detector]:
 
 def _tuned_settings(uri: str) -> Settings:
     """Settings of the run that registered the adapter; earlier versions had none for the base score alone."""
-    setup = read_setup(uri)
+    folder = Path(uri)
+    empty = folder.is_dir() and not any((of / SETUP).is_file() for of in (folder, folder.parent))
+    setup = None if empty else read_setup(uri)
     if setup is None:
         raise UsageError(f"settings-from must be a model, run or folder with {SETUP}; {uri} has none")
     of_base = setup.get("base_settings", {})

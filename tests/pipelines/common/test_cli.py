@@ -18,6 +18,7 @@ import pytest
 
 from fsd.config import FSDConfig
 from fsd.errors import StorageError, UsageError
+from pipelines.__main__ import main
 from pipelines.collect import Collect
 from pipelines.common.cli import command, parse
 from pipelines.detect.__main__ import DetectConfig
@@ -39,6 +40,15 @@ def test_every_pipeline_has_a_help(name, monkeypatch, capsys) -> None:
     shown = capsys.readouterr().out
     assert shown.startswith("usage:")
     assert not re.search(r"default:\s*(''|None)?\)", shown)  # an empty default says nothing
+
+
+def test_a_command_of_fsd_has_the_help_of_its_module(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", None, raising=False)  # which is put back
+    monkeypatch.setattr(sys, "argv", ["fsd", "compare", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+
+    assert "Output file of the table" in capsys.readouterr().out
 
 
 def test_help_loads_no_large_library(root: Path) -> None:
@@ -104,6 +114,7 @@ WAITING_JOB = """
 import tempfile, time
 from dataclasses import dataclass
 from pathlib import Path
+from pipelines.__main__ import main
 from pipelines.common.cli import command
 from pipelines.common.job import Job
 
@@ -193,6 +204,7 @@ import sys, time
 from dataclasses import dataclass
 from fsd import distributed
 from fsd.errors import UsageError
+from pipelines.__main__ import main
 from pipelines.common.cli import command
 from pipelines.common.job import Job
 
