@@ -279,11 +279,11 @@ SCREEN, ROWS = 24, 6
 """Lines of the short form, and rows of its table."""
 
 
-def print_report(report: Report, *, verbose: bool = True, after: int = 0) -> None:
-    """Print the result in one bold line, the tables, and the other findings.
+def print_report(report: Report, *, verbose: bool = True, facts: Sequence[tuple[str, str]] = ()) -> None:
+    """Print the result in one bold line, the tables, the other findings, and facts such as where it is.
 
-    The short form, of a report with signs on a terminal, has `SCREEN` lines with the `after` that will follow: one
-    table, and the signs in place of the findings. Rows of the table give way to signs, none of which is left out.
+    The short form, of a report with signs on a terminal, has `SCREEN` lines: one table, and the signs in place of the
+    findings. Rows of the table give way to signs, none of which is left out.
     """
     console, piped, signs = Console(), _piped(Console()), report.spoken
     verbose = verbose or piped or not signs
@@ -292,7 +292,8 @@ def print_report(report: Report, *, verbose: bool = True, after: int = 0) -> Non
     notes = [f"• {printable(finding)}" for finding in report.findings if finding != report.line]
     tables = printed if verbose else [report.brief] if report.brief else printed[:1]
     lines = [] if verbose else [f"{'✓' if good else '!'} {printable(sign)}" for good, sign in signs]
-    room = SCREEN - after - 1 - sum(len(_wrapped(console, line)) for line in lines)
+    below = [f"{name}  {value}" for name, value in facts]
+    room = SCREEN - 2 - sum(len(_wrapped(console, line)) for line in [*lines, *below])
     for rows in [None] if verbose else range(ROWS, 1, -1):
         with console.capture() as start:
             if report.line:
@@ -302,14 +303,21 @@ def print_report(report: Report, *, verbose: bool = True, after: int = 0) -> Non
             break
     print(start.get(), end="")
     _print_lines(console, lines or notes, wrapped=not verbose)
-    if verbose:
-        return
+    if not verbose:
+        _print_rest(report, signs, [*filter(None, hidden)], len(printed) - len(tables))
+    if facts:
+        print()
+        print_facts(facts)
+
+
+def _print_rest(report: Report, signs: Sequence[tuple[bool, str]], hidden: list[str], tables: int) -> None:
+    """Print what the short form leaves out."""
     said = {sign for _, sign in signs}
     remarks = sum(finding not in said and finding != report.line for finding in report.findings)
-    counts = ((len(printed) - len(tables), "table"), (remarks, "remark"))
-    more = [*filter(None, hidden), *(f"{count} {name}{'s' * (count > 1)}" for count, name in counts if count)]
+    counts = ((tables, "table"), (remarks, "remark"))
+    more = [*hidden, *(f"{count} {name}{'s' * (count > 1)}" for count, name in counts if count)]
     if more:
-        _print_lines(console, [f"more by --verbose{', or the report' if report.title else ''}: {', '.join(more)}"])
+        _print_lines(Console(), [f"more by --verbose{', or the report' if report.title else ''}: {', '.join(more)}"])
 
 
 def print_facts(rows: Sequence[tuple[str, str]]) -> None:

@@ -415,8 +415,10 @@ def show(
         return
     from fsd.reporting.report import print_facts, print_notes, print_report
 
+    here = f"{Path.cwd()}/"
     rows = [(name, str(path)) for name, path in report.files.items()]
-    rows += [(name, places[key]) for name, key in (("run", "id"), ("report", "report")) if places.get(key)]
+    named = (("run", "id"), ("report", "report"))
+    rows += [(name, places[key].removeprefix(here)) for name, key in named if places.get(key)]
     next_ones = list(report.next)
     if places and run:
         served = run.store.uri.startswith("http")
@@ -426,7 +428,8 @@ def show(
         rows.append(("version", version.uri + (f" ({', '.join(version.aliases)})" if version.aliases else "")))
         next_ones.insert(0, f"fsd detect FILE --adapter {version.uri}")
     rows += [("next", " · ".join(next_ones))] if next_ones else []
-    stays = [version.champion_stays] if version and version.champion_stays else []
+    if version and version.champion_stays:
+        rows.insert(-1, ("champion", version.champion_stays))
     if text:
         text()
     elif report.facts and not report.title:  # a plan
@@ -435,8 +438,8 @@ def show(
     elif report.page and not sys.stdout.isatty():
         print(report.artifacts[report.page], end="")
     else:
-        print_report(report, verbose=running.invocation.verbose, after=len(stays) + bool(rows) + len(rows))
-    print_notes(stays)
+        print_report(report, verbose=running.invocation.verbose, facts=rows)
+        return
     if rows:
         print()
         print_facts(rows)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fsd.reporting.report import Report, Section, plain, print_notes, print_report, print_table
+from fsd.reporting.report import Against, For, Report, Section, plain, print_notes, print_report, print_table
 
 ON_TERMINALS = """
 import fcntl, struct, termios
@@ -93,12 +93,26 @@ def test_the_short_form_fits_one_screen(monkeypatch, capsys):
     table = plain(["detector", "AUC"], [[f"d{at}", ".5"] for at in range(14)], title="14 detectors", marked=(0,))
     findings, signs = ["The answer.", *["a remark " * 20] * 10], [(True, "for"), (False, "against")]
     report = Report(findings=findings, signs=signs, sections=[Section("", tables=[table, table])])
-    print_report(report, verbose=False, after=5)
+    facts = [("run", "a"), ("next", "fsd ui")]
+    print_report(report, verbose=False, facts=facts)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "The answer."
-    assert len(lines) <= 24 - 5
+    assert len(lines) <= 24
     assert "d5" in "".join(lines)
     assert "d6" not in "".join(lines)
-    assert lines[-3:] == ["✓ for", "! against", "more by --verbose: 8 rows, 1 table, 10 remarks"]
+    end = ["✓ for", "! against", "more by --verbose: 8 rows, 1 table, 10 remarks", "", "run   a", "next  fsd ui"]
+    assert lines[-6:] == end
     print_report(report)
     assert len(capsys.readouterr().out.splitlines()) > 40
+
+
+def test_signs_of_findings_are_all_shown_and_rows_give_way_to_them(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    table = plain(["detector", "AUC"], [[f"d{at}", ".5"] for at in range(14)])
+    findings = ["The answer.", *(Against(f"doubt {at} {'word ' * 9}") for at in range(9)), For("reason"), "remark"]
+    print_report(Report(findings=findings, sections=[Section("", tables=[table])]), verbose=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [f"! doubt {at}" for at in range(9)] == [line[:9] for line in lines if line.startswith("!")]
+    assert "✓ reason" in lines
+    assert "d2" not in "".join(lines)
+    assert lines[-1] == "more by --verbose: 12 rows, 1 remark"
