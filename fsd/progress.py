@@ -24,8 +24,8 @@ def moving() -> bool:
 def stage(label: str, *, again: bool = False) -> Iterator[None]:
     """Show a label and how long the block takes: on a terminal a running clock, elsewhere a line at its beginning.
 
-    Bars within have the label before their own, and stay when they are done. A stage that is entered `again` has a line
-    only if it takes more than a second.
+    Bars within have the label, up to a colon, before their own, and stay when they are done. A stage that is entered
+    `again` has a line only if it takes more than a second.
     """
     if not (again or moving()):
         note(label)
@@ -49,7 +49,7 @@ def stage(label: str, *, again: bool = False) -> Iterator[None]:
     ticking = Thread(target=tick, daemon=True)
     if not clock.disable:
         ticking.start()
-    _LABELS.append(label)
+    _LABELS.append(label.partition(":")[0])
     try:
         yield
     finally:
@@ -73,9 +73,10 @@ def labelled(label: str) -> Iterator[None]:
 @contextmanager
 def progress(total: int, description: str, unit: str, *, shown: bool = True) -> "Iterator[tqdm[None]]":
     """A progress bar, if stderr is a terminal; one within another is shown after a second, and does not stay."""
+    said = not description or "".join(_LABELS[-1:]).endswith(description)
     with tqdm(
         total=total,
-        desc=" · ".join([*_LABELS, description] if description else _LABELS),
+        desc=" · ".join(_LABELS if said else [*_LABELS, description]),
         unit=unit,
         unit_scale=total >= 1000 or not total,
         bar_format=FORMAT if total else None,

@@ -463,7 +463,7 @@ def signs(results: Results) -> list[tuple[bool, str]]:
     found.append(
         (False, f"LEAK: {leaks} groups of texts are in more than one part of the split")
         if leaks
-        else (True, "no text or near-duplicate is in two parts of the split")
+        else (True, "nothing is in two parts of the split")
     )
     if gain:
         fine_tuned = results.named(Score(results.best, "fsd"))
@@ -472,7 +472,8 @@ def signs(results: Results) -> list[tuple[bool, str]]:
     if worse:
         found.append((False, f"FSD is worse than the base score for {', '.join(worse)}"))
     names = {str(column).rpartition(".")[0] for column in results.scores}
-    found += [(False, remark) for remark in results.remarks if remark.partition(":")[0] in names]
+    short = (remark.removesuffix("; the weaker condition was used") for remark in results.remarks)
+    found += [(False, remark) for remark in short if remark.partition(":")[0] in names]
     if not results.parts.validation:
         found.append((False, "chosen on the test texts themselves: on new texts it is likely to do less well"))
     return found
@@ -502,7 +503,7 @@ def _sign_of_period(results: Results) -> tuple[bool, str]:
         return False, "no contemporaries: it may be familiarity with the members' period"
     if results.contrasts:
         return within.low > 0.5, f"within one period: {within}"
-    return True, "members and non-members are of one period"
+    return True, "all texts are of one period"
 
 
 def of_model(identity: str) -> str:

@@ -5,7 +5,7 @@ import os
 import textwrap
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -291,10 +291,12 @@ def print_report(report: Report, *, verbose: bool = True, facts: Sequence[tuple[
     printed = [table for table in (*report.printed, *report.tables) if table.printed and len(table.lines)]
     notes = [f"• {printable(finding)}" for finding in report.findings if finding != report.line]
     tables = printed if verbose else [report.brief] if report.brief else printed[:1]
-    lines = [] if verbose else [f"{'✓' if good else '!'} {printable(sign)}" for good, sign in signs]
+    said = [f"{'✓' if good else '!'} {printable(sign)}" for good, sign in signs]
+    lines = [] if verbose else packed(said, console.width, "   ")
     below = [f"{name}  {value}" for name, value in facts]
     room = SCREEN - 2 - sum(len(_wrapped(console, line)) for line in [*lines, *below])
-    for rows in [None] if verbose else range(ROWS, 1, -1):
+    fewest = min(ROWS, max([2, *(len(table.marked) + 1 for table in tables)]))
+    for rows in [None] if verbose else range(ROWS, fewest - 1, -1):
         with console.capture() as start:
             if report.line:
                 console.print(Text(printable(report.line), style="bold"), soft_wrap=piped)
@@ -308,6 +310,15 @@ def print_report(report: Report, *, verbose: bool = True, facts: Sequence[tuple[
     if facts:
         print()
         print_facts(facts)
+
+
+def packed(items: Sequence[str], width: int, between: str) -> list[str]:
+    """The items in lines, as many in each as fit side by side."""
+    lines: list[str] = []
+    for item in items:
+        beside = f"{lines[-1]}{between}{item}" if lines else ""
+        lines[-1:] = [beside] if lines and len(beside) <= width else [*lines[-1:], item]
+    return lines
 
 
 def _print_rest(report: Report, signs: Sequence[tuple[bool, str]], hidden: list[str], tables: int) -> None:
@@ -355,13 +366,17 @@ def _piped(console: Console) -> bool:
 def print_table(table: Table, console: Console | None = None, *, rows: int | None = None) -> str:
     """Print a table that fits the terminal, and what had to be left out; nothing for one without lines.
 
-    With a largest number of `rows` the first are printed, and what is left out is returned.
+    With a largest number of `rows` the marked and the first others are printed, and what is left out is returned.
     """
     whole, console = table.rows, console or Console()
     if not whole:
         return ""
     console.width = PIPE_WIDTH if _piped(console) else console.width
-    cells = whole if rows is None or len(whole) <= rows + 2 * (rows == ROWS) else whole[:rows]
+    shown: Sequence[int] = range(len(whole))
+    if rows is not None and len(whole) > rows + 2 * (rows == ROWS):
+        shown = sorted([*table.marked, *(at for at in shown if at not in table.marked)][:rows])
+        table = replace(table, marked=[at for at, row in enumerate(shown) if row in table.marked])
+    cells = [whole[at] for at in shown]
     columns = list(range(len(table.columns)))
     leaving = [at for at in reversed(columns) if at not in table.kept] + list(reversed(table.kept))
     while (grid := _fitting(console, table, cells, columns, leaving)) is None:

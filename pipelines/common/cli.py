@@ -1,8 +1,10 @@
 """The command line, the configuration file that it names, and how a command ends."""
 
 import argparse
+import atexit
 import contextlib
 import errno
+import gc
 import inspect
 import io
 import math
@@ -67,6 +69,7 @@ def command(
     """
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    atexit.register(gc.freeze)  # the last collection, of all that large libraries hold, takes seconds
     several = distributed.num_processes() > 1
     with _ends(several), _system_errors():
         if several and not parallel:
@@ -78,10 +81,12 @@ def command(
                     distributed.join()
                 job = prepare(settings)
                 plan = job.plan() if invocation.dry_run and distributed.is_main_process() else None
+                if not invocation.dry_run:
+                    job.check()
             if plan:
                 show(plan)
             elif not invocation.dry_run:
-                job.run()
+                job.work()
             distributed.leave()
 
 

@@ -185,12 +185,15 @@ class Job:
     experiment: str = ""
     notes: Sequence[str] = ()
 
+    def check(self) -> None:
+        """Refuse what could not be stored."""
+        if self.experiment:
+            check_space([*(self.texts or ()), *self.trained])
+            distributed.from_main(tracking.check_store)
+
     def run(self) -> object:
         """Do the work, after a check that its results can be stored."""
-        if self.experiment:
-            with stage("data"):
-                check_space([*(self.texts or ()), *self.trained])
-                distributed.from_main(tracking.check_store)
+        self.check()
         return self.work()
 
     def plan(self) -> "Report":
@@ -335,8 +338,11 @@ def tracked_run(
     assert own.keys() <= OWN_TAGS, own  # or a tag of the user's could replace one of them
     given, chosen = running.invocation.run_tags, running.invocation.name
     params = flags(config) if params is None else params
-    with tracking.run(experiment, chosen or name, params=params, tags=own | given, description=description) as run:
-        run.log("config.yaml", dump(config, running.command))
+    opened = tracking.run(experiment, chosen or name, params=params, tags=own | given, description=description)
+    with contextlib.ExitStack() as stack:
+        with stage_line("opening the run", again=True):
+            run = stack.enter_context(opened)
+            run.log("config.yaml", dump(config, running.command))
         yield run
 
 
@@ -413,7 +419,7 @@ def show(
     if running.invocation.json:
         print(document(report, places or None, version), file=running.stdout or sys.stdout, flush=True)
         return
-    from fsd.reporting.report import print_facts, print_notes, print_report
+    from fsd.reporting.report import Against, packed, print_facts, print_notes, print_report
 
     here = f"{Path.cwd()}/"
     rows = [(name, str(path)) for name, path in report.files.items()]
@@ -427,9 +433,11 @@ def show(
     if version:
         rows.append(("version", version.uri + (f" ({', '.join(version.aliases)})" if version.aliases else "")))
         next_ones.insert(0, f"fsd detect FILE --adapter {version.uri}")
-    rows += [("next", " · ".join(next_ones))] if next_ones else []
-    if version and version.champion_stays:
-        rows.insert(-1, ("champion", version.champion_stays))
+    room = shutil.get_terminal_size().columns - max(len(name) for name, _ in [*rows, ("next", "")]) - 2
+    rows += [("" if at else "next", line) for at, line in enumerate(packed(next_ones, room, " · "))]
+    if version and (stays := version.champion_stays):
+        signs = [*report.signs, (False, stays)] if report.signs else []
+        report = replace(report, findings=[*report.findings, Against(stays)], signs=signs)
     if text:
         text()
     elif report.facts and not report.title:  # a plan

@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from detectors import Detector
@@ -184,7 +185,7 @@ def report(
         answer=sentences.answer(results),
         sure=sentences.sure(results),
         findings=sentences.notes(results),
-        brief=detectors,
+        brief=replace(detectors, title=""),
         signs=sentences.signs(results),
         changes=sentences.changes(results),
         sections=[

@@ -25,7 +25,7 @@ STAGES = {
     "data": "settings and texts",
     "model": "model",
     "tuning": "tuning: training and trials",
-    "scoring": "scoring of the test texts, control model",
+    "scoring": "scoring: test texts, control model",
     "judging": "judging: intervals, blind classifier, calibration",
     "recording": "recording: figures, report, adapter",
 }

@@ -16,9 +16,10 @@ import fsd
 from fsd import tracking
 from fsd.config import DetectorConfig, FSDConfig
 from fsd.errors import UsageError
+from pipelines import fsd as main_job
 from pipelines.common import experiment
 from pipelines.common.cli import command
-from pipelines.common.job import Job, stages
+from pipelines.common.job import stages
 from pipelines.fsd import prepare
 
 
@@ -114,7 +115,7 @@ def test_the_reading_of_the_texts_counts_as_time_of_the_data(monkeypatch: pytest
 
     seconds: dict[str, float] = {}
     monkeypatch.setattr(experiment, "load_texts", slow)
-    monkeypatch.setattr(Job, "run", lambda _: seconds.update(stages().seconds))
+    monkeypatch.setattr(main_job, "run", lambda _: seconds.update(stages().seconds))
     monkeypatch.setattr(sys, "argv", ["fsd run"])
     command(FSDConfig, prepare, "")
     assert seconds["seconds/data"] >= 0.2

@@ -100,8 +100,8 @@ def test_the_short_form_fits_one_screen(monkeypatch, capsys):
     assert len(lines) <= 24
     assert "d5" in "".join(lines)
     assert "d6" not in "".join(lines)
-    end = ["✓ for", "! against", "more by --verbose: 8 rows, 1 table, 10 remarks", "", "run   a", "next  fsd ui"]
-    assert lines[-6:] == end
+    end = ["✓ for   ! against", "more by --verbose: 8 rows, 1 table, 10 remarks", "", "run   a", "next  fsd ui"]
+    assert lines[-5:] == end
     print_report(report)
     assert len(capsys.readouterr().out.splitlines()) > 40
 
