@@ -79,9 +79,8 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
     title = f"Tuned for {objective} on validation; the test texts were opened once"
     table = Table(gains, columns, title=title, name="tuning", kept=(0, 5, 4, 6, 1, 2), source="tuning.csv")
     sections = [Section("Tuning", tables=[table]), *report.sections]
-    gained = bool((gains.test_gain_low > 0).any())
-    signs = [(gained and at == 0, remark) for at, remark in enumerate(remarks(gains))]
-    return replace(report, brief=table, signs=[*signs, *report.signs], sections=sections)
+    gained = (bool((gains.test_gain_low > 0).any()), remarks(gains)[0])
+    return replace(report, brief=table, signs=[gained, *report.signs], sections=sections)
 
 
 def remarks(gains: pd.DataFrame) -> list[str]:
