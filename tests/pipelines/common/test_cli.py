@@ -42,6 +42,7 @@ def test_every_pipeline_has_a_help(name, monkeypatch, capsys) -> None:
     assert not re.search(r"default:\s*(''|None)?\)", shown)  # an empty default says nothing
 
 
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
 def test_a_command_of_fsd_has_the_help_of_its_module(monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys.modules["__main__"], "__file__", None, raising=False)  # which is put back
     monkeypatch.setattr(sys, "argv", ["fsd", "compare", "--help"])
