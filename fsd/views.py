@@ -5,9 +5,11 @@ A view is a *reader* (the model or table that scores) and a *form* (what of the 
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 from fsd.errors import UsageError
@@ -64,11 +66,9 @@ def view_in(state: str, name: str) -> View:
 
 
 def _has_case(texts: Sequence[str]) -> bool:
-    letters = cased = 0
-    for text in texts:
-        letters += sum(map(str.isalpha, text))
-        cased += sum(c.lower() != c.upper() for c in text)
-    return cased > letters / 2
+    counts = Counter(chain.from_iterable(texts))
+    letters = sum(count for sign, count in counts.items() if sign.isalpha())
+    return sum(count for sign, count in counts.items() if sign.lower() != sign.upper()) > letters / 2
 
 
 def _unavailable(view: str, readers: Collection[str], inputs: ViewInputs, has_case: Callable[[], bool]) -> str | None:

@@ -28,20 +28,20 @@ import xxhash
 from fsd.config import AdapterConfig
 from fsd.distributed import from_main, is_main_process, num_processes
 from fsd.errors import UsageError, first_line
-from fsd.models.adapters import WEIGHTS_FILE, detach, orthogonal_penalty, peft_config, quiet_peft, strip
+from fsd.models.adapters import attach, detach, orthogonal_penalty, peft_config, quiet_peft, save_adapter, strip
 from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
 
 StepLog = Callable[[Mapping[str, float], int], None]
 """Receives loss, lm_loss, learning_rate and grad_norm of an optimiser step, and the step, counted from 1."""
 SECONDS = 10.0
-"""Seconds of training after which the next complete epoch is saved; the last one always is."""
+"""Seconds of training after which the next complete epoch is saved, so that short trainings save nothing."""
 KEEP_DAYS = 14
 """Days after which a training that was not used again is deleted."""
 KEEP_BYTES = 2 * 2**30
 """Size of the finished trainings beyond which those used longest ago are deleted."""
-FINISHED = "finished"
-"""File in the folder of a finished training with the hash of its adapter."""
+ADAPTER, FINISHED = "adapter", "finished.json"
+"""Adapter of a finished training in its folder, and the file with the numbers of its steps."""
 _LIBRARIES = ("fsd", "torch", "transformers", "peft", "trl", "accelerate")
 
 
@@ -79,8 +79,12 @@ def finetune(
         training_folder(cache, training_key(language_model, pieces, config, seed)) as folder,
         tempfile.TemporaryDirectory() as scratch,
     ):
+        if folder and after_epoch is None and _known(language_model, folder, log):
+            with progress(steps, "fine-tuning", "step", shown=shown) as bar:
+                bar.update(steps)
+            return
 
-        def train(begun: Path | None) -> None:
+        def train(begun: Path | None) -> list[dict[str, Any]]:
             with _restored(language_model, config) as forward:
                 arguments = _arguments(language_model.device, config, steps, seed, str(folder or scratch))
                 trainer = _trainer(language_model, pieces, copy.deepcopy(adapter), config, arguments)
@@ -90,20 +94,21 @@ def finetune(
                     trainer.add_callback(callback)
                     trainer.train(resume_from_checkpoint=str(begun) if begun else None)
                 language_model.model = trainer.accelerator.unwrap_model(trainer.model)
+                return list(trainer.state.log_history)
 
         begun = from_main(lambda: _last_checkpoint(folder)) if folder else None
         try:
-            train(begun)
+            history = train(begun)
         except UsageError:
             raise
         except Exception:  # a damaged checkpoint may fail in many ways
             if begun is None:
                 raise
             shutil.rmtree(begun, ignore_errors=True)
-            train(None)
+            history = train(None)
+        language_model.model.eval()
         if folder and is_main_process():
-            _finish(folder)
-    language_model.model.eval()
+            _keep(language_model, folder, history)
 
 
 def plan(
@@ -196,26 +201,30 @@ def _tidy(parent: Path) -> None:
 
 
 def _last_checkpoint(folder: Path) -> Path | None:
-    """The last complete checkpoint, of which the trainer writes its state last; None if its adapter was damaged."""
+    """The last complete checkpoint; the trainer writes its state last."""
     complete = (path.parent for path in folder.glob("checkpoint-*/trainer_state.json"))
-    last = max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
-    if last and (folder / FINISHED).exists() and (folder / FINISHED).read_text() != _hash(last):
-        shutil.rmtree(last, ignore_errors=True)
-        (folder / FINISHED).unlink()
-        return None
-    return last
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
-def _hash(checkpoint: Path) -> str:
-    return xxhash.xxh3_128_hexdigest((checkpoint / WEIGHTS_FILE).read_bytes())
+def _known(language_model: LanguageModel, folder: Path, log: StepLog | None) -> bool:
+    """Attach the adapter of a finished training, and log its steps again; not if its files are damaged."""
+    try:
+        history = json.loads((folder / FINISHED).read_text())
+        attach(language_model, folder / ADAPTER)
+    except (OSError, ValueError, UsageError):
+        return False
+    for logs in history:
+        _report(log, logs, logs["step"])
+    return True
 
 
-def _finish(folder: Path) -> None:
-    """Mark a training as finished, if its end is stored; the optimiser's state is not needed any more."""
+def _keep(language_model: LanguageModel, folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
+    """Store the adapter of a finished training in place of its checkpoints, if the disk allows."""
     with contextlib.suppress(OSError):
-        if last := _last_checkpoint(folder):
-            (last / "optimizer.pt").unlink(missing_ok=True)
-            (folder / FINISHED).write_text(_hash(last))
+        save_adapter(language_model, folder / ADAPTER)
+        (folder / FINISHED).write_text(json.dumps(history))
+        for checkpoint in folder.glob("checkpoint-*"):
+            shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -441,8 +450,7 @@ def _callback(  # noqa: C901 - one callback for every stage of the training
             _report(log, logs, state.global_step)
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            ended = state.global_step >= state.max_steps
-            if saved and (ended or from_main(lambda: time.monotonic() - self.last_saved >= SECONDS)):
+            if saved and from_main(lambda: time.monotonic() - self.last_saved >= SECONDS):
                 control.should_save = True
                 self.last_saved = time.monotonic()
             if after_epoch is None:
