@@ -24,6 +24,9 @@ def test_the_site_builds(tmp_path: Path) -> None:
     reference = (tmp_path / "site" / "api" / "library" / "index.html").read_text(encoding="utf-8")
     assert "Score texts before and after fine-tuning the model on unseen texts" in reference
     assert 'id="detectors.min_k.min_k"' in (tmp_path / "site" / "api" / "detectors" / "index.html").read_text("utf-8")
+    entries = json.loads((tmp_path / "site" / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    weights = {entry["location"].startswith("api/"): entry.get("boost", 1) for entry in entries}
+    assert weights[True] < 0.01 < weights[False]  # or names of the library would hide the pages
     assert ">deviation</span>" in (tmp_path / "site" / "notebooks" / "first_steps" / "index.html").read_text("utf-8")
 
 
