@@ -80,7 +80,7 @@ class AuditConfig:
 
 def prepare(config: AuditConfig) -> Job:
     """Read the texts, and check the settings: every text is scored by the base and by the fine-tuned model."""
-    from pipelines.common.experiment import cheap, load_detectors
+    from pipelines.common.experiment import audited, load_detectors
     from pipelines.common.output import check_table_path
 
     if config.demo:
@@ -88,7 +88,7 @@ def prepare(config: AuditConfig) -> Job:
     parts, judged = texts_of(config)
     if config.out:
         check_table_path(Path(config.out), config.data)
-    detectors = [detector for detector in cheap(load_detectors(config.detection)) if not detector.paired]
+    detectors = audited(load_detectors(config.detection))
     texts = [document.text for document in (*parts.validation, *parts.test, *judged)]
     sizes = f"{len(parts.validation):,} validation, {len(parts.test):,} test, {len(judged):,} to be judged"
     return Job(
@@ -215,7 +215,7 @@ def judge(parts: "Split", judged: "Sequence[Document]", scorers: "dict[str, Scor
     """Score all texts, measure on the test texts, calibrate on validation, and give verdicts on the others.
 
     The score of a text by a detector S is S(fine-tuned) − S(base), minus its FSD: fine-tuning raises S of what it is
-    trained on.
+    trained on. `wbc` compares the two models itself.
     """
     import numpy as np
     import pandas as pd
@@ -228,11 +228,12 @@ def judge(parts: "Split", judged: "Sequence[Document]", scorers: "dict[str, Scor
     from fsd.scoring import deviation
     from fsd.views import usable
     from pipelines.common.adapter_files import AUDITED
-    from pipelines.common.experiment import cheap, load_detectors
+    from pipelines.common.experiment import audited, load_detectors
 
     requested = load_detectors(config.detection)
-    plain = [detector.name for detector in cheap(requested) if not detector.paired]
-    excluded = {d.name: "an audit compares plain scores" for d in requested if d.name not in plain}
+    comparable = {detector.name: detector for detector in audited(requested)}
+    excluded = {d.name: "an audit compares plain scores" for d in requested if d.name not in comparable}
+    requested = [comparable.get(detector.name, detector) for detector in requested]
     sides = {"validation": parts.validation, "test": parts.test, "judged": judged}
     documents = [document for side in sides.values() for document in side]
     texts, strict = [document.text for document in documents], config.detection.detectors != "all"
@@ -241,7 +242,7 @@ def judge(parts: "Split", judged: "Sequence[Document]", scorers: "dict[str, Scor
     calibrated = {name: -column for name, column in scored.fsd.items()}
     labelled = len(documents) - len(judged)
     compared = deviation.Deviation(
-        base={name: scored.tuned[name][:labelled] for name in calibrated},
+        base={name: column[:labelled] for name, column in scored.tuned.items()},
         fsd={name: column[:labelled] for name, column in calibrated.items()},
     )
     measured = results.judge(parts, compared, None, computable, seed=config.seed)
@@ -259,6 +260,7 @@ def judge(parts: "Split", judged: "Sequence[Document]", scorers: "dict[str, Scor
                 f"{name}.{state}": of[name]
                 for name in calibrated
                 for state, of in (("base", scored.base), ("tuned", scored.tuned), (AUDITED, calibrated))
+                if name in of
             },
             "p_value": np.nan,
             "verdict": pd.array([None] * len(documents), dtype="string"),
@@ -286,19 +288,21 @@ def detectors_table(audit: Audit) -> "Table":
 
     rows, best, own = by_key(audit.table), audit.calibration.detector, audit.calibration.state
     names = {name for name, state, _ in rows if state == own}
+    gains = {name: row for (name, _, metric), row in rows.items() if metric == "auc_gain"}
     return Table(
         sorted(names, key=lambda name: (name != best, -rows[name, own, "auc"].value)),
         (
             Column("detector", str),
             Column("fine-tuned AUC\n[95 % CI]", lambda name: shown(rows.get((name, "tuned", "auc")))),
             Column("calibrated AUC\n[95 % CI]", lambda name: shown(rows.get((name, own, "auc")))),
-            Column("gain", lambda name: f"{rows[name, '', 'auc_gain'].value:+.2f}"),
-            Column("p (Holm)", lambda name: p_value(rows[name, "", "auc_gain"].p_holm)),
+            Column("gain", lambda name: f"{gains[name].value:+.2f}" if name in gains else "–"),
+            Column("p (Holm)", lambda name: p_value(gains[name].p_holm) if name in gains else "–"),
             Column("TPR@5%FPR", lambda name: f"{rows[name, own, 'tpr_at_5fpr'].value:.2f}"),
+            Column("TPR@1%FPR", lambda name: f"{rows[name, own, 'tpr_at_1fpr'].value:.2f}"),
         ),
         caption="AUC of the fine-tuned model's scores alone, and of their difference from the base model's; 95 % "
         "intervals by groups of related texts. TPR@5%FPR is the share of fine-tuning texts found when 5 of 100 others "
-        "are called fine-tuning texts.",
+        "are called fine-tuning texts. wbc compares the two models itself.",
         title=f"{len(audit.results.parts.test)} test texts",
         name="results",
         frame=audit.table,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 BASE = "base"
 """Part of a setting's name that restricts it to the base score: `surp.base.k`."""
+WBC = "wbc"
 TRAINING = "training"
 """Folder in the cache with the trainings."""
 EMBEDDED_TARGET = "embedded"
@@ -90,6 +91,22 @@ def _check_ranges(detector: Detector) -> None:
 def cheap(detectors: Iterable[Detector]) -> list[Detector]:
     """The detectors that need no forward pass over other texts, such as neighbours or a prefix."""
     return [detector for detector in detectors if not {"neighbours", "primed"} & set(detector.views)]
+
+
+def audited(found: Iterable[Detector]) -> list[Detector]:
+    """The detectors of an audit of a fine-tuned model: those of one model without further passes, and `wbc`.
+
+    The base takes the place of the reference of `wbc`, and fine-tuned minus base score is the opposite of an FSD.
+    """
+
+    def votes(detector: Detector) -> Detector:
+        score = detector.function
+        return replace(
+            detector, views=("text", "tuned"), function=lambda base, tuned, **how: -score(tuned, base, **how)
+        )
+
+    plain = [detector for detector in cheap(found) if not detector.paired]
+    return [votes(detector) if detector.name == WBC else detector for detector in plain]
 
 
 def _tuned_settings(uri: str) -> Settings:

@@ -26,7 +26,7 @@ from fsd.scoring.model_scorer import hidden_states
 from fsd.token_stats import Scores
 from fsd.views import usable
 from pipelines.common.adapter_files import AUDIT, AUDITED, CALIBRATION, FILES, SETUP, UNSEEN
-from pipelines.common.experiment import cheap
+from pipelines.common.experiment import audited, cheap
 
 TRAINED_OVERLAP = 0.2
 """A text counts as trained on if at least this share of its 7-grams occurs in the adapter's training texts."""
@@ -56,7 +56,8 @@ class MembershipClassifier:
             _require(files, UNSEEN)
         self.setup = json.loads(files[SETUP].read_text(encoding="utf-8"))
         self.config = _model_config(self.setup, files.get(TABLE), overrides)
-        self.candidates = [detectors.load(one.detector, **one.settings) for one in self.calibration.candidates]
+        candidates = [detectors.load(one.detector, **one.settings) for one in self.calibration.candidates]
+        self.candidates = audited(candidates) if self.audited else candidates
         self.unseen = [document.text for document in read_files([files[UNSEEN]])] if UNSEEN in files else []
         self._trained = {ngram for text in self.unseen for ngram in _ngrams(text)}
         adapters.check_adapter(adapter)
@@ -75,7 +76,8 @@ class MembershipClassifier:
         chosen = self.candidates
         if every:
             run_detectors = [detectors.load(name, **settings) for name, settings in self.setup["detectors"].items()]
-            chosen = usable(cheap(run_detectors), texts, self.scorers, self.inputs)[0] or chosen
+            passes = (audited if self.audited else cheap)(run_detectors)
+            chosen = usable(passes, texts, self.scorers, self.inputs)[0] or chosen
         found = evaluate(texts, chosen, self.scorers, self.inputs).fsd
         return {name: -column for name, column in found.items()} if self.audited else found
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import detectors
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
@@ -154,3 +155,26 @@ def test_models_that_do_not_belong_together_are_refused(folder: Path, there: Pat
     ):
         with pytest.raises(UsageError, match=message):
             prepare(replace(configured(folder), **change)).run()  # type: ignore[arg-type]
+
+
+def test_windows_vote_between_the_fine_tuned_model_and_its_base(folder: Path, there: Path) -> None:
+    """The same numbers as those of the detector with the base as its reference; `fsd detect` gives them too."""
+    from fsd.models import language_model
+    from fsd.models.adapters import attach
+    from fsd.scoring.model_scorer import ModelScorer
+    from fsd.token_stats import Prompt
+    from pipelines.detect.classifier import MembershipClassifier
+
+    prepare(configured(folder, detection=DetectorConfig(detectors="wbc"), out="scores.parquet")).run()
+
+    table = pd.read_parquet("scores.parquet")
+    model = language_model.load(ModelConfig(device="cpu"))
+    attach(model, folder / "adapter")
+    prompts = [Prompt(text) for text in table["text"]]
+    base, tuned = (list(ModelScorer(model, tuned=state)(prompts)) for state in (False, True))
+    expected = [detectors.load("wbc").function(one, two) for one, two in zip(tuned, base, strict=True)]
+    assert list(table["wbc.calibrated"]) == pytest.approx(expected)
+    assert not {"wbc.base", "wbc.tuned"} & set(table)
+    assert table.groupby("label")["wbc.calibrated"].mean().diff()[1] > 0.2
+    again = MembershipClassifier("models:/fsd-adapter-audit@champion").scores(list(table["text"]))
+    assert list(again["wbc"]) == pytest.approx(expected)

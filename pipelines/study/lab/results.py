@@ -23,7 +23,7 @@ TARGET = ["corpus", "size", "exposures"]
 COMBINED = "combined.fsd"
 OWN = ("combined", "min_k_reference", "min_k_deviation")
 """Detectors of this project."""
-WITH_REFERENCE = ("combined", "min_k_reference", "reference")
+WITH_REFERENCE = ("combined", "min_k_reference", "reference", "wbc")
 SHOWN = {
     "loss.base": ("loss, base score", "#56B4E9"),
     "loss.fsd": ("loss, FSD", FSD),

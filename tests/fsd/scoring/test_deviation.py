@@ -145,6 +145,7 @@ def test_what_cannot_be_computed_is_named_with_its_reason():
         "neighbour": "no neighbour model is given",
         "recall": "no prefix of non-member texts is given",
         "reference": "no reference model is given",
+        "wbc": "no reference model is given",
     }
     assert {detector.name for detector in kept} == set(detectors.names()) - set(left_out)
     texts = ["一种用于检测预训练数据的方法", "本发明涉及 LED 照明装置及其控制方法"]
