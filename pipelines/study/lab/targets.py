@@ -15,7 +15,7 @@ import os
 import random
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -23,11 +23,11 @@ from typing import Literal
 import pandas as pd
 import torch
 
-from fsd.config import AdapterConfig, DetectorConfig, FSDConfig, ModelConfig, Recipe
+from fsd.config import AdapterConfig, FSDConfig, ModelConfig, Recipe
 from fsd.data.documents import content_hash
 from fsd.data.readers import Passage
 from fsd.data.splitting import MEMBER, Split
-from fsd.models.language_model import load_tokenizer, torch_device
+from fsd.models.language_model import LanguageModel, load_tokenizer, torch_device
 from fsd.models.pretraining import continue_pretraining, pretrain
 from fsd.progress import progress
 from fsd.scoring.model import TABLE
@@ -68,11 +68,6 @@ class Base:
         """What its targets are labelled with."""
         return Path(self.model).stem + (f" by {self.method}" if self.method == "lora" else "")
 
-    def precision(self) -> torch.autocast:
-        """The context of all computations; weights change, so that rounded ones must not be kept."""
-        kind = torch_device("auto").type
-        return torch.autocast(kind, torch.bfloat16, enabled=self.dtype == "bfloat16", cache_enabled=False)
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -93,6 +88,24 @@ class Cell:
     def labels(self) -> dict[str, str | int]:
         """What its scores are labelled with."""
         return {"corpus": self.corpus, "size": self.size, "exposures": self.exposures, "seed": self.seed}
+
+    @property
+    def precision(self) -> AbstractContextManager[object]:
+        """The context of all its computations; weights change, so that rounded ones must not be kept."""
+        rounded = self.base is not None and self.base.dtype == "bfloat16"
+        kind = torch_device("auto").type
+        return torch.autocast(kind, torch.bfloat16, cache_enabled=False) if rounded else nullcontext()
+
+    @property
+    def config(self) -> FSDConfig:
+        """What its target is loaded and scored with."""
+        if self.base:
+            model = ModelConfig(self.base.model, reference_model=self.base.model, dtype="float32")
+            model = replace(model, frequencies=str(self.models / TABLE), cache=str(self.models))
+        else:
+            background, reference = (str(self.models / name) for name in (BACKGROUND, REFERENCE))
+            model = ModelConfig(background, reference_model=reference, device="cpu", dtype="float32", cache="none")
+        return FSDConfig(model=model, seed=self.seed)
 
     @property
     def file(self) -> Path:
@@ -156,34 +169,36 @@ def train_shared_models(cell: Cell) -> None:
 
 
 def run_cell(cell: Cell) -> None:
-    """Store the scores of the texts of a cell: `kind`, `text` (its hash) and a column a score.
+    """Store the scores of the texts of a cell."""
+    with cell.precision:
+        write_table(scores(cell, trained(cell)), cell.file)
+
+
+def trained(cell: Cell, more: Sequence[str] = ()) -> LanguageModel:
+    """The target of a cell, trained on `more` texts too; a real model of 0 exposures is the unchanged one."""
+    base = cell.base
+    target = experiment.load_model(cell.config)
+    if cell.exposures or not base:
+        texts = [document.text for document in cell.sides[MEMBER]] * cell.exposures + list(more)
+        among = min(BASE_TRAINED_WITH if base else TRAINED_WITH, len(cell.background))
+        texts += random.Random(cell.seed).sample(cell.background, among)
+        recipe = replace(base.recipe if base else SIZES[cell.size], seed=cell.seed)
+        lora = AdapterConfig() if base and base.method == "lora" else None
+        continue_pretraining(target, texts, recipe, lora=lora, shown=False)
+    return target
+
+
+def scores(cell: Cell, target: LanguageModel) -> pd.DataFrame:
+    """`kind` and `text` (its hash) of each text of a cell, and a column a score; the target keeps the adapter.
 
     `recall` and `neighbour`, which take several further passes over each text, are left out, and for a real model
     `lowercase`, which takes one. The unchanged one is scored once: its numbers are kept beside the models.
     """
-    base = cell.base
-    detectors = experiment.cheap(experiment.load_detectors(DetectorConfig()))
-    if base:
+    detectors = experiment.cheap(experiment.load_detectors(cell.config.detection))
+    if cell.base:
         detectors = [detector for detector in detectors if "lower" not in detector.views]
-        table = str(cell.models / TABLE)
-        model = ModelConfig(
-            base.model, reference_model=base.model, frequencies=table, cache=str(cell.models), dtype="float32"
-        )
-    else:
-        background, reference = (str(cell.models / name) for name in (BACKGROUND, REFERENCE))
-        model = ModelConfig(background, reference_model=reference, device="cpu", dtype="float32", cache="none")
-    config = FSDConfig(model=model, seed=cell.seed)
     scored = [(kind, document) for kind, side in cell.sides.items() if kind != UNSEEN for document in side]
     split = Split(tuple(cell.sides[UNSEEN]), (), tuple(document for _, document in scored))
-    with base.precision() if base else nullcontext():
-        target = experiment.load_model(config)
-        if cell.exposures or not base:
-            texts = [document.text for document in cell.sides[MEMBER]] * cell.exposures
-            among = min(BASE_TRAINED_WITH if base else TRAINED_WITH, len(cell.background))
-            texts += random.Random(cell.seed).sample(cell.background, among)
-            recipe = replace(base.recipe if base else SIZES[cell.size], seed=cell.seed)
-            lora = AdapterConfig() if base and base.method == "lora" else None
-            continue_pretraining(target, texts, recipe, lora=lora, shown=False)
-        _, deviation = experiment.measure(target, split, detectors, config, None)
+    _, deviation = experiment.measure(target, split, detectors, cell.config, None)
     rows = [{"kind": kind, "text": content_hash(document.text)} for kind, document in scored]
-    write_table(pd.concat([pd.DataFrame(rows), deviation.frame()], axis=1), cell.file)
+    return pd.concat([pd.DataFrame(rows), deviation.frame()], axis=1)
