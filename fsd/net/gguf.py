@@ -5,6 +5,7 @@ transformers reads such a file, but neither trains nor saves what it has read, s
 
 import contextlib
 import hashlib
+import io
 import shutil
 import tempfile
 from collections import Counter
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fsd.errors import UsageError, first_line
+from fsd.progress import note
 
 SMOLLM2 = "smollm2"
 """Name of SmolLM2-135M-Instruct (arXiv 2502.02737), whose GGUF file is in a package."""
@@ -93,7 +95,8 @@ def _reading(file: Path) -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with contextlib.redirect_stderr(io.StringIO()):  # a bar of its own
+            yield
     except UsageError:
         raise
     except Exception as error:
@@ -118,6 +121,8 @@ def converted(file: Path, cache_folder: Path, *, weights: bool) -> Path:
             f"the cache must have {needed / 1e9:.1f} GB of free space for {file.name} in float32; {cache_folder} has "
             f"{free / 1e9:.1f} GB: set FSD_CACHE"
         )
+    if weights:
+        note(f"{file.name} is converted to float32, once, in {cache_folder}")
     with tempfile.TemporaryDirectory(dir=cache_folder) as scratch, _reading(file):
         made = Path(scratch) / "model"
         _convert(file, made, weights=weights)

@@ -71,6 +71,28 @@ def test_a_finished_laboratory_is_not_computed_again(
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_a_real_model_is_its_own_control_and_reference(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = LabConfig(
+        corpora=("wikipedia",), base="embedded-twin", method=method, exposures=(0, 8), seeds=1, texts=48,  # type: ignore[arg-type]
+        paragraphs=150, learning_rate=3e-3, cache=str(tmp_path / "cache"), out="results.parquet",
+    )  # fmt: skip
+    prepare(config).run()
+
+    table = pd.read_parquet("results.parquet")
+    assert set(table["size"]) == {"embedded-twin" + " by lora" * (method == "lora")}
+    for score in ("reference.base", "wbc.base", "min_k_reference.base"):
+        assert auc(table, "members_vs_contemporaries", 0, score) == 0.5  # no training, no difference
+        assert auc(table, "members_vs_contemporaries", 8, score) > 0.8
+    assert "lowercase" not in set(table["detector"])
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: pytest.fail("a cell is computed"))
+    prepare(config).run()
+
+
 def test_intervals_are_of_seeds_and_texts() -> None:
     # mean .7, standard error .1 / sqrt(3), t(.975, 2) = 4.302653
     half = 4.302653 * 0.1 / 3**0.5
@@ -212,6 +234,8 @@ def test_an_impossible_grid_is_refused(lab: LabConfig) -> None:
         ({"exposures": (1, 2)}, "exposures must be 0, for the control, and at least one number above; got 1 2"),
         ({"exposures": (0,)}, "exposures must be 0, for the control, and at least one number above; got 0"),
         ({"seeds": 0}, "seeds must be at least 1; got 0"),
+        ({"texts": 0}, "texts must be at least 1; got 0"),
+        ({"learning_rate": 0.0}, "learning-rate must be above 0 and finite; got 0.0"),
         ({"workers": 0}, "workers must be at least 1; got 0"),
         ({"paragraphs": 5}, "paragraphs must be at least 100; got 5"),
         (
