@@ -138,26 +138,27 @@ def _ask(cell: "Cell", canaries: Any, more: list[str], chosen: list[str]) -> dic
     return found if cell.exposures else found | {"audit": _audit(cell, model)}
 
 
-def _audit(cell: "Cell", model: "LanguageModel") -> "dict[str, Table]":
-    """The audit of the adapter that was trained on the unseen texts, and of none: the base in its place."""
-    from dataclasses import replace
+def _audit(cell: "Cell", model: "LanguageModel") -> "pd.DataFrame":
+    """Scores of the texts that the adapter was trained on, and of later ones: `trained`, `group`, a column a score.
 
-    from fsd.data.splitting import LATER, split_labelled
+    `<detector>.tuned` is that of the fine-tuned model alone, `.calibrated` minus that of the model without adapter.
+    """
+    import pandas as pd
+
+    from fsd.data.near_duplicates import families
+    from fsd.data.splitting import LATER
+    from fsd.scoring.deviation import evaluate
     from fsd.scoring.model import build_scorers
-    from pipelines.adapter_audit import AuditConfig, detectors_table, judge
+    from pipelines.common.experiment import audited, load_detectors
     from pipelines.study.lab.corpora import UNSEEN as TRAINED_ON
 
     sides = [(kind == TRAINED_ON, document) for kind in (TRAINED_ON, LATER) for document in cell.sides[kind]]
-    config = AuditConfig(model=cell.config.model, detection=DetectorConfig(AUDIT), seed=cell.seed)
-    labelled = [replace(document, member=member, period="") for member, document in sides]
-    parts, scorers = (
-        split_labelled(labelled, validation=config.validation, seed=cell.seed),
-        build_scorers(model, cell.config.model),
-    )
-    return {
-        name: detectors_table(judge(parts, [], {**scorers, "tuned": scorers[state]}, config))
-        for name, state in (("adapter", "tuned"), ("no adapter", "base"))
-    }
+    documents = [document for _, document in sides]
+    texts, scorers = [document.text for document in documents], build_scorers(model, cell.config.model)
+    found = evaluate(texts, audited(load_detectors(DetectorConfig(AUDIT))), scorers)
+    columns = {f"{name}.tuned": column for name, column in found.tuned.items()}
+    columns |= {f"{name}.calibrated": -column for name, column in found.fsd.items()}
+    return pd.DataFrame({"trained": [is_in for is_in, _ in sides], "group": families(documents), **columns})
 
 
 def report(config: RealConfig, found: dict[str, dict[str, Any]], cell: "Cell") -> "Report":
@@ -188,7 +189,7 @@ def report(config: RealConfig, found: dict[str, dict[str, Any]], cell: "Cell") -
         findings=list(_sentences(measured, canary)),
         sections=[
             Section("Three contrasts", tables=[contrasts]),
-            Section("An adapter, trained on other articles", tables=_audits(found["untouched"]["audit"])),
+            Section("An adapter, trained on other articles", tables=[_adapter(found["untouched"]["audit"])]),
             Section("Canaries", tables=[Table(canary, columns, title="canaries, detector loss", name="canary")]),
             Section(
                 "Extraction",
@@ -236,12 +237,29 @@ def _auc(row: Any) -> str:
     return str(Estimate(float(row.auc), max(0.0, row.auc - half), min(1.0, row.auc + half)))
 
 
-def _audits(tables: "dict[str, Table]") -> "list[Table]":
+def _adapter(scores: "pd.DataFrame") -> "Table":
+    """How well each score finds the texts that the adapter was trained on."""
+    import pandas as pd
+
+    from fsd.evaluation.metrics import Bootstrap, estimates
     from fsd.reporting.report import plain
 
-    head = ["model", *(column.heading for column in tables["adapter"].columns)]
-    lines = [[name, *row] for name, table in tables.items() for row in table.rows]
-    return [plain(head, lines, words=(0, 1), title=tables["adapter"].title, name="audit", kept=(0, 1, 3, 6, 7))]
+    texts = Bootstrap.draw(scores["trained"], list(scores["group"]))
+    lines, rows = [], []
+    for name in scores.columns[2:]:
+        found = estimates(texts, scores[name].to_numpy(float))
+        tpr = [f"{found[metric].value:.2f}" for metric in ("tpr_at_5fpr", "tpr_at_1fpr")]
+        lines.append([name, str(found["auc"]), *tpr])
+        rows += [(name, metric, *estimate) for metric, estimate in found.items()]
+    return plain(
+        ["score", "AUC [95 % CI]", "TPR@5%FPR", "TPR@1%FPR"],
+        lines,
+        caption="Texts that the adapter was trained on against later ones, by the fine-tuned model alone (tuned), and "
+        "beside the same model without the adapter (calibrated). Without an adapter every calibrated score is 0.",
+        title="texts of an adapter against others",
+        name="adapter",
+        frame=pd.DataFrame(rows, columns=["score", "metric", "value", "low", "high"]),
+    )
 
 
 def _sentences(measured: "pd.DataFrame", canary: "pd.DataFrame") -> Iterator[str]:
