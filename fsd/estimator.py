@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from fsd.config import AdapterConfig
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Scores texts by their Fine-tuned Score Deviation: higher means more likely a member of the pretraining data.
+
+    It can be cloned, pickled and put at the end of a pipeline. scikit-learn's checks of arrays of numbers do not apply,
+    as its input is texts; nor does cross-validation, as `fit` takes unseen texts alone.
 
     >>> import fsd
     >>> from fsd.data.embedded import corpus
@@ -47,6 +51,11 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.detector = detector
         self.training = training
         self.seed = seed
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
 
     def fit(self, X: Sequence[str], y: object = None) -> Self:  # noqa: N803 - scikit-learn's names
         """Fine-tune on texts that the model cannot have seen; `y` is ignored.

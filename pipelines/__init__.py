@@ -1,12 +1,9 @@
 """Entry points, `python -m pipelines.<name>`: one page each, which calls and does not compute."""
 
 import sys
-from importlib.util import find_spec
 
-if not find_spec("tyro"):
-    print(
-        f"error: the packages of fsd must be installed in {sys.executable}; tyro is not: source .venv/bin/activate "
-        "(after make setup), or pip install .",
-        file=sys.stderr,
-    )
+try:
+    import fsd  # noqa: F401 - it says what is not installed
+except ModuleNotFoundError as error:
+    print(f"error: {error}", file=sys.stderr)
     sys.exit(2)

@@ -10,8 +10,11 @@ from datetime import date as Date  # noqa: N812 - documents have a field date
 from types import MappingProxyType
 from typing import NamedTuple
 
+SHOWN = 8
+"""Words of a text in its representation."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Document:
     """A text and its metadata.
 
@@ -41,6 +44,17 @@ class Document:
     def whole(self) -> str:
         """The text after its context."""
         return f"{self.context}\n{self.text}" if self.context else self.text
+
+    def __repr__(self) -> str:
+        """The beginning of the text, label, date, group and period."""
+        known = {
+            "member": self.member,
+            "date": self.date and str(self.date),
+            "group": self.group,
+            "period": self.period,
+        }
+        said = [f"{name}={value!r}" for name, value in known.items() if value not in (None, "")]
+        return f"Document({', '.join([repr(cut(self.text, SHOWN)), *said])})"
 
     @property
     def origin(self) -> str:

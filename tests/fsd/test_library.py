@@ -2,11 +2,15 @@
 
 import doctest
 import importlib
+import pickle
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import NotFittedError
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError, SkipTestWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
 from transformers import AutoModelForCausalLM
 
@@ -62,6 +66,8 @@ def test_the_estimator_follows_the_conventions_of_scikit_learn(tiny, make_rows):
     )
     for name in f"{checks} estimator_cloneable estimator_tags_renamed valid_tag_types mixin_order".split():
         getattr(estimator_checks, f"check_{name}")("MembershipDetector", fsd.MembershipDetector())
+    with pytest.warns(SkipTestWarning, match="requires input  of type .*string=True"):  # those of arrays of numbers
+        estimator_checks.check_estimator(fsd.MembershipDetector())
     texts = [row["text"] for row in make_rows(12, 0)]
     unseen, test = texts[:6], texts[6:]
     training = AdapterConfig(epochs=1, batch_size=2)
@@ -72,6 +78,11 @@ def test_the_estimator_follows_the_conventions_of_scikit_learn(tiny, make_rows):
     with pytest.raises(NotFittedError):
         detector.score_samples(test)
     scores = detector.fit(unseen).score_samples(test)
+    for same in (pickle.loads(pickle.dumps(detector)), clone(detector).fit(np.asarray(unseen)), detector.fit(unseen)):
+        assert same.score_samples(test[::-1])[::-1] == pytest.approx(scores, abs=1e-12)
+    shouted = make_pipeline(FunctionTransformer(lambda given: [text.lower() for text in given]), clone(detector))
+    lower = shouted.fit([text.upper() for text in unseen]).score_samples([text.upper() for text in test])
+    assert lower == pytest.approx(clone(detector).fit([*map(str.lower, unseen)]).score_samples([*map(str.lower, test)]))
     direct = fsd.deviation(str(tiny), test, unseen, ["loss"], training=training, seed=1)
     assert scores == pytest.approx(direct["loss.fsd"].to_numpy(), abs=1e-12)
     loaded = fsd.deviation(detector.model_.model, test, unseen, ["loss"])  # a PeftModel
