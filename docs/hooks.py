@@ -4,6 +4,7 @@ import json
 import re
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -53,8 +54,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def notebook(path: Path) -> str:
-    """The cells of a notebook as Markdown, code in blocks."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    texts = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
-    parts = [f"```python\n{text}\n```" if kind == "code" else text for kind, text in texts]
+    """The cells of a notebook as Markdown: code in blocks, and what it gave."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        parts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+        parts += filter(None, map(given, cell.get("outputs", [])))
     return "\n\n".join([*parts, f"[Download this page as a notebook]({path.name})"])
+
+
+def given(output: dict[str, Any]) -> str:
+    """An output of a cell: a picture, a table, or text in a block."""
+    data = {kind: "".join(content) for kind, content in output.get("data", {}).items()}
+    if "image/png" in data:
+        return f"![figure](data:image/png;base64,{data['image/png'].strip()})"
+    text = data.get("text/plain", "".join(output.get("text", [])))
+    return data.get("text/html", text and f"```text\n{text}\n```")

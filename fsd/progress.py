@@ -1,10 +1,12 @@
 """Progress of long jobs, on stderr: the stages of a run, which stay, and bars."""
 
+import io
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
+from typing import Any
 
 from tqdm import tqdm
 
@@ -60,6 +62,21 @@ def stage(label: str, *, again: bool = False) -> Iterator[None]:
         clock.close()
 
 
+class _InCell(tqdm):  # type: ignore[misc]  # tqdm has no types
+    """A bar in a cell of a notebook: a line of its output, which is replaced and at the end taken away."""
+
+    line: Any = None
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        from IPython.display import display
+
+        text = {"text/plain": str(self) if msg is None else msg}
+        if self.line is None:
+            self.line = display(text, raw=True, display_id=True)
+        else:
+            self.line.update(text, raw=True)
+
+
 @contextmanager
 def labelled(label: str) -> Iterator[None]:
     """Put a label before those of all bars within, which stay when they are done."""
@@ -72,19 +89,20 @@ def labelled(label: str) -> Iterator[None]:
 
 @contextmanager
 def progress(total: int, description: str, unit: str, *, shown: bool = True) -> "Iterator[tqdm[None]]":
-    """A progress bar, if stderr is a terminal; one within another is shown after a second, and does not stay."""
+    """A progress bar on a terminal or in a notebook; one within another is shown after a second, and does not stay."""
+    in_cell = "ipykernel" in sys.modules
     said = not description or "".join(_LABELS[-1:]).endswith(description)
-    with tqdm(
+    with (_InCell if in_cell else tqdm)(
         total=total,
         desc=" · ".join(_LABELS if said else [*_LABELS, description]),
         unit=unit,
         unit_scale=total >= 1000 or not total,
         bar_format=FORMAT if total else None,
         dynamic_ncols=True,
-        disable=not (shown and moving()),
+        disable=not (shown and (in_cell or moving())),
         leave=bool(_LABELS) and not _OPEN,
         delay=float(bool(_OPEN)),
-        file=sys.stderr,
+        file=io.StringIO() if in_cell else sys.stderr,
     ) as bar:
         _OPEN.add(id(bar))
         try:
