@@ -37,7 +37,7 @@ from filelock import FileLock
 
 from fsd.net.http import Clock
 
-LONGEST = ["tests/test_wheel.py", "tests/pipelines/test_docs.py", "tests/pipelines/test_bad_input.py"]
+LONGEST = ["tests/test_first_use.py", "tests/pipelines/test_docs.py", "tests/pipelines/test_bad_input.py"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
