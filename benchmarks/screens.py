@@ -83,14 +83,14 @@ def watch(line: str, columns: int, folder: Path) -> Seen:
         if line.startswith("fsd ui") and time.monotonic() - begun > SERVED:
             process.terminate()
     process.wait()
-    screen = re.sub(r"\x1b\[[0-9;]*m", "", texts[out].decode()).replace("\r\n", "\n")
+    screen = re.sub(r"\x1b\[[0-9;]*m| *(?=\r)|\r", "", texts[out].decode())
     gap, _, after = max(signs)
     return Seen(screen.rstrip(), time.monotonic() - begun, signs[0][1], gap, after.strip())
 
 
 def write_inputs(folder: Path) -> None:
     """The files that the commands read, made of the embedded corpus."""
-    documents = corpus()
+    documents = list(corpus())
     members, others = ([d.text for d in documents if d.member is side] for side in (True, False))
     rows: dict[str, list[dict[str, object]]] = {
         "new": [{"text": text} for text in (*members[:20], *others[:20])],

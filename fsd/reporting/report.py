@@ -325,8 +325,7 @@ def _print_rest(report: Report, signs: Sequence[tuple[bool, str]], hidden: list[
     """Print what the short form leaves out."""
     said = {sign for _, sign in signs}
     remarks = sum(finding not in said and finding != report.line for finding in report.findings)
-    counts = ((tables, "table"), (remarks, "remark"))
-    more = [*hidden, *(f"{count} {name}{'s' * (count > 1)}" for count, name in counts if count)]
+    more = [*hidden, *filter(None, [_counted((tables, "table"), (remarks, "remark"))])]
     if more:
         _print_lines(Console(), [f"more by --verbose{', or the report' if report.title else ''}: {', '.join(more)}"])
 
@@ -386,8 +385,12 @@ def print_table(table: Table, console: Console | None = None, *, rows: int | Non
     if rows is None and gone:
         note = f"• not shown in {console.width} columns: {', '.join(gone)}; {table.source} has all of them"
         console.print("\n".join(_wrapped(console, note)), highlight=False, markup=False, soft_wrap=True)
-    parts = [(len(whole) - len(cells), "rows"), (len(gone), "columns")]
-    return ", ".join(f"{count} {name}" for count, name in parts if count)
+    return _counted((len(whole) - len(cells), "row"), (len(gone), "column"))
+
+
+def _counted(*counts: tuple[int, str]) -> str:
+    """Each number above 0 with its noun."""
+    return ", ".join(f"{count} {name}{'s' * (count > 1)}" for count, name in counts if count)
 
 
 def _fitting(

@@ -31,7 +31,7 @@ from pipelines.detect.classifier import MembershipClassifier
 from pipelines.detect.verdicts import DatasetComparison, Measured
 
 TERMINAL_ROWS, REPORT_ROWS = 10, 500
-TERMINAL_CHARACTERS, REPORT_CHARACTERS = 34, 90
+TERMINAL_CHARACTERS, REPORT_CHARACTERS = 22, 90
 """Length of the beginning of each text in the tables."""
 CAPTION = "Lowest p-values first; texts without a verdict last. Texts called members are highlighted."
 
