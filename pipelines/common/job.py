@@ -23,7 +23,6 @@ from tyro.conf import FlagCreatePairsOff, arg
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, ModelConfig, OptionalName, OptionalPath, Recipe, flags
 from fsd.errors import UsageError, without_credentials
-from fsd.progress import moving
 from fsd.progress import stage as stage_line
 from fsd.tracking import Run, Version
 
@@ -112,7 +111,7 @@ class Stages:
         """Show the stage, if it is one of `names`, and add the time of the block to its seconds."""
         key, begun = f"seconds/{name}", time.perf_counter()
         line: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if name in self.names and distributed.is_main_process() and (moving() or name in LATE):
+        if name in self.names and distributed.is_main_process() and (sys.stderr.isatty() or name in LATE):
             number = f"[{list(self.names).index(name) + 1}/{len(self.names)}] " if len(self.names) > 1 else ""
             line = stage_line(number + self.names[name], again=key in self.seconds)
         with line:
