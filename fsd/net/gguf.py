@@ -137,11 +137,13 @@ def _convert(file: Path, folder: Path, *, weights: bool) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     place = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
-    AutoTokenizer.from_pretrained(**place).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(**place, trust_remote_code=False).save_pretrained(folder)
     if not weights:
-        AutoConfig.from_pretrained(**place).save_pretrained(folder)
+        AutoConfig.from_pretrained(**place, trust_remote_code=False).save_pretrained(folder)
         return
-    read, report = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32, output_loading_info=True)
+    read, report = AutoModelForCausalLM.from_pretrained(
+        **place, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+    )
     if report["missing_keys"]:
         raise ValueError(f"{len(report['missing_keys'])} weights are missing, e.g. {min(report['missing_keys'])}")
     settings = {name: value for name, value in read.config.to_dict().items() if name != "quantization_config"}

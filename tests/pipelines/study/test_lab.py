@@ -87,7 +87,7 @@ def test_a_real_model_is_its_own_control_and_reference(
     assert set(table["size"]) == {"embedded-twin" + " by lora" * (method == "lora")}
     for score in ("reference.base", "wbc.base", "min_k_reference.base"):
         assert auc(table, "members_vs_contemporaries", 0, score) == 0.5  # no training, no difference
-        assert auc(table, "members_vs_contemporaries", 8, score) > 0.8
+        assert auc(table, "members_vs_contemporaries", 8, score) > 0.7
     assert "lowercase" not in set(table["detector"])
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: pytest.fail("a cell is computed"))
     prepare(config).run()
