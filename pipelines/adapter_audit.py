@@ -347,7 +347,7 @@ def conclusions(audit: Audit, fpr: float) -> list[str]:
 def report(audit: Audit, config: AuditConfig, name: str) -> "Report":
     """The report; `name` is the fine-tuned model's."""
     from fsd.evaluation.metrics import by_state
-    from fsd.evaluation.results import tracked
+    from fsd.evaluation.results import charted
     from fsd.reporting import figures
     from fsd.reporting.report import Picture, Report, Section, limits, numbers
 
@@ -380,7 +380,7 @@ def report(audit: Audit, config: AuditConfig, name: str) -> "Report":
             "More labelled texts, which narrow the intervals.",
         ],
         score=f"{audit.summary.detector} {audit.summary.auc.short}",
-        metrics=audit.results.audit.metrics() | tracked(audit.table, uncertainty=False),
+        metrics=audit.results.audit.metrics() | charted(audit.table),
         artifacts={
             "scores.parquet": audit.scores,
             "summary.csv": audit.table,
@@ -399,7 +399,6 @@ def register(run: "Run", audit: Audit, config: AuditConfig, identity: "BaseIdent
     from fsd import tracking
     from fsd.data.documents import digest
     from pipelines.common import adapter_files
-    from pipelines.common.run_log import base_tags
 
     summary, parts = audit.summary, audit.results.parts
     return tracking.register(
@@ -417,14 +416,14 @@ def register(run: "Run", audit: Audit, config: AuditConfig, identity: "BaseIdent
             domain=config.domain,
             seed=config.seed,
         ),
-        tags={
-            **base_tags(identity),
-            "adapter": config.adapter,
-            "detector": summary.detector,
+        tags={"base_model": identity.id, "adapter": config.adapter, "detector": summary.detector},
+        judged_on={
             "benchmark": f"validation {digest(parts.validation)}, test {digest(parts.test)}",
+            "base_fingerprint": identity.fingerprint,
             "judging": f"audit of {config.adapter}, seed {config.seed}, state {summary.state}",
         },
         barred=summary.sentence if summary.explains else "",
+        example=adapter_files.example(parts),
     )
 
 

@@ -55,7 +55,7 @@ def run(inputs: "Inputs") -> None:
         split = experiment.with_adapter_texts(inputs.split, config.adapter)
         job = experiment.prepare(model, split, detectors, config)
         placebo, placebo_remarks = experiment.plan_placebo(config, split, job.detectors)
-    with run_log.start(config, model.identity, inputs.sources, detectors) as tracked:
+    with run_log.start(config, model, inputs.sources, job.detectors, placebo) as tracked:
         if not config.adapter:
             with stage("finetuning"):
                 experiment.train_adapter(model, split.unseen, config, tracked)

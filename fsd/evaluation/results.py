@@ -84,6 +84,8 @@ WITH_ENDS = ("auc", *(f"auc_{contrast.name}" for contrast in CONTRASTS))
 """Metrics whose intervals are tracked as well."""
 COMPARISONS = {"auc_gain": "gain", "placebo_auc": "placebo_fsd_auc", "placebo_lead": "placebo_lead"}
 """Metric that compares → its column in summary.csv."""
+CHARTED = ("auc", "auc_gain", "placebo_lead")
+"""Metrics of every detector by which runs are compared in MLflow; the others are in summary.csv."""
 
 
 def kinds_in(scores: pd.DataFrame) -> NDArray[np.str_]:
@@ -135,31 +137,35 @@ def _table(rows: Sequence[Row], detectors: Sequence[str]) -> pd.DataFrame:
 def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float]:
     """The table under the names that MLflow lines up: `auc/loss.fsd`, `auc_low/loss.fsd`, `auc_gain_p/loss`.
 
-    Without `uncertainty`, intervals and p-values are left out but for those of the gains, as a chart for each would
-    hide the others.
+    Without `uncertainty`, intervals and p-values are left out.
     """
     metrics: dict[str, float] = {}
     for row in by_key(table).values():
         values = {"": row.value}
-        if uncertainty or row.metric == "auc_gain":
-            values["_p"] = row.p
         if uncertainty:
             values |= {"_low": row.low, "_high": row.high} if row.metric in WITH_ENDS else {}
-            values["_p_holm"] = row.p_holm
+            values |= {"_p": row.p, "_p_holm": row.p_holm}
         name = f"{row.detector}.{row.state}".rstrip(".")
         metrics |= {f"{row.metric}{end}/{name}": value for end, value in values.items() if not math.isnan(value)}
     return metrics
+
+
+def charted(table: pd.DataFrame) -> dict[str, float]:
+    """The numbers of `CHARTED`: a chart for each of the others would hide these."""
+    return tracked(table[table["metric"].isin(CHARTED)], uncertainty=False)
 
 
 def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
     """One row per detector for summary.csv: every number with the ends of its interval, and the caveat, if any."""
     columns = [f"{state}_{name}{end}" for state in ("base", "fsd") for name in METRICS for end in ("", "_low", "_high")]
     lines: dict[str, dict[str, Any]] = {}
-    for row in by_key(table[table["metric"] != "validation_auc"]).values():
+    for row in by_key(table).values():
         line = lines.setdefault(row.detector, {"detector": row.detector, **dict.fromkeys(columns)})
         own = f"{row.state}_{row.metric}".strip("_")
         name = own if row.state == "base" else COMPARISONS.get(row.metric, own)
-        line |= {name: row.value, f"{name}_low": row.low, f"{name}_high": row.high}
+        line |= {name: row.value}
+        if row.metric != "validation_auc":
+            line |= {f"{name}_low": row.low, f"{name}_high": row.high}
         if not math.isnan(row.p):
             start = "" if name == "gain" else f"{name}_"
             line |= {f"{start}p": row.p, f"{start}p_holm": row.p_holm}
@@ -301,10 +307,7 @@ class Results:
         return self.compared[self.compared["split"] == "test"]
 
     def metrics(self) -> dict[str, float]:
-        """The numbers under the names that all runs share, with the few by which runs are compared first.
-
-        Intervals and corrected p-values are in the tables.
-        """
+        """The numbers under the names that all runs share, with the few by which runs are compared first."""
         first = {
             "auc": self.top_auc,
             "blind": self.audit.blind.auc,
@@ -313,7 +316,7 @@ class Results:
             "tpr5": self.of_top("tpr_at_5fpr"),
         }
         headline = {f"headline/{name}": round(number.value, 4) for name, number in first.items() if number is not None}
-        return headline | self.audit.metrics() | tracked(self.table, uncertainty=False)
+        return headline | self.audit.metrics() | charted(self.table)
 
 
 def judge(

@@ -263,6 +263,12 @@ def _css(text: str) -> Markup:
     return Markup("".join(letters))
 
 
+def document(template: str, **content: object) -> str:
+    """Plain text or Markdown of a template."""
+    pages = Environment(loader=PackageLoader("fsd.reporting"), trim_blocks=True, lstrip_blocks=True)
+    return pages.get_template(template).render(content)
+
+
 def limits(fpr: float | None = None) -> Section:
     """What such numbers never prove, with the chosen false-positive rate if the report gives verdicts."""
     points = (files("fsd.reporting") / "templates" / "limits.txt").read_text(encoding="utf-8").splitlines()

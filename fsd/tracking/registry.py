@@ -1,32 +1,40 @@
 """Model registry: numbered versions of adapters under a name, one of them with the alias `champion`."""
 
 import hashlib
+import json
 import math
+import re
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import requires
 from importlib.metadata import version as installed
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from fsd.errors import without_credentials
-from fsd.tracking.runs import Run
+from fsd.tracking.runs import NOTE, PACKAGE, Run
 from fsd.tracking.store import Store, load_mlflow, quiet
 
 CHAMPION = "champion"
 SCORE = "validation_score"
+JUDGED_ON = "judged_on"
+"""Tag with what two versions must share for their validation scores to be comparable, as a JSON object."""
 COMPARED = ("benchmark", "base_fingerprint", "judging")
-"""Tags that two versions must share for their validation scores to be comparable: the validation and test texts with
-their labels, the base model, and the settings of judging."""
-MODEL_NAME = "membership-detector"
-"""Name of the logged model in the user interface; versions of earlier releases have the name "detective"."""
+"""Its entries: the validation and test texts with their labels, the base model, and the settings of judging. Earlier
+releases have tags of these names."""
+CARD = "README.md"
+"""The adapter's card, in its folder."""
 CHECKSUMS = "SHA256SUMS"
 """File in the adapter's folder with the checksums of the adapter and of the files saved with it, as of `sha256sum`."""
-# Packages that a server of the model needs. This library is not among them: it is on no package index, and a package of
-# the same name must not be installed in its place.
-_REQUIREMENTS = ("mlflow", "numpy", "pandas", "peft", "safetensors", "torch", "transformers")
+_DIGEST, _VERSIONS = "digest", "mlflow.modelVersions"
+"""Tags of a logged model: the hash of its files, and the registered versions, of which its page tells."""
+# A logged model's name must hold none of these.
+_NAME = str.maketrans({".": "·", "/": "-", ":": "-", "%": " ", '"': " ", "'": " "})
 # Settings that can be changed when a version is loaded or served, by `model_config` or MLFLOW_PYFUNC_INFERENCE_CONFIG.
-# MLflow passes on only those that are named when the version is logged, and logs them as params of the run, hence the
-# prefix. None means as in the run.
+# MLflow passes on only those that are named when the version is logged. None means as in the run.
 _SETTINGS = {"serving_model": None, "serving_device": "auto", "serving_dtype": None}
 _PARAMS = {"fpr": 0.05, "fdr": 0.1, "same_source": False}
 _COLUMNS = {
@@ -38,12 +46,14 @@ _COLUMNS = {
     "warning": "string",
     "selected": "boolean",
 }
-_EXAMPLE = "The text to be judged, as long as those of the benchmark."
 
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a registered model; `champion_stays` says why the alias was not moved to one registered just now."""
+    """A version of a registered model.
+
+    `champion_stays` says why the alias was not moved to one registered just now; `present` that an equal one was there.
+    """
 
     name: str
     number: int
@@ -51,6 +61,7 @@ class Version:
     tags: Mapping[str, str]
     aliases: tuple[str, ...]
     champion_stays: str = field(default="", compare=False)
+    present: bool = field(default=False, compare=False)
 
     @property
     def uri(self) -> str:
@@ -67,37 +78,49 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     validation_score: float,
     files: Mapping[str, str | Path] | None = None,
     tags: Mapping[str, object] | None = None,
+    judged_on: Mapping[str, str] | None = None,
     barred: str = "",
-    once: Sequence[str] = (),
+    once: str = "",
     description: str = "",
+    card: str = "",
+    example: str = "",
 ) -> Version | None:
-    """Register an adapter with its files as a new version of a model `name`; None if it could not be stored.
+    """Register an adapter with its files as a version of a model `name`; None if it could not be stored.
 
     Adapter and files become artifacts of the run, and a pyfunc model that MLflow can download, load and serve: `code`
     calls `mlflow.models.set_model`, and the model's `context.artifacts["adapter"]` is the adapter's folder, beside
     which the files are. Only a complete version is ever registered. It becomes `champion` as `move_champion` says,
-    unless it is `barred` for that reason. No two versions agree in the tags `once`: the present one is returned. The
-    description, in Markdown, is also that of the registered model if the version is its champion.
+    unless it is `barred` for that reason. Of equal ones, by their files or by `once`, there is one: the present one is
+    returned. The description, in Markdown, is also that of the registered model if the version is its champion. The
+    card, in Markdown too, lies in the adapter's folder, and `example` is a text of the kind to be judged.
     """
     sums = ""
     for file, content in (files or {}).items():
         data = content.encode() if isinstance(content, str) else content.read_bytes()
         sums += f"{hashlib.sha256(data).hexdigest()}  ../{file}\n"
         run.log(file, data)
+    parts = [name, installed("fsd"), sums]
     for path in sorted(adapter.iterdir()):
         if path.suffix in (".safetensors", ".json"):
             run.log(f"adapter/{path.name}", path)
+            parts.append(hashlib.sha256(path.read_bytes()).hexdigest())
     if (adapter / CHECKSUMS).is_file():
         run.log(f"adapter/{CHECKSUMS}", (adapter / CHECKSUMS).read_text(encoding="utf-8") + sums)
+    if card:
+        run.log(f"adapter/{CARD}", card)
     labels = {key: without_credentials(str(value)) for key, value in (tags or {}).items()}
+    if judged_on:
+        labels[JUDGED_ON] = without_credentials(json.dumps(dict(judged_on)))
+    labels[SCORE] = repr(float(validation_score))
     run.record.version = {
         "name": name,
         "code": str(code),
         "files": list(files or {}),
-        "tags": labels | {SCORE: repr(float(validation_score))},
+        "tags": labels,
         "barred": barred,
-        "once": list(once),
+        "digest": hashlib.sha256((once or json.dumps([*parts, labels])).encode()).hexdigest(),
         "description": description,
+        "example": example,
     }
     return publish(run)
 
@@ -108,52 +131,112 @@ def publish(run: Run) -> Version | None:
         return None
     with run.storing():
         version = run.record.version
-        name, tags, client = version["name"], version["tags"], run.store.client
-        model_id = _log_model(run, ["adapter", *version["files"]], version["code"])
+        name, tags = version["name"], version["tags"]
         with run.store.lock():
-            found = _present(run.store, name, {tag: tags[tag] for tag in version["once"]})
+            found = _present(run, name, version["digest"])
             if found is None:
+                model_id = _log_model(run, version)
                 number = _create_version(run, name, model_id, tags)
                 stays = move_champion(run.store, name, number, tags, version["barred"])
                 found = Version(name, number, run.id, tags, () if stays else (CHAMPION,), stays)
-        if version["description"]:
-            client.update_model_version(name, str(found.number), version["description"])
-            if CHAMPION in found.aliases:
-                about = f"Champion: version {found.number}, {version['description']}"
-                client.update_registered_model(name, about)
+                _describe(run, found, model_id)
         run.record.version = {}
         return found
     return None
 
 
-def _log_model(run: Run, names: Sequence[str], code: str) -> str:
+def _present(run: Run, name: str, digest: str) -> Version | None:
+    """The first version of that name whose logged model has the digest, which becomes an output of the run."""
+    from mlflow.entities import LoggedModelOutput
+
+    client, same = run.store.client, f"tags.{_DIGEST} = '{digest}'"
+    models = {f"models:/{one.model_id}": one for one in client.search_logged_models([run.experiment_id], same)}
+    found = [one for one in client.search_model_versions(f"name = '{name}'") if one.source in models]
+    if not found:
+        return None
+    first = min(found, key=lambda version: int(version.version))
+    client.log_outputs(run.id, [LoggedModelOutput(models[first.source].model_id, 0)])
+    aliases = client.get_model_version(name, first.version).aliases
+    return Version(name, int(first.version), first.run_id, first.tags, tuple(aliases), present=True)
+
+
+def _describe(run: Run, version: Version, model_id: str) -> None:
+    """Show version, description and metrics, which are of the test texts, on the page of the logged model."""
+    from mlflow.entities import Metric
+
+    client, record = run.store.client, run.record
+    description = record.version["description"]
+    registered = json.dumps([{"name": version.name, "version": str(version.number)}])
+    client.set_logged_model_tags(
+        model_id, {_VERSIONS: registered, _DIGEST: record.version["digest"], NOTE: description or version.name}
+    )
+    test = next((entry for use, entry in record.datasets if use == "test"), None)
+    of = {"dataset_name": test["name"], "dataset_digest": test["digest"]} if test else {}
+    numbers = [point for point in record.metrics if point[3] == 0]
+    client.log_batch(run.id, metrics=[Metric(*point, model_id=model_id, **of) for point in numbers])
+    if description:
+        client.update_model_version(version.name, str(version.number), description)
+        if CHAMPION in version.aliases:
+            client.update_registered_model(version.name, f"Champion: version {version.number}, {description}")
+
+
+def _save(mlflow: Any, path: str, mlflow_model: Any, without: Sequence[str], **options: Any) -> None:
+    """Save the model with the code of this package, `without` some files, and without the paths of this machine."""
+    with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
+        root = Path(scratch)
+        for folder in ("fsd", "detectors", "pipelines"):
+            shutil.copytree(PACKAGE / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", *without))
+        about = root / f"fsd-{installed('fsd')}.dist-info" / "METADATA"
+        about.parent.mkdir()
+        about.write_text(f"Metadata-Version: 2.1\nName: fsd\nVersion: {installed('fsd')}\n")
+        code = [str(entry) for entry in sorted(root.iterdir())]
+        mlflow.pyfunc.save_model(path=path, mlflow_model=mlflow_model, code_paths=code, **options)
+    saved = mlflow_model.flavors["python_function"]
+    saved["model_code_path"] = Path(saved["model_code_path"]).name
+    for artifact in saved["artifacts"].values():
+        artifact["uri"] = artifact["path"]
+    mlflow_model.save(str(Path(path) / "MLmodel"))
+
+
+def _requirements() -> list[str]:
+    """The packages that this one depends on, without the build of torch, such as "+cpu", as machines differ in it."""
+    names = [re.split(r"[^\w.-]", entry)[0] for entry in requires("fsd") or () if "extra ==" not in entry]
+    return [f"{name}=={installed(name).split('+')[0]}" for name in names]
+
+
+def _log_model(run: Run, version: Mapping[str, Any]) -> str:
     mlflow = load_mlflow()
     with quiet():
         import pandas as pd
         from mlflow.models import Model, ModelSignature
         from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
+        packaged = version["tags"].get("base_model", "").startswith("embedded")  # the base is part of this package
         params = [ParamSpec(key, "boolean" if value is False else "double", value) for key, value in _PARAMS.items()]
         # What mlflow.pyfunc.log_model calls, which would load the model and its base to score the input example:
         # `validate_serving_input` prevents that, but pyfunc refuses to pass it on.
         logged = Model.log(
             artifact_path=None,
-            name=MODEL_NAME,
+            name=run.record.name.translate(_NAME),
             run_id=run.id,
-            flavor=SimpleNamespace(save_model=lambda validate_serving_input, **rest: mlflow.pyfunc.save_model(**rest)),
+            # it would log the settings as params of the run
+            flavor=SimpleNamespace(
+                save_model=lambda validate_serving_input, **rest: _save(
+                    mlflow, model_config=_SETTINGS, without=[] if packaged else ["*.safetensors"], **rest
+                )
+            ),
             flavor_name="python_function",
-            python_model=code,
-            artifacts={name: str(run.folder / name) for name in names},
+            step=1 + max([0, *(point[3] for point in run.record.metrics)]),  # `_describe` logs the metrics
+            python_model=version["code"],
+            artifacts={name: str(run.folder / name) for name in ("adapter", *version["files"])},
             signature=ModelSignature(
                 inputs=Schema([ColSpec("string", "text")]),
                 outputs=Schema([ColSpec(kind, name) for name, kind in _COLUMNS.items()]),
                 params=ParamSchema(params),
             ),
-            input_example=(pd.DataFrame({"text": [_EXAMPLE]}), _PARAMS),
+            input_example=(pd.DataFrame({"text": [version["example"]]}), _PARAMS | {"same_source": True}),
             validate_serving_input=False,
-            model_config=_SETTINGS,
-            # without the build of torch, such as "+cpu", which differs between machines
-            pip_requirements=[f"{package}=={installed(package).split('+')[0]}" for package in _REQUIREMENTS],
+            pip_requirements=_requirements(),
         )
     return str(logged.model_id)
 
@@ -171,16 +254,6 @@ def _create_version(run: Run, name: str, model_id: str, tags: Mapping[str, str])
     return int(made.version)
 
 
-def _present(store: Store, name: str, tags: Mapping[str, str]) -> Version | None:
-    """The first version of that name that carries all the tags; None without tags, or if there is none."""
-    found = store.client.search_model_versions(f"name = '{name}'") if tags else []
-    numbers = [int(version.version) for version in found if tags.items() <= version.tags.items()]
-    if not numbers:
-        return None
-    first = store.client.get_model_version(name, str(min(numbers)))
-    return Version(name, min(numbers), first.run_id, first.tags, tuple(first.aliases))
-
-
 def move_champion(store: Store, name: str, number: int, tags: Mapping[str, str], barred: str = "") -> str:
     """Move the alias `champion` to a version, or say in one line why it stays.
 
@@ -194,7 +267,8 @@ def move_champion(store: Store, name: str, number: int, tags: Mapping[str, str],
         return f"{stays}, not version {number}: {barred}"
     if present:
         champion = client.get_model_version(name, str(present)).tags
-        differing = [tag for tag in COMPARED if champion.get(tag) != tags.get(tag) or not tags.get(tag)]
+        before, now = (of | json.loads(of.get(JUDGED_ON, "{}")) for of in (champion, dict(tags)))
+        differing = [entry for entry in COMPARED if before.get(entry) != now.get(entry) or not now.get(entry)]
         if differing:
             return (
                 f"{stays}: version {number} differs in {', '.join(differing)}, so their validation scores cannot be "

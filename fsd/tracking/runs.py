@@ -4,6 +4,7 @@ A run is written to a folder of its own, which is logged at its end in one go; o
 they come. If the store fails, the folder is kept, and `python -m fsd.tracking FOLDER` logs it later.
 """
 
+import functools
 import hashlib
 import json
 import math
@@ -30,12 +31,16 @@ OPENING = "Was this text in that model's training data?"
 _LONGEST_PARAM, _LONGEST_TAG, _LONGEST_SOURCE = 6000, 8000, 65000
 _OUT_OF_REACH = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE")
 """Error codes of a request that got no reply, among others."""
+FSD_VERSION, COMMIT = "fsd_version", "mlflow.source.git.commit"
+"""Tags with the version and the commit of this package."""
 _PROCESS = "process"
 """Tag with the identity of the process that opened the run."""
 _TABLES = "mlflow.loggedArtifacts"
 """Tag with the tables that the evaluation view of the user interface offers."""
 _RECORD = "run.json"
-_CODE = Path(__file__).parents[2] / "pipelines"
+PACKAGE = Path(__file__).parents[2]
+"""The folder of this package, of the commands and of the detectors."""
+_CODE = PACKAGE / "pipelines"
 """Where the code of a model that a kept run registers must be: its folder may be somebody else's."""
 
 
@@ -155,6 +160,11 @@ class Run:
                 self.gone = self._reason(error)
                 print(f"tracking: {self.gone}; the job goes on without it", file=sys.stderr)
 
+    def log_params(self, params: Mapping[str, object]) -> None:
+        """Log settings, none of them empty; those in nested mappings are named `outer.inner`."""
+        flat = {key: _text(value, _LONGEST_PARAM) for key, value in _flatten(params) if value is not None}
+        self.record.params |= {key: value for key, value in flat.items() if value}
+
     def set_tags(self, tags: Mapping[str, object]) -> None:
         """Set tags, by which `find_runs` filters; credentials in URLs are replaced."""
         self.record.tags |= {name: _text(value, _LONGEST_TAG) for name, value in tags.items()}
@@ -209,10 +219,11 @@ class Run:
         self.record.news = without_credentials(description)
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Versions of fsd, torch and transformers, and the commit of fsd where it is known, `-dirty` with changes."""
     found = {name: version(name) for name in ("fsd", "torch", "transformers")}
-    folder, installed = Path(__file__).parents[2], distribution("fsd").read_text("direct_url.json")
+    folder, installed = PACKAGE, distribution("fsd").read_text("direct_url.json")
     commit = json.loads(installed or "{}").get("vcs_info", {}).get("commit_id", "")
     if (folder / ".git").exists():
         git = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
@@ -240,8 +251,8 @@ def run(
     """
     store = parent.store if parent else open_store()
     with tempfile.TemporaryDirectory(prefix="fsd-", ignore_cleanup_errors=True) as temporary:
-        settings = {key: _text(value, _LONGEST_PARAM) for key, value in _flatten(params or {})}
-        made = Run(store, Path(temporary) / "run", Record(experiment, name, settings))
+        made = Run(store, Path(temporary) / "run", Record(experiment, name))
+        made.log_params(params or {})
         made.set_tags({**(tags or {}), **({NOTE: description} if description else {})})
         with _opened(made, parent):
             yield made
@@ -253,9 +264,9 @@ def kept_run(folder: Path) -> Iterator[Run]:
     store = open_store()
     try:
         made = Run(store, folder, Record(**json.loads((folder / _RECORD).read_text(encoding="utf-8"))))
-        version = made.record.version
-        paths = [(folder / name, folder) for name in (*made.record.files, *version.get("files", []))]
-        paths.append((Path(version.get("code", _CODE)), _CODE))
+        registered = made.record.version
+        paths = [(folder / name, folder) for name in (*made.record.files, *registered.get("files", []))]
+        paths.append((Path(registered.get("code", _CODE)), _CODE))
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"a run to be logged must be a folder with {_RECORD} of a command; got {folder}") from error
     for path, allowed in paths:
@@ -309,12 +320,14 @@ def _start(run: Run, parent: Run | None) -> None:
     with run.storing(), quiet():
         run.experiment_id = run.store.experiment_id(run.record.experiment)
         known = {name: without_credentials(value) for name, value in resolve_tags().items()}  # of the git remote
+        own = versions()
+        known |= {FSD_VERSION: own["fsd"], COMMIT: own.get("commit", "").removesuffix("-dirty")}
         active = mlflow.start_run(
             experiment_id=run.experiment_id,
             run_name=run.record.name,
             nested=parent is not None,
             parent_run_id=parent.id if parent else None,
-            tags={**known, _PROCESS: this_process()},
+            tags={**{name: value for name, value in known.items() if value}, _PROCESS: this_process()},
         )
         run.id, run.root = active.info.run_id, str(active.info.artifact_uri)
         run.upload()

@@ -43,6 +43,16 @@ each; MLflow's own defaults are 8 attempts of 120 s and waits of 4 minutes in al
 _CREATION = 0x465344
 """Key of the lock in PostgreSQL under which the tables are created."""
 _HEADLINES = ("auc", "blind", "gain", "lead", "tpr5")
+_SECTION = "fsd-headline"
+
+
+def _chart(kind: str, **shown: object) -> dict[str, object]:
+    """A chart of the section of the headline, in the form of MLflow's user interface."""
+    uuid = f"{_SECTION}-{shown.get('metricKey', kind)}"
+    base = {"uuid": uuid, "type": kind, "runsCountToCompare": 10, "metricSectionId": _SECTION}
+    return {**base, "deleted": False, "isGenerated": False, **shown}
+
+
 _VIEW = {
     "orderByKey": "attributes.start_time",
     "orderByAsc": False,
@@ -52,8 +62,15 @@ _VIEW = {
     "modelVersionFilter": "All Runs",
     "searchFilter": "",
     "selectedColumns": [f"metrics.`headline/{name}`" for name in _HEADLINES],
+    "compareRunSections": [{"uuid": _SECTION, "name": "headline", "display": True, "isReordered": True}],
+    "compareRunCharts": [
+        _chart("PARALLEL", selectedParams=["method", "learning_rate"], selectedMetrics=["headline/auc"]),
+        *(_chart("BAR", metricKey=f"headline/{name}", displayName=name) for name in _HEADLINES),
+    ],
+    "isAccordionReordered": True,
 }
-"""Columns of the table of an experiment's runs, which `address` opens; kept with a new experiment."""
+"""Columns of the table of an experiment's runs, which `address` opens, and its first charts."""
+_VIEW_TAG = "mlflow.sharedViewState.fsd"
 
 quiet = partial(warnings.catch_warnings, action="ignore")
 """Suppresses warnings that MLflow itself causes and that users cannot act on."""
@@ -135,8 +152,7 @@ class Store:
         if experiment is None:
             with self.lock():
                 try:
-                    view = {"mlflow.sharedViewState.fsd": json.dumps(_VIEW)}
-                    self._relativise(self.client.create_experiment(name, tags=view))
+                    self._relativise(self.client.create_experiment(name))
                 except MlflowException as error:  # created by another process in the meantime
                     if error.error_code != "RESOURCE_ALREADY_EXISTS":
                         raise
@@ -146,6 +162,8 @@ class Store:
                 f"experiment must not be deleted; {name!r} is: "
                 f"`mlflow experiments restore --experiment-id {experiment.experiment_id}` brings it back"
             )
+        if experiment.tags.get(_VIEW_TAG) != json.dumps(_VIEW):
+            self.client.set_experiment_tag(experiment.experiment_id, _VIEW_TAG, json.dumps(_VIEW))
         return str(experiment.experiment_id)
 
     def _relativise(self, experiment_id: str) -> None:

@@ -186,6 +186,7 @@ def create_study(name: str, setup: Mapping[str, Any], storage: str) -> None:
     )
     if "setup" not in study.user_attrs:
         study.set_user_attr("setup", wanted)
+        study.set_metric_names([wanted.get("objective", "value")])
     stored = study.user_attrs["setup"]
     if stored != wanted:
         pairs = {key: (stored.get(key, "nothing"), wanted.get(key, "nothing")) for key in {**stored, **wanted}}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.documents import Document, content_hash
+from fsd.data.splitting import Split, without_later
 from fsd.net.hub import EMBEDDED
 from fsd.scoring.model import TABLE, frequency_file
 from fsd.views import Detector
@@ -45,6 +46,7 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
     seed: int,
     training: AdapterConfig | None = None,
     unseen: Sequence[Document] | None = None,
+    cutoff: str = "",
 ) -> dict[str, str | Path]:
     """Name → content or path of the files; `training` and `unseen` are None where they are not known."""
     setup = {
@@ -55,6 +57,7 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
         "base_settings": {d.name: dict(d.base_settings) for d in detectors if d.base_settings},
         "shots": detection.shots,
         "seed": seed,
+        "cutoff": cutoff,
         "training": asdict(training) if training else None,
     }
     files: dict[str, str | Path] = {SETUP: json.dumps(setup, indent=2) + "\n", AUDIT: audit.to_json()}
@@ -64,6 +67,12 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
         files[UNSEEN] = "".join(map(_line, unseen))
     table = frequency_file(model)
     return files | ({TABLE: table} if table else {})
+
+
+def example(parts: Split) -> str:
+    """A text that gets a verdict: of the non-members that the calibration compares with, the one of middle length."""
+    texts = sorted((d.text for d in without_later(parts).validation if not d.member), key=len)
+    return texts[len(texts) // 2] if texts else "The text to be judged, as long as those of the benchmark."
 
 
 def _line(document: Document) -> str:

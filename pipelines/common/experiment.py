@@ -396,7 +396,8 @@ def train_adapter(
 
     def log(numbers: Mapping[str, float], step: int) -> None:
         if run:
-            run.log_metrics({f"train/{name}": value for name, value in numbers.items()}, step=step)
+            shown = {name: value for name, value in numbers.items() if name != "lm_loss" or value != numbers["loss"]}
+            run.log_metrics({f"train/{name}": value for name, value in shown.items()}, step=step)
 
     cache = cache_folder(config.model)
     finetune(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 OWN_TAGS = frozenset(
     {
         *("base_model", "base_revision", "base_fingerprint", "model", "adapter", "reused_adapter", "method", "texts"),
-        *("task", "tune", "study", "plan", "kind", "cell", "from", "process", "error"),
+        *("task", "tune", "study", "plan", "kind", "cell", "from", "process", "error", "fsd_version"),
     }
 )
 """Tags that commands set themselves."""
@@ -391,7 +391,7 @@ def publish(report: "Report", run: Run) -> None:
 
 def dated(report: "Report") -> "Report":
     """The report with the command, the versions and the date among its facts."""
-    command, found = _CONTEXT.get().command, tracking.versions()
+    command, found = _CONTEXT.get().command, dict(tracking.versions())
     typed = without_credentials(shlex.join(["fsd", *command.split(), *sys.argv[1:]]))
     commit = found.pop("commit", "")
     own = {
@@ -430,7 +430,8 @@ def show(
         rows += [("page", places["page"])] if served else []
         next_ones += [] if served else ["fsd ui"]
     if version:
-        rows.append(("version", version.uri + (f" ({', '.join(version.aliases)})" if version.aliases else "")))
+        about = [*version.aliases, *(["equal to this run's: no new version"] if version.present else [])]
+        rows.append(("version", version.uri + (f" ({'; '.join(about)})" if about else "")))
         next_ones.insert(0, f"fsd detect FILE --adapter {version.uri}")
     room = shutil.get_terminal_size().columns - max(len(name) for name, _ in [*rows, ("next", "")]) - 2
     rows += [("" if at else "next", line) for at, line in enumerate(packed(next_ones, room, " · "))]

@@ -1,30 +1,35 @@
 """What a run of the main job leaves: its report, and the adapter as a registered model."""
 
-import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from detectors import Detector
 from fsd import distributed
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
 from fsd.data.documents import content_hash, digest
-from fsd.data.splitting import Split, without_later
+from fsd.data.splitting import VALIDATION, Split, without_later
 from fsd.evaluation import sentences
 from fsd.evaluation.metrics import by_state
 from fsd.evaluation.results import Results, Score, summary
 from fsd.models.adapters import save_adapter
 from fsd.models.language_model import BaseIdentity, LanguageModel
+from fsd.net.hub import EMBEDDED
 from fsd.reporting import figures
-from fsd.reporting.report import Picture, Report, Section, limits
+from fsd.reporting.report import Picture, Report, Section, document, limits, markdown
 from fsd.reporting.results import contrast_tables, detectors_table, placebo_table
+from fsd.scoring.model import reference_name
 from fsd.token_stats import FloatArray
 from fsd.tracking import Run, Version, register
+from fsd.tracking import versions as own_versions
 from pipelines.common import adapter_files
-from pipelines.common.experiment import BASE
+from pipelines.common.experiment import BASE, Placebo
 from pipelines.common.job import publish, run_name, tracked_run
+
+OF_LORA = ("rank", "alpha", "dropout")
+"""Settings of the training that IA3 does not have."""
 
 DRAWN = 6
 """Detectors in the figures of single ones."""
@@ -32,7 +37,11 @@ DRAWN = 6
 
 @contextmanager
 def start(
-    config: FSDConfig, identity: BaseIdentity, sources: Mapping[str, str], detectors: Sequence[Detector]
+    config: FSDConfig,
+    model: LanguageModel,
+    sources: Mapping[str, str],
+    detectors: Sequence[Detector],
+    placebo: Placebo | None,
 ) -> Iterator[Run | None]:
     """Open the MLflow run of a main job; None in processes other than the main one."""
     if not distributed.is_main_process():
@@ -40,21 +49,23 @@ def start(
         return
     method = "reused adapter" if config.adapter else config.training.method
     name = run_name(config.model.model, config.data.data or (config.data.domain,), f"{method} · seed {config.seed}")
-    tags = {"texts": named(sources), **_model_tags(config, identity)}
-    with tracked_run(config, f"fsd-{config.data.domain}", name, params=params(config, detectors), tags=tags) as run:
+    tags = {"texts": named(sources), **_model_tags(config, model.identity)}
+    settings = params(config, detectors, sources, placebo) | chosen_params(config, detectors)
+    settings["device"] = str(model.device)
+    with tracked_run(config, f"fsd-{config.data.domain}", name, params=settings, tags=tags) as run:
         yield run
-
-
-def base_tags(identity: BaseIdentity) -> dict[str, object]:
-    """Tags of a registered version that say which model it adapts."""
-    revision = identity.revision or "local"
-    return {"base_model": identity.id, "base_revision": revision, "base_fingerprint": identity.fingerprint}
 
 
 def _model_tags(config: FSDConfig, identity: BaseIdentity) -> dict[str, object]:
     training = _training(config)
     reused = {"reused_adapter": config.adapter} if config.adapter else {}
-    return {**base_tags(identity), "method": training.method if training else "unknown", **reused}
+    return {
+        "base_model": identity.id,
+        "base_revision": identity.revision or "local",
+        "base_fingerprint": identity.fingerprint,
+        "method": training.method if training else "unknown",
+        **reused,
+    }
 
 
 def _training(config: FSDConfig) -> AdapterConfig | None:
@@ -72,10 +83,42 @@ def named(sources: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in sources.items())
 
 
-def params(config: FSDConfig, detectors: Sequence[Detector]) -> dict[str, object]:
-    """Every setting under its flag's name, and every detector's own settings."""
-    settings = {d.name: {**d.settings, BASE: dict(d.base_settings)} for d in detectors}
-    return {name: value for name, value in flags(config).items() if name != "settings"} | {"detector": settings}
+def params(
+    config: FSDConfig, detectors: Sequence[Detector], sources: Iterable[str], placebo: Placebo | None
+) -> dict[str, object]:
+    """The settings that tuning leaves as they are, as they are in effect, under their flags' names."""
+    given = {name: value for name, value in flags(config).items() if name not in ("settings", *_OF_TRAINING)}
+    share = VALIDATION if config.data.split == "grouped" else 0.0
+    return given | {
+        "data": list(sources),
+        "validation": share if config.data.validation is None else config.data.validation,
+        "reference_model": reference_name(config.model),
+        "detectors": [detector.name for detector in detectors],
+        "placebo": placebo.config.model.model if placebo else "none",
+    }
+
+
+_OF_TRAINING = {entry.name for entry in fields(AdapterConfig)}
+
+
+def chosen_params(
+    config: FSDConfig, detectors: Sequence[Detector], model: LanguageModel | None = None
+) -> dict[str, object]:
+    """The settings that tuning may choose: of the training, and of every detector."""
+    own = {d.name: {**d.settings, BASE: dict(d.base_settings)} for d in detectors}
+    return {**training_params(_training(config), model), "detector": own}
+
+
+def training_params(training: AdapterConfig | None, model: LanguageModel | None = None) -> dict[str, object]:
+    """The settings of a training that its method has, with the modules that it adapted if they are known."""
+    if training is None:
+        return {}
+    settings = asdict(training)
+    if model and model.adapted:
+        settings["target_modules"] = ", ".join(sorted(model.model.active_peft_config.target_modules))
+    unknown = ("target_modules",) if settings["target_modules"] == "auto" else ()
+    left_out = (*unknown, *(OF_LORA if training.method == "ia3" else ()))
+    return {name: value for name, value in settings.items() if name not in left_out}
 
 
 def track(
@@ -90,24 +133,28 @@ def track(
 ) -> tuple[Report, Version | None]:
     """Log the report, and register the adapter with its calibration as a new version, which a study may have chosen."""
     log_texts(run, results.parts, config.data, sources)
+    run.log_params(chosen_params(config, detectors, model))
     found = report(results, config, model.identity, sources)
     publish(found, run)
     run.describe_experiment(found.description)
     with run.storing(), tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
         files = model_files(results, config, detectors)
-        chosen = {"study": study, "settings": content_hash(str(files[adapter_files.SETUP]))} if study else {}
         save_adapter(model, Path(scratch))
+        name = f"fsd-{config.data.domain}"
         version = register(
             run,
-            f"fsd-{config.data.domain}",
+            name,
             Path(scratch),
             adapter_files.SERVING,
             validation_score=results.validation_auc,
             files=files,
-            tags=version_tags(results, config, model.identity) | chosen,
+            tags=version_tags(results, config, model.identity),
+            judged_on=judged_on(results, config, model.identity),
             barred=sentences.barred(results),
-            once=tuple(chosen),
+            once=f"{study} {content_hash(str(files[adapter_files.SETUP]))}" if study else "",
             description=found.description,
+            card=card(name, results, config, model.identity, sources),
+            example=adapter_files.example(results.parts),
         )
         return found, version
     return found, None
@@ -128,7 +175,11 @@ def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) 
 
 
 def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detector]) -> dict[str, str | Path]:
-    """Files that a registered adapter needs to give verdicts: name → content or path."""
+    """Files that a registered adapter needs to give verdicts: name → content or path.
+
+    The cutoff is that given, else the latest date of a member, "" without dates.
+    """
+    dates = (d.date.isoformat() for part in results.parts for d in part if d.member and d.date)
     return adapter_files.contents(
         config.model,
         config.detection,
@@ -139,22 +190,46 @@ def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detecto
         seed=config.seed,
         training=_training(config),
         unseen=results.parts.unseen,
+        cutoff=config.data.cutoff or max(dates, default=""),
     )
 
 
 def version_tags(results: Results, config: FSDConfig, identity: BaseIdentity) -> dict[str, object]:
-    """Tags of the registered version; the cutoff is that given, else the latest date of a member, "" without dates."""
-    dates = (d.date.isoformat() for part in results.parts for d in part if d.member and d.date)
+    """Tags of the registered version; its files have the rest."""
+    tags = _model_tags(config, identity)
+    return {"base_model": tags["base_model"], "method": tags["method"], "detector": results.best}
+
+
+def judged_on(results: Results, config: FSDConfig, identity: BaseIdentity) -> dict[str, str]:
+    """What two versions must share for their validation scores to be comparable."""
     judged = without_later(results.parts)
     return {
-        **_model_tags(config, identity),
-        "cutoff": config.data.cutoff or max(dates, default=""),
-        "detector": results.best,
-        "detector_settings": json.dumps(results.calibration.settings) if results.calibration else "{}",
-        "unseen_texts": len(results.parts.unseen),
         "benchmark": f"validation {digest(judged.validation)}, test {digest(judged.test)}",
+        "base_fingerprint": identity.fingerprint,
         "judging": f"split {config.data.split}, seed {config.seed}, state fsd",
     }
+
+
+def card(name: str, results: Results, config: FSDConfig, identity: BaseIdentity, sources: Mapping[str, str]) -> str:
+    """The adapter's card, in the form of the model hub."""
+    training, parts = _training(config), results.parts._asdict()
+    return document(
+        "card.md",
+        name=name,
+        base=identity,
+        loadable=identity.id not in EMBEDDED,
+        method=training.method if training else "unknown",
+        training=", ".join(f"{key} {value}" for key, value in training_params(training).items()) or "not recorded",
+        unseen=len(results.parts.unseen),
+        detector=results.best,
+        texts=named(sources),
+        digests=[(part, f"{len(texts)} texts, digest {digest(texts)}") for part, texts in parts.items() if texts],
+        made_by=", ".join(f"{what} {which}" for what, which in own_versions().items()),
+        headline=sentences.headline(results),
+        signs=sentences.signs(results),
+        table=markdown(detectors_table(results)),
+        limits=limits().points,
+    )
 
 
 def report(

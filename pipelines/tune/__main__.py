@@ -81,15 +81,16 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         model = experiment.load_model(job)
         split = experiment.with_adapter_texts(inputs.split, job.adapter)
         data = tuning_data(config, without_later(split), model.identity.fingerprint)
-        experiment.plan_placebo(job, split, inputs.detectors)  # refuses a missing control model
+        control_model, _ = experiment.plan_placebo(job, split, inputs.detectors)  # refuses a missing control model
     tags = {
         "study": data.study,
         "tune": config.tune,
         "texts": run_log.named(inputs.sources),
         "base_model": model.identity.id,
     }
-    title = run_name(job.model.model, job.data.data or (job.data.domain,), f"tune {config.tune}")
-    with tracked_run(config, f"fsd-{job.data.domain}", title, tags=tags) as tracked:
+    title = run_name(job.model.model, job.data.data or (job.data.domain,), f"tune {config.tune} · seed {job.seed}")
+    params = {**vars(config), "job": None} | run_log.params(job, inputs.detectors, inputs.sources, control_model)
+    with tracked_run(config, f"fsd-{job.data.domain}", title, params=params, tags=tags) as tracked:
         with stage("tuning"):
             tuned = (detectors if config.tune == "detectors" else adapter).tune(config, data, model, tracked)
             job, split = tuned.job, split._replace(unseen=tuned.split.unseen)
@@ -103,7 +104,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
                 objective=config.objective,
                 seed=job.seed,
             )
-            report.track(tracked, tuned, gains, data.study)
+            report.track(tracked, tuned, gains, data)
         with stage("scoring"):
             chosen = experiment.load_detectors(job.detection)
             placebo, placebo_remarks = experiment.plan_placebo(job, split, chosen)

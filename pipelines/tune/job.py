@@ -24,18 +24,23 @@ class TuningData:
     """The texts of a tuning job, whose trials look at the validation labels alone.
 
     `validation` are the validation texts without token statistics, `setup` everything that a trial's value depends on
-    apart from the task, and `study` the prefix of the names of the studies.
+    apart from the task, `study` the name of all studies together, and `form` that of each, with the task in it.
     """
 
     split: Split
     validation: ValidationSet
     setup: Mapping[str, Any]
     study: str
+    form: str
+
+    def name_of(self, label: str) -> str:
+        """Name of the study of a task of that label."""
+        return self.form.format(label)
 
     def study_of(self, task: Task) -> tuple[str, dict[str, Any]]:
         """Name and setup of the study of a task."""
         space = {name: asdict(search) for name, search in task.space.items()}
-        return f"{self.study}/{task.label}", {**self.setup, "space": space, "default": task.default}
+        return self.name_of(task.label), {**self.setup, "space": space, "default": task.default}
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,10 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
     folds = grouped_folds(member, families(texts), folds=config.folds, repeats=config.repeats, seed=config.job.seed)
     setup = study_setup(config, split, fingerprint)
     short = hashlib.sha256(json.dumps(setup, sort_keys=True).encode()).hexdigest()[:8]
-    study = config.study or f"{config.job.data.domain}-{short}"
-    return TuningData(split, ValidationSet(ViewStatistics({}), member, folds, config.objective), setup, study)
+    domain, seed = config.job.data.domain, config.job.seed
+    form = f"{config.study}/{{}}" if config.study else f"{domain} {{}} seed {seed} {short}"
+    validation = ValidationSet(ViewStatistics({}), member, folds, config.objective)
+    return TuningData(split, validation, setup, config.study or f"{domain}-{short}", form)
 
 
 def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fsd.reporting.report import Column, Report, Section, Table
 from fsd.search_space import Range
 from fsd.tracking import Run
 from fsd.tuning.objective import DetectorTask, Settings, Trial, Winner, grid
-from pipelines.tune.job import Tuned
+from pipelines.tune.job import Tuned, TuningData
 
 SETTINGS = "settings.json"
 POINTS = 40
@@ -28,23 +28,24 @@ METRICS = {
     "p": "test_gain_p",
     "validation_test_gap": "gap",
 }
-"""Column of the table of gains → name of its metric, after `tuning_` or `tuning/`."""
+"""Column of the table of gains → name of its metric, after `tuning/`."""
 
 
-def track(run: Run, tuned: Tuned, gains: pd.DataFrame, study: str) -> None:
-    """Log tables, figures, settings and metrics of a tuning job, and a nested run for each study of detectors.
+def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData) -> None:
+    """Log tables, figures, settings and mean gains of a tuning job, and a nested run for each study of detectors.
 
     The trials of an adapter are nested runs themselves.
     """
     trials = trials_frame(tuned.trials)
     files = {"trials.parquet": trials, "trials.csv": trials, "tuning.csv": gains, **tuned.figures}
-    for name, content in (files | {SETTINGS: settings_json(tuned.winners, study)}).items():
+    for name, content in (files | {SETTINGS: settings_json(tuned.winners, data.study)}).items():
         run.log(name, content)
-    numbers: dict[Any, dict[Any, float]] = gains.set_index("task")[[*METRICS]].rename(columns=METRICS).to_dict("index")
-    run.log_metrics({f"tuning_{name}/{task}": value for task in numbers for name, value in numbers[task].items()})
+    measured = gains.set_index("task")[[*METRICS]].rename(columns=METRICS)
+    run.log_metrics({f"tuning/{name}": value for name, value in measured.drop(columns="test_gain_p").mean().items()})
+    numbers: dict[Any, dict[Any, float]] = measured.to_dict("index")
     for winner in tuned.winners:
         if found := tuned.trials.get(winner.task):
-            tags = {"study": f"{study}/{winner.task}", "kind": "study"}
+            tags = {"study": data.name_of(winner.task), "kind": "study"}
             experiment, name = f"fsd-{tuned.job.data.domain}", f"tune {winner.task}"
             with tracking.run(experiment, name, params=winner.tuned, tags=tags, parent=run) as own:
                 own.log_metrics({f"tuning/{name}": value for name, value in numbers[winner.task].items()})

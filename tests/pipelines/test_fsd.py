@@ -1,6 +1,8 @@
 """The main job end to end on a tiny random model: what the outside contract promises beside what it prints."""
 
+import contextlib
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -39,13 +41,30 @@ def test_metrics_have_the_names_that_line_up_in_the_ui(finished: Any) -> None:
     metrics = tracking.find_runs("fsd-arxiv", {})[0].metrics
 
     for detector in ("loss", "perplexity", "zlib", "lowercase", "min_k", "min_k_pp", "surp", "recall", "neighbour"):
-        for group in ("auc", "tpr_at_5fpr", "tpr_at_1fpr", "accuracy"):
-            assert {f"{group}/{detector}.base", f"{group}/{detector}.fsd"} <= metrics.keys()
-        assert {f"auc_gain/{detector}", f"auc_gain_p/{detector}"} <= metrics.keys()
+        assert {f"auc/{detector}.base", f"auc/{detector}.fsd", f"auc_gain/{detector}"} <= metrics.keys()
     assert "auc/min_k_deviation.fsd" in metrics
     assert "auc/min_k_deviation.base" not in metrics
     assert {"audit/blind_auc", "seconds/scoring", "seconds/finetuning", "train/loss"} <= metrics.keys()
     assert metrics["audit/leaked_groups"] == 0
+    assert len(metrics) <= 80
+
+
+def test_the_params_are_those_in_effect_and_the_tags_name_version_and_commit(finished: Any) -> None:
+    run = tracking.find_runs("fsd-arxiv", {})[0]
+    assert not {"", "None"} & set(run.params.values())
+    assert (run.params["device"], run.params["validation"], run.params["placebo"]) == ("cpu", "0.4", "none")
+    assert run.params["target_modules"] == "query_key_value"
+    assert run.tags["fsd_version"]
+    assert run.tags.get("mlflow.source.git.commit", "") == tracking.commit()
+
+
+@pytest.mark.slow
+def test_a_rerun_with_equal_settings_makes_no_new_version(finished: Any, capsys: Any) -> None:
+    shutil.copytree(finished.folder, "again")
+    with contextlib.chdir("again"):
+        prepare(finished.config).run()
+        assert "models:/fsd-arxiv/1 (champion; equal to this run's: no new version)" in capsys.readouterr().out
+        assert tracking.version_info("models:/fsd-arxiv/latest").number == 1
 
 
 def test_scores_table_has_a_row_a_text_and_fsd_is_base_minus_tuned(artifact: Callable[[str], Path]) -> None:
@@ -66,7 +85,7 @@ def test_scores_table_has_a_row_a_text_and_fsd_is_base_minus_tuned(artifact: Cal
 
 def test_adapter_is_safe_and_pictures_and_report_are_at_the_root(artifact: Callable[[str], Path]) -> None:
     files = {path.name for path in artifact("adapter").iterdir()}
-    assert files == {"adapter_config.json", "adapter_model.safetensors", "base.json", "SHA256SUMS"}
+    assert files == {"adapter_config.json", "adapter_model.safetensors", "base.json", "SHA256SUMS", "README.md"}
     for name in ("roc.png", "scores.png"):
         assert artifact(name).read_bytes().startswith(b"\x89PNG")
     report = artifact("report.html").read_text()

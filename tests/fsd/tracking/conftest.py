@@ -29,12 +29,17 @@ COMPARABLE = {"benchmark": "texts", "base_fingerprint": "base", "judging": "grou
 
 @pytest.fixture
 def register():
-    """`register(adapter, code, score, barred=, once=, **tags)` opens a run and registers an adapter."""
+    """`register(adapter, code, score, barred=, once=, judged_on=, **tags)` opens a run and registers an adapter."""
 
-    def register_version(adapter, code, score, barred="", once=(), **tags):
-        options = {"validation_score": score, "files": {"calibration.json": "0.5"}, "tags": {**COMPARABLE, **tags}}
-        with tracking.run("fsd-arxiv", "lora") as run:
-            return tracking.register(run, "fsd-arxiv", adapter, code, barred=barred, once=once, **options)
+    def register_version(adapter, code, score, barred="", once="", judged_on=None, **tags):
+        options = {"validation_score": score, "files": {"calibration.json": "0.5"}, "tags": tags}
+        options |= {"judged_on": COMPARABLE | (judged_on or {}), "card": "# The card", "example": "a text"}
+        with tracking.run("fsd-arxiv", "lora .70") as run:
+            run.log_dataset("arxiv", ["a text"], source="data.jsonl", context="test")
+            run.log_metrics({"auc/loss.fsd": score})
+            return tracking.register(
+                run, "fsd-arxiv", adapter, code, barred=barred, once=once, description="Yes.", **options
+            )
 
     return register_version
 

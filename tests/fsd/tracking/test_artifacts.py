@@ -13,7 +13,7 @@ def test_an_adapter_is_fetched_as_a_copy_with_its_files(full, adapter, tmp_path)
     for form in ("models:/fsd-arxiv@champion", "models:/fsd-arxiv/1", "runs:/{}", "runs:/{}/adapter"):
         uri = form.format(version.run_id)
         folder = tracking.fetch_adapter(uri)
-        assert {p.name for p in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+        assert {p.name for p in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors", "README.md"}
         assert not folder.is_relative_to(full)
         assert tracking.fetch_model_file(uri, "calibration.json").read_text() == "0.5"
         assert tracking.fetch_model_file(uri, "reference.json") is None

@@ -1,6 +1,9 @@
+import json
 import math
+from pathlib import Path
 
 import pytest
+import yaml
 
 from fsd import tracking
 from fsd.errors import StorageError
@@ -10,8 +13,8 @@ CHAMPION = "models:/fsd-arxiv@champion"
 
 def test_the_champion_is_the_newest_version_with_the_highest_score(here, register, adapter, code):
     champions = []
-    for score in (math.nan, 0.7, 0.6, 0.7):
-        version = register(adapter, code, score)
+    for seed, score in enumerate((math.nan, 0.7, 0.6, 0.7)):
+        version = register(adapter, code, score, seed=seed)
         champions.append(tracking.version_info(CHAMPION).number)
         assert ("champion" in version.aliases) == (champions[-1] == version.number)
     assert champions == [1, 2, 2, 4]
@@ -19,7 +22,7 @@ def test_the_champion_is_the_newest_version_with_the_highest_score(here, registe
 
 def test_a_version_judged_on_something_else_does_not_become_champion(full, register, adapter, code):
     for tag in ("benchmark", "base_fingerprint", "judging"):
-        version = register(adapter, code, 0.99, **{tag: "another" if tag == "judging" else ""})
+        version = register(adapter, code, 0.99, judged_on={tag: "another" if tag == "judging" else ""})
         assert version.aliases == ()
         assert f"stays version 1: version {version.number} differs in {tag}," in version.champion_stays
         assert "\n" not in version.champion_stays
@@ -30,26 +33,55 @@ def test_a_barred_version_is_registered_but_never_champion(here, register, adapt
     assert first.champion_stays == "fsd-arxiv has no champion, not version 1: a blind classifier explains it"
     assert tracking.version_info("models:/fsd-arxiv/1").aliases == ()
     assert register(adapter, code, 0.7).aliases == ("champion",)
-    third = register(adapter, code, 0.99, barred="a blind classifier explains it")
+    third = register(adapter, code, 0.99, barred="a blind classifier explains it", seed=1)
     assert "stays version 2, not version 3" in third.champion_stays
     assert tracking.version_info(CHAMPION).number == 2
 
 
-def test_two_processes_that_finish_one_study_register_one_version(here, register, adapter, code):
+@pytest.mark.parametrize("once", [True, False])
+def test_of_equal_versions_there_is_one_which_is_an_output_of_both_runs(here, register, adapter, code, once):
+    """Two processes that finish one study train adapters that may differ; `once` makes them equal."""
     first, second, third = (
-        register(adapter, code, 0.7, once=("study", "settings"), study="s", settings=settings)
-        for settings in ("a", "a", "b")
+        register(adapter, code, score, once=name if once else "", seed=name)
+        for name, score in (("a", 0.7), ("a", 0.6 if once else 0.7), ("b", 0.7))
     )
     assert (first.number, second.number, third.number) == (1, 1, 2)
+    assert (first.present, second.present) == (False, True)
     assert second == first
     assert second.aliases == ("champion",)
+    client = tracking.open_store().client
+    assert len(client.search_logged_models(["1"])) == 2
+    outputs = [client.get_run(run.id).outputs.model_outputs[0].model_id for run in tracking.find_runs("fsd-arxiv")]
+    assert outputs[1] == outputs[2] != outputs[0]
+
+
+def test_the_page_of_the_model_has_its_versions_name_description_metrics_and_texts(full):
+    (model,) = tracking.open_store().client.search_logged_models(["1"])
+    assert model.name == "lora ·70"
+    assert json.loads(model.tags["mlflow.modelVersions"]) == [{"name": "fsd-arxiv", "version": "1"}]
+    assert model.tags["mlflow.note.content"] == "Yes."
+    assert [(one.key, one.value, one.dataset_name) for one in model.metrics] == [("auc/loss.fsd", 0.7, "arxiv")]
+
+
+def test_a_version_has_the_code_of_this_package_and_no_path_of_this_machine(full):
+    folder = tracking.fetch_adapter("models:/fsd-arxiv/1").parents[1]
+    assert (folder / "artifacts" / "adapter" / "README.md").read_text() == "# The card"
+    assert (folder / "code" / "pipelines" / "fsd.py").is_file()
+    assert not list(folder.glob("code/**/*.safetensors"))
+    described = yaml.safe_load((folder / "MLmodel").read_text())["flavors"]["python_function"]
+    paths = [described["model_code_path"], *(entry["uri"] for entry in described["artifacts"].values())]
+    assert not any(Path(path).is_absolute() for path in paths)
+    names = {line.partition("==")[0] for line in (folder / "requirements.txt").read_text().split()}
+    assert {"mlflow", "torch", "tyro", "scikit-learn"} <= names
+    assert not {"fsd", "pytest"} & names
 
 
 def test_a_version_has_its_tags_and_run(full, register, adapter, code):
     version = register(adapter, code, 0.8, method="lora", cutoff="2024-01-01")
     assert version.uri == "models:/fsd-arxiv/2"
-    compared = {"benchmark": "texts", "base_fingerprint": "base", "judging": "grouped"}
-    assert version.tags == {**compared, "method": "lora", "cutoff": "2024-01-01", "validation_score": "0.8"}
+    compared = '{"benchmark": "texts", "base_fingerprint": "base", "judging": "grouped"}'
+    expected = {"judged_on": compared, "method": "lora", "cutoff": "2024-01-01", "validation_score": "0.8"}
+    assert version.tags == expected
     for uri in (CHAMPION, "models:/fsd-arxiv/2", "models:/fsd-arxiv/latest"):
         assert tracking.version_info(uri) == version
     assert tracking.version_info(f"runs:/{version.run_id}/adapter") is None

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 
 import detectors
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
@@ -51,14 +52,16 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
     run = SimpleNamespace(
         log_dataset=lambda name, texts, *, labels, source, context: logged.update({context: (name, source)}),
         storing=contextlib.nullcontext,
-        **dict.fromkeys(("log", "log_metrics"), lambda *args: None),
+        **dict.fromkeys(("log", "log_metrics", "log_params"), lambda *args: None),
         **dict.fromkeys(("conclude", "describe_experiment"), lambda *args: None),
     )
     monkeypatch.setattr(run_log, "save_adapter", lambda model, folder: None)
     monkeypatch.setattr(run_log, "register", lambda *args, **more: None)
     config = replace(CONFIG, data=replace(CONFIG.data, unseen="later.jsonl"))
 
-    run_log.track(run, results, config, [detectors.load("loss")], SimpleNamespace(identity=IDENTITY), SOURCES)
+    run_log.track(
+        run, results, config, [detectors.load("loss")], SimpleNamespace(identity=IDENTITY, adapted=False), SOURCES
+    )
 
     domain, corpus = CONFIG.data.domain, "embedded corpus"
     assert logged == {
@@ -102,12 +105,37 @@ def test_the_report_has_every_figure_and_table(results):
 
 
 def test_versions_are_comparable_on_the_same_texts_base_and_judging_alone(results):
-    tags = run_log.version_tags(results, CONFIG, IDENTITY)
-    assert all(tags[name] for name in COMPARED)
-    assert run_log.version_tags(_results(validation=16), CONFIG, IDENTITY) == tags
-    for changed, tag in (
-        (run_log.version_tags(_results(validation=18), CONFIG, IDENTITY), "benchmark"),
-        (run_log.version_tags(results, replace(CONFIG, seed=7), IDENTITY), "judging"),
-        (run_log.version_tags(results, CONFIG, replace(IDENTITY, fingerprint="def")), "base_fingerprint"),
+    same = run_log.judged_on(results, CONFIG, IDENTITY)
+    assert tuple(same) == COMPARED
+    assert all(same.values())
+    assert run_log.judged_on(_results(validation=16), CONFIG, IDENTITY) == same
+    for changed, entry in (
+        (run_log.judged_on(_results(validation=18), CONFIG, IDENTITY), "benchmark"),
+        (run_log.judged_on(results, replace(CONFIG, seed=7), IDENTITY), "judging"),
+        (run_log.judged_on(results, CONFIG, replace(IDENTITY, fingerprint="def")), "base_fingerprint"),
     ):
-        assert {name for name in COMPARED if changed[name] != tags[name]} == {tag}
+        assert {name for name in COMPARED if changed[name] != same[name]} == {entry}
+
+
+def test_params_are_the_settings_in_effect():
+    params = run_log.params(CONFIG, [detectors.load("loss")], SOURCES, None)
+    assert (params["validation"], params["data"], params["detectors"]) == (0.2, ["embedded corpus"], ["loss"])
+    assert (params["placebo"], params["reference_model"]) == ("none", None)
+    chosen = {method: run_log.training_params(AdapterConfig(method=method)) for method in ("lora", "ia3")}
+    assert chosen["lora"].keys() - chosen["ia3"].keys() == {"rank", "alpha", "dropout"}
+    assert "target_modules" not in chosen["lora"]  # auto: those that were adapted are known after the training
+
+
+def test_the_card_says_what_the_adapter_is_found_and_must_not_be_used_for(results):
+    text = run_log.card("fsd-arxiv", results, CONFIG, IDENTITY, SOURCES)
+    start = yaml.safe_load(text.split("---")[1])
+    assert (start["base_model"], start["library_name"]) == ("tiny", "peft")
+    assert run_log.sentences.headline(results) in text
+    for needed in (
+        "AutoPeftModelForCausalLM",
+        "| Unseen | 4 texts, digest",
+        "| loss |",
+        "## Limits",
+        "## Not to be used",
+    ):
+        assert needed in text
