@@ -62,12 +62,15 @@ _VIEW = {
     "modelVersionFilter": "All Runs",
     "searchFilter": "",
     "selectedColumns": [f"metrics.`headline/{name}`" for name in _HEADLINES],
-    "compareRunSections": [{"uuid": _SECTION, "name": "headline", "display": True, "isReordered": True}],
+    "compareRunSections": [
+        {"uuid": _SECTION, "name": "headline", "display": True, "isReordered": True, "columns": 2, "cardHeight": 280}
+    ],
     "compareRunCharts": [
         _chart("PARALLEL", selectedParams=["method", "learning_rate"], selectedMetrics=["headline/auc"]),
         *(_chart("BAR", metricKey=f"headline/{name}", displayName=name) for name in _HEADLINES),
     ],
     "isAccordionReordered": True,
+    "runListHidden": True,
 }
 """Columns of the table of an experiment's runs, which `address` opens, and its first charts."""
 _VIEW_TAG = "mlflow.sharedViewState.fsd"
@@ -229,6 +232,8 @@ def _check_database(path: Path) -> None:
 
     MLflow would resolve relative artifact locations against whichever folder it runs in.
     """
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        raise UsageError(f"the tracking store must be a database that can be written; {path} or its folder cannot")
     try:
         with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as connection:
             tables = connection.execute("select name from sqlite_master where name = 'experiments'").fetchall()

@@ -89,6 +89,11 @@ def test_a_store_that_cannot_be_written_is_an_error(here, monkeypatch):
     (here / "mlruns/mlflow.db").rmdir()
     (here / "mlruns/mlflow.db").write_text("no database " * 100)
     refused(r"must be an MLflow database.*mlflow\.db is not")
+    with monkeypatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{here}/own-mlflow.db")
+        (here / "own-mlflow.db").touch()
+        patch.setattr(os, "access", lambda path, mode: path.name != "own-mlflow.db")
+        refused(r"must be a database that can be written; .*own-mlflow\.db or its folder cannot$")
     monkeypatch.setattr(os, "access", lambda path, mode: path != here)
     shutil.rmtree(here / "mlruns")
     refused("mlruns must be a folder that can be written")
