@@ -188,7 +188,8 @@ def _save(mlflow: Any, path: str, mlflow_model: Any, without: Sequence[str], **o
             shutil.copytree(PACKAGE / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", *without))
         about = root / f"fsd-{installed('fsd')}.dist-info" / "METADATA"
         about.parent.mkdir()
-        about.write_text(f"Metadata-Version: 2.1\nName: fsd\nVersion: {installed('fsd')}\n")
+        needs = "".join(f"Requires-Dist: {entry}\n" for entry in requires("fsd") or ())
+        about.write_text(f"Metadata-Version: 2.1\nName: fsd\nVersion: {installed('fsd')}\n{needs}")
         code = [str(entry) for entry in sorted(root.iterdir())]
         mlflow.pyfunc.save_model(path=path, mlflow_model=mlflow_model, code_paths=code, **options)
     saved = mlflow_model.flavors["python_function"]

@@ -38,12 +38,12 @@ def test_a_barred_version_is_registered_but_never_champion(here, register, adapt
     assert tracking.version_info(CHAMPION).number == 2
 
 
-@pytest.mark.parametrize("once", [True, False])
-def test_of_equal_versions_there_is_one_which_is_an_output_of_both_runs(here, register, adapter, code, once):
+@pytest.mark.parametrize("in_study", [True, False])
+def test_of_equal_versions_there_is_one_which_is_an_output_of_both_runs(here, register, adapter, code, in_study):
     """Two processes that finish one study train adapters that may differ; `once` makes them equal."""
     first, second, third = (
-        register(adapter, code, score, once=name if once else "", seed=name)
-        for name, score in (("a", 0.7), ("a", 0.6 if once else 0.7), ("b", 0.7))
+        register(adapter, code, score, once=name if in_study else "", seed=name)
+        for name, score in (("a", 0.7), ("a", 0.6 if in_study else 0.7), ("b", 0.7))
     )
     assert (first.number, second.number, third.number) == (1, 1, 2)
     assert (first.present, second.present) == (False, True)
