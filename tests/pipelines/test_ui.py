@@ -128,7 +128,7 @@ class Browser:
         self("Page.navigate", url="about:blank")
         self("Page.navigate", url=address)
         for text in texts:
-            expression, end = VISIBLE % json.dumps(text), time.monotonic() + 60
+            expression, end = VISIBLE % json.dumps(text), time.monotonic() + 120
             while not self("Runtime.evaluate", expression=expression)["result"].get("value"):
                 assert time.monotonic() < end, f"{text!r} is not visible on {address}"
                 time.sleep(0.2)
@@ -160,19 +160,20 @@ def test_the_pages_show_the_headline_within_1400_pixels(served: Served, browser:
     run, experiment = served.run, served.page.partition("/experiments/")[2].partition("/")[0]
     assert re.fullmatch(r"[\w ]+ \d?\.\d\d · [\w ]+ · seed \d+ · .*", run.name)
     auc, answer = f"{run.metrics['headline/auc']:.4f}".rstrip("0"), run.tags["mlflow.note.content"].split("\n")[0]
-    model = served.client.search_logged_models([experiment])[0]
-    runs, learning = f"{served.server}/#/experiments/{experiment}", "workflowType=machine_learning"
+    model = next(one for one in served.client.search_logged_models([experiment]) if one.source_run_id == run.id)
+    (version,) = json.loads(model.tags["mlflow.modelVersions"])
+    learning, registered = "workflowType=machine_learning", f"v{version['version']}"
     pages = {
         "runs": (served.page, auc, "headline/auc", "headline/blind"),
-        "charts": (f"{served.page}&compareRunsMode=CHART", "headline (6)", "headline/auc"),
-        "run": (tracking.address(served.server, experiment, run.id), run.name, answer, "fsd-arxiv"),
-        "version": (
-            f"{served.server}/#/models/fsd-arxiv/versions/1?{learning}",
-            "base_model",
-            "validation_score",
+        "charts": (f"{served.page}&compareRunsMode=CHART", "Parallel Coordinates", "headline/auc"),
+        "run": (tracking.address(served.server, experiment, run.id), run.name, registered, answer),
+        "version": (f"{served.server}/#/models/fsd-arxiv/versions/{version['version']}?{learning}", answer),
+        "model": (
+            f"{served.server}/#/experiments/{experiment}/models/{model.model_id}?{learning}",
+            model.name,
+            registered,
             answer,
         ),
-        "model": (f"{runs}/models/{model.model_id}?{learning}", model.name, "fsd-arxiv", "headline/auc"),
     }
     for name, (address, *texts) in pages.items():
         picture = browser.open(address, *texts)
