@@ -54,8 +54,9 @@ def test_the_params_are_those_in_effect_and_the_tags_name_version_and_commit(fin
     assert not {"", "None"} & set(run.params.values())
     assert (run.params["device"], run.params["validation"], run.params["placebo"]) == ("cpu", "0.4", "none")
     assert run.params["target_modules"] == "query_key_value"
-    assert run.tags["fsd_version"]
-    assert run.tags.get("mlflow.source.git.commit", "") == tracking.commit()
+    own = tracking.versions()
+    assert run.tags["fsd_version"] == own["fsd"]
+    assert run.tags.get("mlflow.source.git.commit", "") == own.get("commit", "").removesuffix("-dirty")
 
 
 @pytest.mark.slow
