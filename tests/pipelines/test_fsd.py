@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 
 import fsd
+import pipelines.fsd as main_job
 from fsd import tracking
 from fsd.config import DetectorConfig, FSDConfig
 from fsd.errors import UsageError
-from pipelines import fsd as main_job
 from pipelines.common import experiment
 from pipelines.common.cli import command
 from pipelines.common.job import stages
