@@ -41,7 +41,7 @@ from fsd.scoring.token_frequencies import FrequencyTable, count
 from fsd.tracking import Run, RunRecord
 from pipelines.common import experiment
 from pipelines.common.experiment import Inputs, LabelledTexts, load_texts
-from pipelines.common.run_log import log_texts
+from pipelines.common.run_log import log_texts, training_params
 from pipelines.study.catalogue import DetectorSpec, Study
 from pipelines.study.grid import Cell
 
@@ -266,7 +266,8 @@ def _run(name: str, study: Study, prepared: PreparedCell, model: LanguageModel, 
     """Run a cell of the study `name` in an MLflow run nested below `parent`."""
     (cell, inputs, tag), config, parts = prepared, prepared.cell.config, prepared.inputs.split
     tags = {"study": name, "kind": "cell", "cell": tag, "base_model": config.model.model}
-    params = {"cell": cell.labels, **asdict(config.training), "model": config.model.model, "data": config.data.data}
+    trained = training_params(config.training if parts.unseen else None)
+    params = {"cell": cell.labels, **trained, "model": config.model.model, "data": config.data.data}
     title = f"{name}: {cell.name}"
     with tracking.run(parent.record.experiment, title, params=params, tags=tags, parent=parent) as opened:
         opened.log_metrics({f"texts/{part}": len(documents) for part, documents in parts._asdict().items()})

@@ -1,6 +1,7 @@
 """Tuning end to end on a tiny random model."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from fsd.config import DetectorConfig, ScoreConfig, TuneConfig
 from fsd.data.documents import Document
+from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation.metrics import auc
 from pipelines.common import experiment, run_log
@@ -133,6 +135,14 @@ def test_an_adapter_is_tuned_by_training(config):
     assert len(done) == 3  # settings that were refused, such as AdaLoRA in too few steps, end as FAILED
     assert all("validation_auc/loss.fsd" in r.data.metrics for r in done)
     assert "tuning/test_gain" in parent.data.metrics
+
+
+def test_studies_are_named_by_domain_detector_state_and_seed(config):
+    texts = [Document(f"{at} of the validation texts", bool(at % 2), group=f"g{at}") for at in range(12)]
+    parts = Split((), tuple(texts), tuple(texts))
+    assert tuning_data(config, parts, "f").name_of("min_k.fsd") == "s/min_k.fsd"
+    name = tuning_data(replace(config, study=None), parts, "f").name_of("min_k.fsd")
+    assert re.fullmatch(r"arxiv min_k\.fsd seed 42 [0-9a-f]{8}", name)
 
 
 def test_the_digest_tells_texts_labels_and_groups():
