@@ -1,0 +1,81 @@
+"""Where the scoring of the default run spends its time, and what batches at a time gain: --help.
+
+    OMP_WAIT_POLICY=passive python -m benchmarks.run_profile --texts 80 --rounds 2
+
+Every view of `fsd run --domain arxiv` (what is read, in which state of the model) is scored in two ways, in turns
+within one process: `passes in turn`, each on all threads, as before 23 November 2026, and `at a time`, as the scorer does
+now. The numbers of the two must be bitwise equal. No statistics are read from the cache; the adapter is.
+"""
+
+import time
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+import torch
+import tyro
+
+from fsd.config import FSDConfig
+from fsd.scoring import model_scorer
+from fsd.scoring.model import view_inputs
+from fsd.scoring.model_scorer import ModelScorer
+from fsd.token_stats import FloatArray, Prompt
+from fsd.views import FORMS
+from pipelines.common import experiment
+
+WORKERS = {"passes in turn": 1, "at a time": model_scorer.WORKERS}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is scored, and how often."""
+
+    texts: int = 80
+    """Texts of the run, out of 357."""
+    rounds: int = 2
+    """Rounds of each way, of which the best is taken."""
+
+
+def timed(scorer: ModelScorer, prompts: list[Prompt]) -> tuple[FloatArray, float, float]:
+    """(3, n) statistics of all tokens, and wall and processor seconds."""
+    wall, processor = time.perf_counter(), time.process_time()
+    found = list(scorer(prompts))
+    spent = time.perf_counter() - wall, time.process_time() - processor
+    return np.concatenate([[stats.logp, stats.mean, stats.std] for stats in found], axis=1), *spent
+
+
+def main(settings: Settings) -> None:
+    """Print a row for each view: tokens, seconds in either way, and their ratio."""
+    inputs = experiment.read(FSDConfig())
+    config, split = inputs.config, inputs.split
+    model = experiment.load_model(config)
+    experiment.train_adapter(model, split.unseen, config, None)
+    texts = [Prompt(document.text) for document in (*split.validation, *split.test)][: settings.texts]
+    unseen = [document.text for document in split.unseen]
+    given = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
+    print(f"{date.today()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {len(texts)} texts")
+    print("state, what is read | tokens | " + " | ".join(f"{way}: s wall (s cpu)" for way in WORKERS) + " | ratio")
+    totals, tokens = dict.fromkeys(WORKERS, 0.0), 0
+    for form in FORMS:
+        prompts = list(dict.fromkeys(prompt for text in texts for prompt in FORMS[form](text, given)))
+        for tuned in (False, True):
+            scorer, best, numbers = ModelScorer(model, tuned=tuned), {}, []
+            read = sum(window.size for batch in scorer.batches(*scorer._tokens(prompts)) for window in batch)
+            for _ in range(settings.rounds):
+                for way, workers in WORKERS.items():
+                    model_scorer.WORKERS = workers
+                    found, *spent = timed(scorer, prompts)
+                    numbers.append(found)
+                    best[way] = min(best.get(way, (np.inf, np.inf)), tuple(spent))
+            assert all(np.array_equal(numbers[0], other) for other in numbers)
+            cells = " | ".join(f"{wall:.2f} ({processor:.2f})" for wall, processor in best.values())
+            before, after = (wall for wall, _ in best.values())
+            print(f"{'tuned' if tuned else 'base'}, {form} | {read:,} | {cells} | {before / after:.2f}", flush=True)
+            tokens += read
+            totals = {way: totals[way] + best[way][0] for way in WORKERS}
+    before, after = totals.values()
+    print(f"all | {tokens:,} | {before:.2f} | {after:.2f} | {before / after:.2f}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))
