@@ -20,15 +20,21 @@ from fsd.token_stats import STD_FLOOR, FloatArray, Prompt, Scorer, TokenStats
 
 PADDING = 0.03
 """Largest share of padding in a batch."""
+SHARED = 64
+"""Least number of ids that windows share before what is scored, for which their keys and values are computed once."""
 
 
 class Window(NamedTuple):
-    """Input ids[begin:end] of one prompt; positions from `first` on predict a token to be scored."""
+    """Input ids[begin:end] of one prompt; positions from `first` on predict a token to be scored.
+
+    The `past` ids before `begin` are those of all windows of a batch, whose keys and values are computed once.
+    """
 
     prompt: int
     begin: int
     end: int
     first: int
+    past: int = 0
 
     @property
     def size(self) -> int:
@@ -43,6 +49,10 @@ def windows(prompt: int, length: int, first: int, context: int) -> Iterator[Wind
     while done < length:
         yield Window(prompt, max(0, end - context), end, done)
         done, end = end, min(length, end + step)
+
+
+def _after_prefix(window: Window) -> Window:
+    return window._replace(begin=window.first, past=window.first - window.begin)
 
 
 def batched(order: Sequence[Window], max_tokens: int, alike: int | None = None) -> list[Sequence[Window]]:
@@ -219,6 +229,7 @@ class ModelScorer:
         self.tuned = tuned
         self.description = description
         self.limit = max_batch_tokens
+        self.prepared = False  # by a pass of its own, in which some networks change themselves
         self.alike = rope_switch(language_model.base.config)
         kind = language_model.device.type
         self.max_batch_tokens = max_batch_tokens or BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"])
@@ -235,6 +246,7 @@ class ModelScorer:
 
     def as_read(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, TokenStats]]:
         """Each of N ≥ 1 distinct prompts with its statistics, in the order in which they are ready."""
+        self.prepared = False  # training may have come between
         ids, firsts = self._tokens(prompts)
         batches = self.batches(ids, firsts)
         tokens = sum(window.size for batch in batches for window in batch)
@@ -264,7 +276,30 @@ class ModelScorer:
             raise UsageError(
                 f"max-batch-tokens must be at least {order[0].size}, the length of the longest text; got {self.limit}"
             )
-        return batched(order, self.max_batch_tokens, self.alike)
+        groups: dict[tuple[int, ...], list[Window]] = {}
+        for window in order:
+            prefix = tuple(ids[window.prompt][window.begin : window.first])
+            groups.setdefault(prefix if len(prefix) >= SHARED else (), []).append(window)
+        apart = [group for prefix, group in groups.items() if prefix and len(group) > 1]
+        if not apart or not self._shares(apart[0][:2], ids):
+            return batched(order, self.max_batch_tokens, self.alike)
+        shared = {window for group in apart for window in group}
+        orders = [[w for w in order if w not in shared], *(list(map(_after_prefix, group)) for group in apart)]
+        return [batch for part in orders for batch in batched(part, self.max_batch_tokens)]
+
+    def _shares(self, pair: Sequence[Window], ids: Sequence[list[int]]) -> bool:
+        """Whether two windows get the same numbers with the keys and values of their prefix computed before."""
+        if self.alike is not None or hasattr(self.language_model.base, "hf_device_map"):
+            return False
+        try:
+            with self.language_model.state(tuned=self.tuned) as network:
+                reduction = Reduction(network.get_output_embeddings() if self.language_model.split_head else None)
+                whole, after = (
+                    self._forward(network, reduction, part, ids) for part in (pair, list(map(_after_prefix, pair)))
+                )
+        except Exception:  # a network without keys and values, or one that keeps them otherwise
+            return False
+        return float((whole - after).abs().max()) <= TOLERANCE
 
     def columns(
         self, ids: Sequence[list[int]], batches: Sequence[Sequence[Window]], bar: Any
@@ -291,17 +326,19 @@ class ModelScorer:
         """The parts of batches as `_started` gives them, in order; on a CPU several batches at a time."""
         threads = torch.get_num_threads()
         # Hooks that move weights, and position encodings that a pass changes, are of one thread.
-        alone = self.alike is not None or hasattr(network, "hf_device_map")
-        workers = min(threads, WORKERS) if self.language_model.device.type == "cpu" and not alone else 1
+        single = self.alike is not None or hasattr(network, "hf_device_map")
+        workers = min(threads, WORKERS) if self.language_model.device.type == "cpu" and not single else 1
         started = functools.partial(self._started, network, reduction, ids=ids)
-        for batch in batches if workers == 1 else batches[:1]:  # some networks prepare themselves at the first pass
+        apart = len(batches) if workers == 1 else int(not self.prepared)
+        for batch in batches[:apart]:
             yield from started(batch)
-        if workers == 1 or len(batches) < 2:
+        self.prepared = True
+        if apart >= len(batches):
             return
         scored = torch.inference_mode()(lambda batch: list(started(batch)))
         try:
             with ThreadPoolExecutor(workers, "scoring", torch.set_num_threads, (threads // workers,)) as pool:
-                for parts in pool.map(scored, batches[1:]):
+                for parts in pool.map(scored, batches[apart:]):
                     yield from parts
         finally:
             torch.set_num_threads(threads)
@@ -358,10 +395,15 @@ class ModelScorer:
             targets += row[window.first + 1 : window.end + 1]
         # Padding is on the right, where a causal model cannot look, so no attention mask is needed.
         x, places, target = (_to_device(part, device) for part in (x, torch.tensor(scored), torch.tensor(targets)))
-        if self.language_model.split_head:
-            states = network.get_decoder()(input_ids=x, use_cache=False).last_hidden_state
-        else:
-            states = network(input_ids=x, use_cache=False).logits
+        body = network.get_decoder() if self.language_model.split_head else network
+        how: dict[str, Any] = {"use_cache": False}
+        if past := batch[0].past:
+            first = ids[batch[0].prompt][batch[0].begin - past : batch[0].begin]
+            kept = body(input_ids=torch.tensor([first], device=device), use_cache=True).past_key_values
+            kept.batch_repeat_interleave(len(batch))
+            how = {"use_cache": True, "past_key_values": kept}
+        answer = body(input_ids=x, **how)
+        states = answer.last_hidden_state if self.language_model.split_head else answer.logits
         return reduction(states.flatten(0, 1).index_select(0, places.to(states.device)), target)
 
 

@@ -122,6 +122,26 @@ def test_a_context_is_conditioned_on_not_scored_and_keeps_its_end(model):
         np.testing.assert_allclose(arrays(stats), np.array(expected).T, atol=5e-6)
 
 
+@pytest.mark.parametrize("architecture", ["gpt_neox", "llama", "gpt2", "gemma2", "rwkv"])
+def test_keys_and_values_of_a_context_are_computed_once_and_change_no_number(make_model, architecture, monkeypatch):
+    model = load(str(make_model(architecture)), device="cpu")
+    texts, context, fed = (
+        [f"{text[:20]} {number}" for text in TEXTS for number in range(4)],
+        "the score of a text. " * 2,
+        [],
+    )
+    embed = model.base.get_input_embeddings()
+    embed.register_forward_hook(lambda module, inputs, output: fed.append(inputs[0].numel()))
+    monkeypatch.setattr(model_scorer, "SHARED", 8)
+    shared = score(model, texts, context)
+    tokens, fed[:] = sum(fed), []
+    monkeypatch.setattr(model_scorer, "SHARED", 10_000)
+    for one, other in zip(shared, score(model, texts, context), strict=True):
+        np.testing.assert_allclose(arrays(one), arrays(other), rtol=0, atol=5e-6)
+        assert one.logp.mean() == pytest.approx(other.logp.mean(), abs=1e-6)
+    assert (tokens < sum(fed)) == (architecture != "rwkv")  # with the two texts by which it is tried
+
+
 # Texts
 
 
