@@ -60,7 +60,8 @@ def main(settings: Settings) -> None:
     for form in FORMS:
         prompts = list(dict.fromkeys(prompt for text in texts for prompt in FORMS[form](text, given)))
         for tuned in (False, True):
-            scorer, best, numbers = ModelScorer(model, tuned=tuned), {}, []
+            scorer, numbers = ModelScorer(model, tuned=tuned), []
+            best: dict[str, tuple[float, float]] = {}
             ids, firsts = scorer._tokens(prompts)
             read = sum(
                 w.size for i, first in enumerate(firsts) for w in windows(i, len(ids[i]) - 1, first, model.context)
