@@ -241,14 +241,14 @@ def _adapter(scores: "pd.DataFrame") -> "Table":
     """How well each score finds the texts that the adapter was trained on."""
     import pandas as pd
 
-    from fsd.evaluation.metrics import Bootstrap, estimates
+    from fsd.evaluation.metrics import Bootstrap, estimates, shortened
     from fsd.reporting.report import plain
 
     texts = Bootstrap.draw(scores["trained"], list(scores["group"]))
     lines, rows = [], []
     for name in scores.columns[2:]:
         found = estimates(texts, scores[name].to_numpy(float))
-        tpr = [f"{found[metric].value:.2f}" for metric in ("tpr_at_5fpr", "tpr_at_1fpr")]
+        tpr = [shortened(found[metric].value) for metric in ("tpr_at_5fpr", "tpr_at_1fpr")]
         lines.append([name, str(found["auc"]), *tpr])
         rows += [(name, metric, *estimate) for metric, estimate in found.items()]
     return plain(
@@ -264,16 +264,17 @@ def _adapter(scores: "pd.DataFrame") -> "Table":
 
 def _sentences(measured: "pd.DataFrame", canary: "pd.DataFrame") -> Iterator[str]:
     """What was found, in the order of the page."""
+    from fsd.evaluation.metrics import shortened
     from fsd.reporting.report import For, p_value
     from pipelines.study.lab.results import TITLES
 
     trained = measured[(measured["exposures"] > 0) & (measured["state"] != "tuned")]
     scores = trained.assign(score=trained["detector"] + "." + trained["state"]).set_index(["contrast", "score"])["auc"]
     for name in CONTRASTS:
-        best = scores[name].drop("combined.fsd").idxmax()
-        yield (
-            f"{TITLES[name]}: {best} {scores[name, best]:.2f}, the best single score in hindsight; combined "
-            f"{scores[name, 'combined.fsd']:.2f}, FSD of loss {scores[name, 'loss.fsd']:.2f}"
-        )
+        of = scores[name]
+        best = str(of.drop("combined.fsd").idxmax())
+        first, combined, fsd = (shortened(of[score]) for score in (best, "combined.fsd", "loss.fsd"))
+        title = TITLES[name].capitalize()
+        yield f"{title}: {best} {first}, the best single score in hindsight; combined {combined}, FSD of loss {fsd}"
     p = canary[canary["repetitions"] == 0].set_index("model")["p"]
     yield For(f"canaries: p {p_value(p['trained'])} by the trained model, {p_value(p['untouched'])} by the untouched")
