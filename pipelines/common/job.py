@@ -339,7 +339,7 @@ def tracked_run(
     params = flags(config) if params is None else params
     opened = tracking.run(experiment, chosen or name, params=params, tags=own | given, description=description)
     with contextlib.ExitStack() as stack:
-        with stage_line("opening the run", again=True):
+        with stage("opening"), stage_line("opening the run", again=True):
             run = stack.enter_context(opened)
             run.log("config.yaml", dump(config, running.command))
         yield run
