@@ -83,7 +83,7 @@ def watch(line: str, columns: int, folder: Path) -> Seen:
         if line.startswith("fsd ui") and time.monotonic() - begun > SERVED:
             process.terminate()
     process.wait()
-    screen = re.sub(r"\x1b\[[0-9;]*m| *(?=\r)|\r", "", texts[out].decode())
+    screen = re.sub(r" *\r", "", re.sub(r"\x1b\[[0-9;]*m", "", texts[out].decode()))
     gap, _, after = max(signs)
     return Seen(screen.rstrip(), time.monotonic() - begun, signs[0][1], gap, after.strip())
 

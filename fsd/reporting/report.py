@@ -301,7 +301,7 @@ def print_report(report: Report, *, verbose: bool = True, facts: Sequence[tuple[
     lines = [] if verbose else packed(said, console.width, "   ")
     below = [f"{name}  {value}" for name, value in facts]
     room = SCREEN - 2 - sum(len(_wrapped(console, line)) for line in [*lines, *below])
-    fewest = min(ROWS, max([2, *(len(table.marked) + 1 for table in tables)]))
+    fewest = min(ROWS, max([2, *(len(table.marked) for table in tables)]))
     for rows in [None] if verbose else range(ROWS, fewest - 1, -1):
         with console.capture() as start:
             if report.line:
