@@ -69,4 +69,5 @@ def given(output: dict[str, Any]) -> str:
     if "image/png" in data:
         return f"![figure](data:image/png;base64,{data['image/png'].strip()})"
     text = data.get("text/plain", "".join(output.get("text", [])))
-    return data.get("text/html", text and f"```text\n{text}\n```")
+    table = data.get("text/html", "").replace(' border="1" class="dataframe"', "")  # the site's own look
+    return table or (text and f"```text\n{text}\n```")
