@@ -11,10 +11,16 @@ from fsd.reporting.report import Column, Table, p_value, shown
 def _table(results: Results, metric: str, columns: dict[str, tuple[str, str, str]], **how: Any) -> Table:
     """One line for each detector that has the metric by its FSD.
 
-    Columns are heading → state, metric and what is shown of it: its `interval`, `p`, or a format of its value.
+    Columns are heading → state, metric and what is shown of it: its `interval`, `p`, or a format of its value. The
+    state "top" is that of the headline, or FSD for a detector that has no base score; "said" is FSD but for the
+    detector of the headline.
     """
 
     def cell(state: str, name: str, form: str, detector: str) -> str:
+        if state == "top":
+            state = results.top.state if (detector, "base", "auc") in results.rows else "fsd"
+        elif state == "said":
+            state = results.top.state if detector == results.top.detector else "fsd"
         row = results.rows.get((detector, state, name))
         if form == "interval":
             return shown(row)
@@ -35,6 +41,7 @@ def _table(results: Results, metric: str, columns: dict[str, tuple[str, str, str
 def detectors_table(results: Results) -> Table:
     """One line per detector, the highest AUC first; that of the best on validation is highlighted."""
     chosen = "validation" if results.parts.validation else "the test texts themselves"
+    described = "base score" if results.top.state == "base" else "FSD"
     return _table(
         results,
         "auc",
@@ -43,15 +50,15 @@ def detectors_table(results: Results) -> Table:
             "FSD AUC\n[95 % CI]": ("fsd", "auc", "interval"),
             "Gain": ("", "auc_gain", "+.2f"),
             "p (Holm)": ("", "auc_gain", "p"),
-            **({"Placebo": ("fsd", "placebo_auc", ".2f")} if results.placebo else {}),
-            **{metric.label: ("fsd", name, "interval") for name, metric in METRICS.items() if name != "auc"},
+            **({"Placebo": ("top", "placebo_auc", ".2f")} if results.placebo else {}),
+            **{metric.label: ("top", name, "interval") for name, metric in METRICS.items() if name != "auc"},
             "Gain [95 % CI]": ("", "auc_gain", "interval"),
         },
         caption="AUC is the probability that a text from the training data scores higher than one that is not; .50 is "
         "guessing, 1.00 is perfect. The 95 % interval, by groups of related texts, is in brackets. The columns to "
-        "the right of p describe the FSD: TPR@5%FPR is the share of training texts found when 5 of 100 other texts "
-        "are wrongly called training texts. p (Holm) is how often chance alone shows such a gain or a larger one, "
-        "corrected for the number of detectors. The highlighted row is the detector of the findings.",
+        f"the right of p describe the {described}: TPR@5%FPR is the share of training texts found when 5 of 100 other "
+        "texts are wrongly called training texts. p (Holm) is how often chance alone shows such a gain or a larger "
+        "one, corrected for the number of detectors. The highlighted row is the detector of the findings.",
         title=f"{len(results.judged)} test texts; best on {chosen}: {results.named(results.top)}",
         name="results",
         frame=results.table,
@@ -86,12 +93,13 @@ def placebo_table(results: Results) -> Table:
         results,
         "placebo_lead",
         {
-            "FSD AUC": ("fsd", "auc", "interval"),
-            "Placebo": ("fsd", "placebo_auc", "interval"),
-            "Difference": ("fsd", "placebo_lead", "interval"),
-            "p (Holm)": ("fsd", "placebo_lead", "p"),
+            "AUC": ("said", "auc", "interval"),
+            "Placebo": ("said", "placebo_auc", "interval"),
+            "Difference": ("said", "placebo_lead", "interval"),
+            "p (Holm)": ("said", "placebo_lead", "p"),
         },
-        caption="The placebo is the same fine-tuning and scoring of the same texts with a control model trained on "
+        caption=f"AUC is that of the FSD, and for {results.top.detector} that of {results.named(results.top)}. The "
+        "placebo is the same fine-tuning and scoring of the same texts with a control model trained on "
         "none of them: any separation that it shows comes from the texts. The difference of the two AUCs is tested "
         "in pairs; only the difference can come from the training data: from these texts or, unless the non-members "
         "are contemporaries of the members, from others of their period. p (Holm) is corrected for the number of "

@@ -1,7 +1,7 @@
 """What a run of the main job leaves: its report, and the adapter as a registered model."""
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -130,11 +130,12 @@ def track(
     sources: Mapping[str, str],
     *,
     study: str = "",
+    edit: Callable[[Report], Report] = lambda report: report,
 ) -> tuple[Report, Version | None]:
     """Log the report, and register the adapter with its calibration as a new version, which a study may have chosen."""
     log_texts(run, results.parts, config.data, sources)
     run.log_params(chosen_params(config, detectors, model))
-    found = report(results, config, model.identity, sources)
+    found = edit(report(results, config, model.identity, sources))
     publish(found, run)
     run.describe_experiment(found.description)
     with run.storing(), tempfile.TemporaryDirectory(prefix="fsd-") as scratch:

@@ -128,9 +128,17 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
             )
             results = experiment.with_context(results, model, inputs._replace(config=job))
         with stage("recording"):
-            found, version = run_log.track(tracked, results, job, chosen, model, inputs.sources, study=data.study)
+            found, version = run_log.track(
+                tracked,
+                results,
+                job,
+                chosen,
+                model,
+                inputs.sources,
+                study=data.study,
+                edit=partial(report.with_gains, gains=gains, objective=config.objective),
+            )
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"
-        found = report.with_gains(found, gains, config.objective)
         notes = [*sentences.conclusions(results), *report.remarks(gains), *left_out]
         show(
             replace(found, findings=notes, next=[f"fsd run {flag} {version.uri}"] if version else []), tracked, version

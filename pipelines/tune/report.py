@@ -12,6 +12,7 @@ import pandas as pd
 from fsd import tracking
 from fsd.evaluation import metrics
 from fsd.evaluation.metrics import Estimate
+from fsd.evaluation.metrics import shortened as short
 from fsd.reporting import figures
 from fsd.reporting.report import Column, Report, Section, Table
 from fsd.search_space import Range
@@ -66,12 +67,12 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
 
     def elsewhere(row: Any) -> str:
         value = row.validation_chosen_elsewhere
-        return "–" if math.isnan(value) else f"{value:.3f}"
+        return "–" if math.isnan(value) else short(value)
 
     columns = [
         Column("tuned", "task", words=True),
         Column("winner", settings, words=True),
-        Column("validation", lambda row: f"{row.validation_default:.3f} → {row.validation_tuned:.3f}"),
+        Column("validation", lambda row: f"{short(row.validation_default)} → {short(row.validation_tuned)}"),
         Column("cross-val.", elsewhere),
         Column("test [95 % CI]", lambda row: f"{interval(row, 'test_default')}\n→ {interval(row, 'test_tuned')}"),
         Column("gain", lambda row: "{:+.3f}\n[{:+.3f}, {:+.3f}]".format(*interval(row, "test_gain"))),
