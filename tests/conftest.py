@@ -29,6 +29,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ.pop("MLFLOW_TRACKING_URI", None)
+os.environ.pop("COLUMNS", None)  # which xdist sets: a table as wide as a pipe allows, not as a terminal
 os.environ["FSD_CACHE"] = tempfile.mkdtemp(prefix="fsd-cache-")
 
 import numpy as np

@@ -83,7 +83,7 @@ def test_what_was_asked_for_is_recorded_and_a_study_of_rounded_weights_is_anothe
         study_setup(TuneConfig(job=replace(job, model=replace(job.model, bits=bits))), parts, "") for bits in (4, None)
     )
     assert four == {**plain, "bits": 4}
-    recorded = run_log.params(job, [])
+    recorded = run_log.params(job, [], [], None)
     assert {name: recorded[name] for name in ASKED} == ASKED
 
 
