@@ -183,6 +183,7 @@ class Report:
         signs: what speaks for the result (True) and against it (False), in a few words each; the short form shows them
             in place of the findings. Those of findings that are `For` or `Against` if empty.
         next: commands to go on with.
+        verdicts: whether the adapter that the run registers can give verdicts.
     """
 
     title: str = ""
@@ -204,6 +205,7 @@ class Report:
     brief: Table | None = None
     signs: Sequence[tuple[bool, str]] = ()
     next: Sequence[str] = ()
+    verdicts: bool = True
 
     @property
     def line(self) -> str:

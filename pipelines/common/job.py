@@ -432,7 +432,7 @@ def show(
     if version:
         about = [*version.aliases, *(["equal to this run's: no new version"] if version.present else [])]
         rows.append(("version", version.uri + (f" ({'; '.join(about)})" if about else "")))
-        next_ones.insert(0, f"fsd detect FILE --adapter {version.uri}")
+        next_ones[:0] = [f"fsd detect FILE --adapter {version.uri}"] if report.verdicts else []
     room = shutil.get_terminal_size().columns - max(len(name) for name, _ in [*rows, ("next", "")]) - 2
     rows += [("" if at else "next", line) for at, line in enumerate(packed(next_ones, room, " · "))]
     if version and (stays := version.champion_stays):

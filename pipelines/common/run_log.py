@@ -281,6 +281,7 @@ def report(
             ("Seed", str(config.seed)),
         ],
         score=f"{results.named(results.top)} {results.top_auc.short}",
+        verdicts=results.calibration is not None,
         description=sentences.description(results),
         metrics=results.metrics(),
         artifacts={

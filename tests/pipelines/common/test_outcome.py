@@ -10,8 +10,9 @@ import pytest
 
 from fsd import tracking
 from fsd.reporting.report import Column, Report, Section, Table
+from fsd.tracking import Version
 from pipelines.common.cli import command, parse
-from pipelines.common.job import Job, deliver, tracked_run
+from pipelines.common.job import Job, deliver, show, tracked_run
 
 
 @dataclass(frozen=True)
@@ -95,3 +96,12 @@ def test_a_dry_run_does_nothing(run, capsys):
 
     assert capsys.readouterr().out.splitlines()[:2] == ["texts   none", "writes  nothing"]
     assert not Path("mlruns").exists()
+
+
+def test_verdicts_are_offered_where_the_version_can_give_them(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["fsd run"])
+    version = Version("fsd-x", 1, "run", {}, ())
+    for able in (True, False):
+        report = Report(headline="x", verdicts=able)
+        command(Config, lambda _, report=report: Job(lambda: show(report, None, version), {}), "")
+        assert ("fsd detect FILE --adapter models:/fsd-x/1" in capsys.readouterr().out) is able
