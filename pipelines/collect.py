@@ -1,4 +1,4 @@
-"""Collect texts of a domain that cannot be in a model's pretraining data: python -m pipelines.collect --help.
+"""Collect texts of a domain that cannot be in a model's pretraining data: fsd collect --help.
 
 --after (or --model, which takes the model's known cutoff) collects non-members, --before members, and both together a
 balanced benchmark with a card that shows how fair it is. --contemporaries collects texts published up to the cutoff as

@@ -1,6 +1,6 @@
 """Fine-tune a model a little on texts it cannot have seen, and compare scores before and after (arXiv 2410.10880).
 
-`python -m pipelines.fsd --domain arxiv` runs offline on the embedded model and corpus. `--model` takes a model of your
+`fsd run --domain arxiv` runs offline on the embedded model and corpus. `--model` takes a model of your
 own, `--data` texts of your own. Runs, figures and adapters go to MLflow (`make ui`).
 
 Examples:

@@ -1,6 +1,6 @@
 """Pretrain a small model from scratch whose training data, and therefore members, are known.
 
-`python -m pipelines.pretrain --members FILE --out FOLDER` trains on the members and on background text. It writes a
+`fsd pretrain --members FILE --out FOLDER` trains on the members and on background text. It writes a
 model folder for `pipelines.fsd --model FOLDER` with a card that records the training. Without --background, the
 background is the prose in the docstrings of installed packages.
 

@@ -3,7 +3,7 @@
 `--detectors perplexity` is minus the per-document perplexity. Texts with a column `context`, such as answers after
 their prompts, are scored given that context, which is not scored itself: the perplexity of the answer alone.
 
-`python -m pipelines.score --model api:NAME --base-url http://localhost:8000/v1 --data FILE --out scores.parquet`. An
+`fsd score --model api:NAME --base-url http://localhost:8000/v1 --data FILE --out scores.parquet`. An
 API returns log-probabilities of the text's own tokens only; detectors that need more are left out, with a remark.
 Without `api:`, --model is a local model or a hub id. AUCs are computed if there are labels.
 

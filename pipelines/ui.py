@@ -1,6 +1,6 @@
 """Open the runs in MLflow's user interface, at the table of the newest experiment.
 
-`python -m pipelines.ui` serves the store that MLFLOW_TRACKING_URI names, else `mlruns/` in the working folder, until it
+`fsd ui` serves the store that MLFLOW_TRACKING_URI names, else `mlruns/` in the working folder, until it
 is interrupted. A store that is a server itself needs no other one: its address is printed.
 
 Examples:

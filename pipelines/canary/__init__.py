@@ -1,6 +1,6 @@
 """Canaries: random text published with documents, whose rank among unpublished alternatives is exact evidence.
 
-`python -m pipelines.canary make` draws and seals them, `test` ranks them with any model, `demo` shows both offline.
+`fsd canary make` draws and seals them, `test` ranks them with any model, `demo` shows both offline.
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from fsd.config import (
 class MakeConfig:
     """Draw one of N equally likely variants for each document, to publish it, and seal the list.
 
-    `python -m pipelines.canary make --data FILE --out DIR` writes DIR/published.jsonl (publish it), DIR/sealed.json
+    `fsd canary make --data FILE --out DIR` writes DIR/published.jsonl (publish it), DIR/sealed.json
     (keep it secret until the test) and DIR/commitment.txt (publish it, so that nobody can doubt the list later).
 
     Examples:
@@ -63,7 +63,7 @@ class MakeConfig:
 class RankConfig:
     """Rank the published canaries among the withheld ones: exact evidence that a model was trained on them.
 
-    `python -m pipelines.canary test DIR --model MODEL` reads the folder that `make` wrote, checks it against its
+    `fsd canary test DIR --model MODEL` reads the folder that `make` wrote, checks it against its
     commitment, and scores all variants of every canary. A model that was not trained on the documents gives uniform
     ranks.
 
@@ -93,7 +93,7 @@ class RankConfig:
 class DemoConfig:
     """Canaries on the embedded model, which is trained on some of them in front of you: a minute, offline.
 
-    `python -m pipelines.canary demo` publishes canaries 1, 4 and 16 times with abstracts written for this project,
+    `fsd canary demo` publishes canaries 1, 4 and 16 times with abstracts written for this project,
     trains the embedded model on what was published, and tests it. The model before this training, which saw none, is
     the control.
 

@@ -1,6 +1,6 @@
 """Was a whole data set in the training data? Four tests, one p-value each, corrected for their number.
 
-`python -m pipelines.contamination FILE --model MODEL --known FILE` tests whether the model prefers the file's order to
+`fsd contamination FILE --model MODEL --known FILE` tests whether the model prefers the file's order to
 random ones, and compares the file with texts known to be non-members, of the same source, time and kind. Through an API
 (--model api:NAME) all but the test that fine-tunes the model.
 

@@ -1,1 +1,1 @@
-"""Verdicts with calibrated error rates on new texts, from a registered adapter: `python -m pipelines.detect`."""
+"""Verdicts with calibrated error rates on new texts, from a registered adapter: `fsd detect`."""

@@ -1,7 +1,7 @@
 """Was this text in the training data? Verdicts on new texts at a false-positive rate of your choice.
 
-`python -m pipelines.detect FILE --adapter models:/fsd-arxiv@champion` scores each text with an adapter registered by
-`pipelines.fsd` and compares the score with those of texts known to be non-members. FILE is JSONL, CSV or Parquet with a
+`fsd detect FILE --adapter models:/fsd-arxiv@champion` scores each text with an adapter registered by
+`fsd run` and compares the score with those of texts known to be non-members. FILE is JSONL, CSV or Parquet with a
 column `text`, a .txt file, or a folder of .txt files. With --known, all texts are also tested together as one data set.
 
 Examples:

@@ -163,7 +163,7 @@ def conclusions(found: Findings) -> list[str]:
     power = ", ".join(f"{share:.0%} of {kind}" for kind, share in calibration.reference.power.items())
     tried = f"domain check: {'' if power else 'not '}tried on texts of other kinds{power and f', it found {power}'}"
     lines.append(marked(None if power else False, tried))
-    unaudited = "WARNING: no audit of this adapter is known; register it again with python -m pipelines.fsd to have one"
+    unaudited = "WARNING: no audit of this adapter is known; register it again with fsd run to have one"
     lines.append(marked(audit.clean, f"audit: {audit.sentence}") if audit else Against(unaudited))
     return [line for line in (*lines, *_dataset(found.dataset), *map(Against, found.remarks)) if line]
 

@@ -1,6 +1,6 @@
 """Can passages of a work be extracted from a model? The probability of each continuation, and that of a control.
 
-`python -m pipelines.extract BOOK.txt --model MODEL --control OTHER.txt` gives 50 tokens of the book at every tenth
+`fsd extract BOOK.txt --model MODEL --control OTHER.txt` gives 50 tokens of the book at every tenth
 position and computes how probable its next 50 are. `--demo` shows it on an embedded model, offline in about a minute.
 
 Examples:

@@ -1,1 +1,1 @@
-"""Studies: tables and figures of the papers as declarative grids of experiments, run by `python -m pipelines.study`."""
+"""Studies: tables and figures of the papers as declarative grids of experiments, run by `fsd study`."""

@@ -1,4 +1,4 @@
-"""Reproduce a table or figure of the papers on a model and texts: python -m pipelines.study NAME, or --list.
+"""Reproduce a table or figure of the papers on a model and texts: fsd study NAME, or --list.
 
 Without a model and texts a study runs at a small scale, offline, on the embedded model and corpus. Cells are cached
 by content: an interrupted study resumes, and cells shared by several studies run only once. `lab` in place of NAME runs

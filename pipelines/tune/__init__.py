@@ -1,1 +1,1 @@
-"""`python -m pipelines.tune`: settings of detectors and adapters chosen by Optuna on validation texts."""
+"""`fsd tune`: settings of detectors and adapters chosen by Optuna on validation texts."""
