@@ -64,9 +64,13 @@ def cutoffs() -> tuple[Cutoff, ...]:
     )
 
 
+def _known(model: str) -> Cutoff | None:
+    return next((entry for entry in cutoffs() if entry.names(model)), None)
+
+
 def cutoff(model: str) -> Cutoff:
     """The cutoff of a model, by its hub id or `embedded`; UsageError for one that is not in the table."""
-    found = next((entry for entry in cutoffs() if entry.names(model)), None)
+    found = _known(model)
     if found is None:
         families = ", ".join(dict.fromkeys(entry.family for entry in cutoffs()))
         raise UsageError(f"the cutoff of {model} must be given by --after DATE; known are {families}, by their hub ids")
@@ -102,8 +106,7 @@ def labels_for(
     first = min([*days, *([since] if since else [])], default=None)
     if model in EMBEDDED or first is None:
         return HOLDING
-    name = hub_id(model)
-    known = next((entry for entry in cutoffs() if entry.names(name)), None)
+    known = _known(hub_id(model))
     last = last or (known and (known.end or known.day))
     if last is None:
         return Labels(doubt=f"the age of {model} is not known: labels hold only if its data end before {first}")
