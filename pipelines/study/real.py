@@ -138,27 +138,22 @@ def _ask(cell: "Cell", canaries: Any, more: list[str], chosen: list[str]) -> dic
     return found if cell.exposures else found | {"audit": _audit(cell, model)}
 
 
-def _audit(cell: "Cell", model: "LanguageModel") -> "pd.DataFrame":
-    """Scores of the texts that the adapter was trained on, and of later ones: `trained`, `group`, a column a score.
+def _audit(cell: "Cell", model: "LanguageModel") -> "Table":
+    """The audit of the adapter: texts that it was trained on against later ones."""
+    from dataclasses import replace
 
-    `<detector>.tuned` is that of the fine-tuned model alone, `.calibrated` minus that of the model without adapter.
-    """
-    import pandas as pd
-
-    from fsd.data.near_duplicates import families
-    from fsd.data.splitting import LATER
-    from fsd.scoring.deviation import evaluate
+    from fsd.data.splitting import LATER, split_labelled
     from fsd.scoring.model import build_scorers
-    from pipelines.common.experiment import audited, load_detectors
+    from pipelines import adapter_audit
     from pipelines.study.lab.corpora import UNSEEN as TRAINED_ON
 
-    sides = [(kind == TRAINED_ON, document) for kind in (TRAINED_ON, LATER) for document in cell.sides[kind]]
-    documents = [document for _, document in sides]
-    texts, scorers = [document.text for document in documents], build_scorers(model, cell.config.model)
-    found = evaluate(texts, audited(load_detectors(DetectorConfig(AUDIT))), scorers)
-    columns = {f"{name}.tuned": column for name, column in found.tuned.items()}
-    columns |= {f"{name}.calibrated": -column for name, column in found.fsd.items()}
-    return pd.DataFrame({"trained": [is_in for is_in, _ in sides], "group": families(documents), **columns})
+    config = adapter_audit.AuditConfig(detection=DetectorConfig(AUDIT), seed=cell.seed, validation=0.2)
+    sides = ((TRAINED_ON, True), (LATER, False))
+    labelled = [replace(document, member=is_in) for side, is_in in sides for document in cell.sides[side]]
+    parts = split_labelled(labelled, validation=config.validation, seed=cell.seed)
+    return adapter_audit.detectors_table(
+        adapter_audit.judge(parts, [], build_scorers(model, cell.config.model), config)
+    )
 
 
 def report(config: RealConfig, found: dict[str, dict[str, Any]], cell: "Cell") -> "Report":
@@ -189,7 +184,7 @@ def report(config: RealConfig, found: dict[str, dict[str, Any]], cell: "Cell") -
         findings=list(_sentences(measured, canary)),
         sections=[
             Section("Three contrasts", tables=[contrasts]),
-            Section("An adapter, trained on other articles", tables=[_adapter(found["untouched"]["audit"])]),
+            Section("An adapter, trained on other articles", tables=[found["untouched"]["audit"]]),
             Section("Canaries", tables=[Table(canary, columns, title="canaries, detector loss", name="canary")]),
             Section(
                 "Extraction",
@@ -235,31 +230,6 @@ def _auc(row: Any) -> str:
 
     half = 1.96 * float(row.auc_error)
     return str(Estimate(float(row.auc), max(0.0, row.auc - half), min(1.0, row.auc + half)))
-
-
-def _adapter(scores: "pd.DataFrame") -> "Table":
-    """How well each score finds the texts that the adapter was trained on."""
-    import pandas as pd
-
-    from fsd.evaluation.metrics import Bootstrap, estimates, shortened
-    from fsd.reporting.report import plain
-
-    texts = Bootstrap.draw(scores["trained"], list(scores["group"]))
-    lines, rows = [], []
-    for name in scores.columns[2:]:
-        found = estimates(texts, scores[name].to_numpy(float))
-        tpr = [shortened(found[metric].value) for metric in ("tpr_at_5fpr", "tpr_at_1fpr")]
-        lines.append([name, str(found["auc"]), *tpr])
-        rows += [(name, metric, *estimate) for metric, estimate in found.items()]
-    return plain(
-        ["score", "AUC [95 % CI]", "TPR@5%FPR", "TPR@1%FPR"],
-        lines,
-        caption="Texts that the adapter was trained on against later ones, by the fine-tuned model alone (tuned), and "
-        "beside the same model without the adapter (calibrated). Without an adapter every calibrated score is 0.",
-        title="texts of an adapter against others",
-        name="adapter",
-        frame=pd.DataFrame(rows, columns=["score", "metric", "value", "low", "high"]),
-    )
 
 
 def _sentences(measured: "pd.DataFrame", canary: "pd.DataFrame") -> Iterator[str]:

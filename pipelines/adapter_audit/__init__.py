@@ -28,7 +28,6 @@ from fsd.config import (
 )
 from fsd.errors import UsageError
 from pipelines.common import job
-from pipelines.common.cli import command
 from pipelines.common.job import Job
 
 if TYPE_CHECKING:
@@ -467,7 +466,3 @@ def demo(seed: int) -> None:
     note = "the control is the base itself in place of the fine-tuned model: the same texts and labels, no training"
     use = ["fsd adapter-audit --model BASE --adapter DIR --data FILE"]
     job.show(Report(findings=[found, For(note)], sections=[Section("", tables=[shown])], next=use))
-
-
-if __name__ == "__main__":
-    command(AuditConfig, prepare, __doc__ or "")
