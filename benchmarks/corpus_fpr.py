@@ -27,7 +27,7 @@ from fsd.models import language_model
 from fsd.models.finetuning import finetune
 from fsd.scoring.model import prepare
 from fsd.token_stats import IntArray, Scores
-from pipelines.common.experiment import load_detectors
+from pipelines.common.experiment import cheap, load_detectors
 
 LEVELS = (0.01, 0.05, 0.10)
 Kind = Literal["random", "field", "uncontrolled", "power"]
@@ -73,11 +73,9 @@ def score(settings: Settings) -> tuple[list[Document], Scores]:
         return rest, {name: np.array(column) for name, column in json.loads(file.read_text()).items()}
     config, training = ModelConfig(model=settings.model), AdapterConfig()
     model = language_model.load(config)
-    cheap = [d for d in load_detectors(DetectorConfig()) if not {"neighbours", "primed"} & set(d.views)]
+    few = cheap(load_detectors(DetectorConfig()))
     texts, unseen_texts = [d.text for d in rest], [d.text for d in unseen]
-    job = prepare(
-        model, texts, unseen_texts, cheap, config, training=training, strict=False, shots=4, seed=settings.seed
-    )
+    job = prepare(model, texts, unseen_texts, few, config, training=training, strict=False, shots=4, seed=settings.seed)
     finetune(model, unseen_texts, training, seed=settings.seed, log=lambda *_: None)
     scores = job.score().fsd
     if file:

@@ -3,13 +3,15 @@
 A detector is a pure function with the name of its file. Its positional parameters are views of the text (see
 `fsd.views.VIEWS`), its keyword-only parameters are settings with the paper's defaults. It returns S(x), where higher
 means more likely a member. The file may also define `SEARCH`, the search space of the settings; `NEEDS`, the fields
-of `TokenStats` that it uses besides text and logp (token, mean, std); and `fallback`, a function with the same
-parameters that says why a fallback was used for the score of a text, and which one ("why; what"), or returns None.
+of `TokenStats` that it uses besides text and logp (token, mean, std); `AUTO = False`, which leaves it out of the
+default set; and `fallback`, a function with the same parameters that says why a fallback was used for the score of a
+text, and which one ("why; what"), or returns None.
 """
 
 import importlib
 import inspect
 import pkgutil
+from types import ModuleType
 from typing import Any
 
 from fsd.errors import UsageError, one_of
@@ -18,9 +20,14 @@ from fsd.views import VIEWS, Detector
 __all__ = ["Detector", "load", "names"]
 
 
-def names() -> tuple[str, ...]:
-    """Names of all detectors, in alphabetical order."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+def names(*, auto: bool = False) -> tuple[str, ...]:
+    """Names of all detectors, in alphabetical order; with `auto`, of the default set alone."""
+    found = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return tuple(name for name in found if not auto or getattr(_module(name), "AUTO", True))
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 def load(name: str, **settings: Any) -> Detector:
@@ -31,7 +38,7 @@ def load(name: str, **settings: Any) -> Detector:
     """
     if name not in names():
         raise UsageError(one_of("detector", names(), name))
-    module = importlib.import_module(f"{__name__}.{name}")
+    module = _module(name)
     function = getattr(module, name)
     parameters = inspect.signature(function).parameters.values()
     views = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)

@@ -8,6 +8,8 @@ from tyro.conf import arg
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Method = Literal["lora", "ia3", "adalora"]
+AUTO, ALL = "auto", "all"
+"""Names of the default set of detectors and of all of them."""
 
 # What tyro shows in place of {None}|STR; a field without a default value in --help is optional.
 OptionalPath = Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")]
@@ -113,14 +115,19 @@ class AdapterConfig:
 class DetectorConfig:
     """Detectors and their settings."""
 
-    detectors: str = "all"
-    """`all`, or names separated by commas."""
+    detectors: str = AUTO
+    """`auto` (without those that docs/detectors.md lists as on request), `all`, or names separated by commas."""
     settings: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
     """Settings of detectors, e.g. surp.k=30, or surp.base.k=30 for base scores alone; override --settings-from."""
     settings_from: OptionalURI = None
     """Settings chosen by pipelines.tune: models:/fsd-arxiv@champion, runs:/<id> or a folder."""
     shots: int = 2
     """Unseen texts in the prefix of the detector `recall`."""
+
+    @property
+    def named(self) -> bool:
+        """Whether detectors are named, so that each of them must be computable."""
+        return self.detectors not in (AUTO, ALL)
 
 
 @dataclass(frozen=True)

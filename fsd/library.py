@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fsd.config import AdapterConfig, ModelConfig
+from fsd.config import ALL, AUTO, AdapterConfig, ModelConfig
 from fsd.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def score(
     model: "Model",
     texts: Sequence[str],
-    detectors: "str | Sequence[str | Detector]" = "all",
+    detectors: "str | Sequence[str | Detector]" = "auto",
     *,
     unseen: Sequence[str] = (),
     shots: int = 2,
@@ -51,7 +51,8 @@ def score(
         model: "embedded", a folder, a hub id, a `fsd.config.ModelConfig`, or a loaded model of transformers, peft or
             `fsd.models`.
         texts: N ≥ 1 texts.
-        detectors: "all" for every detector that can be computed here, or names and `detectors.load(...)` objects.
+        detectors: "auto" for the default set, "all" for every detector, as far as they can be computed here, or names
+            and `detectors.load(...)` objects.
         unseen: texts that the model cannot have seen; `recall` and `neighbour` need some.
         shots: unseen texts in the prefix of `recall`.
         seed: random seed for the prefix and the neighbours.
@@ -70,7 +71,7 @@ def deviation(
     model: "Model",
     texts: Sequence[str],
     unseen: Sequence[str],
-    detectors: "str | Sequence[str | Detector]" = "all",
+    detectors: "str | Sequence[str | Detector]" = "auto",
     *,
     training: AdapterConfig | None = None,
     shots: int = 2,
@@ -86,7 +87,8 @@ def deviation(
             `fsd.models`.
         texts: N ≥ 1 texts to score, none of them among the unseen ones.
         unseen: texts that the model cannot have seen, e.g. published after its cutoff; it is fine-tuned on them.
-        detectors: "all" for every detector that can be computed here, or names and `detectors.load(...)` objects.
+        detectors: "auto" for the default set, "all" for every detector, as far as they can be computed here, or names
+            and `detectors.load(...)` objects.
         training: how the adapter is trained; by default as in the paper.
         shots: unseen texts in the prefix of `recall`.
         seed: random seed for the adapter, the order of training, the prefix and the neighbours.
@@ -184,19 +186,19 @@ def _prepare(
     from fsd.scoring.model import prepare
 
     texts, unseen = listed("texts", texts), listed("unseen", unseen)
-    every = isinstance(detectors, str) and detectors == "all"
+    named = not isinstance(detectors, str) or detectors not in (AUTO, ALL)
     requested = chosen(detectors)
     language_model, config = opened(model)
-    return prepare(language_model, texts, unseen, requested, config, strict=not every, **how), language_model
+    return prepare(language_model, texts, unseen, requested, config, strict=named, **how), language_model
 
 
 def chosen(detectors: "str | Sequence[str | Detector]") -> "list[Detector]":
     """The detectors, loaded; UsageError for an unknown name."""
     from detectors import Detector, load, names
 
-    every = isinstance(detectors, str) and detectors == "all"
-    requested = names() if every else [detectors] if isinstance(detectors, str) else detectors
-    return [detector if isinstance(detector, Detector) else load(detector) for detector in requested]
+    if isinstance(detectors, str):
+        detectors = names(auto=detectors == AUTO) if detectors in (AUTO, ALL) else [detectors]
+    return [detector if isinstance(detector, Detector) else load(detector) for detector in detectors]
 
 
 def opened(model: "Model") -> "tuple[LanguageModel, ModelConfig]":

@@ -26,19 +26,23 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class ViewInputs:
-    """What forms need besides the text: the context of `primed` (ReCaLL's P), and text → its perturbed copies."""
+    """What forms need besides the text: the context of `primed` (ReCaLL's P), and text → its changed copies."""
 
     prefix: str = ""
     neighbours: Callable[[str], Sequence[str]] | None = None
+    swapped: Callable[[str], Sequence[str]] | None = None
+
+
+def _copies(prompt: Prompt, make: Callable[[str], Sequence[str]] | None) -> list[Prompt]:
+    return [prompt._replace(text=copy) for copy in (make(prompt.text) if make else ())]
 
 
 FORMS: dict[str, Callable[[Prompt, ViewInputs], list[Prompt]]] = {
     "plain": lambda prompt, _: [prompt],
     "lower": lambda prompt, _: [prompt._replace(text=prompt.text.lower())],
     "primed": lambda prompt, inputs: [prompt._replace(context=inputs.prefix)],
-    "neighbours": lambda prompt, inputs: [
-        prompt._replace(text=copy) for copy in (inputs.neighbours(prompt.text) if inputs.neighbours else ())
-    ],
+    "neighbours": lambda prompt, inputs: _copies(prompt, inputs.neighbours),
+    "swapped": lambda prompt, inputs: _copies(prompt, inputs.swapped),
 }
 """Form → the prompts of a text, which may follow a context of its own; that of `primed` takes its place."""
 
@@ -48,15 +52,19 @@ VIEWS: dict[str, View] = {
     "lower": View("base", "lower"),
     "primed": View("base", "primed"),
     "neighbours": View("base", "neighbours"),
+    "swapped": View("base", "swapped"),
     "reference": View("reference", "plain"),
     "unigram": View("unigram", "plain"),
 }
 """Parameter name of a detector → its view for base scores; for tuned scores the tuned model takes the base's place.
 
-The argument is one `TokenStats`, or a list of them for `neighbours`."""
+The argument is one `TokenStats`, or a list of them for the forms in `LISTS`."""
 
-LISTS = frozenset({"neighbours"})
+LISTS = frozenset({"neighbours", "swapped"})
 """Forms of several prompts per text, for which the detector receives a list."""
+
+FURTHER = frozenset({"neighbours", "primed", "swapped"})
+"""Views that take forward passes over other texts."""
 
 
 def view_in(state: str, name: str) -> View:
@@ -79,6 +87,8 @@ def _unavailable(view: str, readers: Collection[str], inputs: ViewInputs, has_ca
         return "no prefix of non-member texts is given"
     if form == "neighbours" and inputs.neighbours is None:
         return "no neighbour model is given"
+    if form == "swapped" and inputs.swapped is None:
+        return "no copies with swapped words are given"
     if form == "lower" and not has_case():
         return "the texts' script has no upper and lower case"
     return None

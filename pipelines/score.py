@@ -88,7 +88,7 @@ def run(
         model = open_model(config.model, config.api, f"{config.out}.partial")
         inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
         contexts = [document.context for document in documents]
-        work = model.job(requested, texts, inputs, contexts=contexts, strict=config.detection.detectors != "all")
+        work = model.job(requested, texts, inputs, contexts=contexts, strict=config.detection.named)
         if model.answers:
             announce(work, model.scorers["base"], config.api.price)
     with stage("scoring"):

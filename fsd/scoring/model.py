@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TABLE = "frequencies.npz"
 """Name of the token-frequency table in a model's folder."""
 WORD_SWAPS = 5
-"""Neighbours of a text by word swaps, each of which costs a forward pass."""
+"""Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass."""
 API = "api:"
 """Prefix of the name of a model behind an API."""
 
@@ -111,25 +111,26 @@ def cache_folder(config: ModelConfig) -> Path | None:
 
 
 def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: int) -> ViewInputs:
-    """The prefix for `recall` and the neighbours for `neighbour`, as far as the unseen texts allow."""
+    """The prefix for `recall`, the neighbours for `neighbour` and the copies for `pac`, as far as they can be had."""
     if shots < 1:
         raise UsageError(f"shots must be at least 1; got {shots}")
     prefix = "".join(f"{text}\n\n" for text in random.Random(seed).sample(texts, min(shots, len(texts))))
     kind, count = config.neighbour_model or ("words" if _embedded_target(config) else None), config.neighbours
+    from fsd.scoring.neighbours import NEIGHBOURS, MaskedModel, build_vocabulary, swapped_words, word_swaps
+
+    inputs = ViewInputs(prefix, swapped=partial(swapped_words, count=WORD_SWAPS, seed=seed))
     if kind is None or (kind == "words" and not texts):
-        return ViewInputs(prefix)
+        return inputs
     if count is not None and count < 1:
         raise UsageError(f"neighbours must be at least 1; got {count}")
-    from fsd.scoring.neighbours import NEIGHBOURS, MaskedModel, build_vocabulary, word_swaps
-
     if kind == "words":
         swaps = partial(word_swaps, vocabulary=build_vocabulary(texts), count=count or WORD_SWAPS, seed=seed)
-        return ViewInputs(prefix, swaps)
+        return replace(inputs, neighbours=swaps)
     if not distributed.is_main_process():
-        return ViewInputs(prefix, lambda text: distributed.from_main(list))
+        return replace(inputs, neighbours=lambda text: distributed.from_main(list))
     device = "auto" if config.device == "spread" else config.device
     masked = MaskedModel(kind, count=count or NEIGHBOURS, device=device, seed=seed)
-    return ViewInputs(prefix, lambda text: distributed.from_main(lambda: masked(text)))
+    return replace(inputs, neighbours=lambda text: distributed.from_main(lambda: masked(text)))
 
 
 @dataclass(frozen=True)

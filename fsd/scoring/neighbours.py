@@ -1,4 +1,4 @@
-"""Neighbours of a text: copies with a few words replaced, for the neighbourhood comparison.
+"""Changed copies of a text: neighbours, with a few words replaced, and copies with the words in another order.
 
 The likelihood of a member exceeds that of its neighbours by more than for other texts: replacing words keeps topic,
 length and difficulty, but not memorised wording. Words come from a masked language model if there is one, else from the
@@ -27,6 +27,9 @@ from fsd.net.hub import locate
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[^\W\d_])+(?:['’](?:(?![{_UNSPACED}])[^\W\d_])+)*")
 """Letters with inner apostrophes; in scripts without spaces (Chinese, Japanese), each character."""
+
+UNIT = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+"""What spaces separate; in scripts without spaces, each character."""
 
 NEAREST = 20
 """Number of words of nearest rank among which the replacement of a word is drawn."""
@@ -76,8 +79,7 @@ def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: flo
     if not options:
         return [text] * count
     swaps = min(len(options), max(1, round(share * len(words))))
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-    rng = np.random.default_rng([seed, int.from_bytes(digest[:16])])
+    rng = _generator(text, seed)
     neighbours: list[str] = []
     for _ in range(count):
         for _ in range(TRIES):
@@ -88,6 +90,31 @@ def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: flo
                 break
         neighbours.append(neighbour)
     return neighbours
+
+
+def swapped_words(text: str, *, count: int = 5, share: float = 0.3, seed: int = 42) -> list[str]:
+    """Copies in which pairs of words change places, one pair for each `share` of the words; spaces stay in place.
+
+    Words are what spaces separate, with their punctuation, as in PAC (arXiv 2405.11930); in scripts without spaces,
+    characters. The copies are determined by text and seed; one of fewer than two words is its own copy.
+    """
+    words = [match.span() for match in UNIT.finditer(text)]
+    if len(words) < 2:
+        return [text] * count
+    rng, copies = _generator(text, seed), []
+    for _ in range(count):
+        order = list(range(len(words)))
+        for _ in range(max(1, int(share * len(words)))):
+            i, j = rng.choice(len(words), size=2, replace=False)
+            order[i], order[j] = order[j], order[i]
+        changes = [(*span, text[slice(*words[at])]) for span, at in zip(words, order, strict=True)]
+        copies.append(_replaced(text, changes))
+    return copies
+
+
+def _generator(text: str, seed: int) -> np.random.Generator:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest[:16])])
 
 
 def _replacements(word: str, vocabulary: Vocabulary) -> tuple[str, ...]:

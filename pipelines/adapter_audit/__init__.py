@@ -235,7 +235,7 @@ def judge(parts: "Split", judged: "Sequence[Document]", scorers: "dict[str, Scor
     requested = [comparable.get(detector.name, detector) for detector in requested]
     sides = {"validation": parts.validation, "test": parts.test, "judged": judged}
     documents = [document for side in sides.values() for document in side]
-    texts, strict = [document.text for document in documents], config.detection.detectors != "all"
+    texts, strict = [document.text for document in documents], config.detection.named
     computable, left_out = usable(requested, texts, scorers, excluded=excluded, strict=strict, use="used in an audit")
     scored = deviation.evaluate(texts, computable, scorers, shown=True)
     calibrated = {name: -column for name, column in scored.fsd.items()}

@@ -91,7 +91,7 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
             requested,
             sealed.candidates(sealed.documents[0])[:2],
             excluded=dict.fromkeys(compared, "it does not score a text after a context alone"),
-            strict=config.detection.detectors != "all",
+            strict=config.detection.named,
             use="computed on canaries",
         )
     title = run_name(name, [config.folder], "canary test")

@@ -17,7 +17,7 @@ import detectors
 from detectors import Detector
 from fsd import distributed, tracking
 from fsd.collection import domains
-from fsd.config import CleaningConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
+from fsd.config import ALL, AUTO, CleaningConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.data import benchmarks, embedded, splitting
 from fsd.data.documents import Document
 from fsd.data.knowledge_cutoffs import HOLDING, Labels, labels_for
@@ -31,7 +31,7 @@ from fsd.scoring.deviation import Deviation
 from fsd.scoring.model import ScoringJob, cache_folder, reader_names
 from fsd.token_stats import Scorer, TokenStats
 from fsd.tracking import Run
-from fsd.views import LISTS, VIEWS, usable
+from fsd.views import FURTHER, LISTS, VIEWS, usable
 from pipelines.common.adapter_files import SETUP, UNSEEN, read_setup, recorded_training
 from pipelines.common.job import Job, files, passes
 
@@ -59,8 +59,8 @@ def load_detectors(config: DetectorConfig) -> list[Detector]:
     known = list(detectors.names())
     names = list(dict.fromkeys(name.strip() for name in config.detectors.split(",") if name.strip()))
     if not names:
-        raise UsageError(f"detectors must be all, or names out of {', '.join(known)}; got {config.detectors!r}")
-    names = known if names == ["all"] else names
+        raise UsageError(f"detectors must be auto, all, or names out of {', '.join(known)}; got {config.detectors!r}")
+    names = known if names == [ALL] else list(detectors.names(auto=True)) if names == [AUTO] else names
     given = _parse_settings(config.settings)
     unused = sorted(given.keys() - set(names))
     if unused:
@@ -90,7 +90,7 @@ def _check_ranges(detector: Detector) -> None:
 
 def cheap(detectors: Iterable[Detector]) -> list[Detector]:
     """The detectors that need no forward pass over other texts, such as neighbours or a prefix."""
-    return [detector for detector in detectors if not {"neighbours", "primed"} & set(detector.views)]
+    return [detector for detector in detectors if not FURTHER.intersection(detector.views)]
 
 
 def audited(found: Iterable[Detector]) -> list[Detector]:
@@ -367,7 +367,7 @@ def prepare(
         config.model,
         training=config.training if scorers is None or "tuned" in scorers else None,
         scorers=scorers,
-        strict=config.detection.detectors != "all",
+        strict=config.detection.named,
         shots=config.detection.shots,
         seed=config.seed,
     )
@@ -500,7 +500,7 @@ def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector])
         model=replace(config.model, model=name, revision=None, reference_model=reference, frequencies=None),
         training=recorded or config.training,
         adapter=None,
-        detection=replace(config.detection, detectors="all"),
+        detection=replace(config.detection, detectors=AUTO),
     )
     texts = [document.text for document in documents]
     computable, _ = usable(cheap(detectors), texts, reader_names(control.model))

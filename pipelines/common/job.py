@@ -261,8 +261,9 @@ def passes(
         raise UsageError(f"max-batch-tokens must be at least 1; got {model.max_batch_tokens}")
     words = model.neighbour_model in (None, "words")
     has_neighbours = unseen and (model.neighbour_model is not None or model.model == "embedded")
-    inputs = ViewInputs("a prefix" if unseen else "", (lambda _: ()) if has_neighbours else None)
-    sizes = {"neighbours": model.neighbours or (WORD_SWAPS if words else NEIGHBOURS)}
+    copies: Callable[[str], Sequence[str]] = lambda _: ()  # noqa: E731 - counted, never made
+    inputs = ViewInputs("a prefix" if unseen else "", copies if has_neighbours else None, copies)
+    sizes = {"neighbours": model.neighbours or (WORD_SWAPS if words else NEIGHBOURS), "swapped": WORD_SWAPS}
     computable = usable(list(detectors), texts, reader_names(model), inputs)[0]
     counts = Counter[str]()
     for view in {view_in(state, view) for detector in computable for state in states for view in detector.views}:

@@ -95,7 +95,7 @@ def run(
     with job.stage("model"):
         model = open_model(config.model, config.api, config.answers or f"{config.files[0].rstrip('/')}.answers")
         if known:
-            strict = config.detection.detectors != "all"
+            strict = config.detection.named
             detectors = model.job(detectors, texts, strict=strict, use="used in dataset inference").detectors
     title = job.run_name(name, config.files, "contamination")
     tags = {"task": "contamination", "model": name}

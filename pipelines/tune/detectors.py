@@ -29,7 +29,7 @@ def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
     """The requested detectors that have settings to search, and a remark on the others."""
     detectors = experiment.load_detectors(config.job.detection)
     fixed = [detector.name for detector in detectors if not detector.search]
-    if fixed and config.job.detection.detectors != "all":
+    if fixed and config.job.detection.named:
         allowed = ", ".join(name for name in detector_names() if load_detector(name).search)
         raise UsageError(f"detectors to tune must have settings to search, as {allowed} do; got {fixed[0]!r}")
     remarks = [f"nothing to tune without a forward pass: {', '.join(fixed)} (recall: --shots)"] if fixed else []

@@ -17,7 +17,7 @@ import detectors
 from fsd.errors import UsageError
 from fsd.search_space import Choice, Range
 from fsd.token_stats import TokenStats
-from fsd.views import VIEWS
+from fsd.views import FURTHER, VIEWS
 
 FOLDER = Path(detectors.__file__).parent
 ALLOWED = {"numpy", "fsd.token_stats", "fsd.search_space", "fsd.errors"}
@@ -41,6 +41,13 @@ def raised(text: TokenStats) -> TokenStats:
 def test_every_detector_of_the_papers_is_here():
     papers = "loss perplexity zlib lowercase reference neighbour min_k min_k_pp surp dc_pdd recall min_k_deviation"
     assert set(papers.split()) <= set(detectors.names())
+
+
+def test_the_default_set_takes_no_passes_beyond_those_of_recall_and_neighbour():
+    auto = detectors.names(auto=True)
+    assert {"loss", "recall", "neighbour"} < set(auto) < set(detectors.names())
+    further = {name for name in auto if FURTHER.intersection(detectors.load(name).views)}
+    assert further == {"recall", "neighbour"}
 
 
 @every_detector
@@ -182,6 +189,7 @@ OUT_OF_RANGE = [
     ("surp", "k", r"in \(0, 100\]", (0.0, -1.0, 100.5, NAN)),
     ("surp", "entropy", "above 0", (0.0, -2.0, NAN)),
     ("dc_pdd", "cap", "above 0", (0.0, -0.01, NAN)),
+    *(("pac", share, r"in \(0, 1\]", (0.0, 1.5, NAN)) for share in ("low", "high")),
 ]
 
 

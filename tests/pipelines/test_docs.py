@@ -142,7 +142,7 @@ def runnable(config: Any, tiny: Path) -> Any:
             changes[name] = "new.jsonl"
         elif name in ("model", "reference_model") and value and not str(value).startswith("embedded"):
             changes[name] = str(tiny)
-        elif name == "detectors" and value == "all":
+        elif name == "detectors" and value == "auto":
             changes[name] = "loss,min_k"
     config = replace(config, **changes)
     if isinstance(config, FSDConfig) and (config.adapter or config.model.model == str(tiny)):

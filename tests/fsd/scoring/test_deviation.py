@@ -39,7 +39,7 @@ def fake_scorers():
 
 
 def view_inputs():
-    return ViewInputs(prefix="Before. ", neighbours=lambda text: [text + " a", text + " bc"])
+    return ViewInputs("Before. ", lambda text: [text + " a", text + " bc"], lambda text: [text + " def"])
 
 
 def all_detectors():
@@ -59,7 +59,7 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
     answer = engine.evaluate(TEXTS, all_detectors(), scorers, view_inputs())
     for name in ("base", "tuned"):
         prompts = scorers[name].prompts
-        assert len(prompts) == len(set(prompts)) == len(TEXTS) * (1 + 1 + 1 + 2)  # plain, lower, primed, two neighbours
+        assert len(prompts) == len(set(prompts)) == len(TEXTS) * (1 + 1 + 1 + 2 + 1)  # 2: neighbours
     for name in ("reference", "unigram"):
         assert scorers[name].prompts == [Prompt(text) for text in TEXTS]
     paired = {"combined", "min_k_deviation"}  # they have only their own score
@@ -75,9 +75,10 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                     "lower": [Prompt(text.lower())],
                     "primed": [Prompt(text, "Before. ")],
                     "neighbours": [Prompt(text + " a"), Prompt(text + " bc")],
+                    "swapped": [Prompt(text + " def")],
                 }[form]
                 stats = list(scorers[state if reader == "base" else reader](prompts))
-                views[name] = stats if form == "neighbours" else stats[0]
+                views[name] = stats if form in ("neighbours", "swapped") else stats[0]
             if not detector.paired:
                 assert getattr(answer, state)[detector.name][i] == detector(views)
 
@@ -143,6 +144,7 @@ def test_what_cannot_be_computed_is_named_with_its_reason():
         "min_k_reference": "no reference model is given",
         "dc_pdd": "no unigram table is given",
         "neighbour": "no neighbour model is given",
+        "pac": "no copies with swapped words are given",
         "recall": "no prefix of non-member texts is given",
         "reference": "no reference model is given",
         "wbc": "no reference model is given",

@@ -15,6 +15,7 @@ from fsd.scoring.neighbours import (
     Proposal,
     build_vocabulary,
     masked_neighbours,
+    swapped_words,
     word_class,
     word_swaps,
 )
@@ -44,6 +45,19 @@ def test_a_share_of_the_words_is_swapped_in_case_and_all_else_stays_in_place():
             assert len(changed) == swapped
             assert all(word_class(a)[0] == word_class(b)[0] for a, b in changed)
             assert layout(neighbour) == layout(TEXT)
+
+
+def test_words_change_places_and_spaces_stay():
+    copies = swapped_words(TEXT, seed=1)
+    assert copies == swapped_words(TEXT, seed=1) != swapped_words(TEXT, seed=2)
+    assert len(set(copies)) == 5
+    for copy in copies:
+        assert sorted(copy.split()) == sorted(TEXT.split())
+        assert re.split(r"\S+", copy) == re.split(r"\S+", TEXT)
+        assert sum(a != b for a, b in zip(copy.split(), TEXT.split(), strict=True)) <= 2 * int(0.3 * len(TEXT.split()))
+    assert swapped_words("one two") == ["two one"] * 5
+    assert swapped_words(" one\n", count=2) == [" one\n"] * 2
+    assert sorted(swapped_words("文本检测", count=1)[0]) == sorted("文本检测")  # scripts without spaces: characters
 
 
 def test_words_come_from_the_nearest_ranks_of_their_class():

@@ -1,0 +1,39 @@
+"""PAC: swapping words drives the likelihoods of a training text apart more than those of another text."""
+
+from collections.abc import Sequence
+
+from fsd.search_space import Range
+from fsd.token_stats import FloatArray, TokenStats, lowest_mean
+
+SEARCH = {"low": Range(0.05, 1.0, step=0.05), "high": Range(0.05, 0.5, step=0.05)}
+AUTO = False
+
+
+def pac(text: TokenStats, swapped: Sequence[TokenStats], *, low: float = 0.3, high: float = 0.05) -> float:
+    """Mean polarised distance of the copies with swapped words minus that of the text, in nats.
+
+    The polarised distance is the mean of the n highest log-probabilities, n = max(1, int(high·T)), minus that of the
+    max(1, int(low·T)) lowest. A training text has few tokens that the model did not expect, until its words change
+    places. The paper's PAC is the negative of this score, and lower for members. Each copy costs a forward pass.
+
+    Args:
+        text: token statistics under the target model; logp is (T,).
+        swapped: those of m ≥ 1 copies, 5 by default, in each of which int(0.3·words) random pairs of words are swapped.
+        low: share of the lowest log-probabilities, in (0, 1].
+        high: share of the highest, in (0, 1].
+
+    Raises:
+        UsageError: if a share is out of range.
+        ValueError: without a copy.
+
+    Source: "Data contamination calibration for black-box LLMs", arXiv 2405.11930; defaults and sign are those of its
+    code, https://github.com/yyy01/PAC.
+    """
+    if not swapped:
+        raise ValueError(f"pac needs at least one copy of the text {text.text[:40]!r}, got none")
+    copies = [_distance(copy.logp, low, high) for copy in swapped]
+    return sum(copies) / len(copies) - _distance(text.logp, low, high)
+
+
+def _distance(logp: FloatArray, low: float, high: float) -> float:
+    return -lowest_mean(-logp, high, "pac.high") - lowest_mean(logp, low, "pac.low")
