@@ -225,7 +225,7 @@ def trial(
     second = "exit 0" if again == 0 or (again == 2 and finished) else f"exit {again}: {log(place)[-300:]}"
     numbers = "equal" if equal(newest(place, command.result), newest(whole, command.result)) else "OTHER"
     left = [path.name for path in (place / "temporary").iterdir()]
-    left += [str(path.relative_to(place)) for path in place.glob("**/.new-*")]
+    left += [str(path.relative_to(place)) for path in place.glob("**/.fsd-*")]
     left += [status for status in statuses(place) if status == "RUNNING"]
     shown = str(code) if code == expected else f"{code}, not {expected}"
     return name, moment.name, number.name, shown, status, second, numbers, ", ".join(left) or "nothing"

@@ -1,14 +1,15 @@
-"""What a killed process leaves behind: which process made it, and temporary folders that a later process removes."""
+"""What a killed process leaves behind: files whole or not at all, and temporary folders that a later one removes."""
 
 import contextlib
 import os
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-PREFIX = "fsd-"
+PREFIX, DRAFTS = "fsd-", ".fsd-"
 
 
 def host() -> str:
@@ -57,6 +58,26 @@ def temporary_folder(parent: Path | None = None, prefix: str = PREFIX) -> Iterat
     own = f"{prefix}{this_process()}-"
     with tempfile.TemporaryDirectory(prefix=own, dir=parent, ignore_cleanup_errors=True) as name:
         yield Path(name)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write the file or folder of that path, which it becomes, with its old mode, if the block ends well."""
+    with temporary_folder(path.parent, DRAFTS) as folder:
+        draft = folder / path.name
+        yield draft
+        if draft.is_file():
+            with draft.open("rb") as written:
+                os.fsync(written)
+            if path.exists():
+                draft.chmod(stat.S_IMODE(path.stat().st_mode))
+        draft.replace(path)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that no reader ever sees a part of it."""
+    with replacing(path) as draft:
+        draft.write_bytes(content)
 
 
 @contextlib.contextmanager

@@ -7,10 +7,11 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from fsd.collection.engine import json_line, pretty_json, write_atomically
+from fsd.collection.engine import json_line, pretty_json
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import contradictions, families, words
 from fsd.errors import UsageError
+from fsd.leftovers import write_whole
 
 NGRAMS = (7, 13)
 """Lengths of the n-grams compared: 7 as in fsd.data.near_duplicates, 13 as in MIMIR."""
@@ -185,6 +186,6 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def write_benchmark(out: Path, documents: Sequence[Document], card: Card) -> None:
     """Write FILE.card.json and FILE.card.md, and then the benchmark itself, each atomically."""
-    write_atomically(out.with_name(f"{out.stem}.card.json"), pretty_json(card))
-    write_atomically(out.with_name(f"{out.stem}.card.md"), markdown(card).encode())
-    write_atomically(out, b"".join(map(json_line, documents)))
+    write_whole(out.with_name(f"{out.stem}.card.json"), pretty_json(card))
+    write_whole(out.with_name(f"{out.stem}.card.md"), markdown(card).encode())
+    write_whole(out, b"".join(map(json_line, documents)))

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import platform
 import tempfile
 from collections import Counter
@@ -25,6 +24,7 @@ from fsd.data.near_duplicates import families, words
 from fsd.data.readers import read_files
 from fsd.data.splitting import AFTER, UP_TO
 from fsd.errors import UsageError
+from fsd.leftovers import write_whole
 from fsd.net.http import Clock
 from fsd.progress import progress
 
@@ -58,16 +58,6 @@ def from_json(line: bytes) -> Document:
 def pretty_json(value: object) -> bytes:
     """A JSON file for people and programs."""
     return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that no reader ever sees a part of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 class PartialCollection(Journal):
@@ -332,8 +322,8 @@ class CollectionJob:
             "dropped": dict(sorted(dropped.items())),
             "source_ended": ended,
         }
-        write_atomically(self.out.with_suffix(MANIFEST), pretty_json(manifest))
-        write_atomically(self.out, content)
+        write_whole(self.out.with_suffix(MANIFEST), pretty_json(manifest))
+        write_whole(self.out, content)
         partial.cursor = None
         return Collection(documents, manifest, self.out)
 

@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -21,6 +20,7 @@ import xxhash
 from fsd.config import AdapterConfig
 from fsd.distributed import is_main_process
 from fsd.errors import UsageError, first_line
+from fsd.leftovers import write_whole
 from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.progress import note
 
@@ -231,9 +231,7 @@ def save_adapter(language_model: LanguageModel, folder: Path) -> None:
     contents = {name: (folder / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)} | {BASE_FILE: base}
     sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in contents.items())
     for name, content in {CHECKSUMS_FILE: sums.encode(), BASE_FILE: base}.items():
-        draft = folder / f".{name}.{os.getpid()}"
-        draft.write_bytes(content)
-        draft.replace(folder / name)
+        write_whole(folder / name, content)
 
 
 def adapter_fingerprint(language_model: LanguageModel) -> str:

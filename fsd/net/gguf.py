@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import io
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fsd.errors import UsageError, first_line
+from fsd.leftovers import DRAFTS, temporary_folder
 from fsd.progress import note
 
 SMOLLM2 = "smollm2"
@@ -123,8 +123,8 @@ def converted(file: Path, cache_folder: Path, *, weights: bool) -> Path:
         )
     if weights:
         note(f"{file.name} is converted to float32, once, in {cache_folder}")
-    with tempfile.TemporaryDirectory(dir=cache_folder) as scratch, _reading(file):
-        made = Path(scratch) / "model"
+    with temporary_folder(cache_folder, DRAFTS) as scratch, _reading(file):
+        made = scratch / "model"
         _convert(file, made, weights=weights)
         with contextlib.suppress(OSError):  # another process was faster
             made.rename(folder)

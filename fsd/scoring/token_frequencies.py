@@ -6,10 +6,8 @@ distinct word is tokenised rarely and counted as often as it occurred; any other
 are found and counted as bytes, in numpy and Arrow; tokenising runs in Rust on all cores.
 """
 
-import contextlib
 import hashlib
 import json
-import os
 import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -25,6 +23,7 @@ from numpy.typing import NDArray
 
 from fsd.data.readers import Passage
 from fsd.errors import UsageError
+from fsd.leftovers import replacing
 from fsd.token_stats import STD_FLOOR, FloatArray, IntArray, Prompt, Scorer, TokenStats
 
 FORMAT = 1
@@ -84,15 +83,11 @@ class FrequencyTable:
     def save(self, file: Path) -> None:
         """Write the table atomically: `.npz` without pickles, the same bytes for the same table."""
         fields = {name: getattr(self, name) for name in ("fingerprint", "model", "corpus", "documents", "tokens")}
-        temporary = file.with_name(f".{file.name}.{os.getpid()}")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as out:
+            with replacing(file) as draft, draft.open("wb") as out:
                 np.savez_compressed(out, counts=self.counts, about=np.array(json.dumps({"format": FORMAT} | fields)))
-            temporary.replace(file)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
             raise UsageError(f"frequency table must be a file that can be written; {file}: {error.strerror}") from error
 
     @classmethod

@@ -88,7 +88,7 @@ class Run:
         from mlflow.exceptions import MlflowException, RestException
 
         silent = isinstance(error, MlflowException) and error.error_code in _OUT_OF_REACH
-        if silent and not isinstance(error, RestException) and not self.store.is_file:
+        if silent and not isinstance(error, RestException) and not self.store.file:
             return f"{self.store.address} does not answer"
         return getattr(error, "strerror", None) or first_line(error)
 

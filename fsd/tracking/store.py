@@ -1,10 +1,12 @@
 """The tracking store: where runs, artifacts and registered models are kept.
 
+An SQLite file that two processes create at the same time, or one that is killed, is of no use to MLflow: it is created
+under a lock and another name.
+
 The default store is `mlruns/` in the working folder. MLflow writes absolute artifact locations into its database, so
-that a moved folder would lose its artifacts, and a database that two processes create at the same time is corrupted.
-The default store is therefore created under a file lock, and the locations of its experiments, from which MLflow
-derives those of runs and models, are rewritten relative to the working folder, against which it resolves them. A store
-named by MLFLOW_TRACKING_URI is used unchanged.
+that a moved folder would lose its artifacts. The locations of its experiments, from which MLflow derives those of runs
+and models, are therefore rewritten relative to the working folder, against which it resolves them. A store named by
+MLFLOW_TRACKING_URI is used unchanged.
 """
 
 import json
@@ -14,7 +16,7 @@ import re
 import sqlite3
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from fsd.errors import UsageError, first_line, import_failure
-from fsd.leftovers import temporary_folder
+from fsd.leftovers import replacing
 
 LOCAL = "http://127.0.0.1:5000"
 """Where `fsd ui` serves a store that is no server itself."""
@@ -110,9 +112,11 @@ class Store:
         return re.sub(r"//[^/]*@", "//", self.uri)
 
     @property
-    def is_file(self) -> bool:
-        """Whether the store is an SQLite file, which is always in reach."""
-        return self.uri.startswith(_SQLITE)
+    def file(self) -> Path | None:
+        """The store's SQLite file, which is always in reach; None of any other store."""
+        path = self.uri.removeprefix(_SQLITE).partition("?")[0]
+        named = self.uri.startswith(_SQLITE) and path and not path.startswith((":memory:", "file:"))
+        return Path(path) if named else None
 
     @property
     def is_server(self) -> bool:
@@ -130,12 +134,12 @@ class Store:
         return load_mlflow().MlflowClient(tracking_uri=self.uri)
 
     def lock(self) -> AbstractContextManager[object]:
-        """Lock the default store against other processes; stores of the user's have their own locks."""
-        if self.root is None:
+        """Lock a file against other processes; databases and servers have their own locks."""
+        if self.file is None:
             return nullcontext()
         import filelock
 
-        return filelock.FileLock(self.root / "mlruns" / ".lock")
+        return filelock.FileLock(self.file.with_name(f".{self.file.name}.lock"))
 
     def newest_page(self, server: str, experiment: str = "") -> str:
         """Address on a server of the table of an experiment's runs, by default the one with the newest run."""
@@ -170,10 +174,9 @@ class Store:
         return str(experiment.experiment_id)
 
     def _relativise(self, experiment_id: str) -> None:
-        if self.root is None:
+        if self.root is None or self.file is None:
             return
-        database = self.root / "mlruns" / "mlflow.db"
-        with closing(sqlite3.connect(database, timeout=_LOCK_SECONDS)) as connection, connection:
+        with closing(sqlite3.connect(self.file, timeout=_LOCK_SECONDS)) as connection, connection:
             change = "update experiments set artifact_location = ? where experiment_id = ?"
             connection.execute(change, (f"mlruns/{experiment_id}", experiment_id))
 
@@ -183,22 +186,24 @@ def open_store() -> Store:
 
     Safe in concurrent processes.
     """
-    root = Path.cwd()
-    default = root / "mlruns" / "mlflow.db"
-    uri = os.environ.get(_URI) or f"{_SQLITE}{default}"
-    database = Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) else None
-    is_default = database is not None and database.resolve() == default.resolve()
-    store = Store(f"{_SQLITE}{default}", root) if is_default else Store(uri, None)
-    if is_default:
-        _check_writable(default.parent)
-        default.parent.mkdir(exist_ok=True)
-    if database and database.exists():
-        _check_database(database)
-    with store.lock():
-        if is_default and not default.exists():
-            _create(default)
-        _connect(store)
+    own = Store(f"{_SQLITE}{Path.cwd() / 'mlruns' / 'mlflow.db'}", Path.cwd())
+    store = Store(os.environ.get(_URI) or own.uri, None)
+    if store.file and own.file and store.file.resolve() == own.file.resolve():
+        store = own
+        _check_writable(own.file.parent)
+    if store.file:
+        _check_database(store.file)
+        if not _has_content(store.file):
+            with store.lock():
+                if not _has_content(store.file):  # nor has another process created it
+                    with replacing(store.file) as draft:
+                        _create(draft)
+    _connect(store)
     return store
+
+
+def _has_content(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0
 
 
 def check_store() -> None:
@@ -219,21 +224,32 @@ def _check_writable(folder: Path) -> None:
 
 
 def _create(database: Path) -> None:
-    """Create the tables in a temporary folder and move them into place, so that an interruption leaves no trace."""
-    with temporary_folder(database.parent, ".new-") as folder:
-        unfinished = folder / database.name
+    """Create the tables, without waiting for the disk at each of 1,700 statements: the file has its name only later."""
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    def hasten(connection: Any, _: object) -> None:
+        connection.execute("pragma synchronous = off")
+
+    event.listen(Engine, "connect", hasten)
+    try:
         with quiet():
-            Store(f"{_SQLITE}{unfinished}", None).client.search_experiments(max_results=1)
-        unfinished.replace(database)
+            Store(f"{_SQLITE}{database}", None).client.search_experiments(max_results=1)
+    finally:
+        event.remove(Engine, "connect", hasten)
 
 
 def _check_database(path: Path) -> None:
-    """Check an existing database before MLflow, which retries for minutes to open a file that is none.
+    """Make the folder, and check a file before MLflow does, which retries for minutes to open one that is no database.
 
     MLflow would resolve relative artifact locations against whichever folder it runs in.
     """
-    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if not all(os.access(place, os.W_OK) for place in (path if path.exists() else path.parent, path.parent)):
         raise UsageError(f"the tracking store must be a database that can be written; {path} or its folder cannot")
+    if not path.exists():
+        return
     try:
         with closing(sqlite3.connect(path, timeout=_LOCK_SECONDS)) as connection:
             tables = connection.execute("select name from sqlite_master where name = 'experiments'").fetchall()

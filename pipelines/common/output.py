@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd.errors import StorageError, UsageError
-from fsd.leftovers import temporary_folder
+from fsd.leftovers import DRAFTS, replacing, temporary_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,8 +34,8 @@ def check_path(path: Path, inputs: Iterable[str | Path] = (), *, create_folder: 
         source = next((source for source in inputs if _same(path, Path(source))), None)
         if source is not None:
             raise UsageError(f"an output file must not replace an input; {path} is the input {source}")
-        _draft(path).touch()
-        _draft(path).unlink()
+        with temporary_folder(path.parent, DRAFTS) as folder:
+            (folder / path.name).touch()
         if path.exists() and not os.access(path, os.W_OK):
             raise UsageError(f"an output file that exists must not be write-protected; {path} is")
     except (OSError, RuntimeError) as error:  # a name that is too long, links in a circle, a folder of somebody else
@@ -68,14 +68,11 @@ def write_text(text: str, path: Path) -> None:
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
-    draft = _draft(path)
     try:
-        write(draft)
-        draft.replace(path)
+        with replacing(path) as draft:
+            write(draft)
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def check_new_folder(path: Path) -> None:
@@ -92,16 +89,8 @@ def new_folder(path: Path) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            draft = stack.enter_context(temporary_folder(path.parent, ".fsd-")) / path.name
+            draft = stack.enter_context(replacing(path))
             draft.mkdir()
         except OSError as error:
             raise UsageError(f"out must be in a folder that can be written; {path}: {error.strerror}") from error
         yield draft
-        if path.exists():
-            path.rmdir()
-        draft.replace(path)
-
-
-def _draft(path: Path) -> Path:
-    """A file beside the path, which takes its name once it is complete."""
-    return path.with_name(f".{path.name}.{os.getpid()}")

@@ -243,7 +243,7 @@ def test_a_server_that_is_gone_is_asked_once_more_at_the_end_and_named_once(here
 
         monkeypatch.setattr(client, name, call)
     monkeypatch.setattr(tracking.Store, "address", "http://x")
-    monkeypatch.setattr(tracking.Store, "is_file", False)
+    monkeypatch.setattr(tracking.Store, "file", None)
     with pytest.raises(StorageError) as raised:  # noqa: PT012, SIM117
         with tracking.run("fsd-x", "a") as run:
             gone.append(True)

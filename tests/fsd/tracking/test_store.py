@@ -1,4 +1,5 @@
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -16,15 +17,17 @@ from fsd.tracking import store
 from fsd.tracking.store import load_mlflow
 
 PROGRAM = """
+import os, sys
 from fsd import tracking
-with tracking.run('fsd-x', 'a') as run: run.log_metrics({'auc/loss.base': .5}, step=1)
+for os.environ['MLFLOW_TRACKING_URI'] in sys.argv[1:]:
+    with tracking.run('fsd-x', 'a') as run: run.log_metrics({'auc/loss.base': .5}, step=1)
 """
 
 
-def said_by_programs(*environments):
-    """What programs that run at once print."""
+def said_by_programs(stores, *environments):
+    """What programs that run at once print, each of which uses all the stores."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    command = [sys.executable, "-W", "error", "-c", PROGRAM]
+    command = [sys.executable, "-W", "error", "-c", PROGRAM, *stores]
     running = [subprocess.Popen(command, env={**os.environ, **changes}, **options) for changes in environments]
     said = [process.communicate(timeout=200)[0] for process in running]
     assert [process.returncode for process in running] == [0] * len(running), said
@@ -40,9 +43,77 @@ def refused(message):
 
 
 @pytest.mark.slow
-def test_several_processes_may_create_the_store_at_once_and_say_nothing(here):
-    assert said_by_programs({}, {}, {}) == [""] * 3
-    assert len(tracking.find_runs("fsd-x")) == 3
+def test_four_commands_at_once_create_a_store_and_say_nothing(here, monkeypatch):
+    stores = ["sqlite:///m.db", ""]
+    assert said_by_programs(stores, {}, {}, {}, {}) == [""] * 4
+    for uri in stores:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        assert len(tracking.find_runs("fsd-x")) == 4
+
+
+KILLED = """
+import itertools, os, signal, sys
+from pathlib import Path
+from sqlalchemy.engine.default import DefaultDialect
+from fsd import tracking
+from fsd.tracking import store
+
+def forked(action, *arguments):
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            action(*arguments)
+            code = 0
+        except BaseException as error:
+            print(error)
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def killed(owner, name, call, after):
+    original, calls = getattr(owner, name), itertools.count(1)
+    def killing(*arguments, **options):
+        now = next(calls) == call
+        if now and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*arguments, **options)
+        if now:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    setattr(owner, name, killing)
+    tracking.open_store()
+
+def used():
+    with tracking.run("fsd-x", "a") as run:
+        run.log_metrics({"auc/loss.base": .5})
+
+store.load_mlflow()
+import mlflow.store.tracking.sqlalchemy_store, mlflow.tracking.context.registry
+os.environ["MLFLOW_TRACKING_URI"] = "sqlite:///m.db"
+moments = [(f"statement {n:,} of 1,704", DefaultDialect, "do_execute", n, False) for n in range(1, 1601, 266)]
+moments += [("tables created", store, "_create", 1, True), ("renaming", Path, "replace", 1, False)]
+moments += [("renamed", Path, "replace", 1, True)]
+for name, *moment in moments:
+    folder = Path(name.replace(" ", "-"))
+    folder.mkdir()
+    os.chdir(folder)
+    assert forked(killed, *moment) == -signal.SIGKILL, name
+    left = "whole" if (Path("m.db")).exists() else "no store"
+    code = forked(used)
+    print(f"| {name} | {left} | exit {code}, {', '.join(sorted(os.listdir()))} |", flush=True)
+    os.chdir("..")
+"""
+
+
+@pytest.mark.slow
+def test_a_creation_that_is_killed_at_ten_moments_leaves_a_store_that_works(here):
+    """The table is that of docs/reliability.md."""
+    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=True)
+    rows = done.stdout.splitlines()
+    assert len(rows) == 10
+    assert all(re.search(r"\| exit 0, (\.fsd-\S+, )?\.m\.db\.lock, m\.db \|$", row) for row in rows), done.stdout
 
 
 def test_an_interrupted_creation_leaves_nothing_behind(here, monkeypatch):
@@ -50,11 +121,10 @@ def test_an_interrupted_creation_leaves_nothing_behind(here, monkeypatch):
         Path(tracking_uri.removeprefix("sqlite:///")).write_text("half a database")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store, "_create", store._create.__wrapped__)
-    monkeypatch.setattr(load_mlflow(), "MlflowClient", interrupted)
+    monkeypatch.setattr(store, "_create", lambda database: interrupted(f"sqlite:///{database}"))
     with pytest.raises(KeyboardInterrupt):
         tracking.open_store()
-    assert [p.name for p in (here / "mlruns").iterdir()] == [".lock"]
+    assert [p.name for p in (here / "mlruns").iterdir()] == [".mlflow.db.lock"]
 
 
 def test_a_store_of_the_users_is_used_unchanged(here, monkeypatch):
@@ -167,7 +237,7 @@ def test_two_commands_at_once_create_the_tables_which_serve_other_folders_but_no
     url = postgres("shared")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
     # each with its own temporary folder, as on two machines: MLflow's lock is a file there
-    said_by_programs({"TMPDIR": str(here)}, {"TMPDIR": str(tmp_path)})
+    said_by_programs([url], {"TMPDIR": str(here)}, {"TMPDIR": str(tmp_path)})
     assert len(tracking.find_runs("fsd-x")) == 2
     register(adapter, code, 0.7, method="lora")
     monkeypatch.chdir(tmp_path)
