@@ -16,6 +16,7 @@ COMMANDS = {
     "contamination": ("pipelines.contamination", "was this benchmark, as a whole, in the training data?"),
     "adapter-audit": ("pipelines.adapter_audit", "was this text in the fine-tuning data of a model with a known base?"),
     "tune": ("pipelines.tune", "choose detector or adapter settings with Optuna"),
+    "overlap": ("pipelines.overlap", "how much of these texts stands in that corpus, word for word?"),
     "compare": ("pipelines.compare", "mean and interval of every score over seeds and runs"),
     "ui": ("pipelines.ui", "open the runs in MLflow's pages"),
     "study": ("pipelines.study", "tables and figures of the papers"),
@@ -31,7 +32,7 @@ GROUPS = {
         "adapter-audit",
         "canary",
     ),
-    "research and preparation": ("compare", "tune", "study", "collect", "pretrain", "frequencies"),
+    "research and preparation": ("overlap", "compare", "tune", "study", "collect", "pretrain", "frequencies"),
 }
 
 

@@ -24,7 +24,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,8 +81,8 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).lower())
 
 
-def _ngrams(numbers: NDArray[np.int64], n: int) -> Hashes:
-    """Distinct n-grams as sorted 64-bit hashes; among 10⁸ n-grams, a collision has probability 3e-4."""
+def ngram_hashes(numbers: NDArray[Any], n: int) -> Hashes:
+    """A 64-bit hash of each n-gram, in their order; among 10⁸ n-grams, a collision has probability 3e-4."""
     count = len(numbers) - n + 1
     if count < 1:
         return np.empty(0, np.uint64)
@@ -93,7 +93,12 @@ def _ngrams(numbers: NDArray[np.int64], n: int) -> Hashes:
     total = np.zeros(count, np.uint64)
     for offset in range(n):
         total = total * np.uint64(0xD1342543DE82EF95) + mixed[offset : offset + count]
-    return np.unique(total)
+    return total
+
+
+def _ngrams(numbers: NDArray[np.int64], n: int) -> Hashes:
+    """Distinct n-grams as sorted hashes."""
+    return np.unique(ngram_hashes(numbers, n))
 
 
 def _read(texts: Iterable[str]) -> list[_Text]:

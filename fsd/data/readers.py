@@ -142,25 +142,27 @@ def _check_size(where: str, size: int) -> None:
 
 
 class Passage(NamedTuple):
-    """A document or a part of one; `opens` is true for the first part."""
+    """A document or a part of one; `opens` is true for the first part, `source` is its file and line."""
 
     text: str
     opens: bool = True
+    source: str = ""
 
 
 class Corpus:
     """The documents of a list of files, in order, without empty ones.
 
-    Files are paths, or URLs of hub files as in `fsd.net.hub.data_files`; `column` is that of the text. For progress,
-    `size` is the number of all bytes and `done` of those read so far.
+    Files are paths, folders of such files, or URLs of hub files as in `fsd.net.hub.data_files`; `column` is that of the
+    text. For progress, `size` is the number of all bytes and `done` of those read so far.
     """
 
     def __init__(self, files: Sequence[Path | str], column: str = "text") -> None:
         if not files:
             raise UsageError("corpus must be at least one file; got none")
-        for place in files:
-            _format(str(place), "corpus files", TABLES + PLAIN)
-        self.files = [file for place in files for file in data_files(str(place))]
+        places = [each for place in files for each in _in_folder(str(place))]
+        for place in places:
+            _format(place, "corpus files", TABLES + PLAIN)
+        self.files = [file for place in places for file in data_files(place)]
         self.column = column
         self.size = sum(file.size for file in self.files)
         self.done = 0
@@ -191,7 +193,7 @@ class Corpus:
             yield from self._passages(url, _parquet_rows(url, stream, self.column))
             return
         with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n" if "json" in ending else "") as lines:
-            yield from _cut(lines) if ending in PLAIN else self._passages(url, _table(url, ending, lines))
+            yield from _cut(lines, url) if ending in PLAIN else self._passages(url, _table(url, ending, lines))
 
     def _passages(self, url: str, rows: Rows) -> Iterator[Passage]:
         for number, row in rows:
@@ -206,18 +208,31 @@ class Corpus:
                 text.encode()
             except UnicodeEncodeError:  # an escaped half of a surrogate pair is valid JSON but not valid text
                 text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            yield Passage(text)
+            yield Passage(text, source=f"{url}:{number}")
 
 
-def _cut(file: io.TextIOWrapper) -> Iterator[Passage]:
+def _in_folder(place: str) -> list[str]:
+    """The files below a folder that have an ending of a corpus; the place itself, if it is no folder."""
+    if not os.path.isdir(place):  # noqa: PTH112 - a name may be too long for pathlib
+        return [place]
+    ends = tuple(f"{ending}{packed}" for ending in TABLES + PLAIN for packed in ("", *COMPRESSIONS))
+    files = sorted(str(file) for file in Path(place).rglob("*") if file.name.lower().endswith(ends) and file.is_file())
+    if not files:
+        raise UsageError(
+            f"a folder of a corpus must hold files that end in {', '.join(TABLES + PLAIN)}; {place} has none"
+        )
+    return files
+
+
+def _cut(file: io.TextIOWrapper, source: str) -> Iterator[Passage]:
     rest, opens = "", True
     while block := file.read(PASSAGE):
         rest += block
         end = last_cut(rest)
-        yield Passage(rest[:end], opens)
+        yield Passage(rest[:end], opens, source)
         rest, opens = rest[end:], False
     if rest:
-        yield Passage(rest, opens)
+        yield Passage(rest, opens, source)
 
 
 def last_cut(text: str) -> int:

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_SUFFIXES = (".parquet", ".csv", ".jsonl")
+ROWS = 4096
+"""Rows of a large table that are written at a time."""
 
 
 def check_table_path(path: Path, inputs: Iterable[str | Path] = ()) -> None:
@@ -60,6 +64,27 @@ def write_table(table: "pd.DataFrame", path: Path) -> None:
         ),
     }
     _write(path, writers[path.suffix.lower()])
+
+
+def write_rows(rows: Iterable[Mapping[str, object]], path: Path | None) -> None:
+    """Write any number of rows as a Parquet file; without a path they are only drawn."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    drawn = iter(rows)
+    batches = iter(lambda: list(islice(drawn, ROWS)), [])
+    if path is None:
+        deque(batches, maxlen=0)
+        return
+
+    def write(draft: Path) -> None:
+        with contextlib.ExitStack() as stack:
+            writer = None
+            for batch in map(pa.Table.from_pylist, batches):
+                writer = writer or stack.enter_context(pq.ParquetWriter(draft, batch.schema))
+                writer.write_table(batch.cast(writer.schema))
+
+    _write(path, write)
 
 
 def write_text(text: str, path: Path) -> None:

@@ -38,6 +38,7 @@ BASE = {
     "collect": "--domain arxiv --limit 5 --after 2024-01-01",
     "pretrain": "--members {good.jsonl} --background {more.jsonl} --out out --layers 1 --hidden-size 32 --passes 1",
     "frequencies": "--corpus {good.jsonl} --out t.npz --model {tiny}",
+    "overlap": "{good.jsonl} {more.jsonl}",
     "canary make": "--data {good.jsonl} --out out",
     "canary test": "{empty_folder} --model {tiny}",
     "extract": "{book.txt} --model {tiny}",

@@ -30,6 +30,7 @@ LINES = {
     "canary make": MAKE,
     "canary test": f"{MAKE} && canary test canaries {{model}} --alpha .05",
     "extract": "extract new.txt --control known.txt {model} --prefix 10 --suffix 10 --top-k 40",
+    "overlap": "overlap new.jsonl data.jsonl --n 3 --out overlap.parquet",
     "contamination": "contamination new.jsonl --known known.jsonl --sets 9 {model} --detectors loss",
     "adapter-audit": "adapter-audit --data audit.jsonl {model} --adapter {adapter} --fpr .1",
     "study": "study fsd-t3 --data data.jsonl {model} --epochs 1",

@@ -1,0 +1,129 @@
+"""The counts against a version that keeps all n-grams in memory as words."""
+
+import random
+import string
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from fsd.data import overlap as module
+from fsd.data.overlap import Overlap, normalised, overlap
+from fsd.data.readers import Passage
+from fsd.errors import UsageError
+
+
+def plain(text):
+    return "".join(letter for letter in text.lower() if letter not in string.punctuation).split()
+
+
+def slow(texts, corpus, n):
+    """Source → text, for both; the result of each text, without the words of its passage."""
+
+    def grams(text):
+        found = plain(text)
+        return [tuple(found[at : at + n]) for at in range(len(found) - n + 1)]
+
+    places = {}
+    for source, text in corpus.items():
+        for gram in grams(text):
+            places.setdefault(gram, source)
+    for source, text in texts.items():
+        own = grams(text)
+        best = (0, 0)
+        for start in range(len(own)):
+            end = start
+            while end < len(own) and own[end] in places:
+                end += 1
+            if end - start > best[1] - best[0]:
+                best = (start, end)
+        longest = best[1] - best[0] + n - 1 if best[1] else 0
+        where = places[own[best[0]]] if longest else ""
+        found = sum(gram in places for gram in own)
+        yield Overlap(source, len(plain(text)), len(own), found, longest, best[0] if longest else 0, where)
+
+
+def draw(rng, count, name):
+    letters = ["a", "b", "c", "Dd,", "e.", "ee", "f's", "(g)"]
+    return {f"{name}:{at}": " ".join(rng.choices(letters, k=rng.randrange(40))) for at in range(count)}
+
+
+def passages(texts, rng, longest):
+    """The texts in passages that end between words."""
+    for source, text in texts.items():
+        words = text.split(" ")
+        at, opens = 0, True
+        while at < len(words) or opens:
+            end = at + rng.randrange(1, longest)
+            yield Passage((" " if at else "") + " ".join(words[at:end]), opens, source)
+            at, opens = end, False
+
+
+@pytest.mark.parametrize("collide", [False, True])
+@pytest.mark.parametrize("n", [1, 2, 4, 6])
+def test_counts_spans_and_places_are_those_of_the_slow_version(n, collide, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "PARTS", 3)
+    monkeypatch.setattr(module, "BLOCK", 50)
+    monkeypatch.setattr(module, "FILTER", 64)
+    if collide:  # hashes of which many are of other words
+        monkeypatch.setattr(module, "_number", len)
+    for seed in range(4):
+        rng = random.Random(f"{n} {seed}")
+        texts, corpus = draw(rng, 30, "own"), draw(rng, 30, "corpus")
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        found = list(overlap(passages(texts, rng, 9), passages(corpus, rng, 9), folder, n=n))
+        assert [row._replace(passage="") for row in found] == list(slow(texts, corpus, n))
+        for row in found:
+            own = plain(texts[row.source])[row.start : row.start + row.longest]
+            assert row.passage.split() == own[:30]
+            assert row.share == (row.found / row.ngrams if row.ngrams else 0)
+
+
+def test_words_are_lower_case_without_punctuation() -> None:
+    assert normalised("Don’t: the U.S.A.'s well-known A_B — 3.5 %!") == ["dont", "the", "usas", "wellknown", "ab", "35"]
+    assert normalised("don't") == normalised("DON’T")
+    assert normalised("六七") == ["六", "七"]
+
+
+def test_sides_without_an_ngram_are_refused(tmp_path) -> None:
+    long, short = Passage("a b c", source="long"), Passage("a b", source="short")
+    for number, (texts, corpus, message) in enumerate(
+        [
+            ([short], [long], "texts must have one of at least 3 words; there is none"),
+            ([long], [short, short], "corpus must have a text of at least 3 words; it has none"),
+            ([long], [], "corpus must have"),
+            ([], [long], "texts must have"),
+        ]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with pytest.raises(UsageError, match=message):
+            list(overlap(texts, corpus, folder, n=3))
+    with pytest.raises(UsageError, match="n must be at least 1; got 0"):
+        list(overlap([long], [long], tmp_path, n=0))
+    (row,) = overlap([long], [long], tmp_path / "0" / "..", n=3)
+    assert row == Overlap("long", 3, 1, 1, 3, 0, "long", "a b c")
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "FILTER", 2**16)
+    monkeypatch.setattr(module, "BLOCK", 2**8)
+    monkeypatch.setattr(module, "PARTS", 8)
+    rng = np.random.default_rng(0)
+
+    def texts(count, seed):
+        for at in range(count):
+            yield Passage(" ".join(f"w{number}" for number in rng.integers(0, 50, 200)), source=f"{seed}:{at}")
+
+    def peak(count):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        tracemalloc.start()
+        list(overlap(texts(20, "own"), texts(count, "corpus"), folder))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    peak(100)
+    assert peak(160) < 1.2 * peak(40)
