@@ -15,9 +15,9 @@ import math
 import os
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
@@ -26,7 +26,10 @@ from fsd.errors import UsageError
 from pipelines.common.job import Job
 
 if TYPE_CHECKING:
-    from pipelines.study.lab.targets import Base
+    from collections.abc import Iterator
+
+    from pipelines.study.lab.corpora import Corpus
+    from pipelines.study.lab.targets import Base, Cell
 
 EXPERIMENT = "fsd-lab"
 FOLDER = "lab"
@@ -104,7 +107,7 @@ def prepare(config: LabConfig) -> Job:
             corpora.load(name, config.columns)
     base = _base(config)
     folder = (Path(config.cache).expanduser() if config.cache else default_folder()) / FOLDER
-    count = len(config.corpora) * len(exposures) * config.seeds
+    count = len(config.corpora) * (len(exposures) * config.seeds - (config.seeds - 1 if base else 0))
     return Job(
         partial(run, config, folder, base),
         {
@@ -134,6 +137,18 @@ def _base(config: LabConfig) -> "Base | None":
     return Base(config.base, weights, config.dtype, config.method, recipe)
 
 
+def _cells(config: LabConfig, corpus: "Corpus", *, base: "Base | None", **shared: Any) -> "Iterator[Cell]":
+    """The cells of a corpus; an unchanged base is the same for every seed."""
+    from pipelines.study.lab import corpora
+    from pipelines.study.lab.targets import Cell
+
+    for seed in range(config.seeds):
+        sides = corpora.draw(corpus, seed, config.texts)
+        for exposures in sorted(set(config.exposures)):
+            if exposures or not (base and seed):
+                yield Cell(corpus.name, exposures=exposures, seed=seed, sides=sides, base=base, **shared)
+
+
 def run(config: LabConfig, folder: Path, base: "Base | None") -> None:
     """Compute the cells that are not finished yet, and record tables and figure."""
     from pipelines.common.job import deliver, stage, tracked_run
@@ -147,7 +162,7 @@ def run(config: LabConfig, folder: Path, base: "Base | None") -> None:
         from fsd.data.near_duplicates import families, refuse_copies
         from pipelines.common.output import write_table
         from pipelines.study.lab import corpora, results
-        from pipelines.study.lab.targets import Cell, compute, shared_models
+        from pipelines.study.lab.targets import compute, shared_models
 
         packages = SMALL_PACKAGES if config.small else docstrings.PACKAGES
         size = base.name if base else config.size
@@ -160,9 +175,8 @@ def run(config: LabConfig, folder: Path, base: "Base | None") -> None:
             refuse_copies(texts, list(map(Document, background)))
             numbers = zip(texts, families(texts), strict=True)
             family |= {(corpus.name, content_hash(document.text)): number for document, number in numbers}
-            sides = [corpora.draw(corpus, seed, config.texts) for seed in range(config.seeds)]
-            for exposures, seed in product(sorted(set(config.exposures)), range(config.seeds)):
-                cells.append(Cell(corpus.name, size, exposures, seed, sides[seed], background, models, base))
+            cells += _cells(config, corpus, size=size, background=background, models=models, base=base)
+        cells.sort(key=attrgetter("seed"))  # what an interrupted laboratory has finished are whole seeds
     params = {name: getattr(config, name) for name in ("corpora", "exposures", "seeds", "paragraphs")}
     params |= {"size": size} | ({"learning_rate": base.recipe.learning_rate, "dtype": base.dtype} if base else {})
     title = f"lab · {size} · {len(cells)} cells"
