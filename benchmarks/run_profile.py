@@ -38,11 +38,11 @@ class Settings:
 
 
 def timed(scorer: ModelScorer, prompts: list[Prompt]) -> tuple[FloatArray, float, float]:
-    """(3, n) statistics of all tokens, and wall and processor seconds."""
+    """(4, n) statistics of all tokens, and wall and processor seconds."""
     wall, processor = time.perf_counter(), time.process_time()
     found = list(scorer(prompts))
     spent = time.perf_counter() - wall, time.process_time() - processor
-    return np.concatenate([[stats.logp, stats.mean, stats.std] for stats in found], axis=1), *spent
+    return np.concatenate([[stats.logp, stats.mean, stats.std, stats.top] for stats in found], axis=1), *spent
 
 
 def main(settings: Settings) -> None:

@@ -99,7 +99,7 @@ def bare(model: RandomModel, batches: Sequence[torch.Tensor]) -> None:
 
 def ours(model: RandomModel, budget: int | None) -> np.ndarray:
     stats = ModelScorer(model, max_batch_tokens=budget)([Prompt(str(i)) for i in range(len(model.rows))])
-    return np.concatenate([[s.logp, s.mean, s.std] for s in stats], axis=1)
+    return np.concatenate([[s.logp, s.mean, s.std, s.top] for s in stats], axis=1)
 
 
 @torch.inference_mode()

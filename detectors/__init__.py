@@ -3,7 +3,7 @@
 A detector is a pure function with the name of its file. Its positional parameters are views of the text (see
 `fsd.views.VIEWS`), its keyword-only parameters are settings with the paper's defaults. It returns S(x), where higher
 means more likely a member. The file may also define `SEARCH`, the search space of the settings; `NEEDS`, the fields
-of `TokenStats` that it uses besides text and logp (token, mean, std); `AUTO = False`, which leaves it out of the
+of `TokenStats` that it uses besides text and logp (token, mean, std, top); `AUTO = False`, which leaves it out of the
 default set; and `fallback`, a function with the same parameters that says why a fallback was used for the score of a
 text, and which one ("why; what"), or returns None.
 """

@@ -15,6 +15,8 @@ IntArray = NDArray[np.int64]
 
 STD_FLOOR = 1e-6
 """Lower bound of the standard deviation of the log-probability, in nats; smaller values are rounding noise."""
+TIE = 1e-5
+"""Difference of two log-probabilities, in nats, that is rounding noise."""
 
 
 class Prompt(NamedTuple):
@@ -29,8 +31,8 @@ class TokenStats:
     """Statistics of the T ≥ 1 tokens of `text`, in nats.
 
     A start token precedes the text, so that the first token is scored too (DC-PDD, arXiv 2409.14781, §3.2). A
-    completions API does not return the whole distribution: `mean` and `std` are then NaN, and `token` is −1 if it
-    returns no ids.
+    completions API does not return the whole distribution: `mean`, `std` and `top` are then NaN, and `token` is −1 if
+    it returns no ids.
 
     Attributes:
         text: the text without its context.
@@ -38,6 +40,7 @@ class TokenStats:
         logp: (T,) log p(x_t | x_<t).
         mean: (T,) expectation of log p(v | x_<t) over v ~ p, which is minus the entropy.
         std: (T,) standard deviation of log p(v | x_<t) over v ~ p, at least `STD_FLOOR`.
+        top: (T,) largest log p(v | x_<t) over all v; NaN if it is not given.
     """
 
     text: str
@@ -45,11 +48,19 @@ class TokenStats:
     logp: FloatArray
     mean: FloatArray
     std: FloatArray
+    top: FloatArray = None  # type: ignore[assignment]  # NaN if it is not given
 
     def __post_init__(self) -> None:
-        shapes = {array.shape for array in (self.token, self.logp, self.mean, self.std)}
+        if self.top is None:
+            object.__setattr__(self, "top", np.full(self.logp.shape, np.nan))
+        shapes = {array.shape for array in (self.token, self.logp, self.mean, self.std, self.top)}
         if len(shapes) != 1 or self.token.ndim != 1 or self.token.size == 0:
-            raise ValueError(f"token, logp, mean and std must share one shape (T,) with T >= 1, got {shapes}")
+            raise ValueError(f"token, logp, mean, std and top must share one shape (T,) with T >= 1, got {shapes}")
+
+    @property
+    def predicted(self) -> NDArray[np.bool_]:
+        """(T,) whether each token is the most likely one, as greedy decoding takes it; ties count."""
+        return self.logp >= self.top - TIE
 
 
 Scorer = Callable[[Sequence[Prompt]], Iterable[TokenStats]]

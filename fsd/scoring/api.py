@@ -161,7 +161,7 @@ class PromptTokens:
 
 BYTES_PER_TOKEN = 4
 """Approximate number of UTF-8 bytes of a token, where there is no tokenizer."""
-FORMAT = 2
+FORMAT = 3
 """Version of the numbers, part of the key of stored results."""
 
 
@@ -193,7 +193,7 @@ class CompletionsScorer:
         self.model = model
         self.start = start
         self.tokens = tokens
-        self.lacks = frozenset({"mean", "std"} if tokens else {"token", "mean", "std"})
+        self.lacks = frozenset({"mean", "std", "top"} if tokens else {"token", "mean", "std", "top"})
         self.concurrency = concurrency
         self.description = description
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ENGINE = 1
+ENGINE = 2
 """Version of the engine's numbers, part of every key; raised whenever they change."""
 FILE = "statistics.sqlite"
 """Name of the database in the cache folder."""
@@ -84,8 +84,8 @@ def prompt_hash(prompt: Prompt) -> bytes:
 
 
 def encode(key: str, prompt: bytes, stats: TokenStats) -> bytes:
-    """A checksum, the size of a number, T token ids (int32), and 3T numbers: float32 where that loses nothing."""
-    values = np.stack([stats.logp, stats.mean, stats.std])
+    """A checksum, the size of a number, T token ids (int32), and 4T numbers: float32 where that loses nothing."""
+    values = np.stack([stats.logp, stats.mean, stats.std, stats.top])
     with np.errstate(over="ignore"):
         numbers = values.astype("<f4")
     if not np.array_equal(numbers, values, equal_nan=True):
@@ -98,9 +98,9 @@ def _decode(key: str, prompt: bytes, text: str, data: bytes) -> TokenStats:
     checksum, body = data[:8], data[8:]
     if xxhash.xxh3_64_digest(key.encode() + prompt + body) != checksum:
         raise ValueError("wrong checksum")
-    tokens = (len(body) - 1) // (4 + 3 * body[0])
+    tokens = (len(body) - 1) // (4 + 4 * body[0])
     token = np.frombuffer(body, "<i4", tokens, 1).astype(np.int64)
-    values = np.frombuffer(body, f"<f{body[0]}", offset=1 + 4 * tokens).reshape(3, tokens).astype(np.float64)
+    values = np.frombuffer(body, f"<f{body[0]}", offset=1 + 4 * tokens).reshape(4, tokens).astype(np.float64)
     return TokenStats(text, token, *values)
 
 

@@ -74,7 +74,7 @@ def batched(order: Sequence[Window], max_tokens: int, alike: int | None = None) 
 
 
 Statistics = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""(n, V) logits and (n,) targets → (3, n) logp, mean, std in nats."""
+"""(n, V) logits and (n,) targets → (4, n) logp, mean, std, top in nats."""
 
 CHUNK_BYTES = {"cpu": 2**26, "cuda": 2**28}
 """Size of the logits computed at once: enough rows to be worth one read of the output embedding."""
@@ -88,16 +88,20 @@ TOLERANCE = 1e-4
 
 
 def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """logp, mean and std of each row, float32, from one exponential per logit.
+    """logp, mean, std and top of each row, float32, from one exponential per logit.
 
     With l = (logits − max) log₂ e and Z = Σ 2^l: log₂ p_v = l_v − log₂ Z, so that mean = (Σ l 2^l)/Z − log₂ Z, and the
-    variance, which no shift changes, is (Σ l² 2^l)/Z − ((Σ l 2^l)/Z)²; all in bits until the end, since 2^l is the
-    cheapest exponential. A second pass around the mean would cost as much again; l is relative to the maximum, so
-    the terms that cancel are of the size of the spread itself. A logit of −∞ (a token of probability zero) adds
-    nothing. (n, V) logits of any float type, overwritten if it is float32, and (n,) targets give (3, n) nats.
+    variance, which no shift changes, is (Σ l² 2^l)/Z − ((Σ l 2^l)/Z)². The largest log-probability is that of l = 0, up
+    to the rounding of l. All in bits until the end, since 2^l is the cheapest exponential. A second pass around the
+    mean would cost as much again; l is relative to the maximum, so the terms that cancel are of the size of the spread
+    itself. A logit of −∞ (a token of probability zero) adds nothing. (n, V) logits of any float type, overwritten if it
+    is float32, and (n,) targets give (4, n) nats.
     """
     logits = logits.float()
-    bits = torch.add(logits.amax(-1, keepdim=True) * -LOG2_E, logits, alpha=LOG2_E, out=logits)
+    largest = logits.amax(-1, keepdim=True)
+    shift = largest * -LOG2_E
+    top = torch.add(shift, largest, alpha=LOG2_E).squeeze(-1)
+    bits = torch.add(shift, logits, alpha=LOG2_E, out=logits)
     hit = bits.gather(-1, target[:, None]).squeeze(-1)
     weight = bits.clamp_min_(LEAST).exp2()
     total = weight.sum(-1)
@@ -107,7 +111,7 @@ def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor
     second = weight.sum(-1) / total
     log_total = total.log2()
     std = (second - first.square()).clamp_min(0).sqrt()
-    nats = torch.stack([hit - log_total, first - log_total, std]) / LOG2_E
+    nats = torch.stack([hit - log_total, first - log_total, std, top - log_total]) / LOG2_E
     nats[2].clamp_min_(STD_FLOOR)
     return nats
 
@@ -145,7 +149,7 @@ class Reduction(threading.local):
         self.buffer: torch.Tensor | None = None
 
     def __call__(self, states: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """(3, N) statistics of (N, D) hidden states or (N, V) logits and their (N,) targets."""
+        """(4, N) statistics of (N, D) hidden states or (N, V) logits and their (N,) targets."""
         kind = states.device.type
         vocabulary = states.shape[-1] if self.head is None else self.head.weight.shape[0]
         most = max(1, CHUNK_BYTES.get(kind, CHUNK_BYTES["cuda"]) // (states.element_size() * vocabulary))
@@ -256,7 +260,7 @@ class ModelScorer:
                 for window, values in self.columns(ids, batches[at : at + self.batches_per_round], bar):
                     i, first = window.prompt, firsts[window.prompt]
                     size = len(ids[i]) - 1 - first
-                    statistics, missing = waiting.get(i) or (np.empty((3, size)), size)
+                    statistics, missing = waiting.get(i) or (np.empty((4, size)), size)
                     statistics[:, window.first - first : window.end - first] = values
                     waiting[i] = statistics, missing - values.shape[1]
                     if missing == values.shape[1]:
@@ -304,7 +308,7 @@ class ModelScorer:
     def columns(
         self, ids: Sequence[list[int]], batches: Sequence[Sequence[Window]], bar: Any
     ) -> list[tuple[Window, FloatArray]]:
-        """The windows of some batches, each with (3, n) statistics of its scored positions."""
+        """The windows of some batches, each with (4, n) statistics of its scored positions."""
         columns: list[tuple[Window, FloatArray]] = []
         with self.language_model.state(tuned=self.tuned) as network:
             reduction = Reduction(network.get_output_embeddings() if self.language_model.split_head else None)
@@ -346,7 +350,7 @@ class ModelScorer:
     def _started(
         self, network: Any, reduction: Reduction, order: Sequence[Window], ids: Sequence[list[int]]
     ) -> Iterator[tuple[Sequence[Window], torch.Tensor]]:
-        """Windows with their (3, n) statistics, perhaps still computed; a batch beyond the memory is halved."""
+        """Windows with their (4, n) statistics, perhaps still computed; a batch beyond the memory is halved."""
         done = 0
         for batch in batched(order, self.max_batch_tokens, self.alike):
             try:
@@ -382,7 +386,7 @@ class ModelScorer:
     def _forward(
         self, network: Any, reduction: Reduction, batch: Sequence[Window], ids: Sequence[list[int]]
     ) -> torch.Tensor:
-        """(3, n) statistics of the scored positions of a batch, window by window."""
+        """(4, n) statistics of the scored positions of a batch, window by window."""
         device = self.language_model.device
         width = batch[0].size
         x = torch.full((len(batch), width), self.language_model.start, dtype=torch.long)

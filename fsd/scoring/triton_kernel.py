@@ -52,10 +52,11 @@ def _kernel(logits, target, out, rows, stride, width: tl.constexpr, block: tl.co
     tl.store(out + row, (hit - log_total) / LOG2_E)
     tl.store(out + rows + row, (mean - log_total) / LOG2_E)
     tl.store(out + 2 * rows + row, tl.maximum(std / LOG2_E, FLOOR, propagate_nan=tl.PropagateNan.ALL))
+    tl.store(out + 3 * rows + row, -log_total / LOG2_E)
 
 
 def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """logp, mean and std of each row, float32, equal to `logit_statistics.token_statistics`.
+    """logp, mean, std and top of each row, float32, equal to `logit_statistics.token_statistics`.
 
     A logit of −∞ (a token of probability zero) adds nothing to any sum; NaN gives NaN. `logits` are not changed.
 
@@ -64,7 +65,7 @@ def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor
         target: (n,) token ids below V, on the same GPU.
 
     Returns:
-        (3, n) logp, mean, std in nats; std ≥ `STD_FLOOR`.
+        (4, n) logp, mean, std, top in nats; std ≥ `STD_FLOOR`.
 
     Raises:
         ValueError: if the rows are not contiguous.
@@ -72,7 +73,7 @@ def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor
     if logits.stride(1) != 1:
         raise ValueError(f"the logits of a row must be contiguous; got a stride of {logits.stride(1)}")
     rows, width = logits.shape
-    out = torch.empty((3, rows), dtype=torch.float32, device=logits.device)
+    out = torch.empty((4, rows), dtype=torch.float32, device=logits.device)
     block = min(BLOCK, triton.next_power_of_2(width))
     with torch.cuda.device_of(logits):
         _kernel[(rows,)](logits, target, out, rows, logits.stride(0), width=width, block=block, num_warps=8)

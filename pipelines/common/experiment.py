@@ -82,7 +82,7 @@ def load_detectors(config: DetectorConfig) -> list[Detector]:
 
 def _check_ranges(detector: Detector) -> None:
     """Refuse settings out of range, which a detector does when it is computed, before anything else is."""
-    probe = TokenStats("probe", np.arange(4), -np.arange(1.0, 5.0), -np.arange(1.0, 5.0), np.ones(4))
+    probe = TokenStats("probe", np.arange(4), -np.arange(1.0, 5.0), -np.arange(1.0, 5.0), np.ones(4), np.zeros(4))
     views = {name: [probe] if VIEWS[name].form in LISTS else probe for name in detector.views}
     for state in (detector, detector.for_base):
         state(views)

@@ -19,6 +19,7 @@ def _make(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     token: Sequence[int] | None = None,
+    top: Sequence[float] | None = None,
     text: str = "A text",
 ) -> TokenStats:
     size = len(logp)
@@ -28,13 +29,16 @@ def _make(
         logp=np.array(logp, dtype=np.float64),
         mean=np.array([-1.0] * size if mean is None else mean, dtype=np.float64),
         std=np.array([1.0] * size if std is None else std, dtype=np.float64),
+        top=np.array([np.nan] * size if top is None else top, dtype=np.float64),
     )
 
 
 def _random(rng: np.random.Generator, size: int, token: Sequence[int] | None = None) -> TokenStats:
+    logp, mean = -0.5 - rng.exponential(2.0, size), -rng.uniform(0.1, 6.0, size)
     return _make(
-        -0.5 - rng.exponential(2.0, size),
-        mean=-rng.uniform(0.1, 6.0, size),
+        logp,
+        mean=mean,
+        top=np.maximum(logp, mean / 2),
         std=rng.uniform(0.2, 3.0, size),
         token=rng.integers(0, 2 + size // 2, size) if token is None else token,
         text="".join(rng.choice(list("aB é天 z"), size=size)),

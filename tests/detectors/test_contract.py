@@ -31,7 +31,7 @@ every_detector = pytest.mark.parametrize("name", detectors.names())
 def arrays(views):
     for view in views.values():
         for stats in view if isinstance(view, list) else [view]:
-            yield from (stats.token, stats.logp, stats.mean, stats.std)
+            yield from (stats.token, stats.logp, stats.mean, stats.std, stats.top)
 
 
 def raised(text: TokenStats) -> TokenStats:
@@ -129,10 +129,10 @@ def test_gives_the_same_finite_float_twice_and_leaves_its_views_alone(name, rand
 @every_detector
 def test_a_detector_uses_no_more_statistics_than_it_declares(name, random_views):
     detector = detectors.load(name)
-    assert set(detector.needs) <= {"token", "mean", "std"}
+    assert set(detector.needs) <= {"token", "mean", "std", "top"}
     for size, seed in product(SIZES, range(5)):
         views = random_views(seed, size)
-        unknown = {"token": np.full(size, -1), "mean": np.full(size, math.nan), "std": np.full(size, math.nan)}
+        unknown = {"token": np.full(size, -1)} | {field: np.full(size, math.nan) for field in ("mean", "std", "top")}
         hidden = {field: array for field, array in unknown.items() if field not in detector.needs}
         reduced = {**views, "text": replace(views["text"], **hidden)}
         assert detector(reduced) == detector(views)
@@ -181,7 +181,7 @@ def test_a_detector_or_setting_that_does_not_exist_is_refused(name, settings, me
         detectors.load(name, **settings)
 
 
-SHARES = ("min_k", "min_k_pp", "min_k_deviation", "min_k_reference", "combined")
+SHARES = ("gap_k", "min_k", "min_k_pp", "min_k_deviation", "min_k_reference", "combined")
 NAN, INF = math.nan, math.inf
 OUT_OF_RANGE = [
     *((name, "k", r"in \(0, 1\]", (0.0, -0.1, 1.01, 20.0, NAN, INF)) for name in SHARES),

@@ -30,7 +30,7 @@ def numbers():
 
     def computed(model, *, tuned):
         stats = ModelScorer(model, tuned=tuned)([Prompt(text) for text in TEXTS])
-        return np.concatenate([[s.logp, s.mean, s.std] for s in stats], axis=1)
+        return np.concatenate([[s.logp, s.mean, s.std, s.top] for s in stats], axis=1)
 
     return computed
 

@@ -27,7 +27,7 @@ class FakeScorer:
             size = len(prompt.text.split())
             logp = np.full(size, -(len(prompt.text) + len(prompt.context)) * self.factor)
             logp -= np.arange(size) * self.factor
-            yield TokenStats(prompt.text, np.arange(size), logp, np.full(size, -1.0), np.ones(size))
+            yield TokenStats(prompt.text, np.arange(size), logp, np.full(size, -1.0), np.ones(size), np.zeros(size))
 
 
 TEXTS = ["One two three", "Four five", "Six seven eight nine"]

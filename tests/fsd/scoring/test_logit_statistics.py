@@ -46,7 +46,7 @@ def slow(logits, target):
     p = logp.exp()
     mean = torch.where(p > 0, p * logp, 0.0).sum(-1)
     std = torch.where(p > 0, p * (logp - mean[:, None]).square(), 0.0).sum(-1).sqrt()
-    return torch.stack([logp.gather(-1, target[:, None])[:, 0], mean, std.clamp_min(STD_FLOOR)])
+    return torch.stack([logp.gather(-1, target[:, None])[:, 0], mean, std.clamp_min(STD_FLOOR), logp.amax(-1)])
 
 
 def random_logits(*shape):
@@ -58,15 +58,15 @@ def test_by_hand(compute):
     # E[(log2 p)^2] = 1/2 + 4/4 + 9/8 + 9/8 = 3.75, so that the variance is 3.75 - 3.0625 = 0.6875 (ln 2)^2.
     logits = torch.tensor([[1 / 2, 1 / 4, 1 / 8, 1 / 8]]).log() + 7.0
     got = compute(logits, torch.tensor([1]))[:, 0].tolist()
-    assert got == pytest.approx((-2 * LN2, -1.75 * LN2, math.sqrt(0.6875) * LN2), rel=1e-6)
+    assert got == pytest.approx((-2 * LN2, -1.75 * LN2, math.sqrt(0.6875) * LN2, -LN2), rel=1e-6)
 
 
 def test_all_alike_and_certain(compute):
     alike = compute(torch.full((1, 5000), 3.0), torch.tensor([4]))[:, 0].tolist()
-    assert alike == pytest.approx([-math.log(5000), -math.log(5000), STD_FLOOR], abs=1e-4)
+    assert alike == pytest.approx([-math.log(5000), -math.log(5000), STD_FLOOR, -math.log(5000)], abs=1e-4)
     certain = torch.zeros(1, 5000)
     certain[0, 4500] = 1e4
-    assert compute(certain, torch.tensor([4500]))[:, 0].tolist() == pytest.approx((0, 0, STD_FLOOR), abs=1e-8)
+    assert compute(certain, torch.tensor([4500]))[:, 0].tolist() == pytest.approx((0, 0, STD_FLOOR, 0), abs=1e-8)
 
 
 def test_float64_at_any_offset_and_spread(compute):
@@ -177,7 +177,7 @@ def test_scores_with_the_kernel_are_the_same(tiny, monkeypatch, dtype, split):
     expected = list(ModelScorer(model)(prompts))
     monkeypatch.setattr(model_scorer, "statistics_for", lambda *_: triton_kernel.token_statistics)
     for got, other in zip(ModelScorer(model)(prompts), expected, strict=True):
-        for column in ("logp", "mean", "std"):
+        for column in ("logp", "mean", "std", "top"):
             np.testing.assert_allclose(getattr(got, column), getattr(other, column), atol=5e-6)
 
 

@@ -34,11 +34,11 @@ def score(model, texts, context="", **options):
 
 
 def arrays(stats):
-    return np.stack([stats.logp, stats.mean, stats.std])
+    return np.stack([stats.logp, stats.mean, stats.std, stats.top])
 
 
 def slow(model, context, token):
-    """Log p, Σ p log p and the deviation of log p for one token after its context, in a float64 loop."""
+    """Log p, Σ p log p, the deviation and the largest of log p for one token after its context, in a float64 loop."""
     with torch.inference_mode():
         logits = model.base(input_ids=torch.tensor([list(context)])).logits[0, -1].double().tolist()
     top = max(logits)
@@ -46,7 +46,7 @@ def slow(model, context, token):
     logs = [value - log_total for value in logits]
     mean = math.fsum(math.exp(value) * value for value in logs)
     variance = math.fsum(math.exp(value) * (value - mean) ** 2 for value in logs)
-    return logs[token], mean, math.sqrt(variance)
+    return logs[token], mean, math.sqrt(variance), top - log_total
 
 
 def slow_text(model, text, context=""):
