@@ -167,13 +167,34 @@ class APIConfig:
 
 
 @dataclass(frozen=True)
+class ShardConfig:
+    """Many texts: with a folder as --out, each shard becomes a Parquet file there, and is computed once."""
+
+    shard_rows: int = 10_000
+    """Rows of a shard, if --out is a folder; the data may then be folders, patterns and URLs (s3://, hf://, ...)."""
+    shard: Annotated[str | None, arg(metavar="I/N", help_behavior_hint="")] = None
+    """Compute one share of the shards: the I-th of N. Several processes may share a folder."""
+    engine: Annotated[Literal["ray"] | None, arg(metavar="{ray}", help_behavior_hint="")] = None
+    """Hand the shards to workers of Ray (pip install 'fsd[ray]'). Default: this process computes them."""
+    address: OptionalName = None
+    """Address of a Ray cluster, or auto. Default: a cluster of this machine alone, for this command."""
+    actors: OptionalInt = None
+    """Workers, each with a model of its own. Default: one a GPU of the cluster, or one a CPU if it has none."""
+    actor_gpus: OptionalFloat = None
+    """GPUs of a worker; parts are allowed. Default: 1 if the cluster has any."""
+    shard_seconds: float = 3600
+    """Seconds after which a worker that has not finished its shard, or has not loaded its model, is replaced."""
+
+
+@dataclass(frozen=True)
 class ScoreConfig:
     """Base scores of texts, by a local model or through an API."""
 
     data: Paths
     """Files (JSONL, CSV, Parquet) with text and, optionally, context, label (1 member, 0 non-member), group, date."""
     out: Annotated[str, arg(metavar="PATH")]
-    """Output file: .parquet, .csv or .jsonl. Until it is written, the answers of an API are kept in PATH.partial."""
+    """Output file (.parquet, .csv, .jsonl), or a folder of shards. Until then, an API's answers are in PATH.partial."""
+    shards: ShardConfig = field(default_factory=ShardConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     api: APIConfig = field(default_factory=APIConfig)
     detection: DetectorConfig = field(default_factory=DetectorConfig)

@@ -8,16 +8,22 @@ Examples:
     fsd frequencies --corpus prose.jsonl --out table.npz --model ./my-model
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
-from fsd.config import OptionalInt, OptionalName, Paths
+from fsd.config import OptionalInt, OptionalName, Paths, ShardConfig
 from pipelines.common.cli import command
 from pipelines.common.job import Job
+
+if TYPE_CHECKING:
+    from fsd.data.readers import Row
+    from pipelines.common.shards import Folder, Worker
+
+TABLE = "_frequencies.npz"
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,8 @@ class FrequencyConfig:
     corpus: Paths
     """Files (.jsonl, .csv, .txt, also packed; .parquet), or hf://datasets/OWNER/NAME[@REVISION]/PATH (* allowed)."""
     out: Annotated[Path, arg(metavar="PATH")]
-    """Output file, .npz."""
+    """Output file, .npz; or a folder of shards, which gets _frequencies.npz at the end."""
+    shards: ShardConfig = field(default_factory=ShardConfig)
     model: Annotated[str, arg(metavar="MODEL")] = "embedded"
     """Model whose tokenizer is used: `embedded`, a folder or a hub id."""
     revision: OptionalName = None
@@ -44,9 +51,13 @@ def prepare(config: FrequencyConfig) -> Job:
     """Check the corpus and the output file; the size of files on the hub is asked for when they are read."""
     from fsd.data.readers import Corpus
     from fsd.errors import UsageError
-    from pipelines.common import job
+    from pipelines.common import job, shards
     from pipelines.common.output import check_path
 
+    if config.out.suffix != ".npz" and shards.wanted(config.out, config.shards):
+        shards.refuse(limit=config.limit, tokens=config.tokens)
+        work = shards.Work("pipelines.frequencies", config)
+        return shards.job("frequencies", work, config.corpus, finish=partial(_total, config))
     if config.out.suffix != ".npz":
         raise UsageError(f"out must be a file that ends in .npz; got {config.out}")
     local = [file for file in config.corpus if not str(file).startswith("hf:")]
@@ -101,6 +112,51 @@ def run(config: FrequencyConfig) -> None:
     headline = f"{table.tokens:,} tokens of {table.documents:,} documents; {seen:,} of {vocabulary:,} tokens occur"
     size = f"table: {config.out} ({config.out.stat().st_size / 1e3:.0f} kB), for the tokenizer of {config.model}"
     show(Report(headline=headline, findings=[size], files={"table": config.out}))
+
+
+def open_worker(config: FrequencyConfig) -> "Worker":
+    """What counts the tokens of the shards of an output folder."""
+    import numpy as np
+    import pandas as pd
+
+    from fsd.data.readers import passages
+    from fsd.models.language_model import load_tokenizer
+    from fsd.scoring.token_frequencies import Tally, fingerprint
+    from pipelines.common.shards import Worker
+
+    tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
+
+    def table(rows: "list[tuple[str, Row]]") -> pd.DataFrame:
+        found = []
+        for origin, row in rows:
+            url, _, line = origin.rpartition(":")
+            found += [passage.text for passage in passages(url, iter([(int(line), row)]), config.column)]
+        tally = Tally(tokenizer.backend_tokenizer, vocabulary)
+        tally.add(found)
+        token = np.flatnonzero(tally.total())
+        return pd.DataFrame({"token": token, "count": tally.counts[token], "documents": sum(map(bool, found))})
+
+    return Worker({"tokenizer": fingerprint(tokenizer), "vocabulary": str(vocabulary)}, table)
+
+
+def _total(config: FrequencyConfig, folder: "Folder") -> dict[str, Path]:
+    """The table of all shards."""
+    import numpy as np
+    import pandas as pd
+
+    from fsd.models.language_model import load_tokenizer
+    from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
+
+    tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
+    counts, documents = np.zeros(vocabulary, np.int64), 0
+    for shard in folder.shards:
+        part = pd.read_parquet(folder.path / shard.name)
+        counts[part["token"]] += part["count"]
+        documents += int(part["documents"].max()) if len(part) else 0
+    names = (file.url if "://" in file.url else Path(file.url).name for file in folder.inputs)
+    table = FrequencyTable(counts, fingerprint(tokenizer), config.model, ", ".join(names), documents)
+    table.save(folder.path / TABLE)
+    return {"table": folder.path / TABLE}
 
 
 if __name__ == "__main__":

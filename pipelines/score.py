@@ -14,6 +14,7 @@ Examples:
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
     from fsd.reporting.report import Table
     from fsd.scoring.model import ScoringJob
     from fsd.views import Detector
+    from pipelines.common.shards import Folder, Worker
 
 COLUMNS = ("source", "text", "label", "group")
+ANSWERS = "_answers.partial"
+"""Answers of an API in an output folder, until all shards are there."""
 BASE_ONLY = "Base scores alone: what separates the texts may be their period or kind as well as membership."
 
 
@@ -40,12 +44,19 @@ def prepare(config: ScoreConfig) -> Job:
     """Read the texts, and check settings and output file."""
     from fsd.data.knowledge_cutoffs import labels_for
     from fsd.data.splitting import parse_cutoff
-    from pipelines.common import experiment, job
+    from pipelines.common import experiment, job, shards
     from pipelines.common.cli import check_name
     from pipelines.common.experiment import load_detectors
     from pipelines.common.output import check_table_path
 
     check_name("domain", config.domain)
+    if shards.wanted(config.out, config.shards):
+        shards.refuse(
+            near_duplicates=config.cleaning.near_duplicates != "refuse" and "drop",
+            engine=config.model.model.startswith("api:") and config.shards.engine,  # which has a concurrency of its own
+        )
+        load_detectors(config.detection)
+        return shards.job("score", shards.Work("pipelines.score", config), config.data, finish=_forget_answers)
     check_table_path(Path(config.out), [*config.data, *filter(None, (config.unseen, config.model.frequencies))])
     documents, remarks = experiment.read_cleaned(config.data, config.columns, config.cleaning, contexts=True)
     unseen, blank = experiment.read_own([config.unseen], "", config.cleaning) if config.unseen else ([], [])
@@ -77,8 +88,6 @@ def run(
     from pipelines.common.output import write_table
 
     with stage("model"):
-        import pandas as pd
-
         from fsd.evaluation.metrics import by_key
         from fsd.evaluation.results import tracked as metrics
         from fsd.reporting.report import Against, Report, Section, marked
@@ -93,11 +102,7 @@ def run(
             announce(work, model.scorers["base"], config.api.price)
     with stage("scoring"):
         labels = [document.member for document in documents]
-        table = pd.DataFrame([(d.source, d.text, d.member, d.group) for d in documents], columns=COLUMNS)
-        table["label"] = table["label"].astype("boolean").astype("Int64")
-        if any(contexts):
-            table.insert(2, "context", contexts)
-        table = table.join(work.score().frame())
+        table = described(documents, contexts=any(contexts)).join(work.score().frame())
         results, blind, doubts = judge(documents, table, seed=config.seed)
         write_table(table, Path(config.out))
         if model.answers:
@@ -128,6 +133,50 @@ def run(
             tracked.log_dataset("scored", texts, labels=labels, source=", ".join(config.data), context="score")
             publish(report, tracked)
         show(report, tracked)
+
+
+def described(documents: "Sequence[Document]", *, contexts: bool) -> "pd.DataFrame":
+    """The columns of the texts."""
+    import pandas as pd
+
+    table = pd.DataFrame([(d.source, d.text, d.member, d.group) for d in documents], columns=COLUMNS)
+    table["label"] = table["label"].astype("boolean").astype("Int64")
+    if contexts:
+        table.insert(2, "context", [document.context for document in documents])
+    return table
+
+
+def open_worker(config: ScoreConfig) -> "Worker":
+    """What scores the shards of an output folder; a detector that no text of a shard allows has no values there."""
+    from fsd.net.hub import fingerprint, locate
+    from fsd.scoring.model import frequency_file, open_model, view_inputs
+    from pipelines.common import experiment, shards
+
+    detectors = experiment.load_detectors(config.detection)
+    unseen = experiment.read_own([config.unseen], "", config.cleaning)[0] if config.unseen else []
+    model = open_model(replace(config.model, cache="none"), config.api, f"{config.out}/{ANSWERS}")
+    inputs = view_inputs(config.model, [d.text for d in unseen], shots=config.detection.shots, seed=config.seed)
+    strict = config.detection.detectors != "all"
+    computable = model.job(detectors, [shards.EXAMPLE.text], inputs, strict=strict).detectors
+
+    def table(documents: "list[Document]") -> "pd.DataFrame":
+        contexts = [document.context for document in documents]
+        scores = model.job(computable, [d.text for d in documents], inputs, contexts=contexts).score().frame()
+        columns = [f"{detector.name}.base" for detector in computable]
+        return described(documents, contexts=True).join(scores.reindex(columns=columns))
+
+    files = (frequency_file(config.model), Path(config.unseen) if config.unseen else None)
+    own = shards.identity(model.local, *files) if model.local else {"name": model.name}
+    if model.reference:
+        own["reference"] = fingerprint(locate(model.reference)[0])
+    return shards.Worker(own, shards.of_documents(config, table, contexts=True))
+
+
+def _forget_answers(folder: "Folder") -> dict[str, Path]:
+    from fsd.scoring.cache import SQLiteStore
+
+    SQLiteStore(folder.path / ANSWERS).delete()
+    return {}
 
 
 def announce(work: "ScoringJob", scorer: Any, price: float | None) -> None:

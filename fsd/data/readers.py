@@ -20,7 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -53,12 +53,12 @@ def _format(place: str, what: str, endings: Sequence[str]) -> tuple[str, str | N
 
 def _table(where: str, ending: str, lines: Iterable[str]) -> Rows:
     """The rows of a text file with their numbers."""
-    return _json_rows(where, lines) if "json" in ending else _csv_rows(where, lines, ending)
+    return json_rows(where, lines) if "json" in ending else _csv_rows(where, lines, ending)
 
 
-def _json_rows(where: str, lines: Iterable[str]) -> Rows:
-    """One object a line, or one list of objects."""
-    numbered = enumerate(lines, 1)
+def json_rows(where: str, lines: Iterable[str], first: int = 1) -> Rows:
+    """One object a line, or one list of objects; `first` is the number of the first line."""
+    numbered = enumerate(lines, first)
     for line, text in numbered:
         listed = text.lstrip().startswith("[")
         content = "".join([text, *(more for _, more in numbered)]) if listed else text
@@ -111,8 +111,8 @@ def _csv_rows(where: str, lines: Iterable[str], ending: str) -> Rows:
         raise UsageError(f"{where}:{line}: must be valid CSV; {error}") from error
 
 
-def _parquet_rows(where: str, file: Any, column: str | None = None) -> Rows:
-    """The rows of a Parquet file, or of one of its columns, where there may be any number of them."""
+def parquet_rows(where: str, file: Any, column: str | None = None, rows: range | None = None) -> Rows:
+    """The rows of a Parquet file, or of one of its columns, where there may be any number of them; or some `rows`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -120,12 +120,19 @@ def _parquet_rows(where: str, file: Any, column: str | None = None) -> Rows:
         with pq.ParquetFile(file) as table:
             names = table.schema_arrow.names
             _check_header(names, where)
-            size, line = 0, 0
-            for batch in table.iter_batches(batch_size=1024, columns=[column] if column in names else None):
+            size, rows = 0, rows or range(table.metadata.num_rows)
+            ends = list(accumulate(table.metadata.row_group(at).num_rows for at in range(table.num_row_groups)))
+            skipped = sum(end <= rows.start for end in ends)
+            line, groups = ends[skipped - 1] if skipped else 0, range(skipped, len(ends))
+            for batch in table.iter_batches(1024, list(groups), [column] if column in names else None):
+                if line >= rows.stop:
+                    break
                 size += batch.nbytes
                 if column is None:
                     _check_size(where, size)
-                yield from enumerate(batch.to_pylist(), line + 1)
+                begin = min(max(rows.start - line, 0), len(batch))
+                part = batch.slice(begin, rows.stop - line - begin)
+                yield from enumerate(part.to_pylist(), line + begin + 1)
                 line += len(batch)
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{where}: must be a Parquet file; {first_line(error)}") from error
@@ -190,25 +197,28 @@ class Corpus:
 
     def _read(self, url: str, ending: str, stream: Any) -> Iterator[Passage]:
         if ending == ".parquet":
-            yield from self._passages(url, _parquet_rows(url, stream, self.column))
+            yield from passages(url, parquet_rows(url, stream, self.column), self.column)
             return
         with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n" if "json" in ending else "") as lines:
-            yield from _cut(lines, url) if ending in PLAIN else self._passages(url, _table(url, ending, lines))
+            found = _cut(lines, url) if ending in PLAIN else passages(url, _table(url, ending, lines), self.column)
+            yield from found
 
-    def _passages(self, url: str, rows: Rows) -> Iterator[Passage]:
-        for number, row in rows:
-            if self.column not in row:
-                names = ", ".join(map(str, row))
-                raise UsageError(f"column must be one of {names}; {url}:{number} has no {self.column!r}")
-            text = row[self.column] or ""
-            if not isinstance(text, str):
-                kind = type(text).__name__
-                raise UsageError(f"column {self.column!r} must hold text; {url}:{number} holds {kind}")
-            try:
-                text.encode()
-            except UnicodeEncodeError:  # an escaped half of a surrogate pair is valid JSON but not valid text
-                text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            yield Passage(text, source=f"{url}:{number}")
+
+def passages(url: str, rows: Rows, column: str) -> Iterator[Passage]:
+    """The texts of a column; a missing one is empty."""
+    for number, row in rows:
+        if column not in row:
+            names = ", ".join(map(str, row))
+            raise UsageError(f"column must be one of {names}; {url}:{number} has no {column!r}")
+        text = row[column] or ""
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise UsageError(f"column {column!r} must hold text; {url}:{number} holds {kind}")
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # an escaped half of a surrogate pair is valid JSON but not valid text
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        yield Passage(text, source=f"{url}:{number}")
 
 
 def _in_folder(place: str) -> list[str]:
@@ -329,7 +339,7 @@ def read_rows(paths: Iterable[str | Path]) -> list[tuple[str, Row]]:
             raise UsageError(f"data file must exist; there is no {path}")
         ending, compression = _format(str(path), "data file", TABLES)
         if ending == ".parquet":
-            found = _parquet_rows(str(path), path)
+            found = parquet_rows(str(path), path)
         else:
             found = _table(str(path), ending, io.StringIO(_decoded(path, compression), newline="\n"))
         of_file = [(f"{path}:{line}", row) for line, row in found]
@@ -354,7 +364,11 @@ def _decoded(path: Path, compression: str | None) -> str:
     except OSError as error:
         form = f"a whole {compression} file" if compression else "readable"
         raise UsageError(f"{path} must be {form}; {first_line(error) if compression else error.strerror}") from error
-    content = b"".join(parts)
+    return as_text(str(path), b"".join(parts))
+
+
+def as_text(where: str, content: bytes, first: int = 1) -> str:
+    """The content of a file, or its part from line `first` on, which must be UTF-8."""
     at, what = content.find(b"\0"), "it has NUL bytes, as UTF-16 has"  # valid UTF-8, but of no text
     try:
         if at < 0:
@@ -362,8 +376,8 @@ def _decoded(path: Path, compression: str | None) -> str:
     except UnicodeDecodeError as error:
         at = error.start
         what = f"byte 0x{content[at]:02x} at position {at} is not"
-    line = content.count(b"\n", 0, at) + 1
-    raise UsageError(f"{path}:{line}: must be encoded in UTF-8; {what}")
+    line = content.count(b"\n", 0, at) + first
+    raise UsageError(f"{where}:{line}: must be encoded in UTF-8; {what}")
 
 
 def read_texts(

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -277,15 +277,23 @@ def model_size(model: str, revision: str | None = None) -> ModelSize | None:
 
 
 class DataFile(NamedTuple):
-    """A file on disk or of a dataset on the hub: path, or address with the commit, and bytes."""
+    """A file on disk, of a dataset on the hub or at a URL: path, or address with the commit, and bytes.
+
+    `state` changes when the file does: of its size, time or version, as far as its file system tells.
+    """
 
     url: str
     size: int
+    state: str = ""
 
     def open(self, *, whole: bool) -> Any:
         """Open the file; on the hub `whole` reads it in one request, without seeking, else in pieces on demand."""
-        if not self.url.startswith("hf:"):
+        if "://" not in self.url:
             return Path(self.url).open("rb")
+        if not self.url.startswith("hf:"):
+            import fsspec
+
+            return fsspec.open(self.url, "rb").open()
         from huggingface_hub import HfFileSystem
 
         return HfFileSystem().open(self.url, "rb", block_size=0 if whole else None)
@@ -317,3 +325,35 @@ def data_files(place: str) -> list[DataFile]:
     if not files:
         raise UsageError(f"dataset {name} must have files {path}; it has none of that name at commit {commit}")
     return files
+
+
+def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
+    """A file, the files with these endings in a folder, or those of a pattern, sorted: local, or a URL of fsspec."""
+    import fsspec
+
+    if place.startswith("hf:"):
+        return data_files(place)
+    try:
+        system, path = fsspec.url_to_fs(place)
+        if system.isdir(path):
+            found = {
+                name: info for name, info in system.find(path, detail=True).items() if name.endswith(tuple(endings))
+            }
+        else:
+            found = {path: system.info(path)} if system.isfile(path) else system.glob(path, detail=True)
+    except Exception as error:  # file systems have no common base class of errors
+        raise UsageError(f"data must be files, a folder or a pattern; {place}: {first_line(error)}") from error
+    here = f"{os.getcwd()}/"  # noqa: PTH109 - only ever the beginning of a string
+    return [
+        DataFile(
+            system.unstrip_protocol(name)
+            if "://" in place
+            else name
+            if place.startswith("/")
+            else name.removeprefix(here),
+            int(info["size"] or 0),
+            xxhash.xxh3_64_hexdigest(str(sorted((key, str(value)) for key, value in info.items())).encode()),
+        )
+        for name, info in sorted(found.items())
+        if info["type"] == "file"
+    ]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import CleaningConfig, Columns, ModelConfig, OptionalModel, OptionalPath, OptionalPaths
+from fsd.config import CleaningConfig, Columns, ModelConfig, OptionalModel, OptionalPath, OptionalPaths, ShardConfig
 from pipelines.common.cli import command
 from pipelines.common.job import Job
 
@@ -47,7 +47,8 @@ class DetectConfig:
     """Column names that differ from the defaults, e.g. text=Example_A,group=ID."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     out: OptionalPath = None
-    """Output file for the verdicts: .parquet, .csv or .jsonl. The tracked run has a copy in any case."""
+    """Output file for the verdicts (.parquet, .csv, .jsonl; the tracked run has a copy), or a folder of shards."""
+    shards: ShardConfig = field(default_factory=ShardConfig)
     report: OptionalPath = None
     """Output file for the report: .html. The tracked run has a copy in any case."""
     model: OptionalModel = None
@@ -62,10 +63,14 @@ def prepare(config: DetectConfig) -> Job:
     """Read the texts, and check the settings; the adapter, which is not fetched yet, tells which model is loaded."""
     from fsd.errors import UsageError
     from fsd.evaluation.verdicts import check_fdr
-    from pipelines.common import experiment, job
+    from pipelines.common import experiment, job, shards
     from pipelines.common.output import check_path, check_table_path
 
     check_fdr(config.fdr)
+    if shards.wanted(config.out, config.shards):
+        drops = config.cleaning.near_duplicates != "refuse" and "drop"
+        shards.refuse(known=" ".join(config.known), report=config.report, near_duplicates=drops)
+        return shards.job("detect", shards.Work("pipelines.detect.classifier", config), config.files)
     documents, remarks = experiment.read_cleaned(config.files, config.columns, config.cleaning)
     known, unknown = experiment.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
     inputs = [*config.files, *config.known]

@@ -27,6 +27,7 @@ from fsd.token_stats import Scores
 from fsd.views import usable
 from pipelines.common.adapter_files import AUDIT, AUDITED, CALIBRATION, FILES, SETUP, UNSEEN
 from pipelines.common.experiment import audited, cheap
+from pipelines.common.shards import Worker, identity, of_documents
 
 TRAINED_OVERLAP = 0.2
 """A text counts as trained on if at least this share of its 7-grams occurs in the adapter's training texts."""
@@ -45,7 +46,7 @@ class MembershipClassifier:
 
     def __init__(self, uri: str, **overrides: Any) -> None:
         adapter = tracking.fetch_adapter(uri)
-        files = {name: path for name in FILES if (path := tracking.fetch_model_file(uri, name))}
+        self.files = files = {name: path for name in FILES if (path := tracking.fetch_model_file(uri, name))}
         self.audit = AuditSummary.from_json(files[AUDIT].read_text(encoding="utf-8")) if AUDIT in files else None
         if self.audit and (self.audit.explains or not self.audit.labels.hold):
             raise UsageError(f"adapter must come from a benchmark that can show membership; {self.audit.sentence}")
@@ -113,6 +114,21 @@ class MembershipClassifier:
     def verdicts(self, texts: Sequence[str], **rules: Any) -> pd.DataFrame:
         """The table of `classify` by the `Rules` given: N rows, the score by the detector chosen on validation."""
         return self.classify([Document(text) for text in texts], Rules(**rules)).table
+
+
+def open_worker(config: Any) -> Worker:
+    """What judges the shards of an output folder, each by itself; ranks and selections would be of all texts."""
+    classifier = MembershipClassifier(config.adapter, model=config.model, device=config.device, cache="none")
+    classifier.calibration.threshold_at(config.fpr)
+    rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
+
+    def table(documents: list[Document]) -> pd.DataFrame:
+        texts = pd.DataFrame([(d.source, d.text, d.member) for d in documents], columns=["source", "text", "label"])
+        texts["label"] = texts["label"].astype("boolean").astype("Int64")
+        return texts.join(classifier.classify(documents, rules).table.drop(columns=["rank", "selected"]))
+
+    own = identity(classifier.language_model, classifier.files[CALIBRATION], classifier.files[SETUP])
+    return Worker(own, of_documents(config, table))
 
 
 def _require(files: Mapping[str, Path], *names: str) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from fsd import tracking
-from fsd.config import ModelConfig
+from fsd.config import ModelConfig, ShardConfig
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Rules
@@ -88,6 +88,13 @@ def test_unlabelled_texts_get_verdicts_a_report_and_a_run(unlabelled, tmp_path, 
     kept = pd.read_parquet(tracking.fetch_artifact(run.id, "verdicts.parquet"))
     pd.testing.assert_frame_equal(kept, table)
     assert tracking.fetch_artifact(run.id, "report.html").read_text() == html
+
+
+def test_a_shard_is_judged_as_a_file_of_its_own(unlabelled, tmp_path):
+    alone = detect(tmp_path / "v.parquet", unlabelled)
+    shard = detect(tmp_path / "out", unlabelled, shards=ShardConfig(shard_rows=100))
+    assert shard["label"].isna().all()
+    pd.testing.assert_frame_equal(shard.drop(columns="label"), alone.drop(columns=["rank", "selected"]))
 
 
 def test_pyfunc_and_the_pipeline_agree(served, unlabelled, tmp_path):

@@ -1,0 +1,112 @@
+"""Shards: parts of large files, which are found without loading the files and read one at a time.
+
+A shard of JSONL is some lines, given by their bytes; one of Parquet is some rows. Files lie on disk, on the hub or at
+any URL that fsspec opens (`s3://`, `gs://`, ...).
+"""
+
+import io
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import xxhash
+
+from fsd.data.readers import Row, as_text, json_rows, parquet_rows
+from fsd.errors import UsageError, first_line
+from fsd.net.hub import DataFile, files_at
+
+ENDINGS = (".jsonl", ".ndjson", ".parquet")
+BLOCK = 2**24
+"""Bytes that are read at a time."""
+
+
+class Shard(NamedTuple):
+    """Lines of a JSONL file from byte `begin` to `end`, or rows of a Parquet file; `first` is the first one, from 1."""
+
+    number: int
+    url: str
+    begin: int
+    end: int
+    first: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        """Name of its file in the output folder."""
+        return f"{self.number:06d}.parquet"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.url}:{self.first}-{self.first + self.rows - 1})"
+
+    def read(self) -> list[tuple[str, Row]]:
+        """Its rows, each after its origin (file:line)."""
+        with DataFile(self.url, 0).open(whole=False) as file:
+            if self.url.endswith(".parquet"):
+                found = list(parquet_rows(self.url, file, rows=range(self.begin, self.end)))
+            else:
+                file.seek(self.begin)
+                text = as_text(self.url, file.read(self.end - self.begin), self.first)
+                found = list(json_rows(self.url, io.StringIO(text, newline="\n"), self.first))
+        return [(f"{self.url}:{line}", row) for line, row in found]
+
+
+class Input(NamedTuple):
+    """A file that was cut into shards: its bytes, rows and hash; and its state, see `DataFile`."""
+
+    url: str
+    size: int
+    rows: int
+    hash: str
+    state: str
+
+
+def find(places: Sequence[str]) -> list[DataFile]:
+    """The files of files, folders, patterns and URLs, each once."""
+    files = list(dict.fromkeys(file for place in places for file in files_at(place, ENDINGS)))
+    wrong = next((file.url for file in files if not file.url.endswith(ENDINGS)), None)
+    if wrong is not None:
+        raise UsageError(f"shards must be made of {', '.join(ENDINGS)}; got {wrong}")
+    if not any(file.size for file in files):
+        raise UsageError(
+            f"data must hold a file that ends in {', '.join(ENDINGS)} and is not empty; got {', '.join(places)}"
+        )
+    return files
+
+
+def cut(files: Sequence[DataFile], rows: int) -> tuple[list[Input], list[Shard]]:
+    """Files as shards of `rows` rows, the last one of each file having fewer; every byte is read once, for its hash."""
+    inputs, shards = [], list[Shard]()
+    for file in files:
+        try:
+            bounds, total, digest = _bounds(file, rows)
+        except UsageError:
+            raise
+        except Exception as error:  # network libraries have no common base class of errors
+            raise UsageError(f"{file.url} must be a whole file that can be read; {first_line(error)}") from error
+        inputs.append(Input(file.url, file.size, total, digest, file.state))
+        for at, (begin, end) in enumerate(pairwise(bounds)):
+            size = min(rows, total - at * rows)
+            shards.append(Shard(len(shards), file.url, begin, end, at * rows + 1, size))
+    return inputs, shards
+
+
+def _bounds(file: DataFile, rows: int) -> tuple[list[int], int, str]:
+    """Where the shards of a file begin and end, its number of rows, and its hash."""
+    import pyarrow.parquet as pq
+
+    digest, bounds, lines, offset, last = xxhash.xxh3_128(), [0], 0, 0, b"\n"
+    with file.open(whole=not file.url.endswith(".parquet")) as stream:
+        while block := stream.read(BLOCK):
+            digest.update(block)
+            ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+            bounds += (offset + 1 + ends[rows - 1 - lines % rows :: rows]).tolist()
+            lines, offset, last = lines + len(ends), offset + len(block), block[-1:]
+        if file.url.endswith(".parquet"):
+            stream.seek(0)
+            lines = pq.ParquetFile(stream).metadata.num_rows
+            bounds = [*range(0, lines, rows), lines]
+        elif bounds[-1] != offset:
+            bounds.append(offset)
+            lines += last != b"\n"
+    return bounds, lines, digest.hexdigest()

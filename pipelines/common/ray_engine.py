@@ -1,0 +1,166 @@
+"""Shards computed by workers of Ray, each with a model of its own, on this machine or a cluster.
+
+Ray only hands out the work. What it promises itself (a worker that died is started again, its task is repeated) is
+asked for, and not relied on: each shard has a time limit here, a worker that is late or gone for good is replaced, and
+a shard that fails is tried again. Only Ray's stable core is used: remote actors, get, wait and kill.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from fsd.config import ShardConfig
+from fsd.data.shards import Shard
+from fsd.errors import StorageError, UsageError, first_line
+from fsd.progress import note
+from pipelines.common.shards import ATTEMPTS, Agree, Results, Work, Worker
+
+CONNECT = 60.0
+"""Seconds in which a cluster must answer."""
+RESTARTS = 3
+"""Times that Ray itself starts a worker again, and gives it its task again."""
+TICK = 1.0
+
+
+class Actor:
+    """A worker in a process of Ray; the model is loaded at the first call, also after Ray has started it again."""
+
+    def __init__(self, work: Work, folder: str) -> None:
+        self.work = work
+        os.chdir(folder)
+
+    def identity(self) -> Mapping[str, str]:
+        """What its model is."""
+        return self._worker.identity
+
+    def compute(self, shard: Shard, key: str) -> bytes:
+        """The file of a shard."""
+        return self._worker.compute(shard, key)
+
+    @cached_property
+    def _worker(self) -> Worker:
+        return self.work.open()
+
+
+class Task(NamedTuple):
+    """A call that an actor is working on: a shard and how often it has been tried, or None while a model is loaded."""
+
+    actor: Any
+    shard: Shard | None
+    attempt: int
+    deadline: float
+
+
+def compute(work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
+    """The files of shards, or why they could not be computed, as they come."""
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError("engine ray must have the package ray; it is not installed: pip install 'fsd[ray]'") from error
+    options: ShardConfig = work.config.shards
+    _connect(ray, options.address)
+    try:
+        yield from _Pool(ray, work, options, len(shards)).results(shards, agree)
+    finally:
+        ray.shutdown()
+
+
+def _connect(ray: Any, address: str | None) -> None:
+    """Start Ray on this machine, or join a cluster, which another process tries first: Ray would try for very long."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if address:
+        code = f"import ray; ray.init({address!r}, log_to_driver=False)"
+        try:
+            tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=CONNECT)
+            reason = "" if tried.returncode == 0 else (tried.stderr.strip().splitlines() or ["no reason"])[-1]
+        except subprocess.TimeoutExpired:
+            reason = f"it did not answer within {CONNECT:.0f} s"
+        if reason:
+            raise UsageError(f"address must be of a Ray cluster that answers; {address}: {reason}")
+    ray.init(address, include_dashboard=None if address else False, log_to_driver=False, logging_level="ERROR")
+
+
+class _Pool:
+    """The actors that are there, and what each is working on."""
+
+    def __init__(self, ray: Any, work: Work, options: ShardConfig, shards: int) -> None:
+        self.ray, self.work, self.limit = ray, work, options.shard_seconds
+        there = ray.cluster_resources()
+        gpus = options.actor_gpus if options.actor_gpus is not None else float(bool(there.get("GPU")))
+        room = int(there["GPU"] / gpus) if gpus and there.get("GPU") else int(there.get("CPU", 1))
+        self.size = min(options.actors or max(room, 1), shards)
+        self.actor = ray.remote(Actor).options(num_gpus=gpus, max_restarts=RESTARTS, max_task_retries=RESTARTS)
+        self.tasks: dict[Any, Task] = {}
+
+    def results(self, shards: Sequence[Shard], agree: Agree) -> Results:
+        """Give each idle actor the next shard until all are computed or have failed often enough."""
+        queue, key = deque((shard, 1) for shard in shards), ""
+        for _ in range(self.size):
+            self._open()
+        while queue or any(task.shard for task in self.tasks.values()):
+            for task, value in self._ended():
+                if task.shard is None:
+                    admitted = self._admitted(task, value, agree)
+                    key = admitted or key
+                    if not admitted:
+                        continue
+                elif not isinstance(value, Exception) or isinstance(value, UsageError) or task.attempt == ATTEMPTS:
+                    yield task.shard, value
+                else:
+                    queue.append((task.shard, task.attempt + 1))
+                if isinstance(value, self.ray.exceptions.RayActorError | TimeoutError):
+                    self._close(task.actor)
+                    self._open()
+                elif queue:
+                    self._call(task.actor, *queue.popleft(), key)
+
+    def _open(self) -> None:
+        """Start one more actor."""
+        actor = self.actor.remote(self.work, os.getcwd())  # noqa: PTH109
+        self.tasks[actor.identity.remote()] = Task(actor, None, 0, time.monotonic() + self.limit)
+
+    def _admitted(self, task: Task, value: Any, agree: Agree) -> str:
+        """The key of the job, if the model of a new actor is that of the job; without it the actor is given up."""
+        if not isinstance(value, Exception):
+            try:
+                return agree(value)
+            except UsageError as error:
+                value = error
+        self._close(task.actor)
+        if not self.tasks:
+            raise value if isinstance(value, UsageError) else StorageError(f"no worker is left: {first_line(value)}")
+        note(f"a worker cannot be used: {first_line(value)}")
+        return ""
+
+    def _call(self, actor: Any, shard: Shard, attempt: int, key: str) -> None:
+        self.tasks[actor.compute.remote(shard, key)] = Task(actor, shard, attempt, time.monotonic() + self.limit)
+
+    def _ended(self) -> list[tuple[Task, Any]]:
+        """The tasks that have ended, with their values or errors; those beyond their time limit have failed."""
+        ready, _ = self.ray.wait(list(self.tasks), timeout=TICK)
+        ended = []
+        for reference in ready:
+            task = self.tasks.pop(reference)
+            try:
+                ended.append((task, self.ray.get(reference)))
+            except self.ray.exceptions.RayTaskError as error:
+                ended.append((task, error.cause if isinstance(error.cause, Exception) else error))
+            except self.ray.exceptions.RayError as error:
+                ended.append((task, error))
+        for reference, task in list(self.tasks.items()):
+            if time.monotonic() > task.deadline:
+                del self.tasks[reference]
+                what = "the shard" if task.shard else "a model to be loaded, or a worker to be started,"
+                ended.append((task, TimeoutError(f"{what} took more than {self.limit:g} s (--shard-seconds)")))
+        return ended
+
+    def _close(self, actor: Any) -> None:
+        with suppress(self.ray.exceptions.RayError):
+            self.ray.kill(actor, no_restart=True)
