@@ -156,8 +156,7 @@ def open_worker(config: ScoreConfig) -> "Worker":
     unseen = experiment.read_own([config.unseen], "", config.cleaning)[0] if config.unseen else []
     model = open_model(replace(config.model, cache="none"), config.api, f"{config.out}/{ANSWERS}")
     inputs = view_inputs(config.model, [d.text for d in unseen], shots=config.detection.shots, seed=config.seed)
-    strict = config.detection.detectors != "all"
-    computable = model.job(detectors, [shards.EXAMPLE.text], inputs, strict=strict).detectors
+    computable = model.job(detectors, [shards.EXAMPLE.text], inputs, strict=config.detection.named).detectors
 
     def table(documents: "list[Document]") -> "pd.DataFrame":
         contexts = [document.context for document in documents]

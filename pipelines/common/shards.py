@@ -7,7 +7,6 @@ refused. Who computes a shard does not matter: this process, one of several with
 
 import hashlib
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from fsd.data.documents import Document
 from fsd.data.readers import Row, parse_columns, parse_rows
 from fsd.data.shards import Input, Shard
 from fsd.errors import StorageError, UsageError, first_line
-from fsd.leftovers import temporary_folder
+from fsd.leftovers import DRAFTS, temporary_folder, write_whole
 from fsd.progress import moving, note, progress
 from pipelines.common.job import Job, files, show, stage
 from pipelines.common.output import TABLE_SUFFIXES
@@ -173,7 +172,7 @@ class Folder:
         """Write the manifest, or check it if it is there; the key of the job."""
         job = {**self.job, **{f"model_{name}": value for name, value in model.items()}}
         content = {"job": job, "inputs": self.inputs, "shards": self.shards}
-        with temporary_folder(self.path, ".part-") as drafts:
+        with temporary_folder(self.path, DRAFTS) as drafts:
             draft = drafts / MANIFEST
             draft.write_text(json.dumps(content), encoding="utf-8")
             try:
@@ -199,15 +198,10 @@ class Folder:
             return False
         return bool(metadata.get(KEY) == f"{key}/{shard.number}".encode())
 
-    def write(self, shard: Shard, content: bytes, drafts: Path) -> None:
+    def write(self, shard: Shard, content: bytes) -> None:
         """Write the file of a shard, which appears complete."""
-        draft = drafts / shard.name
         try:
-            with draft.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.path / shard.name)
+            write_whole(self.path / shard.name, content)
         except OSError as error:
             raise StorageError(f"{self.path / shard.name} cannot be written: {error.strerror or error}") from error
 
@@ -307,7 +301,7 @@ def _compute(results: Results, folder: Folder, shards: Sequence[Shard]) -> dict[
         folder.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"out must be a folder that can be written; {folder.path}: {error.strerror}") from error
-    with temporary_folder(folder.path, ".part-") as drafts, progress(rows, "shards", "row") as bar:
+    with progress(rows, "shards", "row") as bar:
         for number, (shard, result) in enumerate(results, 1):
             if isinstance(result, Exception):
                 failed[shard] = result
@@ -315,7 +309,7 @@ def _compute(results: Results, folder: Folder, shards: Sequence[Shard]) -> dict[
                 if len(failed) == number and number == min(GIVE_UP, len(shards)):
                     raise result
             else:
-                folder.write(shard, result, drafts)
+                folder.write(shard, result)
             bar.update(shard.rows)
             now = time.monotonic()
             if not moving() and now - said > EVERY:
