@@ -26,11 +26,15 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class ViewInputs:
-    """What forms need besides the text: the context of `primed` (ReCaLL's P), and text → its changed copies."""
+    """What forms need besides the text: the context of `primed` (ReCaLL's P), and text → its changed copies.
+
+    `member_prefix` is text → the context of `member_primed`: known members that are no relatives of the text.
+    """
 
     prefix: str = ""
     neighbours: Callable[[str], Sequence[str]] | None = None
     swapped: Callable[[str], Sequence[str]] | None = None
+    member_prefix: Callable[[str], str] | None = None
 
 
 def _copies(prompt: Prompt, make: Callable[[str], Sequence[str]] | None) -> list[Prompt]:
@@ -41,6 +45,9 @@ FORMS: dict[str, Callable[[Prompt, ViewInputs], list[Prompt]]] = {
     "plain": lambda prompt, _: [prompt],
     "lower": lambda prompt, _: [prompt._replace(text=prompt.text.lower())],
     "primed": lambda prompt, inputs: [prompt._replace(context=inputs.prefix)],
+    "member_primed": lambda prompt, inputs: (
+        [prompt._replace(context=inputs.member_prefix(prompt.text))] if inputs.member_prefix else []
+    ),
     "neighbours": lambda prompt, inputs: _copies(prompt, inputs.neighbours),
     "swapped": lambda prompt, inputs: _copies(prompt, inputs.swapped),
 }
@@ -51,6 +58,7 @@ VIEWS: dict[str, View] = {
     "tuned": View("tuned", "plain"),
     "lower": View("base", "lower"),
     "primed": View("base", "primed"),
+    "member_primed": View("base", "member_primed"),
     "neighbours": View("base", "neighbours"),
     "swapped": View("base", "swapped"),
     "reference": View("reference", "plain"),
@@ -63,7 +71,10 @@ The argument is one `TokenStats`, or a list of them for the forms in `LISTS`."""
 LISTS = frozenset({"neighbours", "swapped"})
 """Forms of several prompts per text, for which the detector receives a list."""
 
-FURTHER = frozenset({"neighbours", "primed", "swapped"})
+PRIMED = frozenset({"primed", "member_primed"})
+"""Forms whose prompts follow a context of their own."""
+
+FURTHER = PRIMED | {"neighbours", "swapped"}
 """Views that take forward passes over other texts."""
 
 
@@ -85,6 +96,8 @@ def _unavailable(view: str, readers: Collection[str], inputs: ViewInputs, has_ca
         return f"no {reader} {'table' if reader == 'unigram' else 'model'} is given"
     if form == "primed" and not inputs.prefix:
         return "no prefix of non-member texts is given"
+    if form == "member_primed" and inputs.member_prefix is None:
+        return "no known members of two groups or more are given, as validation texts of `fsd run` are"
     if form == "neighbours" and inputs.neighbours is None:
         return "no neighbour model is given"
     if form == "swapped" and inputs.swapped is None:

@@ -4,7 +4,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fsd import distributed
@@ -12,8 +14,8 @@ from fsd.config import AdapterConfig, APIConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
 from fsd.scoring.deviation import Deviation, evaluate
-from fsd.token_stats import Scorer
-from fsd.views import Detector, ViewInputs, usable
+from fsd.token_stats import Prompt, Scorer
+from fsd.views import FORMS, PRIMED, Detector, ViewInputs, usable
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -133,6 +135,19 @@ def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: 
     return replace(inputs, neighbours=lambda text: distributed.from_main(lambda: masked(text)))
 
 
+def member_prefix(members: Mapping[str, int], shots: int, seed: int) -> Callable[[str], str] | None:
+    """Text → the first known members, text → family, in a random order that are of another family than the text."""
+    if len({*members.values()}) < 2:
+        return None
+    order = random.Random(seed).sample(sorted(members), len(members))
+
+    def prefix(text: str) -> str:
+        others = (member for member in order if members[member] != members.get(text))
+        return "".join(f"{member}\n\n" for member in islice(others, shots))
+
+    return prefix
+
+
 @dataclass(frozen=True)
 class Model:
     """A model with its scorers, opened by `open_model`.
@@ -162,20 +177,22 @@ class Model:
         """The scoring of texts, after their contexts, by the detectors that can do it; see `usable` for `how`."""
         excluded = {**self._unaligned(detectors, texts), **how.pop("excluded", {})}
         if any(contexts):
-            primed = [detector.name for detector in detectors if "primed" in detector.views]
+            primed = [detector.name for detector in detectors if PRIMED.intersection(detector.views)]
             excluded |= dict.fromkeys(primed, "its prefix would take the place of the texts' own contexts")
         found, left_out = usable(detectors, texts, self.scorers, inputs, excluded=excluded, **how)
         remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
         inputs = inputs or ViewInputs()
-        if self.local and any("primed" in detector.views for detector in found):
-            size, context = len(self.local.tokens([inputs.prefix])[0]), self.local.context
-            cut = sum(size + len(ids) > context for ids in self.local.tokens(texts))
-            many = f"all {len(texts):,}" if cut == len(texts) else f"{cut:,} of {len(texts):,}"
-            if cut:
-                remarks.append(
-                    f"recall: the prefix is too long for the {context}-token context in {many} texts and was cut; "
-                    "try --shots 1"
-                )
+        for detector in found:
+            if (local := self.local) and (forms := PRIMED.intersection(detector.views)):
+                size, context = cache(lambda prefix: len(local.tokens([prefix])[0])), local.context
+                before = [max(size(FORMS[form](Prompt(text), inputs)[0].context) for form in forms) for text in texts]
+                cut = sum(of + len(ids) > context for of, ids in zip(before, local.tokens(texts), strict=True))
+                many = f"all {len(texts):,}" if cut == len(texts) else f"{cut:,} of {len(texts):,}"
+                if cut:
+                    remarks.append(
+                        f"{detector.name}: the prefix is too long for the {context}-token context in {many} texts and "
+                        "was cut; try --shots 1"
+                    )
         return ScoringJob(list(texts), found, left_out, self.scorers, inputs, remarks, contexts)
 
     def _unaligned(self, detectors: Sequence[Detector], texts: Sequence[str]) -> dict[str, str]:
@@ -219,10 +236,12 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
     strict: bool = True,
     shots: int = 2,
     seed: int = 42,
+    members: Mapping[str, int] = MappingProxyType({}),
 ) -> ScoringJob:
     """Check which detectors can be computed on the texts, and that the training is possible.
 
-    The unseen texts give the prefix of `recall` and the words of `neighbour`. `training` is None for base scores
+    The unseen texts give the prefix of `recall` and the words of `neighbour`, and known `members`, text → its family,
+    the second prefix of `con_recall`. `training` is None for base scores
     alone, or for a model with an adapter; `scorers`, e.g. memoized ones, take the place of the model's own. Unless
     `strict`, a detector that cannot be computed is left out.
     """
@@ -236,7 +255,10 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
             plan(model, unseen, training)
     reference = reference_name(config) if "reference" in scorers else None
     opened = Model(config.model, scorers, model.tokens, local=model, reference=reference)
-    return opened.job(detectors, texts, view_inputs(config, unseen, shots=shots, seed=seed), strict=strict)
+    inputs = replace(
+        view_inputs(config, unseen, shots=shots, seed=seed), member_prefix=member_prefix(members, shots, seed)
+    )
+    return opened.job(detectors, texts, inputs, strict=strict)
 
 
 def open_model(config: ModelConfig, api: APIConfig, answers: str | Path) -> Model:

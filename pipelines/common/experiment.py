@@ -21,7 +21,7 @@ from fsd.config import ALL, AUTO, CleaningConfig, DataConfig, DetectorConfig, FS
 from fsd.data import benchmarks, embedded, splitting
 from fsd.data.documents import Document
 from fsd.data.knowledge_cutoffs import HOLDING, Labels, labels_for
-from fsd.data.near_duplicates import drop_contradictions, refuse_contradictions
+from fsd.data.near_duplicates import drop_contradictions, families, refuse_contradictions
 from fsd.data.readers import RowError, parse_columns, read_files, read_texts
 from fsd.data.splitting import Split, split, split_with
 from fsd.errors import UsageError
@@ -339,7 +339,11 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
         {"texts": read, **({"adapter": config.adapter} if config.adapter else {})},
         config.model,
         texts=texts,
-        passes=passes(inputs.detectors, texts, config.model, states=states, unseen=bool(split.unseen)) if texts else {},
+        passes=passes(
+            inputs.detectors, texts, config.model, states=states, unseen=split.unseen, members=split.validation
+        )
+        if texts
+        else {},
         trained=[document.text for document in split.unseen],
         training=None if config.adapter else config.training,
         writes=["a registered adapter"],
@@ -370,7 +374,14 @@ def prepare(
         strict=config.detection.named,
         shots=config.detection.shots,
         seed=config.seed,
+        members=known_members(split) if any("member_primed" in detector.views for detector in detectors) else {},
     )
+
+
+def known_members(split: Split) -> dict[str, int]:
+    """The members of validation, whose labels may be used: text → its family."""
+    members = [document for document in split.validation if document.member]
+    return {document.text: family for document, family in zip(members, families(members), strict=True)}
 
 
 def load_model(config: FSDConfig) -> "LanguageModel":

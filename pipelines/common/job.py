@@ -250,9 +250,13 @@ def passes(
     model: ModelConfig,
     *,
     states: Sequence[str] = ("base", "tuned"),
-    unseen: bool = True,
+    unseen: bool | Sequence[object] = True,
+    members: Sequence[object] = (),
 ) -> Passes:
-    """Number of texts that each model scores; a view that several detectors share is computed once."""
+    """Number of texts that each model scores; a view that several detectors share is computed once.
+
+    Without `unseen` texts and known `members` there are no prefixes of them.
+    """
     from fsd.scoring.model import WORD_SWAPS, reader_names
     from fsd.scoring.neighbours import NEIGHBOURS
     from fsd.views import ViewInputs, usable, view_in
@@ -260,9 +264,10 @@ def passes(
     if model.max_batch_tokens is not None and model.max_batch_tokens < 1:
         raise UsageError(f"max-batch-tokens must be at least 1; got {model.max_batch_tokens}")
     words = model.neighbour_model in (None, "words")
-    has_neighbours = unseen and (model.neighbour_model is not None or model.model == "embedded")
+    has_neighbours = bool(unseen) and (model.neighbour_model is not None or model.model == "embedded")
     copies: Callable[[str], Sequence[str]] = lambda _: ()  # noqa: E731 - counted, never made
-    inputs = ViewInputs("a prefix" if unseen else "", copies if has_neighbours else None, copies)
+    prefixed = (lambda _: "") if members else None
+    inputs = ViewInputs("a prefix" if unseen else "", copies if has_neighbours else None, copies, prefixed)
     sizes = {"neighbours": model.neighbours or (WORD_SWAPS if words else NEIGHBOURS), "swapped": WORD_SWAPS}
     computable = usable(list(detectors), texts, reader_names(model), inputs)[0]
     counts = Counter[str]()

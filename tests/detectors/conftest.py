@@ -56,6 +56,7 @@ def _random_views(seed: int, size: int) -> dict[str, Any]:
         "neighbours": [_random(rng, max(1, size + shift)) for shift in (-1, 0, 2)],
         "reference": _random(rng, size, text.token),
         "unigram": _random(rng, size, text.token),
+        "member_primed": _random(rng, size, text.token),
         "swapped": [_random(rng, max(1, size + shift)) for shift in (0, 1)],
     }
 

@@ -39,7 +39,9 @@ def fake_scorers():
 
 
 def view_inputs():
-    return ViewInputs("Before. ", lambda text: [text + " a", text + " bc"], lambda text: [text + " def"])
+    return ViewInputs(
+        "Before. ", lambda text: [text + " a", text + " bc"], lambda text: [text + " def"], lambda text: text[:3]
+    )
 
 
 def all_detectors():
@@ -59,7 +61,7 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
     answer = engine.evaluate(TEXTS, all_detectors(), scorers, view_inputs())
     for name in ("base", "tuned"):
         prompts = scorers[name].prompts
-        assert len(prompts) == len(set(prompts)) == len(TEXTS) * (1 + 1 + 1 + 2 + 1)  # 2: neighbours
+        assert len(prompts) == len(set(prompts)) == len(TEXTS) * (1 + 1 + 1 + 1 + 2 + 1)  # 2: neighbours
     for name in ("reference", "unigram"):
         assert scorers[name].prompts == [Prompt(text) for text in TEXTS]
     paired = {"combined", "min_k_deviation"}  # they have only their own score
@@ -74,6 +76,7 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                     "plain": [Prompt(text)],
                     "lower": [Prompt(text.lower())],
                     "primed": [Prompt(text, "Before. ")],
+                    "member_primed": [Prompt(text, text[:3])],
                     "neighbours": [Prompt(text + " a"), Prompt(text + " bc")],
                     "swapped": [Prompt(text + " def")],
                 }[form]
@@ -141,6 +144,7 @@ def test_what_cannot_be_computed_is_named_with_its_reason():
     kept, left_out = usable(all_detectors(), TEXTS, scorers, ViewInputs())
     assert left_out == {
         "combined": "no reference model is given",
+        "con_recall": "no prefix of non-member texts is given",
         "min_k_reference": "no reference model is given",
         "dc_pdd": "no unigram table is given",
         "neighbour": "no neighbour model is given",

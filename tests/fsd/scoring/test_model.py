@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import detectors
 from fsd.config import APIConfig, ModelConfig
+from fsd.errors import UsageError
 from fsd.models.language_model import load
 from fsd.scoring import model as scoring
 from fsd.scoring.model_scorer import ModelScorer
@@ -45,3 +47,24 @@ def test_a_reference_model_of_another_tokenizer_excludes_what_compares_tokens(ti
     job = model.job([detectors.load("min_k_reference"), detectors.load("loss")], texts, strict=False)
     assert [detector.name for detector in job.detectors] == ["loss"]
     assert job.remarks == ["min_k_reference left out: the reference model has another tokenizer"]
+
+
+def test_a_text_is_never_primed_by_itself_or_its_family():
+    members = {"one": 0, "one again": 0, "two": 1, "three": 2}
+    for seed in range(9):
+        prefix = scoring.member_prefix(members, 2, seed)
+        assert prefix("one") == prefix("one again")
+        for text, family in members.items():
+            shots = prefix(text).split("\n\n")[:-1]
+            assert len(shots) == 2
+            assert all(members[shot] != family for shot in shots)
+    assert scoring.member_prefix({"one": 0, "one again": 0}, 2, 0) is None
+
+
+def test_the_second_prefix_of_con_recall_needs_known_members(config):
+    model, chosen = load(config), [detectors.load("con_recall")]
+    with pytest.raises(UsageError, match=r"con_recall cannot be computed here: no known members of two groups or more"):
+        scoring.prepare(model, ["a text"], ["unseen"], chosen, config, shots=1)
+    planned = scoring.prepare(model, ["a text", "q"], ["unseen"], chosen, config, shots=1, members={"q": 0, "z": 1})
+    assert planned.inputs.member_prefix("q") == "z\n\n"
+    assert np.isfinite(planned.score().base["con_recall"]).all()
