@@ -1,6 +1,8 @@
 """The errors that a user can mend, and what makes a message safe to show and to keep."""
 
+import functools
 import re
+from base64 import b64encode
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -8,16 +10,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+_NAMES = "token|secret|passw(?:or)?d|pass|pwd|auth|code|signature|sig|credential|key"
 _SECRETS = (
     (re.compile(r"(https?://)[^\s/@]{1,999}@", re.IGNORECASE), r"\1***@"),  # a token may stand in place of the user
     (re.compile(r"(://[^\s/:@]{0,99}):\S{0,999}@"), r"\1:***@"),
-    (
-        re.compile(
-            r"([?&][^?=&\s]{0,40}(?:token|secret|password|pwd|signature|sig|credential|key)=)[^&\s'\")]+", re.IGNORECASE
-        ),
-        r"\1***",
-    ),
+    (re.compile(rf"((?:[?&#;]|%3b)[^?=&#;\s]{{0,40}}(?:{_NAMES})(?:=|%3d))[^&\s'\")]+", re.IGNORECASE), r"\1***"),
 )
+_SHORTEST = 6
+"""Characters of a form of a secret; a shorter one stands in many words."""
 
 
 class UsageError(ValueError):
@@ -54,11 +54,26 @@ def import_failure(error: ImportError) -> str:
     return str(error)
 
 
-def without_credentials(text: str) -> str:
-    """The text with `***` in place of passwords and tokens in URLs: before an @, or as a query's key, token, ..."""
+def without_credentials(text: str, secret: str = "") -> str:
+    """The text with `***` in place of passwords and tokens in URLs: before an @, or as a query's key, token, ...
+
+    And with `[key]` in place of a secret: in capitals or small letters, backwards, in base64 or hexadecimal digits, and
+    with up to three blanks or marks between its characters.
+    """
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
-    return text
+    return _forms(secret).sub("[key]", text) if secret else text
+
+
+@functools.cache
+def _forms(secret: str) -> re.Pattern[str]:
+    data = secret.encode()
+    forms = [secret[::-1], data.hex()]
+    for before in range(3):  # base64 depends on the place in a group of three bytes; its last letters on what follows
+        coded = b64encode(bytes(before) + data).decode()[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
+        forms += [coded, coded.replace("+", "-").replace("/", "_")]
+    chosen = dict.fromkeys([secret, *(form for form in forms if len(form) >= _SHORTEST)])
+    return re.compile("|".join(r"[\W_]{0,3}".join(map(re.escape, form)) for form in chosen), re.IGNORECASE)
 
 
 def printable(text: str) -> str:

@@ -197,7 +197,6 @@ def _train(
         "fingerprint": fingerprint(folder),
     }
     (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
-    (folder / "model.safetensors").chmod(0o644)
     return f"{parameters:,} parameters, last loss {last:.3f} nats a token"
 
 

@@ -66,12 +66,13 @@ def run(config: UIConfig) -> None:
     server = f"http://{HOST}:{config.port}"
     with stage("data"):
         page = store.newest_page(server, experiment)
-    command_line = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store.uri, "--workers", "1"]
+    command_line = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     command_line += ["--host", HOST, "--port", str(config.port)]
     if store.root:
         command_line += ["--artifacts-destination", str(store.root / "mlruns" / "artifacts")]
-    # jobs are for generative AI; without this, six more processes start
-    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    # every user can read a command line, and there may be a password in the address
+    environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": store.uri}
+    environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # they are for generative AI, and six more processes
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command_line, env=environment, stdout=quiet, stderr=quiet) as process:
         try:

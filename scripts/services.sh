@@ -15,6 +15,7 @@ fail() {
 mkdir -p "$2" 2>/dev/null && [ -w "$2" ] || fail "the folder must be one that can be written; got $2"
 folder=$(cd "$2" && pwd)
 port=${3:-5000}
+[[ $port =~ ^[1-9][0-9]{0,4}$ && $port -lt 65536 ]] || fail "the port must be between 1 and 65535; got $port"
 socket=$folder/socket
 url="postgresql:///%s?host=$socket&user=fsd"
 python=${PYTHON:-$(cd "$(dirname "$0")/.." && pwd)/.venv/bin/python}
@@ -32,11 +33,22 @@ mlflow_runs() {
     [ -f "$folder/mlflow.pid" ] && kill -0 "$(cat "$folder/mlflow.pid")" 2>/dev/null
 }
 
+# Whether that process or a child of it listens on the port: any other program may answer there.
+mlflow_listens() {
+    "$python" - "$(cat "$folder/mlflow.pid")" "$port" <<'END'
+import sys, psutil
+own, port = psutil.Process(int(sys.argv[1])), int(sys.argv[2])
+opened = [c for process in (own, *own.children(recursive=True)) for c in process.net_connections("tcp")]
+sys.exit(not any(c.status == "LISTEN" and c.laddr.port == port for c in opened))
+END
+}
+
 start_postgres() {
     [ -x "$pg_bin/initdb" ] || fail "PostgreSQL must be installed (apt-get install postgresql) or named by PG_BIN; got '$pg_bin'"
     # a socket's address has 107 bytes at most
     [ ${#socket} -le 90 ] || fail "the folder's path must have at most 83 characters; got $folder"
     mkdir -p "$folder/postgres" "$socket"
+    chmod 700 "$folder/postgres" "$socket"
     if [ "$(id -u)" = 0 ]; then
         chown postgres: "$folder/postgres" "$socket"
         "${as_owner[@]}" test -w "$socket" || fail "the folder must be in reach of the user postgres; got $folder"
@@ -55,14 +67,15 @@ start_postgres() {
 start_mlflow() {
     "$python" -c "import mlflow, psycopg" 2>/dev/null ||
         fail "MLflow and psycopg must be installed (pip install 'fsd[postgres]') for $python"
+    umask 077
     # shellcheck disable=SC2059  # the format is ours
-    nohup "$python" -m mlflow server --backend-store-uri "$(printf "$url" mlflow)" --serve-artifacts \
+    MLFLOW_BACKEND_STORE_URI=$(printf "$url" mlflow) nohup "$python" -m mlflow server --serve-artifacts \
         --artifacts-destination "$folder/artifacts" --host 127.0.0.1 --port "$port" --workers 2 \
         >"$folder/mlflow.log" 2>&1 </dev/null &
     echo $! >"$folder/mlflow.pid"
     for _ in $(seq 480); do
         mlflow_runs || fail "the MLflow server must start; see $folder/mlflow.log"
-        curl -fs -o /dev/null "http://127.0.0.1:$port/health" && return
+        curl -fs -o /dev/null "http://127.0.0.1:$port/health" && mlflow_listens && return
         sleep 0.5
     done
     fail "the MLflow server must answer within four minutes; see $folder/mlflow.log"
@@ -80,6 +93,11 @@ if [ "$1" = stop ]; then
 elif [ "$1" = start-postgres ]; then
     start_postgres
 else
+    if mlflow_runs; then
+        mlflow_listens || fail "the port must be that of the MLflow server that runs, or stop it first; got $port"
+    elif (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+        fail "the port must be free; another program uses $port: name another one (make services PORT=5001)"
+    fi
     start_postgres
     mlflow_runs || start_mlflow
     # shellcheck disable=SC2059

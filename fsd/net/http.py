@@ -7,7 +7,6 @@ lines of headers and chunks.
 
 import json
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ import requests
 from urllib3 import Retry
 from urllib3.exceptions import HTTPError
 
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, first_line, without_credentials
 from fsd.net.hub import reachable, within
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
@@ -171,8 +170,8 @@ class HTTPClient:
         return self.redact(" ".join(str(text).split()))[:300]
 
     def redact(self, text: str) -> str:
-        """The text with the secret replaced, in capitals and small letters alike."""
-        return re.sub(re.escape(self._secret), "[key]", text, flags=re.IGNORECASE) if self._secret else text
+        """The text without the secret."""
+        return without_credentials(text, self._secret)
 
     def _send(self, method: str, url: str, options: Mapping[str, Any]) -> Reply:
         send = partial(self._session().request, method, url, timeout=self.timeout, stream=True, **options)

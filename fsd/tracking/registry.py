@@ -122,6 +122,7 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
         "description": description,
         "example": example,
     }
+    run.publish = publish
     return publish(run)
 
 
@@ -129,7 +130,7 @@ def publish(run: Run) -> Version | None:
     """Log an open run and register the version that it records; None if it could not be stored."""
     if not run.upload():
         return None
-    with run.storing():
+    with run.storing(again=True):
         version = run.record.version
         name, tags = version["name"], version["tags"]
         with run.store.lock():

@@ -13,12 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import distribution, version
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from fsd.errors import StorageError, UsageError, first_line, without_credentials
 from fsd.leftovers import has_ended, host, this_process
@@ -37,7 +38,7 @@ _PROCESS = "process"
 """Tag with the identity of the process that opened the run."""
 _TABLES = "mlflow.loggedArtifacts"
 """Tag with the tables that the evaluation view of the user interface offers."""
-_RECORD = "run.json"
+_RECORD, _WITHIN = "run.json", "within"
 PACKAGE = Path(__file__).parents[2]
 """The folder of this package, of the commands and of the detectors."""
 _CODE = PACKAGE / "pipelines"
@@ -69,20 +70,29 @@ class Run:
     id: str = ""  # empty for a run within another one whose store cannot be reached
     experiment_id: str = ""
     root: str = ""  # address of the artifacts
-    failure: str = ""  # why something could not be stored
+    failure: str = ""  # why something could not be written to the folder
+    unsent: str = ""  # why the store does not have all of it yet
     gone: str = ""  # why points of curves are not sent any more
+    left: list[tuple["Run", str]] = field(default_factory=list)  # unsent runs within, and how they ended
+    publish: Callable[["Run"], Any] | None = None  # registers the version that is recorded
     _points: int = 0  # of the metrics, how many are sent
     _files: int = 0
 
     @contextmanager
-    def storing(self) -> Iterator[None]:
-        """Note as `failure` what the block cannot store, so that results are shown before the run raises it."""
+    def storing(self, *, again: bool = False) -> Iterator[None]:
+        """Note as `failure` what the block cannot store, so that results are shown before the run raises it.
+
+        Or as `unsent`, if the end of the run tries it once more.
+        """
         try:
             yield
         except UsageError:
             raise
         except Exception as error:  # any: artifact stores in the cloud have error classes of their own
-            self.failure = self.failure or self._reason(error)
+            if again:
+                self.unsent = self._reason(error)
+            else:
+                self.failure = self.failure or self._reason(error)
 
     def _reason(self, error: Exception) -> str:
         from mlflow.exceptions import MlflowException, RestException
@@ -94,8 +104,8 @@ class Run:
 
     def check(self) -> None:
         """Raise a StorageError if something could not be stored."""
-        if self.failure:
-            raise StorageError(f"the run could not be stored: {self.failure}")
+        if self.failure or self.unsent:
+            raise StorageError(f"the run could not be stored: {self.failure or self.unsent}")
 
     def upload(self) -> bool:
         """Log everything that is not logged yet, and return whether the store has it."""
@@ -104,7 +114,7 @@ class Run:
         if not self.id:
             return False
         client, record = self.store.client, self.record
-        with self.storing():
+        with self.storing(again=True):
             self._send_points()
             for name in record.files[self._files :]:
                 folder = str(PurePosixPath(name).parent)
@@ -117,6 +127,7 @@ class Run:
             client.update_run(self.id, name=record.name)
             if record.news:
                 self._describe_experiment()
+            self.unsent = ""
             return True
         return False
 
@@ -251,7 +262,8 @@ def run(
     """
     store = parent.store if parent else open_store()
     with tempfile.TemporaryDirectory(prefix="fsd-", ignore_cleanup_errors=True) as temporary:
-        made = Run(store, Path(temporary) / "run", Record(experiment, name))
+        folder = parent.folder / _WITHIN / uuid4().hex if parent else Path(temporary) / "run"
+        made = Run(store, folder, Record(experiment, name))
         made.log_params(params or {})
         made.set_tags({**(tags or {}), **({NOTE: description} if description else {})})
         with _opened(made, parent):
@@ -260,8 +272,19 @@ def run(
 
 @contextmanager
 def kept_run(folder: Path) -> Iterator[Run]:
-    """Log a run whose folder was kept as a new run, after the block, and delete the folder."""
+    """Log a run whose folder was kept as a new run with those within it, after the block, and delete the folder."""
     store = open_store()
+    made = _kept(store, folder)
+    within = [_kept(store, record.parent) for record in folder.glob(f"{_WITHIN}/*/{_RECORD}")]
+    with _opened(made, None):
+        for one in within:
+            with _opened(one, made):
+                pass
+        yield made
+    shutil.rmtree(folder)
+
+
+def _kept(store: Store, folder: Path) -> Run:
     try:
         made = Run(store, folder, Record(**json.loads((folder / _RECORD).read_text(encoding="utf-8"))))
         registered = made.record.version
@@ -274,9 +297,7 @@ def kept_run(folder: Path) -> Iterator[Run]:
             raise UsageError(
                 f"a run to be logged must name files of its own folder and code of this package; got {path}"
             )
-    with _opened(made, None):
-        yield made
-    shutil.rmtree(folder)
+    return made
 
 
 @contextmanager
@@ -295,21 +316,46 @@ def _opened(run: Run, parent: Run | None) -> Iterator[None]:
         run.set_tags({"error": f"{type(error).__name__}: {error}"})
         raise
     finally:
-        stored = run.upload()
-        _end(run, status)
-    if not run.failure:
-        return
+        missed = run.gone or run.unsent
+        if parent and parent.gone and not run.id:
+            parent.left.append((run, status))
+        else:
+            _finish(run, parent, status)
+    if parent is None and (run.failure or run.unsent):
+        command = _keep(run) if run.unsent or run.record.version else ""
+        raise StorageError(f"the run could not be stored: {run.failure or run.unsent}", command)
+    if parent is None and missed:
+        print(f"tracking: {run.store.address} answers again; the run is stored", file=sys.stderr)
+
+
+def _finish(run: Run, parent: Run | None, status: str) -> None:
+    """Log what is not logged yet, of runs within it too, and end MLflow's run; a run within may wait for its parent."""
+    if parent and not run.id:
+        _start(run, parent)
+    stored, within, run.left = run.upload(), run.left, []
+    run.gone = "" if stored else run.gone
+    if stored and run.record.version and run.publish:
+        run.publish(run)
+    for one, ended in within:
+        if run.unsent:
+            run.left.append((one, ended))
+        else:
+            _finish(one, run, ended)
+    _end(run, status)
     if parent:
         parent.failure, parent.gone = parent.failure or run.failure, parent.gone or run.gone
-    else:
-        command = "" if stored and not run.record.version else _keep(run)
-        raise StorageError(f"the run could not be stored: {run.failure}", command)
+    if parent and run.unsent:
+        parent.left.append((run, status))
+    elif parent:
+        shutil.rmtree(run.folder, ignore_errors=True)
+    if run.left:
+        run.unsent = run.unsent or run.left[0][0].unsent
 
 
 def _start(run: Run, parent: Run | None) -> None:
     """Start MLflow's run, with what is recorded so far."""
     if parent and parent.gone:
-        run.failure = run.gone = parent.gone
+        run.unsent = run.gone = parent.gone
         return
     mlflow = load_mlflow()
     from mlflow.tracking.context.registry import resolve_tags
@@ -317,7 +363,7 @@ def _start(run: Run, parent: Run | None) -> None:
     if parent is None:
         with suppress(Exception):  # the store may be of another user
             close_ended_runs(run.store)
-    with run.storing(), quiet():
+    with run.storing(again=True), quiet():
         run.experiment_id = run.store.experiment_id(run.record.experiment)
         known = {name: without_credentials(value) for name, value in resolve_tags().items()}  # of the git remote
         own = versions()
@@ -331,24 +377,32 @@ def _start(run: Run, parent: Run | None) -> None:
         )
         run.id, run.root = active.info.run_id, str(active.info.artifact_uri)
         run.upload()
-    run.gone = "" if run.id else run.failure
+    run.gone = "" if run.id else run.unsent
 
 
 def _end(run: Run, status: str) -> None:
-    """End MLflow's active run, whose store may be full or out of reach."""
-    if run.id:
-        with run.storing():
-            load_mlflow().end_run("FAILED" if run.failure and status == "FINISHED" else status)
-            if run.failure:
-                run.store.client.set_tag(run.id, "error", f"could not be stored: {run.failure}")
+    """End MLflow's run, whose store may be full or out of reach."""
+    if not run.id:
+        return
+    mlflow, reason = load_mlflow(), run.failure or run.unsent
+    status = "FAILED" if reason and status == "FINISHED" else status
+    with run.storing(again=True):
+        active = mlflow.active_run()
+        if active and active.info.run_id == run.id:
+            mlflow.end_run(status)
+        else:  # a run within one that has ended
+            run.store.client.set_terminated(run.id, status)
+        if reason:
+            run.store.client.set_tag(run.id, "error", f"could not be stored: {reason}")
 
 
 def _keep(run: Run) -> str:
     """Move the folder of a run to the working folder; the command that logs it, or "" if it cannot be kept."""
     kept = Path.cwd() / f"fsd-run-{run.id[:8]}"
     try:
-        run.folder.mkdir(parents=True, exist_ok=True)
-        (run.folder / _RECORD).write_text(json.dumps(asdict(run.record)), encoding="utf-8")
+        for one in (run, *(within for within, _ in run.left)):
+            one.folder.mkdir(parents=True, exist_ok=True)
+            (one.folder / _RECORD).write_text(json.dumps(asdict(one.record)), encoding="utf-8")
         shutil.move(run.folder, kept)
     except OSError:
         return ""

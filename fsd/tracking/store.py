@@ -44,6 +44,8 @@ _SETTINGS = {
 each; MLflow's own defaults are 8 attempts of 120 s and waits of 4 minutes in all."""
 _CREATION = 0x465344
 """Key of the lock in PostgreSQL under which the tables are created."""
+_UNKNOWN = "no experiment of this name"
+"""A server that knows it answers anything."""
 _HEADLINES = ("auc", "blind", "gain", "lead", "tpr5")
 _SECTION = "fsd-headline"
 
@@ -277,6 +279,8 @@ def _connect(store: Store) -> None:
             # this also sets MLFLOW_TRACKING_URI, which would take precedence over a later change of working folder
             mlflow.set_tracking_uri(store.uri)
             store.client.search_logged_models(["0"], max_results=1)  # which adapters become; MLflow 2 has none
+            if store.is_server and store.client.get_experiment_by_name(_UNKNOWN):
+                raise MlflowException("its replies are not those of MLflow")
     except (MlflowException, SQLAlchemyError, ImportError) as error:  # ImportError: the database's driver
         reason = import_failure(error) if isinstance(error, ImportError) else first_line(getattr(error, "orig", error))
         raise UsageError(

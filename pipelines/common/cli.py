@@ -70,6 +70,7 @@ def command(
     # Before torch starts its threads: spinning ones stall two processes on the same cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     atexit.register(gc.freeze)  # the last collection, of all that large libraries hold, takes seconds
+    _keep_private()
     several = distributed.num_processes() > 1
     with _ends(several), _system_errors():
         if several and not parallel:
@@ -88,6 +89,13 @@ def command(
             elif not invocation.dry_run:
                 job.work()
             distributed.leave()
+
+
+def _keep_private() -> None:
+    """Let nobody else read the files that the process makes; their group may where the user's umask lets it write."""
+    given = os.umask(0o077)
+    if not given & 0o020:
+        os.umask(given | 0o007)
 
 
 def deferred(module: str) -> Callable[[Any], Job]:

@@ -1,5 +1,6 @@
 """What a message may not show: credentials, and characters that command a terminal."""
 
+import base64
 import time
 
 import pytest
@@ -23,11 +24,33 @@ from fsd.errors import UsageError, printable, without_credentials
             "https://a/b?X-Amz-Credential=***&X-Amz-Signature=***",
         ),
         ("s3://hunter2:hunter2@bucket/x", "s3://hunter2:***@bucket/x"),
+        ("mysql+pymysql://h/d?user=u&passwd=hunter2", "mysql+pymysql://h/d?user=u&passwd=***"),
+        ("mysql+pymysql://h/d?pass=hunter2&x=1", "mysql+pymysql://h/d?pass=***&x=1"),
+        ("https://a/b?auth=hunter2&code=hunter2", "https://a/b?auth=***&code=***"),
+        ("https://a/b#access_token=hunter2&state=1", "https://a/b#access_token=***&state=1"),
+        ("jdbc:sqlserver://h;user=u;password=hunter2", "jdbc:sqlserver://h;user=u;password=***"),
+        ("mssql+pyodbc:///?odbc_connect=UID%3Du%3BPWD%3Dhunter2", "mssql+pyodbc:///?odbc_connect=UID%3Du%3BPWD%3D***"),
     ],
 )
 def test_credentials_in_addresses_are_replaced(text: str, expected: str) -> None:
     assert without_credentials(text) == expected
     assert str(UsageError(text)) == expected
+
+
+def test_a_secret_is_replaced_however_it_is_written() -> None:
+    secret = "sk-Secret?0123456789~xyz"
+    said = [secret, secret.upper(), secret[::-1], " ".join(secret), "-".join(secret), secret.encode().hex()]
+    said += [secret[:5] + "\n" + secret[5:]]
+    for text in said:
+        assert without_credentials(f"got {text}!", secret) == "got [key]!"
+    for before in ("", "Bearer ", "me:", "a"):  # of a header: everything but letters at the ends that others share
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            coded = encode(f"{before}{secret}".encode()).decode()
+            masked = without_credentials(coded, secret)
+            assert "[key]" in masked
+            assert len(masked) <= len("[key]") + len(encode(before.encode())) + 4
+    assert without_credentials("look at ko", "ok") == "lo[key] at ko"  # backwards it is too short to mean anything
+    assert without_credentials("nothing of it", secret) == "nothing of it"
 
 
 def test_everything_else_stays() -> None:
@@ -51,6 +74,6 @@ def test_a_message_is_one_line_that_commands_no_terminal() -> None:
 
 def test_long_texts_take_no_time() -> None:
     begun = time.process_time()
-    for part in ("a", "?", "&key", "https://", "://:", "x://a:b "):
-        without_credentials(part * 20_000)
+    for part in ("a", "?", "&key", "https://", "://:", "x://a:b ", "#", ";%3bcode", "sk-", "s k - - "):
+        without_credentials(part * 20_000, "sk-secret-0123456789")
     assert time.process_time() - begun < 2

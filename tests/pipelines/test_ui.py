@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import urlopen
 
+import psutil
 import pytest
 
 from fsd import tracking
@@ -55,9 +56,23 @@ def test_a_port_that_is_taken_is_refused() -> None:
         check_free(0)
 
 
+def test_services_refuse_a_port_on_which_another_program_answers(tmp_path: Path, root: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for given, must in ((port, f"free; another program uses {port}"), ("0", "between 1 and 65535; got 0")):
+            command = ["bash", str(root / "scripts" / "services.sh"), "start", str(tmp_path / "services"), given]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 2
+            assert done.stderr.startswith(f"services: the port must be {must}")
+    assert list((tmp_path / "services").iterdir()) == []
+
+
 class Served(NamedTuple):
     """A server with the pages of one finished run."""
 
+    pid: int
     page: str
     server: str
     run: tracking.RunRecord
@@ -75,7 +90,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
             patch.chdir(folder)
             run = next(run for run in reversed(tracking.find_runs("fsd-arxiv")) if "headline/auc" in run.metrics)
             client = tracking.open_store().client
-        yield Served(page, f"http://127.0.0.1:{port}", run, client)
+        yield Served(process.pid, page, f"http://127.0.0.1:{port}", run, client)
         process.terminate()
         assert process.wait(60) == 128 + 15
 
@@ -152,6 +167,10 @@ def test_the_server_answers_until_the_command_ends(served: Served) -> None:
     assert served.page.startswith(f"{served.server}/#/experiments/")
     with urlopen(f"{served.server}/health", timeout=30) as reply:
         assert reply.status == 200
+    command = psutil.Process(served.pid)
+    started = [Path(f"/proc/{one.pid}/cmdline").read_text() for one in command.children(recursive=True)]
+    assert any("mlflow" in line for line in started)
+    assert not any("sqlite:" in line for line in started)  # nor, of a database, its password
 
 
 @pytest.mark.slow

@@ -228,7 +228,7 @@ def test_a_full_folder_for_temporary_files_costs_only_what_goes_through_it(here,
     assert record.metrics == {"auc": 0.5}
 
 
-def test_a_server_that_is_gone_is_asked_once_more_at_the_end_and_named_once(here, monkeypatch, capsys):
+def test_a_server_that_is_gone_is_asked_once_more_at_the_end_and_named_once(here, adapter, code, monkeypatch, capsys):
     from mlflow.exceptions import MlflowException
 
     client, gone = load_mlflow().MlflowClient, []
@@ -262,13 +262,25 @@ def test_a_server_that_is_gone_is_asked_once_more_at_the_end_and_named_once(here
 
     gone.clear()
     log_later(Path(raised.value.command.split(maxsplit=3)[-1]))
-    (record,) = tracking.find_runs("fsd-x")
+    within, record = tracking.find_runs("fsd-x")
+    assert (within.name, within.parent, within.metrics) == ("within", record.id, {"auc": 1.0})
     assert len(run.store.client.get_metric_history(record.id, "train/loss")) == 3
     with tracking.run("fsd-x", "back") as run:
         gone.append(True)
         run.log_metrics({"train/loss": 1.0}, 0)
+        with tracking.run("fsd-x", "within", parent=run) as within:
+            within.log_metrics({"auc": 1.0})
+            within.log("report.html", "w")
+        files = {"calibration.json": "0.5"}
+        assert tracking.register(run, "fsd-x", adapter, code, validation_score=0.7, files=files) is None
         gone.clear()
-    assert tracking.find_runs("fsd-x")[0].metrics == {"train/loss": 1.0}
+    assert capsys.readouterr().err.endswith("tracking: http://x answers again; the run is stored\n")
+    within, record = tracking.find_runs("fsd-x")[:2]
+    assert (within.name, within.parent, within.metrics) == ("within", record.id, {"auc": 1.0})
+    assert tracking.fetch_artifact(within.id, "report.html").read_text() == "w"
+    assert (record.name, record.metrics) == ("back", {"train/loss": 1.0})
+    assert tracking.version_info("models:/fsd-x@champion").run_id == record.id
+    assert not list(here.glob("fsd-run-*"))
 
 
 def test_the_load_of_the_machine_is_recorded_on_request(here, monkeypatch):

@@ -172,8 +172,9 @@ def test_a_store_that_cannot_be_written_is_an_error(here, monkeypatch):
 def test_a_wrong_address_fails_at_once_and_shows_no_password(here, monkeypatch, capfd, service, reply):
     begun = time.monotonic()
     older = service(lambda *_: reply(b"no such endpoint", 404)).url.replace("http://", "http://u:hunter2@")
+    others = [service(lambda *_, said=said: said).url for said in (b"{}", b"[]", b"null", b"<html>", b" ", b'{"a": 1}')]
     nowhere = [f"{scheme}://u:hunter2@127.0.0.1:9/x" for scheme in ("http", "postgresql")]
-    for uri, reason in ((older, "404"), *((uri, "") for uri in ("./mlruns", "nonsense://x", *nowhere))):
+    for uri, reason in ((older, "404"), *((uri, "") for uri in ("./mlruns", "nonsense://x", *others, *nowhere))):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         refused(f"must be a database or server of MLflow 3 or later that answers; .*{reason}")
     monkeypatch.setitem(sys.modules, "psycopg", None)

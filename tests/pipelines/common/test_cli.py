@@ -14,13 +14,19 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from fsd.config import FSDConfig
 from fsd.errors import StorageError, UsageError
+from fsd.scoring.cache import SQLiteStore
+from fsd.token_stats import Prompt, TokenStats
 from pipelines.__main__ import main
 from pipelines.collect import Collect
 from pipelines.common.cli import command, parse
+from pipelines.common.job import Job
+from pipelines.common.output import write_table
 from pipelines.detect.__main__ import DetectConfig
 from pipelines.study.grid import StudyConfig
 
@@ -91,6 +97,32 @@ def test_an_expected_end_is_one_line_and_an_exit_code(error, code, message, monk
 
     assert ended.value.code == code
     assert capsys.readouterr().err == f"{message}\n"
+
+
+@pytest.mark.parametrize(("umask", "file", "folder"), [(0o022, 0o600, 0o700), (0o002, 0o660, 0o770)])
+def test_what_a_command_makes_is_for_its_user_alone(umask, file, folder, monkeypatch, tmp_path) -> None:
+    """In a folder that a group shares, for the group; a file that is replaced keeps its mode."""
+
+    def work() -> None:
+        Path("mlruns").mkdir()
+        SQLiteStore(Path("cache/statistics.sqlite")).save("key", [(Prompt("a"), stats)])
+        for name in ("scores.csv", "old.csv"):
+            write_table(pd.DataFrame({"text": ["a"]}), Path(name))
+
+    stats = TokenStats("a", *([np.ones(1)] * 4))
+    monkeypatch.chdir(tmp_path)
+    Path("old.csv").touch()
+    Path("old.csv").chmod(0o604)
+    monkeypatch.setattr(sys, "argv", ["fsd x"])
+    before = os.umask(umask)
+    try:
+        command(Words, lambda _: Job(work, {}), "x")
+    finally:
+        os.umask(before)
+    modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert modes.pop("old.csv") == 0o604
+    assert modes.pop("cache/statistics.sqlite") == file & 0o644  # as SQLite makes it
+    assert modes == {"mlruns": folder, "cache": folder, "scores.csv": file}
 
 
 def test_a_list_flag_may_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
