@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,9 +63,17 @@ class TokenStats:
         return self.logp >= self.top - TIE
 
 
-Scorer = Callable[[Sequence[Prompt]], Iterable[TokenStats]]
-"""Maps prompts to their statistics in the same order: the target model with its adapter off or on, a reference model, a
-table of token frequencies, or a completions API."""
+class GradientNorms(NamedTuple):
+    """Norms of the gradient of a text's loss by all weights of a model: Σ|g|, (Σ g²)^½ and max |g|."""
+
+    l1: float
+    l2: float
+    largest: float
+
+
+Scorer = Callable[[Sequence[Prompt]], Iterable[Any]]
+"""Maps prompts to their `TokenStats` or `GradientNorms`, in the same order: the target model, its adapter off or on, a
+reference model, a table of token frequencies, or a completions API."""
 
 Scores = dict[str, FloatArray]
 """(N,) scores of N texts by detector name; higher means more likely a member."""

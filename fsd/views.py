@@ -43,6 +43,7 @@ def _copies(prompt: Prompt, make: Callable[[str], Sequence[str]] | None) -> list
 
 FORMS: dict[str, Callable[[Prompt, ViewInputs], list[Prompt]]] = {
     "plain": lambda prompt, _: [prompt],
+    "gradient": lambda prompt, _: [prompt],
     "lower": lambda prompt, _: [prompt._replace(text=prompt.text.lower())],
     "primed": lambda prompt, inputs: [prompt._replace(context=inputs.prefix)],
     "member_primed": lambda prompt, inputs: (
@@ -56,6 +57,7 @@ FORMS: dict[str, Callable[[Prompt, ViewInputs], list[Prompt]]] = {
 VIEWS: dict[str, View] = {
     "text": View("base", "plain"),
     "tuned": View("tuned", "plain"),
+    "gradient": View("base", "gradient"),
     "lower": View("base", "lower"),
     "primed": View("base", "primed"),
     "member_primed": View("base", "member_primed"),
@@ -66,7 +68,7 @@ VIEWS: dict[str, View] = {
 }
 """Parameter name of a detector → its view for base scores; for tuned scores the tuned model takes the base's place.
 
-The argument is one `TokenStats`, or a list of them for the forms in `LISTS`."""
+The argument is one `TokenStats`, or `GradientNorms` for `gradient`, or a list of them for the forms in `LISTS`."""
 
 LISTS = frozenset({"neighbours", "swapped"})
 """Forms of several prompts per text, for which the detector receives a list."""
@@ -74,14 +76,19 @@ LISTS = frozenset({"neighbours", "swapped"})
 PRIMED = frozenset({"primed", "member_primed"})
 """Forms whose prompts follow a context of their own."""
 
-FURTHER = PRIMED | {"neighbours", "swapped"}
-"""Views that take forward passes over other texts."""
+FURTHER = PRIMED | {"neighbours", "swapped", "gradient"}
+"""Views that take forward passes over other texts, or a backward pass."""
 
 
 def view_in(state: str, name: str) -> View:
     """The view of that name for scores in a state of the model, "base" or "tuned"."""
     view = VIEWS[name]
     return View(state, view.form) if view.reader == "base" else view
+
+
+def scorer_of(view: View) -> str:
+    """Name of the scorer of a view: that of its reader, or one of its own for gradients."""
+    return f"{view.reader}.gradient" if view.form == "gradient" else view.reader
 
 
 def _has_case(texts: Sequence[str]) -> bool:
@@ -94,6 +101,8 @@ def _unavailable(view: str, readers: Collection[str], inputs: ViewInputs, has_ca
     reader, form = VIEWS[view]
     if reader not in readers:
         return f"no {reader} {'table' if reader == 'unigram' else 'model'} is given"
+    if form == "gradient" and scorer_of(VIEWS[view]) not in readers:
+        return "no gradient can be computed: the model must be local, on one device and not quantized"
     if form == "primed" and not inputs.prefix:
         return "no prefix of non-member texts is given"
     if form == "member_primed" and inputs.member_prefix is None:

@@ -16,8 +16,8 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.progress import labelled, progress
-from fsd.token_stats import FloatArray, Prompt, Scorer, Scores, TokenStats
-from fsd.views import FORMS, LISTS, Detector, View, ViewInputs, usable, view_in
+from fsd.token_stats import FloatArray, Prompt, Scorer, Scores
+from fsd.views import FORMS, LISTS, Detector, View, ViewInputs, scorer_of, usable, view_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +59,7 @@ class Deviation:
 class ViewStatistics:
     """View → statistics of N texts (lists for the forms in `LISTS`), for detectors at any setting."""
 
-    columns: Mapping[View, Sequence[TokenStats | list[TokenStats]]]
+    columns: Mapping[View, Sequence[Any]]
 
     @classmethod
     def compute(
@@ -86,7 +86,7 @@ class ViewStatistics:
         for view in views:
             prompts = forms[view.form]
             with labelled(view.form):
-                stats = iter(scorers[view.reader]([prompt for of_text in prompts for prompt in of_text]))
+                stats = iter(scorers[scorer_of(view)]([prompt for of_text in prompts for prompt in of_text]))
                 grouped = [[next(stats) for _ in of_text] for of_text in prompts]
             columns[view] = grouped if view.form in LISTS else [one for (one,) in grouped]
         return cls(columns)

@@ -32,20 +32,32 @@ API = "api:"
 def reader_names(config: ModelConfig) -> list[str]:
     """The names of the scorers that `build_scorers` makes for a model, without loading it."""
     optional = {"reference": reference_name(config), "unigram": frequency_file(config)}
-    return ["base", "tuned", *(name for name, value in optional.items() if value)]
+    gradients = ["base.gradient", "tuned.gradient"] if _has_gradients(config) else []
+    return ["base", "tuned", *gradients, *(name for name, value in optional.items() if value)]
 
 
 def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
     """Scorers by reader name: the model with its adapter off and on, the reference model, and token frequencies."""
     from fsd.scoring.cache import FILE, SQLiteStore
+    from fsd.scoring.gradients import GradientScorer
 
     folder = cache_folder(config)
     store = SQLiteStore(folder / FILE) if folder and distributed.is_main_process() else None
     scorers = {name: _scorer(name, language_model, config, store) for name in ("base", "tuned")}
+    if _has_gradients(config):
+        label = "gradient" if distributed.is_main_process() else ""
+        scorers |= {
+            f"{name}.gradient": GradientScorer(language_model, tuned=name == "tuned", description=label)
+            for name in ("base", "tuned")
+        }
     if reference := reference_name(config):
         scorers["reference"] = reference_scorer(reference, config, store)
     vocabulary = language_model.base.config.get_text_config().vocab_size
     return scorers | _unigram(config, language_model.tokenizer, vocabulary, language_model.tokens)
+
+
+def _has_gradients(config: ModelConfig) -> bool:
+    return config.bits is None and config.device != "spread" and not config.model.startswith(API)
 
 
 def _scorer(name: str, model: "LanguageModel", config: ModelConfig, store: "SQLiteStore | None") -> Scorer:

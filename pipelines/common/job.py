@@ -273,7 +273,8 @@ def passes(
     counts = Counter[str]()
     for view in {view_in(state, view) for detector in computable for state in states for view in detector.views}:
         if view.reader != "unigram":
-            counts[view.reader] += len(texts) * sizes.get(view.form, 1)
+            reader = f"{view.reader} with gradients" if view.form == "gradient" else view.reader
+            counts[reader] += len(texts) * sizes.get(view.form, 1)
     return dict(sorted(counts.items()))
 
 

@@ -136,7 +136,7 @@ class AdapterTask:
 def memoized(model: "LanguageModel", config: FSDConfig) -> dict[str, Scorer]:
     """The scorers of the model; all but `tuned`, which changes with the adapter, are memoized."""
     scorers = build_scorers(model, config.model)
-    return {name: scorer if name == "tuned" else MemoizedScorer(scorer) for name, scorer in scorers.items()}
+    return {name: scorer if name.startswith("tuned") else MemoizedScorer(scorer) for name, scorer in scorers.items()}
 
 
 def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run) -> Tuned:

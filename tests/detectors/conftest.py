@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsd.token_stats import TokenStats
+from fsd.token_stats import GradientNorms, TokenStats
 
 Make = Callable[..., TokenStats]
 RandomViews = Callable[..., dict[str, Any]]
@@ -56,6 +56,7 @@ def _random_views(seed: int, size: int) -> dict[str, Any]:
         "neighbours": [_random(rng, max(1, size + shift)) for shift in (-1, 0, 2)],
         "reference": _random(rng, size, text.token),
         "unigram": _random(rng, size, text.token),
+        "gradient": GradientNorms(3.0 + size, 2.0, 1.0),
         "member_primed": _random(rng, size, text.token),
         "swapped": [_random(rng, max(1, size + shift)) for shift in (0, 1)],
     }

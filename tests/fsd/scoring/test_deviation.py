@@ -10,7 +10,7 @@ from detectors.surp import WEAKER
 from fsd.errors import UsageError
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
-from fsd.token_stats import Prompt, TokenStats
+from fsd.token_stats import GradientNorms, Prompt, TokenStats
 from fsd.views import VIEWS, ViewInputs, usable
 
 
@@ -30,12 +30,17 @@ class FakeScorer:
             yield TokenStats(prompt.text, np.arange(size), logp, np.full(size, -1.0), np.ones(size), np.zeros(size))
 
 
+STATES = ("base", "tuned")
 TEXTS = ["One two three", "Four five", "Six seven eight nine"]
 
 
 def fake_scorers():
     factors = {"base": 0.5, "tuned": 0.25, "reference": 1.0, "unigram": 2.0}
-    return {name: FakeScorer(factor) for name, factor in factors.items()}
+    scorers = {name: FakeScorer(factor) for name, factor in factors.items()}
+    for name in STATES:
+        norms = GradientNorms(*[factors[name]] * 3)
+        scorers[f"{name}.gradient"] = lambda prompts, norms=norms: [norms for _ in prompts]
+    return scorers
 
 
 def view_inputs():
@@ -74,13 +79,15 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                 reader, form = VIEWS[name]
                 prompts = {
                     "plain": [Prompt(text)],
+                    "gradient": [Prompt(text)],
                     "lower": [Prompt(text.lower())],
                     "primed": [Prompt(text, "Before. ")],
                     "member_primed": [Prompt(text, text[:3])],
                     "neighbours": [Prompt(text + " a"), Prompt(text + " bc")],
                     "swapped": [Prompt(text + " def")],
                 }[form]
-                stats = list(scorers[state if reader == "base" else reader](prompts))
+                scorer = state if reader == "base" else reader
+                stats = list(scorers[f"{scorer}.gradient" if form == "gradient" else scorer](prompts))
                 views[name] = stats if form in ("neighbours", "swapped") else stats[0]
             if not detector.paired:
                 assert getattr(answer, state)[detector.name][i] == detector(views)
@@ -147,6 +154,7 @@ def test_what_cannot_be_computed_is_named_with_its_reason():
         "con_recall": "no prefix of non-member texts is given",
         "min_k_reference": "no reference model is given",
         "dc_pdd": "no unigram table is given",
+        "gradient_norm": "no gradient can be computed: the model must be local, on one device and not quantized",
         "neighbour": "no neighbour model is given",
         "pac": "no copies with swapped words are given",
         "recall": "no prefix of non-member texts is given",

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+import torch
+from peft import get_peft_model
+
+import detectors
+from detectors.gradient_norm import gradient_norm
+from fsd.config import AdapterConfig
+from fsd.errors import UsageError
+from fsd.models.adapters import detach, peft_config, quiet_peft
+from fsd.models.language_model import load
+from fsd.scoring.deviation import evaluate
+from fsd.scoring.gradients import GradientScorer
+from fsd.token_stats import GradientNorms, Prompt
+from fsd.views import usable
+
+TEXTS = ["the score of an unseen text", "a member", "the score moves more than that of a member"]
+
+
+def test_by_hand():
+    norms = GradientNorms(7.0, 5.0, 4.0)  # of the gradient (3, -4)
+    assert [gradient_norm(norms, norm=norm) for norm in ("l1", "l2", "max")] == [-7, -5, -4]
+    with pytest.raises(UsageError, match="norm must be one of l1, l2, max; got 'l3'"):
+        gradient_norm(norms, norm="l3")
+
+
+def slow(model, text):
+    """By transformers' own loss and backward pass, all gradients in one vector."""
+    network = model.base
+    network.requires_grad_(True)
+    ids = torch.tensor([[model.start, *model.tokens([text])[0]]])
+    network(input_ids=ids, labels=ids).loss.backward()
+    vector = torch.cat([weight.grad.flatten() for weight in network.parameters()]).double()
+    network.requires_grad_(False)
+    network.zero_grad()
+    return [float(vector.norm(p)) for p in (1, 2, torch.inf)]
+
+
+def test_norms_are_those_of_one_vector_by_a_slow_backward_pass_and_leave_the_model_alone(tiny):
+    model = load(str(tiny), device="cpu")
+    before = [weight.clone() for weight in model.base.parameters()]
+    norms = list(GradientScorer(model)([Prompt(text) for text in [*TEXTS, TEXTS[0]]]))
+    for text, got in zip(TEXTS, norms, strict=False):
+        assert got == pytest.approx(slow(model, text), rel=1e-5)
+    assert norms[3] == norms[0]
+    for weight, old in zip(model.base.parameters(), before, strict=True):
+        assert torch.equal(weight, old)
+        assert not weight.requires_grad
+        assert weight.grad is None
+    long = list(GradientScorer(model)([Prompt(" ".join(TEXTS * 20)), Prompt(TEXTS[1], " ".join(TEXTS * 20))]))
+    assert np.isfinite(long).all()
+
+
+def test_a_fresh_adapter_has_no_deviation_and_a_changed_one_has(tiny):
+    model, chosen = load(str(tiny), device="cpu"), [detectors.load("gradient_norm")]
+    with quiet_peft():
+        model.model = get_peft_model(model.model, peft_config(model, AdapterConfig(), steps=10))
+    scorers = {f"{state}.gradient": GradientScorer(model, tuned=state == "tuned") for state in ("base", "tuned")}
+    scorers |= dict.fromkeys(("base", "tuned"), lambda _: ())
+    assert evaluate(TEXTS, chosen, scorers).fsd["gradient_norm"] == pytest.approx(0, abs=1e-6)
+    with torch.no_grad():
+        for name, weight in model.base.named_parameters():
+            if "lora_B" in name:
+                weight += 0.05
+    found = evaluate(TEXTS, chosen, scorers)
+    assert (abs(found.fsd["gradient_norm"]) > 1e-4).all()
+    detach(model)
+    plain = evaluate(TEXTS, chosen, {"base": lambda _: (), "base.gradient": GradientScorer(model)})
+    assert found.base["gradient_norm"] == pytest.approx(plain.base["gradient_norm"])
+
+
+def test_without_gradients_it_is_left_out():
+    reason = "no gradient can be computed: the model must be local, on one device and not quantized"
+    assert usable([detectors.load("gradient_norm")], TEXTS, ["base", "tuned"])[1] == {"gradient_norm": reason}
