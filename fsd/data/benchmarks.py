@@ -10,7 +10,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from pathlib import Path
 from typing import Any, Literal
@@ -139,6 +139,8 @@ def _commits(tables: Mapping[str, Any]) -> set[str]:
 
 
 DECLARATIONS = Path(__file__).with_suffix(".yaml")
+SHIFTED = "shifted"
+"""Members of OLMo-Detect that are not aligned with the non-members."""
 BOTH_LABELS = "copies labelled both 1 and 0"
 """Reason for which texts are left out."""
 MIMIR_GROUP = "ngram_13_0.8"
@@ -162,6 +164,7 @@ class Source:
     part_column: str = ""  # column that names the part of a row
     splits: Mapping[str, bool] | None = None  # label of each split, where rows have none; a part is a configuration
     later: Date | Literal[False] | Mapping[str, Date] | None = None  # first day of later non-members, by part
+    control: Mapping[str, str] = field(default_factory=dict)  # in the model's name → in that of its control, the twin
     reader: str = "hub"  # how it is read, see `READERS`
 
 
@@ -178,6 +181,13 @@ def sources() -> Mapping[str, Source]:
 def is_name(entry: str) -> bool:
     """Whether an entry of --data names a benchmark: it is not a file, and the name before the colon is known."""
     return entry.partition(":")[0] in sources() and not os.path.exists(entry)  # noqa: PTH110 - a name may be too long
+
+
+def control_of(entries: Iterable[str], model: str) -> str:
+    """The model that the benchmarks name as the control of a model; "" if there is none."""
+    names = [entry.partition(":")[0] for entry in entries if is_name(entry)]
+    pairs = [pair for name in names for pair in sources()[name].control.items() if pair[0] in model]
+    return model.replace(*pairs[0]) if pairs else ""
 
 
 def load(entry: str) -> Benchmark:
@@ -212,12 +222,13 @@ def _check_part(name: str, source: Source, part: str, *, other: bool = False) ->
 
 def _from_hub(name: str, source: Source, part: str) -> Benchmark:
     """A dataset of the hub, or its split, rows or configuration for the part; other configurations are not refused."""
-    _check_part(name, source, part, other=bool(source.splits))
+    each = "{part}" in source.dataset
+    _check_part(name, source, part, other=bool(source.splits) and not each)
     parts = [part] if part else source.parts
     return hub_documents(
-        source.dataset,
+        source.dataset.format(part=part),
         source.columns,
-        config=part if source.splits else None,
+        config=part if source.splits and not each else None,
         splits=source.splits or [source.split.format(part=each) for each in parts if source.split],
         only=(source.part_column, part) if part and source.part_column else None,
         revision=source.revision,
@@ -249,6 +260,39 @@ def _json_lines(file: Path, path: str) -> Iterator[tuple[str, Any]]:
                 yield f"{path}:{number}", json.loads(line)
         except ValueError as error:
             raise UsageError(f"{path}:{number}: must be a JSON string; {error}") from error
+
+
+def _from_olmo_detect(name: str, source: Source, part: str) -> Benchmark:
+    """Members and non-members of a domain in a clone of the repository; members that are aligned, unless `shifted`."""
+    folder, _, rest = part.partition(",")
+    key, _, aligned = (piece.strip() for piece in rest.partition(","))
+    if not key or aligned not in ("", SHIFTED):
+        raise UsageError(
+            f"benchmark {name} must be given as {name}:FOLDER,PART or {name}:FOLDER,PART,{SHIFTED}; got {part!r}"
+        )
+    found: dict[str, dict[bool, Path]] = {}
+    for file in sorted(Path(folder).expanduser().glob("benchmark/**/*.jsonl")):
+        side, _, words = file.stem.partition("contaminated_")
+        pieces = [piece for piece in words.split("_")[1:] if piece != "math-mix"]
+        if "test" in pieces and (SHIFTED if aligned == "" else "matched") not in pieces:
+            rest = "_".join(piece for piece in pieces if piece not in ("test", "matched", SHIFTED))
+            found.setdefault(rest, {})[not side] = file
+    whole = {part: files for part, files in found.items() if len(files) == 2}
+    if key not in whole:
+        there = ", ".join(sorted(whole)) or "none"
+        raise UsageError(
+            f"part of {name} must have files of both sides in {folder}/benchmark; got {key!r}, it has {there}"
+        )
+    rows = [
+        (where, {"text": row["text"], "label": member})
+        for member, file in sorted(whole[key].items(), reverse=True)
+        for where, row in _json_lines(file, str(file))
+    ]
+    left_out = Counter[str]()
+    documents = list(parse_rows(rows, source.columns, labelled=True, skipped=left_out))
+    if not aligned:  # of one range of time, by construction
+        documents = [replace(document, period=UP_TO) for document in documents]
+    return Benchmark(documents, f"{folder}: {key}", _digest(whole[key].values()), left_out)
 
 
 def _from_file(name: str, source: Source, part: str) -> Benchmark:
@@ -315,5 +359,6 @@ READERS: Mapping[str, Callable[[str, Source, str], Benchmark]] = {
     "mimir": _from_mimir,
     "file": _from_file,
     "books": _from_books,
+    "olmo_detect": _from_olmo_detect,
 }
 """How a benchmark is read: name, declaration and part → texts."""

@@ -524,14 +524,16 @@ def placebo_model(config: FSDConfig, documents: Sequence[Document]) -> str | Non
     """The control model, trained on none of the documents; None for no control.
 
     An embedded target was trained on its corpus and nothing else that anyone has, and the twin on none of it. So `auto`
-    is the twin if any document is in such a corpus, and the target `embedded` otherwise. A model that is known to have
+    is the twin if any document is in such a corpus, and the target `embedded` otherwise. A benchmark may name the twin
+    of a target. A model that is known to have
     seen none of the documents needs no control: the run is one itself.
     """
     if config.placebo == "none" or (config.placebo == "auto" and never_saw(config, documents)):
         return None
     if config.placebo != "auto":
         return config.placebo
-    return EMBEDDED_TWIN if _domains_of(documents) else EMBEDDED_TARGET
+    named = benchmarks.control_of(config.data.data, config.model.model)
+    return named or (EMBEDDED_TWIN if _domains_of(documents) else EMBEDDED_TARGET)
 
 
 def control_reference(config: FSDConfig, control: str, documents: Sequence[Document]) -> str | None:

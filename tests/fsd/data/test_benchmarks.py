@@ -9,7 +9,10 @@ from fsd.data import benchmarks
 from fsd.data.readers import NAMES
 from fsd.errors import UsageError
 
-ALL = ("arxivtection", "booktection", "bookmia", "dolma_book", "mimir", "patentmia", "pile", "wikimia")
+ALL = (
+    *("arxivtection", "booktection", "bookmia", "dolma_book", "hubble", "mimir", "olmo_detect", "patentmia", "pile"),
+    *("wikimia", "wikimia25"),
+)
 
 
 def test_all_are_declared():
@@ -19,7 +22,7 @@ def test_all_are_declared():
 @pytest.mark.parametrize("name", ALL)
 def test_every_declaration_is_sound_and_described(name, root):
     source = benchmarks.sources()[name]
-    assert re.fullmatch(r"([\w.-]+/[\w.-]+)?", source.dataset)
+    assert re.fullmatch(r"([\w.-]+/[\w.{}-]+)?", source.dataset)
     assert source.revision is None or re.fullmatch("[0-9a-f]{40}", source.revision)
     assert {"text"} <= set(source.columns) <= set(NAMES)
     assert ("group" in source.columns) == bool(source.group)
@@ -56,6 +59,11 @@ def test_bad_names_and_parts():
         "patentmia": "given as patentmia:FILE; got ''",
         "patentmia:no.jsonl": "files that exist; there is no no.jsonl",
         "dolma_book:a.jsonl": "given as dolma_book:MEMBERS,NONMEMBERS; got 'a.jsonl'",
+        "olmo_detect:folder": "given as olmo_detect:FOLDER,PART or olmo_detect:FOLDER,PART,shifted; got 'folder'",
+        "olmo_detect:folder,dclm,x": "got 'folder,dclm,x'",
+        "olmo_detect:folder,dclm": "files of both sides in folder/benchmark; got 'dclm', it has none",
+        "hubble": "part of hubble must be one of wikipedia, gutenberg_popular, gutenberg_unpopular; got ''",
+        "hubble:x": "got 'x'",
         "dolma_book:a,b,end": "two files, then one of head, middle, tail or none, .*; got 'a,b,end'",
     }.items():
         with pytest.raises(UsageError, match=said):
@@ -105,3 +113,42 @@ def test_dolma_book_by_hand(tmp_path):
     assert len(benchmarks.load(f"dolma_book:{dolma},{new},3").documents) == 5
     with pytest.raises(UsageError, match=r"one row a book if tail alone is asked for; 7 has 2: .* places=tail"):
         benchmarks.load(f"dolma_book:{dolma},{new},3,tail")
+
+
+def test_olmo_detect_pairs_the_files_of_a_domain(tmp_path, monkeypatch):
+    """The layout of the repository: stage, domain, side, alignment and part in the names, in varying order."""
+    monkeypatch.chdir(tmp_path)
+    names = {
+        "pretraining/dclm/contaminated/matched/test/contaminated_pretraining_dclm_test_matched": "in",
+        "pretraining/dclm/contaminated/shifted/test/contaminated_pretraining_dclm_test_shifted": "in, shifted",
+        "pretraining/dclm/contaminated/matched/dev/contaminated_pretraining_dclm_dev_matched": "dev",
+        "pretraining/dclm/uncontaminated/test/uncontaminated_pretraining_dclm_test": "out",
+        "midtraining/gsm8k/contaminated/test/contaminated_midtraining_gsm8k_test": "maths in",
+        "midtraining/gsm8k/uncontaminated/test/uncontaminated_midtraining_math-mix_gsm8k_test": "maths out",
+        "posttraining/dpo/contaminated/matched/test/contaminated_posttraining_dpo_7b_matched_chosen_test": "7b in",
+        "posttraining/dpo/uncontaminated/test/uncontaminated_posttraining_dpo_7b_chosen_test": "7b out",
+        "posttraining/sft/1b-32b/contaminated/matched/test/contaminated_posttraining_sft_1b-32b_aya_test_matched": "",
+    }
+    for name, text in names.items():
+        file = tmp_path / "clone" / "benchmark" / f"{name}.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"id": 1, "source": ["x"], "text": text, "7b_13-gram_overlap_score": 0.0}) + "\n")
+    for part, texts, periods in (
+        ("dclm", ["in", "out"], {"up to the cutoff"}),
+        ("dclm,shifted", ["in, shifted", "out"], {""}),
+        ("gsm8k", ["maths in", "maths out"], {"up to the cutoff"}),
+        ("dpo_7b_chosen", ["7b in", "7b out"], {"up to the cutoff"}),
+    ):
+        loaded = benchmarks.load(f"olmo_detect:clone,{part}")
+        assert [(d.text, d.member) for d in loaded.documents] == list(zip(texts, (True, False), strict=True))
+        assert {d.period for d in loaded.documents} == periods
+        assert loaded.revision.startswith("sha256:")
+    with pytest.raises(UsageError, match="got 'sft_1b-32b_aya', it has dclm, dpo_7b_chosen, gsm8k"):
+        benchmarks.load("olmo_detect:clone,sft_1b-32b_aya")
+
+
+def test_a_benchmark_names_the_control_of_a_target():
+    target = "allegrolab/hubble-1b-100b_toks-perturbed-hf"
+    assert benchmarks.control_of(["hubble:wikipedia"], target) == "allegrolab/hubble-1b-100b_toks-standard-hf"
+    assert benchmarks.control_of(["hubble:wikipedia"], "gpt2") == ""
+    assert benchmarks.control_of(["wikimia:64", "own.jsonl"], target) == ""

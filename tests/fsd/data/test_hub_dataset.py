@@ -95,8 +95,25 @@ def mimir():
     return files
 
 
+def hubble():
+    """Inserted passages, with the number of times, and those that were left out."""
+    files = {}
+    for split, counts in (("train", (1, 256)), ("test", (0, 0))):
+        rows = "".join(f'"{split} passage, {at}",{count}\n' for at, count in enumerate(counts))
+        files[f"{split}.csv"] = f"text,duplicates\n{rows}".encode()
+    return files
+
+
+def wikimia25():
+    names = ("WikiMIA_length32", "WikiMIA_length64", "WikiMIA_length128", "paper_subset")
+    rows = {name: parquet([{"input": f"{name} {i}", "label": i} for i in (0, 1)]) for name in names}
+    return {f"data/{name}-00000-of-00001.parquet": content for name, content in rows.items()}
+
+
 def hub():
     return {
+        "SimMIA/WikiMIA-25": wikimia25(),
+        "allegrolab/passages_wikipedia": hubble(),
         "swj0419/WikiMIA": wikimia(),
         "swj0419/BookMIA": bookmia(),
         "avduarte333/arXivTection": {"0_arXivTection_data.csv": tection()},
@@ -110,18 +127,25 @@ def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve, in_fresh_proc
     url, _ = serve(hub())
     entries = [
         "wikimia", "wikimia:64", "bookmia", "arxivtection", "booktection", "booktection:medium",
+        "wikimia25:paper_subset", "hubble:wikipedia",
         "pile:wikipedia", "mimir:arxiv", "mimir:arxiv/ngram_7_0.2", "mimir:full_pile",
     ]  # fmt: skip
     found = dict(zip(entries, in_fresh_process(CODE, url, entries), strict=True))
     for entry, got in found.items():
         assert isinstance(got, dict), got
         source = benchmarks.sources()[entry.partition(":")[0]]
-        assert got["source"].startswith(source.dataset)
+        assert got["source"].startswith(source.dataset.format(part="wikipedia"))
         assert got["revision"] == (source.revision or SHA)
         assert {row[1] for row in got["rows"]} == {True, False}
         assert all(bool(row[2]) == bool(source.group) for row in got["rows"])
-        assert got["kinds"] == (["later", "member"] if isinstance(source.later, date) else ["contemporary", "member"])
+        unknown = "contemporary" if source.later is not None else "non-member"
+        others = "later" if isinstance(source.later, date) else unknown
+        assert got["kinds"] == sorted([others, "member"])
     rows = {entry: got["rows"] for entry, got in found.items()}
+    assert [row[:2] for row in rows["wikimia25:paper_subset"]] == [["paper_subset 0", False], ["paper_subset 1", True]]
+    assert [row[:2] for row in rows["hubble:wikipedia"]] == [
+        [f"{split} passage, {i}", split == "train"] for split in ("train", "test") for i in (0, 1)
+    ]
     assert [row[0] for row in rows["wikimia"]] == [f"{n} {i}" for n in (32, 64, 128, 256) for i in (0, 1)]
     assert rows["wikimia:64"][1] == ["64 1", True, "", "swj0419/WikiMIA/WikiMIA_length64:2"]
     assert [row[:3] for row in rows["bookmia"]] == [[f"page {i}", i > 1, str(i // 2)] for i in range(4)]
