@@ -266,6 +266,13 @@ def refuse_related(suspect: Sequence[Document], known: Sequence[Document]) -> No
             raise UsageError(f"known must hold other texts than those to be judged; {pair} are alike ({link.reason})")
 
 
+def unrelated(suspect: Sequence[Document], known: Sequence[Document]) -> list[Document]:
+    """The known texts that are no near-duplicates of a suspect one."""
+    links = near_duplicates([document.text for document in (*suspect, *known)])
+    alike = {link.j - len(suspect) for link in links if link.i < len(suspect)}
+    return [document for at, document in enumerate(known) if at not in alike]
+
+
 def drop_contradictions(documents: Sequence[Document]) -> tuple[list[Document], int]:
     """What is left without copies of a text that are labelled differently, and the number of texts left out.
 

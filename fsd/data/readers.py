@@ -24,6 +24,7 @@ from itertools import accumulate, chain
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from fsd.data import harness
 from fsd.data.documents import Document, utc_day
 from fsd.errors import UsageError, first_line
 from fsd.net.hub import data_files
@@ -311,6 +312,8 @@ def read_files(
 ) -> list[Document]:
     """All rows of all files as one benchmark, in order; sources are file:line, file:row for JSON lists and Parquet.
 
+    A file may be a task of lm-evaluation-harness, see `fsd.data.harness`.
+
     `columns` are those of each field, in place of `NAMES`. With `labelled`, a row without a label is an error; without
     `contexts`, a column `context` is ignored. Rows
     without a text or with an invalid label are left out and counted in `skipped` by reason; without it, the first one
@@ -318,8 +321,11 @@ def read_files(
     """
     documents: list[Document] = []
     for path in _distinct(paths, "data file"):
-        rows = read_rows([path])
-        read = list(parse_rows(rows, columns or {}, labelled=labelled, contexts=contexts, skipped=skipped))
+        task = harness.is_task(path)
+        rows = list(harness.rows(str(path), contexts=contexts)) if task else read_rows([path])
+        read = list(
+            parse_rows(rows, {} if task else columns or {}, labelled=labelled, contexts=contexts, skipped=skipped)
+        )
         if not read:
             raise UsageError(
                 f"{path} must have at least one valid row; all {len(rows)} have no text or no label of 0 or 1"

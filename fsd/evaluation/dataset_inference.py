@@ -8,18 +8,22 @@ the two sets differ in membership alone. That cannot be proved, but a blind clas
 p-value is reported.
 """
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import betabinom
 
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control
-from fsd.evaluation.metrics import BoolArray, Estimate, group_index, group_means
+from fsd.evaluation.metrics import LEVEL, BoolArray, Estimate, group_index, group_means
 from fsd.token_stats import FloatArray, IntArray, Scores
 
 FEWEST = 5
 """Smallest number of groups in each set; with fewer, not even perfect separation gives a p-value below .01."""
+SPLIT = 0.5
+"""Quantile of the known scores below which the share that was used is estimated."""
 REFUSE_ABOVE = 0.6
 """No p-value if the interval of the blind classifier's AUC is above this: the sets differ without any model."""
 
@@ -31,6 +35,7 @@ class DatasetVerdict:
     `p` is one-sided, of the permutation test by group; None if it is withheld, for a `reason`. The `difference` is the
     mean of the suspect minus the known set, in standard deviations of the weighted score, on held-out groups; `weights`
     of detectors are ≥ 0 and sum to 1. `blind` is the AUC of a blind classifier between the two sets, if measured.
+    `share` is that of the suspect groups which were used, see `share_used`; None if `p` is withheld.
     """
 
     p: float | None
@@ -40,6 +45,38 @@ class DatasetVerdict:
     known_groups: int
     blind: Estimate | None
     reason: str = ""
+    share: Estimate | None = None
+
+
+def share_used(suspect: FloatArray, known: FloatArray) -> Estimate:
+    """Share of a set that the model was trained on, with a 95 % interval, by Storey's estimate.
+
+    Of the texts that were not used, the share `SPLIT` scores no higher than that quantile of the known non-members. So
+    the number of suspect texts there tells how many were not used (Storey 2002,
+    https://doi.org/10.1111/1467-9868.00346). Used texts that score as low are taken for unused ones: the estimate and
+    the lower end of the interval are conservative, and the upper end holds only if there are few of these. The interval
+    is exact for independent texts, since the number is then beta-binomial: the quantile itself is one of a sample.
+
+    Args:
+        suspect: (n,) scores of independent texts, higher for members.
+        known: (m,) scores of independent non-members that differ from the suspect texts in membership alone.
+
+    Raises:
+        UsageError: if one of them is empty.
+    """
+    if not (suspect.size and known.size):
+        raise UsageError(f"both sets must have texts; got {suspect.size} suspect and {known.size} known")
+    rank = math.ceil(SPLIT * known.size)
+    low = int((suspect <= np.sort(known)[rank - 1]).sum())
+    unused = np.arange(suspect.size + 1)
+    counts = betabinom(unused, rank, known.size + 1 - rank)
+    at_most, at_least = counts.cdf(low), counts.sf(low - 1)
+    tail = (1 - LEVEL) / 2
+    most = int(unused[at_most >= tail].max())
+    fewest = int(unused[at_least >= tail].min(initial=most))
+    value = 1 - low / suspect.size * (known.size + 1) / rank
+    ends = (1 - most / suspect.size, 1 - fewest / suspect.size)
+    return Estimate(float(np.clip(value, *ends)), *ends)
 
 
 def dataset_verdict(
@@ -77,7 +114,7 @@ def dataset_verdict(
     rng = np.random.default_rng(seed)
     half = rng.permutation(first.size) % 2 == 0
     shuffled = np.stack([first, *(rng.permutation(first) for _ in range(permutations))])
-    statistics, weights = _cross_fitted(rows, shuffled, half)
+    statistics, weights, score = _cross_fitted(rows, shuffled, half)
     separated = blind.auc if blind is not None else None
     reason = ""
     if separated is not None and separated.low > REFUSE_ABOVE:
@@ -93,6 +130,7 @@ def dataset_verdict(
         known_groups=int((~first).sum()),
         blind=separated,
         reason=reason,
+        share=None if reason else share_used(score[first], score[~first]),
     )
 
 
@@ -125,11 +163,14 @@ def _gaps(rows: FloatArray, labels: BoolArray) -> FloatArray:
     return np.asarray(inside / np.maximum(count, 1) - outside / np.maximum(labels.shape[1] - count, 1))
 
 
-def _cross_fitted(rows: FloatArray, labels: BoolArray, half: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """(P,) standardised difference on held-out halves for each labelling, and (D,) weights of the first labelling."""
+def _cross_fitted(rows: FloatArray, labels: BoolArray, half: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(P,) standardised difference on held-out halves for each labelling; of the first, (D,) weights and (G,) scores.
+
+    The scores are those of a held-out half, standardised by its known groups.
+    """
     covariance = np.atleast_2d(np.cov(rows.T, bias=True))
     total = np.zeros(labels.shape[0])
-    used = np.zeros(rows.shape[1])
+    used, score = np.zeros(rows.shape[1]), np.zeros(len(rows))
     for fit in (half, ~half):
         # a data set that scores lower is no evidence of membership; equal weights if no gap is positive
         positive = np.maximum(_gaps(rows[fit], labels[:, fit]), 0.0)
@@ -138,4 +179,7 @@ def _cross_fitted(rows: FloatArray, labels: BoolArray, half: BoolArray) -> tuple
         gap = (weights * _gaps(rows[~fit], labels[:, ~fit])).sum(axis=1)
         total += np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0) / 2
         used += weights[0] / weights[0].sum()
-    return total, used
+        own = rows @ weights[0]
+        others = own[~fit & ~labels[0]] if (~fit & ~labels[0]).any() else own
+        score[~fit] = (own[~fit] - others.mean()) / (others.std() or 1.0)
+    return total, used, score

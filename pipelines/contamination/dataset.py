@@ -10,17 +10,18 @@ from typing import NamedTuple
 import pandas as pd
 
 from fsd.data.documents import Document
+from fsd.data.harness import TRAIN, is_task
 from fsd.data.knowledge_cutoffs import labels_for
-from fsd.data.near_duplicates import families, refuse_members, refuse_related
+from fsd.data.near_duplicates import families, refuse_members, refuse_related, unrelated
 from fsd.data.readers import parse_columns, read_files
 from fsd.data.splitting import parse_cutoff
 from fsd.errors import UsageError
 from fsd.evaluation.audit import blind
-from fsd.evaluation.dataset_inference import dataset_verdict
-from fsd.evaluation.metrics import Estimate, holm
+from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
+from fsd.evaluation.metrics import holm
 from fsd.evidence import dataset_tests
 from fsd.progress import progress
-from fsd.reporting.report import Against, Column, Report, Section, Table, marked, p_value
+from fsd.reporting.report import Against, Column, For, Report, Section, Table, marked, p_value
 from fsd.scoring.deviation import evaluate
 from fsd.scoring.model import Model, open_model
 from fsd.views import Detector
@@ -56,7 +57,10 @@ def prepare(config: ContaminationConfig) -> Job:
         raise UsageError(f"data must fill 2 shards of {config.shard} texts; got {len(suspect)} texts")
     detectors = [d for d in cheap(load_detectors(config.detection)) if not d.paired]
     labels = labels_for(config.model.model, [*(replace(d, member=True) for d in suspect), *known], last=last)
-    known = known if labels.hold else []
+    known, remarks = known if labels.hold else [], list[str]()
+    if any(map(is_task, config.known)):  # the splits of a task have texts in common, which its user did not choose
+        given, known = len(known), unrelated(suspect, known)
+        remarks += [f"{given - len(known):,} known texts are near-duplicates of the data set and were left out"]
     if known:
         refuse_members(known)
         refuse_related(suspect, known)
@@ -68,7 +72,7 @@ def prepare(config: ContaminationConfig) -> Job:
     passes = Counter(job.passes(detectors, scored, config.model, states=("base",)))
     passes["base"] += (config.orders + 1) * len(texts) + (2 * len(texts) if known else 0)
     return Job(
-        partial(run, config, suspect, known, detectors, labels.said),
+        partial(run, config, suspect, known, detectors, labels.said, remarks),
         {
             "data set": job.files(config.files, len(texts)),
             **({"known non-members": job.files(config.known, len(known))} if known else {}),
@@ -79,7 +83,7 @@ def prepare(config: ContaminationConfig) -> Job:
         trained=texts if known else (),
         training=config.training if known else None,
         experiment=f"fsd-{config.domain}",
-        notes=[*labels.said, *(["the tests by sets of texts are counted roughly"] if known else [])],
+        notes=[*labels.said, *remarks, *(["the tests by sets of texts are counted roughly"] if known else [])],
     )
 
 
@@ -89,6 +93,7 @@ def run(
     known: Sequence[Document],
     detectors: Sequence[Detector],
     doubts: Sequence[str] = (),
+    remarks: Sequence[str] = (),
 ) -> None:
     """Open the model, run the tests, track and print."""
     name, texts = config.model.model, [document.text for document in suspect]
@@ -105,19 +110,23 @@ def run(
                 texts, model.scorers["base"], shard=config.shard, orders=config.orders, seed=config.seed
             )
             null = f"{config.orders} random orders a shard of {config.shard}"
-            outcomes, auc = [Outcome(ORDER, f"mean z {z:+.2f}", null, p)], None
+            outcomes, verdict = [Outcome(ORDER, f"mean z {z:+.2f}", null, p)], None
             if known:
-                inference, auc = inference_test(suspect, known, detectors, model, config.seed)
+                inference, verdict = inference_test(suspect, known, detectors, model, config.seed)
                 outcomes.append(inference)
                 if inference.reason:  # the others rest on the same comparison
                     outcomes += [Outcome(other, reason=inference.reason) for other in (CODEC, KERNEL)]
                 else:
                     outcomes += rank_tests(one_per_family(suspect), one_per_family(known), model, config)
-        job.deliver(partial(report, outcomes, auc, config, doubts), tracked)
+        job.deliver(partial(report, outcomes, verdict, config, doubts, remarks), tracked)
 
 
 def report(
-    outcomes: Sequence[Outcome], blind: Estimate | None, config: ContaminationConfig, doubts: Sequence[str] = ()
+    outcomes: Sequence[Outcome],
+    verdict: DatasetVerdict | None,
+    config: ContaminationConfig,
+    doubts: Sequence[str] = (),
+    remarks: Sequence[str] = (),
 ) -> Report:
     """The tests, corrected for their number, and what they say together."""
     table, name, files = corrected(outcomes), config.model.model, ", ".join(config.files)
@@ -137,11 +146,12 @@ def report(
         kept=(0, 4, 3, 1),
     )
     known = "Known non-members of another period or kind than the data set make the tests beside them void."
+    other = f"{config.files[0]}{TRAIN}" if is_task(config.files[0]) else "FILE"
     unknown = "Tests beside known non-members of the same kind (--known) would show what the order alone cannot."
     return Report(
         title="Was it in the training data? A data set as a whole",
         question=f"Was {name} trained on {files}?",
-        findings=[*map(Against, doubts), *conclusions(table, blind, config)],
+        findings=[*map(Against, doubts), *conclusions(table, verdict, config), *remarks],
         sections=[Section("Tests", tables=[lines])],
         facts=[
             ("Model", name),
@@ -150,11 +160,12 @@ def report(
             ("Seed", str(config.seed)),
         ],
         changes=[known if config.known else unknown],
-        next=[] if config.known else [f"fsd contamination {' '.join(config.files)} --model {name} --known FILE"],
+        next=[] if config.known else [f"fsd contamination {' '.join(config.files)} --model {name} --known {other}"],
         score=f"p {p_value(table['p_holm'].min())}",
         metrics={
             **{f"contamination_p/{o.name}": o.p for o in outcomes if o.p is not None},
-            **({"audit/blind_auc": blind.value} if blind else {}),
+            **({"audit/blind_auc": verdict.blind.value} if verdict and verdict.blind else {}),
+            **({"contamination/share": verdict.share.value} if verdict and verdict.share else {}),
         },
     )
 
@@ -175,8 +186,8 @@ def corrected(outcomes: Sequence[Outcome]) -> pd.DataFrame:
 
 def inference_test(
     suspect: Sequence[Document], known: Sequence[Document], detectors: Sequence[Detector], model: Model, seed: int
-) -> tuple[Outcome, Estimate | None]:
-    """LLM Dataset Inference on the base scores of the detectors, and the AUC of the blind classifier."""
+) -> tuple[Outcome, DatasetVerdict]:
+    """LLM Dataset Inference on the base scores of the detectors, with the AUC of the blind classifier."""
     texts = [document.text for document in (*suspect, *known)]
     scores = evaluate(texts, detectors, model.scorers, shown=True).base
     groups = [*families(suspect), *(len(suspect) + family for family in families(known))]
@@ -191,7 +202,7 @@ def inference_test(
         seed=seed,
     )
     null = f"{verdict.known_groups} known families, labels permuted"
-    return Outcome(INFERENCE, f"difference {verdict.difference:+.2f}", null, verdict.p, verdict.reason), control.auc
+    return Outcome(INFERENCE, f"difference {verdict.difference:+.2f}", null, verdict.p, verdict.reason), verdict
 
 
 def rank_tests(
@@ -223,15 +234,19 @@ def rank_tests(
     return [codec, Outcome(KERNEL, f"{divergences[0]:.3g}", null, p)]
 
 
-def conclusions(table: pd.DataFrame, blind: Estimate | None, config: ContaminationConfig) -> list[str]:
+def conclusions(table: pd.DataFrame, verdict: DatasetVerdict | None, config: ContaminationConfig) -> list[str]:
     """The results in sentences, most important first."""
     model, rows = config.model.model, table.to_dict("records")
     shown = [f"{row['name']} (p {p_value(row['p_holm'])})" for row in rows if row["p_holm"] <= config.level]
+    blind, share = (verdict.blind, verdict.share) if verdict else (None, None)
     if shown:
         found = f"evidence that {model} was trained on this data set, by {', '.join(shown)}"
         lines = [f"{found}, corrected for {table['p'].count()} tests"]
     else:
         lines = [f"no evidence that {model} was trained on this data set; this does not show that it was not"]
+    if share and INFERENCE in table["name"][table["p_holm"] <= config.level].tolist():
+        more = "used texts that score like unused ones are not counted, so it may be more"
+        lines.append(For(f"the share of the data set that the model was trained on is {share}, by its scores; {more}"))
     exact = "is exact if the texts could as well have been published in any other order: not if they are sorted"
     lines.append(Against(f"{ORDER} {exact}"))
     if blind:

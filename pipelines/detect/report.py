@@ -244,6 +244,8 @@ def _dataset(dataset: DatasetComparison | None) -> list[str]:
         meaning = next(meaning for level, meaning in meanings.items() if verdict.p <= level)
         shown = p_value(verdict.p)
         result = f"p {shown if shown.startswith('<') else f'= {shown}'}, {meaning}"
+        if verdict.share and verdict.p <= 0.05:
+            result += f"; the share of them that was used is {verdict.share}, or more"
         if verdict.blind:
             result += f"; a classifier that never sees the model separates the two sets with AUC {verdict.blind}"
     separated = [(name, dataset.controls[name].auc) for name in ("date", "length")]

@@ -3,7 +3,7 @@ import pytest
 
 from fsd.errors import UsageError
 from fsd.evaluation.audit import Control, blind
-from fsd.evaluation.dataset_inference import dataset_verdict
+from fsd.evaluation.dataset_inference import dataset_verdict, share_used
 from fsd.evaluation.metrics import Estimate
 
 SPLITS = 300
@@ -87,3 +87,35 @@ def test_bad_input_is_refused():
         dataset_verdict({"loss": five}, {"loss": five}, suspect_groups=["a"] * 5)
     with pytest.raises(UsageError, match="'b' in both"):
         dataset_verdict({"a": five}, {"a": five}, suspect_groups=list("abcde"), known_groups=list("vwxyb"))
+
+
+def test_share_by_hand_and_without_texts() -> None:
+    known = np.arange(1.0, 10.0)  # the median is 5
+    for low, expected in ((0, 1), (2, 0.6), (5, 0), (8, 0)):
+        found = share_used(np.r_[np.zeros(low), np.full(10 - low, 20.0)], known)
+        assert found.value == pytest.approx(expected)  # 1 - (low / 10) / (5 / 10)
+        assert found.low <= found.value <= found.high
+    assert share_used(np.zeros(10), known).low == 0
+    with pytest.raises(UsageError, match="both sets must have texts; got 0 suspect and 9 known"):
+        share_used(np.zeros(0), known)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+def test_the_interval_covers_the_share_and_its_lower_end_also_where_used_texts_score_low(share) -> None:
+    rng, covered, above, values = np.random.default_rng(0), [], [], []
+    for _ in range(60):
+        known, suspect = rng.normal(size=60), rng.normal(size=40)
+        used = np.arange(40) < 40 * share
+        clear, weak = (share_used(suspect + shift * used, known) for shift in (5, 1))
+        covered.append(clear.low <= share <= clear.high)
+        above.append(weak.low > share)
+        values.append(clear.value)
+    assert np.mean(covered) >= 0.95 - 0.07
+    assert np.mean(above) <= 0.025 + 0.06
+    assert np.mean(values) == pytest.approx(share, abs=0.1)  # at 0, where estimates are cut off, too high
+
+
+def test_the_verdict_has_the_share() -> None:
+    found = _verdict(np.random.default_rng(1), gap=6.0)
+    assert found.share.low > 0.5
+    assert _verdict(np.random.default_rng(1), blind=Control(Estimate(0.9, 0.8, 0.95))).share is None

@@ -1,0 +1,75 @@
+"""Tasks of lm-evaluation-harness as texts, each question with its right answer as the harness renders them.
+
+An entry is `lm-eval:TASK`, the documents that the harness evaluates, or `lm-eval:TASK:train`, its training split.
+TASK is a task, a group of tasks, or a YAML file that declares one. Needs the extra `lm-eval`.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fsd.errors import UsageError, first_line
+
+PREFIX = "lm-eval:"
+TRAIN = ":train"
+
+
+def is_task(entry: object) -> bool:
+    """Whether an entry of --data names a task of the harness."""
+    return str(entry).startswith(PREFIX)
+
+
+def rows(entry: str, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Each question with its answer as a text, after its origin; with `contexts` the answer alone, after the question.
+
+    Raises:
+        UsageError: without the extra, for a task that is not known or cannot be loaded, and if it has no such split.
+    """
+    name = entry.removeprefix(PREFIX)
+    training, name = name.endswith(TRAIN), name.removesuffix(TRAIN)
+    for task_name, task in _tasks(name).items():
+        if training and not task.has_training_docs():
+            raise UsageError(f"task must have a training split to be taken by {TRAIN[1:]}; {task_name} has none")
+        for number, doc in enumerate(task.training_docs() if training else task.eval_docs, 1):
+            question, answer = rendered(task, doc)
+            text = {"text": answer, "context": question} if contexts else {"text": question + answer}
+            yield f"{PREFIX}{task_name}{TRAIN * training}:{number}", text
+
+
+def _tasks(name: str) -> Mapping[str, Any]:
+    """The tasks of a name, which download their datasets."""
+    try:
+        from lm_eval.tasks import TaskManager
+    except ImportError as error:
+        raise UsageError(f"{PREFIX}TASK must come with the extra lm-eval: pip install 'fsd[lm-eval]'") from error
+    file = Path(name).suffix in (".yaml", ".yml")
+    if file and not Path(name).is_file():
+        raise UsageError(f"task must be a file that exists; there is no {name}")
+    manager = TaskManager(include_defaults=not file)
+    if not (file or name in manager.task_index):
+        raise UsageError(f"task must be one of lm-evaluation-harness, or a YAML file; got {name!r}")
+    try:
+        tasks: Mapping[str, Any] = manager.load([name])["tasks"]
+    except Exception as error:  # of the hub, of the YAML, and of code that it names
+        raise UsageError(
+            f"task must be one that lm-evaluation-harness can load; {name}: {first_line(error)}"
+        ) from error
+    return tasks
+
+
+def rendered(task: Any, doc: Mapping[str, Any]) -> tuple[str, str]:
+    """The question, and the right answer, with the delimiter before it, whose log-probability the harness computes."""
+    question, answer = task.doc_to_text(doc), task.doc_to_target(doc)
+    if not hasattr(task, "build_qa_turn"):  # a task in Python, whose answers begin with their delimiter
+        return question, answer
+    if task.OUTPUT_TYPE == "loglikelihood_rolling":
+        return "", answer
+    choices = task.doc_to_choice(doc) if task.config.doc_to_choice is not None else None
+    if choices and isinstance(question, int):  # the choices are questions, with one answer
+        question, choices = choices[question], None
+    delimiter = "" if task.OUTPUT_TYPE == "loglikelihood" else task.config.target_delimiter
+    prefix = task.doc_to_prefix(doc) or ""
+    turn = task.build_qa_turn(q=question, c=choices, a=answer, gen_prefix=prefix, tgt_delim=delimiter, few_delim="")
+    if not prefix:
+        return question, delimiter + turn[-1].content
+    return turn[0].to_text() + prefix, turn[-1].content.removeprefix(prefix)
