@@ -35,13 +35,8 @@ def build(
     nonmembers: Sequence[Document],
     *,
     drop_shared: bool = False,
-    seed: int = 0,
 ) -> tuple[list[Document], Card]:
-    """Members and non-members, as many of each, and the card; what they share is refused, or left out.
-
-    The larger side loses the texts farthest from the other in time, so both must be dated and sorted with the nearest
-    day first, as they are collected.
-    """
+    """Members and non-members, as many of each, the first as they are collected, and the card."""
     left_out = Counter[str]()
     pairs = shared(members, nonmembers)
     if pairs and not drop_shared:
@@ -62,7 +57,7 @@ def build(
         raise UsageError("a benchmark must have texts on both sides; none is left on one of them")
     left_out["shared by both sides"] = len(old) + len(new)
     left_out["over the smaller side"] = len(members) + len(nonmembers) - 2 * size
-    return [*members[:size], *nonmembers[:size]], _card(domain, members[:size], nonmembers[:size], +left_out, seed)
+    return [*members[:size], *nonmembers[:size]], _card(domain, members[:size], nonmembers[:size], +left_out)
 
 
 def shared(members: Sequence[Document], nonmembers: Sequence[Document]) -> list[tuple[int, int, str]]:
@@ -79,9 +74,8 @@ def shared(members: Sequence[Document], nonmembers: Sequence[Document]) -> list[
 
 
 def ngram_overlap(members: Sequence[str], nonmembers: Sequence[str], n: int) -> float:
-    """Mean share of a non-member's distinct n-grams of words that some member has.
+    """Mean share of a non-member's distinct n-grams of words that some member has, as in MIMIR (arXiv 2402.07841, § 5).
 
-    As in MIMIR (Duan et al. 2024, arXiv 2402.07841, section 5), which compares with the whole training data.
     Non-members of fewer than n words count as 0.
     """
     in_members = {gram for text in members for gram in _ngrams(text, n)}
@@ -94,12 +88,12 @@ def _ngrams(text: str, n: int) -> set[tuple[str, ...]]:
 
 
 def _card(
-    domain: str, members: Sequence[Document], nonmembers: Sequence[Document], left_out: Mapping[str, int], seed: int
+    domain: str, members: Sequence[Document], nonmembers: Sequence[Document], left_out: Mapping[str, int]
 ) -> Card:
     from fsd.evaluation.audit import controls, overlaps
 
     documents = [*members, *nonmembers]
-    found = controls(documents, [bool(document.member) for document in documents], families(documents), seed=seed)
+    found = controls(documents, [bool(document.member) for document in documents], families(documents))
     shifted = [
         f"{description} reaches AUC {auc}"
         for name, description in (("blind", "a classifier of words"), ("length", "the length alone"))
@@ -119,7 +113,7 @@ def _card(
             name: control.auc._asdict() if control.auc else {"value": None, "reason": control.reason}
             for name, control in found.items()
         },
-        "overlaps": {name: asdict(overlap) for name, overlap in overlaps(documents, seed=seed).items()},
+        "overlaps": {name: asdict(overlap) for name, overlap in overlaps(documents).items()},
         "warning": warning if shifted else "",
     }
 

@@ -33,11 +33,10 @@ def texts(
     tags: tuple[str, ...] = (),
     mirror: str = "",
 ) -> Iterator[Document]:
-    """Title and body of each question created in the window.
+    """Title and body of each question created in the window with all `tags`.
 
     Pages are requested by the time of the last question, because page numbers end at 25 without a key. As members,
-    questions edited after the window are left out: their text may be later. `site` is as the API names it:
-    stackoverflow, math, ru.stackoverflow; a question must have all `tags`; `mirror` is another address of the API.
+    questions edited after the window are left out. `site` is as the API names it, such as ru.stackoverflow.
     """
     service = Service("stackexchange", URL, interval=0.5, clock=journal.clock, mirror=mirror)
     at: dict[str, Any] = journal.cursor or {
