@@ -74,10 +74,7 @@ def shared(members: Sequence[Document], nonmembers: Sequence[Document]) -> list[
 
 
 def ngram_overlap(members: Sequence[str], nonmembers: Sequence[str], n: int) -> float:
-    """Mean share of a non-member's distinct n-grams of words that some member has, as in MIMIR (arXiv 2402.07841, § 5).
-
-    Non-members of fewer than n words count as 0.
-    """
+    """Mean share of a non-member's distinct n-grams of words that some member has, as in arXiv 2402.07841, § 5."""
     in_members = {gram for text in members for gram in _ngrams(text, n)}
     return mean(len(g & in_members) / len(g) if g else 0.0 for g in (_ngrams(text, n) for text in nonmembers))
 
@@ -129,27 +126,10 @@ def _side(documents: Sequence[Document]) -> dict[str, Any]:
     }
 
 
-PAGE = """# Benchmark: {domain}
-
-{sides}
-
-The dates are the source's own. A text published after the cutoff cannot be in the pretraining data; one published \
-before it may be.
-
-## Separation of the sides without any model
-
-{warning}
-
-{aucs}
-
-The date separates the sides by design.
-
-{overlaps}
-"""
-
-
 def markdown(card: Card) -> str:
     """The card as a Markdown page."""
+    from fsd.reporting.report import document
+
     both = card["members"], card["nonmembers"]
     sides = [
         *((name, *(side[name] for side in both)) for name in ("texts", "groups")),
@@ -163,19 +143,7 @@ def markdown(card: Card) -> str:
     overlaps = [(name, f"{o['value']:.2f}", f"{o['chance']:.2f}") for name, o in card["overlaps"].items()]
     shares = card["ngram_overlap"].items()
     overlaps += [(f"{n}-grams of a non-member that some member has", f"{share:.4f}", "") for n, share in shares]
-    page = PAGE.format(
-        domain=card["domain"],
-        sides=_table(("", "members (1)", "non-members (0)"), sides),
-        warning=card["warning"] or "Neither the words nor the length separate them better than chance.",
-        aucs=_table(("control", "AUC [95 %]"), aucs),
-        overlaps=_table(("overlap", "observed", "by chance"), overlaps),
-    )
-    left_out = ", ".join(f"{count} {reason}" for reason, count in card["left_out"].items())
-    return page + (f"\nLeft out: {left_out}.\n" if left_out else "")
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (header, ["-"] * len(header), *rows))
+    return document("benchmark_card.md", card=card, sides=sides, aucs=aucs, overlaps=overlaps)
 
 
 def write_benchmark(out: Path, documents: Sequence[Document], card: Card) -> None:

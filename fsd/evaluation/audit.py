@@ -1,10 +1,8 @@
 """Explanations of a result other than membership: leaks between the parts, and differences visible without a model.
 
-Nothing here uses a language model. A classifier of the texts alone that is as good as a detector shows that the members
-and non-members of a benchmark differ in content; then no score on it proves membership (Duan et al. 2024,
+Where a classifier of the texts alone is as good as a detector, no score proves membership (Duan et al. 2024,
 https://arxiv.org/abs/2402.07841; Das et al. 2024, https://arxiv.org/abs/2406.16201). Which of several classifiers
-judges a text is decided by cross-validation inside the texts that it is trained on (nested cross-validation; Varma and
-Simon 2006, https://doi.org/10.1186/1471-2105-7-91), so the choice does not flatter the result.
+judges a text is decided by nested cross-validation (Varma and Simon 2006, https://doi.org/10.1186/1471-2105-7-91).
 """
 
 import math

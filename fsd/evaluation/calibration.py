@@ -34,10 +34,7 @@ VERSION = 3
 
 @dataclass(frozen=True)
 class Candidate:
-    """A detector that a new text can make the best one on validation: (n,) and (m,) scores of non-members and members.
-
-    Detectors are compared by the (G,) mean scores of families of non-members.
-    """
+    """A detector that a new text can make the best one: (n,) and (m,) scores, and (G,) means of families of the n."""
 
     detector: str
     settings: Mapping[str, Any]

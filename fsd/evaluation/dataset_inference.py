@@ -2,10 +2,9 @@
 
 A single text rarely decides; a data set does when its scores are higher than those of matched texts known to be
 non-members (LLM Dataset Inference, Maini et al. 2024, https://arxiv.org/abs/2406.06443). As in the paper, the detectors
-are weighted on one half of the texts and tested on the other; here both halves serve in turn, texts are divided by
-group, and the p-value comes from permuting the labels of whole groups. It is valid for any distribution of scores if
-the two sets differ in membership alone. That cannot be proved, but a blind classifier can refute it, in which case no
-p-value is reported.
+are weighted on one half of the texts and tested on the other; here both halves serve in turn, and the p-value comes
+from permuting the labels of whole groups. It is valid if the two sets differ in membership alone, which a blind
+classifier can refute.
 """
 
 import math

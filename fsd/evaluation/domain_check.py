@@ -1,11 +1,8 @@
 """Domain check: is a text of the kind of the benchmark's non-members, on which the error rate of verdicts rests?
 
-Measures look at the script, the length, the similarity of words and character n-grams with the nearest texts of the
-benchmark, a classifier of the benchmark against texts of other kinds, and the base model's hidden states. Each has a
-conformal rank of its own: the share of the benchmark's groups of non-members that are at least as unusual. A text that
-is exchangeable with them has p ≤ α by each measure with probability about α (Vovk, Gammerman and Shafer 2005,
-Algorithmic Learning in a Random World, ch. 2). It is outside at a level divided by the number of measures. Texts of one
-group are also judged together, where small differences add up.
+Each measure of a text has a conformal rank of its own: the share of the benchmark's groups of non-members that are at
+least as unusual (Vovk, Gammerman and Shafer 2005, Algorithmic Learning in a Random World, ch. 2). A text is outside at
+a level divided by the number of measures. Texts of one group are also judged together, where small differences add up.
 """
 
 import math

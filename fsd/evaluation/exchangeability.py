@@ -1,7 +1,6 @@
 """Test of exchangeability: are the texts to be judged, together, of the kind of the benchmark's non-members?
 
-The false-positive rate of verdicts holds for non-members that are exchangeable with the calibration non-members. Two
-tests look for a difference between the two sets of texts, without the scores:
+Two tests look for a difference from the calibration non-members, without the scores:
 
 - a classifier two-sample test (Lopez-Paz and Oquab 2017, https://arxiv.org/abs/1610.06545): ridge regression on words,
   character n-grams and hidden states, scored on each group without that group, compared with permuted groups;

@@ -1,7 +1,6 @@
 """How well scores separate members from non-members, each metric with its 95 % interval.
 
-Labels are (N,) with True for members; scores are (N,) float64, and higher means more likely a member. A metric is one
-entry of `METRICS`: from there it reaches the table of results, MLflow, summary.csv, the report and the terminal.
+Labels are (N,) with True for members; scores are (N,) float64, and higher means more likely a member.
 """
 
 import math

@@ -1,9 +1,8 @@
 """Tests of a whole data set: was it in the training data?
 
-Two kinds. Exchangeability compares the order in which the data set was published with random orders of it (Oren et al.
-2023, https://arxiv.org/abs/2310.17623); it needs nothing else. The others give a data set one number, and need a null:
-its rank among equally large sets of texts known to be non-members. These are CoDeC (https://arxiv.org/abs/2510.27055)
-and the kernel divergence score (https://arxiv.org/abs/2502.00678), which come without a test of their own.
+Exchangeability compares the published order with random ones (Oren et al. 2023, https://arxiv.org/abs/2310.17623).
+CoDeC (https://arxiv.org/abs/2510.27055) and the kernel divergence score (https://arxiv.org/abs/2502.00678) give a data
+set one number; its rank among equally large sets of known non-members is the test.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,7 @@
 """Figures: ROC curves, score distributions, reliability of p-values, heat maps, curves and dot plots.
 
-Every function returns a matplotlib `Figure` and touches no global state; `png` encodes it. They speak one language:
-base scores are blue, FSD is orange, scores that use both models are green; members are dark, non-members grey; lines
-that are none of these have other colours. The palettes, Okabe and Ito's and Paul Tol's muted one, are safe for
-colour-blind readers. Rates are in percent, other numbers as in the tables.
+Base scores are blue, FSD is orange, scores that use both models are green; members are dark, non-members grey. The
+palettes, Okabe and Ito's and Paul Tol's muted one, are safe for colour-blind readers.
 """
 
 import io

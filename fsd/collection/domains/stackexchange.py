@@ -1,7 +1,6 @@
 """Questions of Stack Overflow and the other Stack Exchange sites.
 
-The sites are in the Pile, LLaMA's data, RedPajama and Dolma. One unauthenticated request returns 100 whole questions,
-each with its creation date, the date of its last edit, and a licence that allows keeping it (CC BY-SA).
+The sites are in the Pile, LLaMA's data, RedPajama and Dolma; the licence allows keeping the texts (CC BY-SA).
 """
 
 import re

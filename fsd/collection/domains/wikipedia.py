@@ -1,8 +1,7 @@
 """Wikipedia articles about events, from the MediaWiki API.
 
-The log of page creations (`list=logevents`, `letype=create`) goes back to 27 June 2018, whereas `list=recentchanges`
-covers the last 30 to 90 days. The log has the creation of a page of that name; articles are dated by their first
-revision, which is requested together with the lead.
+The log of page creations goes back to 27 June 2018. It has the creation of a page of that name; articles are dated by
+their first revision, which is requested together with the lead.
 """
 
 import re
