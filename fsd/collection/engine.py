@@ -202,22 +202,22 @@ class CollectionJob:
     clock: Clock
     finished: Collection | None
 
-    def run(self, *, shown: bool = True) -> Collection:
+    def run(self) -> Collection:
         """Collect up to `limit` texts into a JSONL file, with a manifest beside it, unless it is finished."""
         if self.finished:
             return self.finished
         benchmark = [document.text for document in read_files(self.spec.benchmark)] if self.spec.benchmark else []
         partial = PartialCollection(self.out, self.spec.order, self.clock)
         try:
-            ended = self._gather(partial, benchmark, shown)
+            ended = self._gather(partial, benchmark)
             return self._write(partial, benchmark, ended)
         finally:
             partial.close()
 
-    def _gather(self, partial: PartialCollection, benchmark: Sequence[str], shown: bool) -> bool:
+    def _gather(self, partial: PartialCollection, benchmark: Sequence[str]) -> bool:
         """Collect until `limit` rows are left without near-duplicates; whether the source ended."""
         suitable = self._suitable(partial, benchmark)
-        with progress(self.limit, self.domain.name, "texts", shown=shown) as bar:
+        with progress(self.limit, self.domain.name, "texts", shown=True) as bar:
             partial.on_save = lambda: bar.set_postfix_str(
                 f"{partial.found:,} found, {partial.dropped.total():,} dropped"
             )
