@@ -126,28 +126,8 @@ def _side(documents: Sequence[Document]) -> dict[str, Any]:
     }
 
 
-def markdown(card: Card) -> str:
-    """The card as a Markdown page."""
-    from fsd.reporting.report import document
-
-    both = card["members"], card["nonmembers"]
-    sides = [
-        *((name, *(side[name] for side in both)) for name in ("texts", "groups")),
-        ("first, median, last day", *(", ".join(side["dates"]) for side in both)),
-        ("fewest, median, most words", *(", ".join(f"{n:g}" for n in side["words"]) for side in both)),
-    ]
-    aucs = [
-        (name, auc.get("reason") or "{value:.3f} [{low:.3f}, {high:.3f}]".format(**auc))
-        for name, auc in card["aucs"].items()
-    ]
-    overlaps = [(name, f"{o['value']:.2f}", f"{o['chance']:.2f}") for name, o in card["overlaps"].items()]
-    shares = card["ngram_overlap"].items()
-    overlaps += [(f"{n}-grams of a non-member that some member has", f"{share:.4f}", "") for n, share in shares]
-    return document("benchmark_card.md", card=card, sides=sides, aucs=aucs, overlaps=overlaps)
-
-
-def write_benchmark(out: Path, documents: Sequence[Document], card: Card) -> None:
-    """Write FILE.card.json and FILE.card.md, and then the benchmark itself, each atomically."""
+def write_benchmark(out: Path, documents: Sequence[Document], card: Card, page: str) -> None:
+    """Write FILE.card.json, the card as a page, FILE.card.md, and then the benchmark itself, each atomically."""
     write_whole(out.with_name(f"{out.stem}.card.json"), pretty_json(card))
-    write_whole(out.with_name(f"{out.stem}.card.md"), markdown(card).encode())
+    write_whole(out.with_name(f"{out.stem}.card.md"), page.encode())
     write_whole(out, b"".join(map(json_line, documents)))
