@@ -1,6 +1,6 @@
 """Kill every command at many moments, start it again, and compare its numbers with those of an uninterrupted run.
 
-`python -m benchmarks.kills [--commands fsd score ...] [--signals KILL TERM]` prints a Markdown table. A moment is the
+`python -m benchmarks.kills [--commands run score ...] [--signals KILL TERM]` prints a Markdown table. A moment is the
 n-th call of a function, at whose beginning (or end) the process sends the signal to itself. Each command runs in a
 process forked from this one, in a folder of its own, on a tiny random model and texts drawn from a seed.
 """
@@ -8,15 +8,19 @@ process forked from this one, in a folder of its own, on a tiny random model and
 import argparse
 import functools
 import importlib
+import itertools
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import sys
 import tempfile
+import threading
+import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +41,10 @@ WRITE = "pipelines.common.output:_write"
 
 @dataclass(frozen=True)
 class Moment:
-    """The n-th call of a function, `module:name` or `module:class.name`; its end if `after`."""
+    """The n-th call of a function, `module:name` or `module:class.name`; its end if `after`.
+
+    `file:PATTERN` is the moment when another process has written such a file.
+    """
 
     name: str
     target: str
@@ -59,7 +66,7 @@ MODEL = "--model model --device cpu --cache cache"
 TRAINING = "--epochs 3 --batch-size 4 --rank 4"
 MAIN = f"{MODEL} {TRAINING} --data data.jsonl --placebo control --validation 0.4 --detectors loss,min_k,min_k_deviation"
 COMMANDS = {
-    "fsd": Command(
+    "run": Command(
         MAIN,
         "mlruns/**/scores.parquet",
         [
@@ -142,6 +149,36 @@ COMMANDS = {
             Moment("logging the table", LOG, 4),
         ],
     ),
+    "study lab": Command(
+        "--small --corpora data.jsonl --texts 20 --seeds 1 --paragraphs 100 --workers 1 --cache cache",
+        "mlruns/**/results.parquet",
+        [
+            Moment("shared models trained", "file:cache/lab/models-*/"),
+            Moment("first cell finished", "file:cache/lab/*.parquet"),
+            Moment("measuring", "pipelines.study.lab.results:measure"),
+            Moment("closing the run", END),
+        ],
+    ),
+    "canary test": Command(
+        "canaries --model model --device cpu --cache cache --alpha .5",
+        "mlruns/**/canaries.parquet",
+        [
+            Moment("first forward pass", FORWARD),
+            Moment("statistics stored", STORE, after=True),
+            Moment("logging the canaries", LOG, 2),
+            Moment("closing the run", END),
+        ],
+    ),
+    "contamination": Command(
+        "data.jsonl --model model --device cpu --cache cache --shard 5 --orders 9",
+        "mlruns/**/results.json",
+        [
+            Moment("opening the run", START),
+            Moment("first forward pass", FORWARD),
+            Moment("statistics stored", STORE, after=True),
+            Moment("closing the run", END),
+        ],
+    ),
     "collect": Command(
         "--domain local --limit 20 --after 2020-06-01 --out texts.jsonl --language any --min-words 5 "
         "--options path=dump.jsonl",
@@ -195,7 +232,7 @@ def main() -> None:
                 start = Path(folder) / "with a run"
                 if not start.exists():
                     shutil.copytree(Path(folder) / "template", start)
-                    assert run("fsd", COMMANDS["fsd"].arguments, start) == 0, log(start)
+                    assert run("run", COMMANDS["run"].arguments, start) == 0, log(start)
             whole = Path(folder) / f"{name} whole"
             shutil.copytree(start, whole)
             assert run(name, command.arguments, whole) == 0, log(whole)
@@ -248,30 +285,30 @@ def run(name: str, line: str, folder: Path, moment: Moment | None = None, number
     return os.waitstatus_to_exitcode(status)
 
 
-def run_here(name: str, line: str, folder: Path, moment: Moment | None, number: int) -> int:
-    """Run a command in this process."""
+def run_here(
+    name: str,
+    line: str,
+    folder: Path,
+    moment: Moment | None = None,
+    number: int = 0,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Run a command in this process, which prints to log.txt (errors) and printed.txt."""
     os.chdir(folder)
-    output = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+    for stream, file in ((1, "printed.txt"), (2, "log.txt")):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    os.environ |= {"FSD_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "temporary")}
+    os.environ |= {"FSD_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "temporary"), **(environment or {})}
     tempfile.tempdir = None
     from fsd.models import finetuning
+    from pipelines.__main__ import main
 
     finetuning.SECONDS = 0  # every epoch of the tiny model
     if moment:
         patch(moment, number)
-    module = "pipelines." + ("fsd" if name == "fsd" else name)
-    package = importlib.util.find_spec(module)
-    assert package is not None
-    if package.submodule_search_locations:
-        module += ".__main__"
-    sys.argv = [f"fsd {name}", *line.split()]
+    sys.argv = ["fsd", *name.split(), *shlex.split(line)]
     try:
-        import runpy
-
-        runpy.run_module(module, run_name="__main__", alter_sys=False)
+        main()
     except SystemExit as end:
         return int(end.code or 0)
     return 0
@@ -280,6 +317,9 @@ def run_here(name: str, line: str, folder: Path, moment: Moment | None, number: 
 def patch(moment: Moment, number: int) -> None:
     """Let the n-th call of the function send the signal to this process."""
     module, _, path = moment.target.partition(":")
+    if module == "file":  # which another process writes
+        threading.Thread(target=kill_when_there, args=(path, number), daemon=True).start()
+        return
     owner: Any = importlib.import_module(module)
     *outer, last = path.split(".")
     for part in outer:
@@ -300,6 +340,13 @@ def patch(moment: Moment, number: int) -> None:
     for other in list(sys.modules.values()):  # where it was imported by name
         if getattr(other, "__name__", "").startswith(("fsd", "pipelines")) and vars(other).get(last) is original:
             setattr(other, last, killing)
+
+
+def kill_when_there(pattern: str, number: int) -> None:
+    """Send this process the signal once a file is there."""
+    while not list(Path().glob(pattern)):
+        time.sleep(0.01)
+    os.kill(os.getpid(), number)
 
 
 def import_libraries() -> None:
@@ -333,6 +380,10 @@ def prepare(folder: Path) -> None:
     write(folder / "new.jsonl", [{"text": " ".join(rng.choices(WORDS, k=14))} for _ in range(5)])
     dump = [{"text": " ".join(rng.choices(WORDS, k=20)) + f" {i}", "date": "2021-01-01"} for i in range(60)]
     write(folder / "dump.jsonl", dump)
+    words = map("".join, itertools.product("bdfgklmn", "aeiou", "bdfgklmn", "aeiou"))
+    write(folder / "words.jsonl", [{"text": " ".join(words)}])
+    line = "--data new.jsonl --words words.jsonl --out canaries --variants 20 --alpha .05 --seed s"
+    assert run("canary make", line, folder) == 0, log(folder)
 
 
 def write(file: Path, rows: Sequence[dict[str, Any]]) -> None:

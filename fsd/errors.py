@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 _NAMES = "token|secret|passw(?:or)?d|pass|pwd|auth|code|signature|sig|credential|key"
 _SECRETS = (
-    (re.compile(r"(https?://)[^\s/@]{1,999}@", re.IGNORECASE), r"\1***@"),  # a token may stand in place of the user
-    (re.compile(r"(://[^\s/:@]{0,99}):\S{0,999}@"), r"\1:***@"),
+    (re.compile(r"(https?://?)[^\s/@]{1,999}@", re.IGNORECASE), r"\1***@"),  # a token may stand in place of the user
+    (re.compile(r"(://?[^\s/:@]{0,99}):\S{0,999}@"), r"\1:***@"),  # one slash: as a path
     (re.compile(rf"((?:[?&#;]|%3b)[^?=&#;\s]{{0,40}}(?:{_NAMES})(?:=|%3d))[^&\s'\")]+", re.IGNORECASE), r"\1***"),
 )
 _SHORTEST = 6

@@ -1,1 +1,4 @@
-"""What a command found: the report, its tables and figures, for the terminal and as a page."""
+"""Figures, the HTML report and the tables in the terminal.
+
+They show results and compute nothing.
+"""

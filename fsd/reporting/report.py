@@ -25,6 +25,8 @@ from fsd.evaluation.metrics import Row, shortened
 
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or another program, where COLUMNS does not set them."""
+NARROWEST = 20
+"""Columns of a terminal that says it has fewer, or none."""
 NARROW = 800
 """Pixels of a figure that can be read on a small screen as a whole."""
 WORDS = 16
@@ -49,11 +51,14 @@ class Table:
 
     Attributes:
         lines: what it shows, one object a line; a data frame's lines are its rows.
-        caption: what it shows, in one or two sentences, on the page; the `title` on the terminal.
+        columns: how each line is shown.
+        caption: what it shows, in one or two sentences, on the page.
+        title: the same in a few words, on the terminal.
         name: of its file in the tracked run, and of its numbers in the JSON document; empty for neither.
         frame: the numbers of the JSON document; `lines` if they are a data frame; None without either.
         marked: indices of highlighted lines.
         kept: indices of the columns that a narrow terminal keeps longest, the most important first.
+        printed: whether the terminal shows it.
         source: where all columns are, for the terminal.
     """
 
@@ -159,20 +164,27 @@ class Report:
 
     Attributes:
         title: of the page; without one there is no page.
-        findings: the results in sentences, the most important first; one that starts with LEAK or WARNING is bold.
+        question: one sentence.
+        findings: the results in sentences, the most important first; one that starts with LEAK or WARNING is set in
+            bold.
+        sections: tables and pictures, in order.
         facts: label and value of what is needed to repeat it: model, data, settings, versions.
         answer: the answer in plain words, for the page; the first of the findings if empty.
         sure: what it rests on, in plain words, for the page, where the findings are then technical notes at the end.
+        changes: what would change the answer.
         headline: the result in one line; the first of the findings if empty.
         score: the best score in a few characters, the end of the run's name.
         description: Markdown for the page of the run; the first findings if empty.
+        metrics: numbers of the run.
         artifacts: further files of the run → bytes, text, a table, or an object to write as JSON.
         page: name of the artifact that holds the report in Markdown, which a file or another program gets in place of
             tables for a terminal; without one its page is HTML.
+        files: what was written for the user → path.
         printed: tables that the terminal shows besides those of the sections.
         brief: the table of the short form; the first that is printed if None.
         signs: what speaks for the result (True) and against it (False), in a few words each; the short form shows them
             in place of the findings. Those of findings that are `For` or `Against` if empty.
+        next: commands to go on with.
         verdicts: whether the adapter that the run registers can give verdicts.
     """
 
@@ -232,7 +244,10 @@ def p_value(p: float | None) -> str:
 
 
 def page(report: Report) -> str:
-    """The report as one HTML page without external resources and scripts, all text escaped and made visible."""
+    """The report as one HTML page with its figures inside, without external resources and scripts.
+
+    All text is escaped, and control characters and overrides of its direction are made visible.
+    """
     first = {} if report.answer else {"answer": report.findings[:1], "findings": report.findings[1:]}
     pages = Environment(
         loader=PackageLoader("fsd.reporting"),
@@ -280,7 +295,7 @@ def print_report(report: Report, *, verbose: bool = True, facts: Sequence[tuple[
     The short form, of a report with signs on a terminal, has `SCREEN` lines: one table, and the signs in place of the
     findings. Rows of the table give way to signs, none of which is left out.
     """
-    console, piped, signs = Console(), _piped(Console()), report.spoken
+    console, piped, signs = _console(), _piped(_console()), report.spoken
     verbose = verbose or piped or not signs
     console.width = PIPE_WIDTH if piped else console.width
     printed = [table for table in (*report.printed, *report.tables) if table.printed and len(table.lines)]
@@ -322,25 +337,31 @@ def _print_rest(report: Report, signs: Sequence[tuple[bool, str]], hidden: list[
     remarks = sum(finding not in said and finding != report.line for finding in report.findings)
     more = [*hidden, *filter(None, [_counted((tables, "table"), (remarks, "remark"))])]
     if more:
-        _print_lines(Console(), [f"more by --verbose{', or the report' if report.title else ''}: {', '.join(more)}"])
+        _print_lines(_console(), [f"more by --verbose{', or the report' if report.title else ''}: {', '.join(more)}"])
 
 
 def print_facts(rows: Sequence[tuple[str, str]]) -> None:
     """Print one fact a line, with its name; nothing is wrapped, so that addresses can be copied."""
     longest = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        Console().print(f"{name:<{longest}}  {printable(value)}", highlight=False, markup=False, soft_wrap=True)
+        _console().print(f"{name:<{longest}}  {printable(value)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def print_notes(notes: Sequence[str]) -> None:
     """Print one paragraph per note."""
-    _print_lines(Console(), [f"• {printable(note)}" for note in notes])
+    _print_lines(_console(), [f"• {printable(note)}" for note in notes])
+
+
+def _console() -> Console:
+    """The terminal; where it says that it has hardly a column, it has `NARROWEST`."""
+    console = Console()
+    return console if console.width >= NARROWEST else Console(width=NARROWEST)
 
 
 def _print_lines(console: Console, lines: Sequence[str], *, wrapped: bool = False) -> None:
     for line in lines:
         shown = "\n".join(_wrapped(console, line)) if wrapped or console.is_terminal else line
-        Console().print(shown, highlight=False, markup=False, soft_wrap=True)
+        _console().print(shown, highlight=False, markup=False, soft_wrap=True)
 
 
 def _wrapped(console: Console, line: str) -> list[str]:
@@ -362,7 +383,7 @@ def print_table(table: Table, console: Console | None = None, *, rows: int | Non
 
     With a largest number of `rows` the marked and the first others are printed, and what is left out is returned.
     """
-    whole, console = table.rows, console or Console()
+    whole, console = table.rows, console or _console()
     if not whole:
         return ""
     console.width = PIPE_WIDTH if _piped(console) else console.width

@@ -204,6 +204,7 @@ class Job:
         writes = [str(path) for path in self.writes if path]
         writes += [f"a run of the experiment {self.experiment}"] if self.experiment else []
         rows = [*self.reads.items(), *self._model(), ("writes", ", ".join(writes) or "nothing")]
+        rows = [(name, without_credentials(value)) for name, value in rows]
         frame = pd.DataFrame(rows, columns=["what", "value"])
         notes = [*self.notes, "dry run: nothing was trained, scored, written or tracked"]
         return Report(

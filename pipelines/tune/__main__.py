@@ -82,6 +82,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         split = experiment.with_adapter_texts(inputs.split, job.adapter)
         data = tuning_data(config, without_later(split), model.identity.fingerprint)
         control_model, _ = experiment.plan_placebo(job, split, inputs.detectors)  # refuses a missing control model
+        experiment.prepare(model, split, inputs.detectors, job)  # and what cannot be trained or scored
     tags = {
         "study": data.study,
         "tune": config.tune,

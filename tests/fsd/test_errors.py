@@ -14,6 +14,8 @@ from fsd.errors import UsageError, printable, without_credentials
         ("postgresql://u:hunter2@db:5432/name", "postgresql://u:***@db:5432/name"),
         ("postgresql+psycopg://u:hun/t@r2@db/name", "postgresql+psycopg://u:***@db/name"),
         ("mysql://:hunter2@db/name", "mysql://:***@db/name"),
+        ("no file postgresql:/u:hunter2@db/name", "no file postgresql:/u:***@db/name"),
+        ("no file http:/hunter2@db/name", "no file http:/***@db/name"),
         ("http://u:hunter2@127.0.0.1:5000", "http://***@127.0.0.1:5000"),
         ("HTTPS://hunter2@github.com/a/b.git", "HTTPS://***@github.com/a/b.git"),
         ("got 'http://u:hunter2@a', and http://v:hunter2@b", "got 'http://***@a', and http://***@b"),

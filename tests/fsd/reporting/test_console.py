@@ -66,6 +66,16 @@ def test_tables_fit_any_width_and_numbers_leave_before_they_would_break(monkeypa
         assert any(".83 [.78, .87] → .84" in line for line in lines) == (width >= 136)
 
 
+@pytest.mark.parametrize("width", [0, 1, 7])
+def test_a_terminal_without_columns_gets_every_word(width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    table = plain(["detector", "AUC"], [["min_k", ".55"]], title="one")
+    findings = ["The answer of many words.", For("a reason"), "a remark"]
+    print_report(Report(findings=findings, sections=[Section("", tables=[table])]), facts=[("next", "fsd ui")])
+    output = "".join(capsys.readouterr().out.split())
+    assert all(words in output for words in ["Theanswerofmanywords.", "areason", "aremark", "fsdui"])
+
+
 def test_words_are_wrapped_and_numbers_are_not(capsys):
     reason = "outside the calibrated domain: " + " ".join(f"word{at}" for at in range(40))
     table = plain(["from", "score", "verdict"], [["a.txt", "-.5", reason]], title="1 text", words=(2,))

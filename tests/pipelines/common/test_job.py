@@ -60,6 +60,7 @@ def test_the_main_job(plan):
         ("tune", "--data data.jsonl --detectors min_k --validation 0.4", "forward passes", "texts ("),
         ("extract", "book.txt", "forward passes", "by base)"),
         ("adapter_audit", "--data data.jsonl --tuned o --detectors loss", "forward passes", "120 texts (60 by base"),
+        ("adapter_audit", "--data data.jsonl --tuned http://u:pw@h", "fine-tuned model", "http://***@h"),
         ("contamination", "data.jsonl --detectors loss", "forward passes", "1,260 texts (1,260 by base)"),
         ("study", "fsd-t6 --data data.jsonl", "forward passes", "by tuned)"),
         ("collect", "--domain arxiv --limit 50 --after 2024-01-01", "non-members", "up to 50 texts, after 2024-01-01"),

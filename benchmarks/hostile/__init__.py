@@ -1,0 +1,1 @@
+"""Hostile command lines: see __main__.py."""

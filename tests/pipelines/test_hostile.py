@@ -1,0 +1,68 @@
+"""Command lines that nobody thought of: drawn anew each day, and what counts as a finding."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from benchmarks.hostile import __main__ as hostile
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_command_lines_of_today(root: Path, tmp_path: Path) -> None:
+    """Repeat a failure with the seed that it prints."""
+    seed = date.today().strftime("%Y%m%d")
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.hostile", "--count", "200", "--seed", seed],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def refusal(folder: Path, text: str) -> None:
+    (folder / "log.txt").write_text(text)
+
+
+ENDS: list[tuple[str, int | None, Callable[[Path], object]]] = [
+    ("", 0, lambda folder: (folder / "out.csv").touch()),
+    ("", 2, lambda folder: refusal(folder, "[1/3] settings and texts\nerror: x must hold\n")),
+    ("lines", 2, lambda folder: refusal(folder, "error: x must hold\nand y\n")),
+    ("lines", 2, lambda folder: refusal(folder, "")),
+    ("traceback", 1, lambda folder: refusal(folder, "Traceback (most recent call last):\nValueError: x\n")),
+    ("exit code", -11, lambda _: None),
+    ("hang", None, lambda folder: (folder / "hang.txt").write_text('  File "/x/y/z.py", line 3 in read\n')),
+    ("secret", 2, lambda folder: refusal(folder, f"error: {hostile.SECRET} must hold\n")),
+    ("files", 0, lambda folder: (folder / "elsewhere").write_text("x")),
+    ("files", 0, lambda folder: (folder / "data.jsonl").write_text("changed")),
+    ("files", 0, lambda folder: (folder / "temporary" / "x").mkdir()),
+    ("files", 2, lambda folder: (refusal(folder, "error: x must hold\n"), (folder / "out.csv").write_text("x"))),
+]
+
+
+@pytest.mark.parametrize(("kind", "code", "end"), ENDS)
+def test_what_counts_as_a_finding(kind: str, code: int | None, end: Callable[[Path], object], tmp_path: Path) -> None:
+    folder = tmp_path / "case"
+    (folder / "temporary").mkdir(parents=True)
+    for name in ("log.txt", "printed.txt", "hang.txt", "data.jsonl"):
+        (folder / name).touch()
+    before = hostile.snapshot(tmp_path)
+    end(folder)
+    found = hostile.findings(hostile.Case("score", ["--out", "out.csv"], {}), code, folder, before)
+    assert list(found) == [kind] * bool(kind)
+
+
+def test_every_command_has_its_flags() -> None:
+    flags = hostile.settings()
+    assert [flag.name for flag in flags["score"] if flag.several] == ["data", "settings", "tags"]
+    assert [flag.name for flag in flags["detect"] if flag.positional] == ["files"]
+    (dtype,) = (flag for flag in flags["run"] if flag.name == "dtype")
+    assert dtype.choices == ("auto", "float32", "bfloat16", "float16")
