@@ -316,7 +316,7 @@ def _opened(run: Run, parent: Run | None) -> Iterator[None]:
         run.set_tags({"error": f"{type(error).__name__}: {error}"})
         raise
     finally:
-        missed = run.gone or run.unsent
+        missed = run.gone or run.unsent or run.left
         if parent and parent.gone and not run.id:
             parent.left.append((run, status))
         else:
@@ -341,15 +341,16 @@ def _finish(run: Run, parent: Run | None, status: str) -> None:
             run.left.append((one, ended))
         else:
             _finish(one, run, ended)
-    _end(run, status)
-    if parent:
-        parent.failure, parent.gone = parent.failure or run.failure, parent.gone or run.gone
-    if parent and run.unsent:
-        parent.left.append((run, status))
-    elif parent:
-        shutil.rmtree(run.folder, ignore_errors=True)
     if run.left:
         run.unsent = run.unsent or run.left[0][0].unsent
+    _end(run, status)
+    if parent is None:
+        return
+    parent.failure, parent.gone = parent.failure or run.failure, parent.gone or run.gone
+    if run.unsent:
+        parent.left.append((run, status))
+    else:
+        shutil.rmtree(run.folder, ignore_errors=True)
 
 
 def _start(run: Run, parent: Run | None) -> None:
