@@ -89,10 +89,15 @@ def resampled(sides: Sequence[IntArray], *, resamples: int = 1000, seed: int = 0
     rng = np.random.default_rng(seed)
     size = max(int(groups.max()) for groups in sides) + 1
     texts = np.stack([np.bincount(groups, minlength=size) for groups in sides], axis=1)
-    counts = rng.multinomial(size, np.full(size, 1 / size), size=resamples)
-    while (lacking := ((counts @ texts) == 0).any(axis=1)).any():
-        counts[lacking] = rng.multinomial(size, np.full(size, 1 / size), size=int(lacking.sum()))
-    return np.ascontiguousarray(counts.T, dtype=np.uint16)
+    counts, wanted, step = np.empty((size, resamples), np.uint16), np.arange(resamples), max(1, BLOCK // size)
+    while wanted.size:
+        lacking = []
+        for places in np.split(wanted, range(step, wanted.size, step)):  # eight bytes a number only in each part
+            drawn = rng.multinomial(size, np.full(size, 1 / size), size=places.size)
+            counts[:, places] = drawn.T
+            lacking.append(places[((drawn @ texts) == 0).any(axis=1)])
+        wanted = np.concatenate(lacking)
+    return counts
 
 
 class RocCurves(NamedTuple):

@@ -48,6 +48,10 @@ class Actor:
         return self.work.open()
 
 
+class LostError(Exception):
+    """A worker that died for good, or did not answer in time."""
+
+
 class Task(NamedTuple):
     """A call that an actor is working on: a shard and how often it has been tried, or None while a model is loaded."""
 
@@ -98,46 +102,52 @@ class _Pool:
         self.size = min(options.actors or max(room, 1), shards)
         self.actor = ray.remote(Actor).options(num_gpus=gpus, max_restarts=RESTARTS, max_task_retries=RESTARTS)
         self.tasks: dict[Any, Task] = {}
+        self.idle: list[Any] = []
 
     def results(self, shards: Sequence[Shard], agree: Agree) -> Results:
         """Give each idle actor the next shard until all are computed or have failed often enough."""
-        queue, key = deque((shard, 1) for shard in shards), ""
-        for _ in range(self.size):
-            self._open()
+        queue, key, vacant = deque((shard, 1) for shard in shards), "", self.size
         while queue or any(task.shard for task in self.tasks.values()):
+            while self.idle and queue:
+                self._call(self.idle.pop(), *queue.popleft(), key)
+            while vacant and queue:
+                self._open()
+                vacant -= 1
             for task, value in self._ended():
                 if task.shard is None:
-                    admitted = self._admitted(task, value, agree)
-                    key = admitted or key
-                    if not admitted:
-                        continue
-                elif not isinstance(value, Exception) or isinstance(value, UsageError) or task.attempt == ATTEMPTS:
+                    key = self._admitted(task.actor, value, agree) or key
+                    continue
+                if not isinstance(value, Exception) or isinstance(value, UsageError) or task.attempt == ATTEMPTS:
                     yield task.shard, value
                 else:
                     queue.append((task.shard, task.attempt + 1))
-                if isinstance(value, self.ray.exceptions.RayActorError | TimeoutError):
+                if isinstance(value, LostError):
                     self._close(task.actor)
-                    self._open()
-                elif queue:
-                    self._call(task.actor, *queue.popleft(), key)
+                    vacant += 1
+                else:
+                    self.idle.append(task.actor)
 
     def _open(self) -> None:
         """Start one more actor."""
         actor = self.actor.remote(self.work, os.getcwd())  # noqa: PTH109
         self.tasks[actor.identity.remote()] = Task(actor, None, 0, time.monotonic() + self.limit)
 
-    def _admitted(self, task: Task, value: Any, agree: Agree) -> str:
+    def _admitted(self, actor: Any, value: Any, agree: Agree) -> str:
         """The key of the job, if the model of a new actor is that of the job; without it the actor is given up."""
-        if not isinstance(value, Exception):
-            try:
-                return agree(value)
-            except UsageError as error:
-                value = error
-        self._close(task.actor)
-        if not self.tasks:
-            raise value if isinstance(value, UsageError) else StorageError(f"no worker is left: {first_line(value)}")
-        note(f"a worker cannot be used: {first_line(value)}")
-        return ""
+        try:
+            if isinstance(value, Exception):
+                raise value
+            key = agree(value)
+        except Exception as error:
+            self._close(actor)
+            if not (self.tasks or self.idle):
+                raise (
+                    error if isinstance(error, UsageError) else StorageError(f"no worker: {first_line(error)}")
+                ) from None
+            note(f"a worker cannot be used: {first_line(error)}")
+            return ""
+        self.idle.append(actor)
+        return key
 
     def _call(self, actor: Any, shard: Shard, attempt: int, key: str) -> None:
         self.tasks[actor.compute.remote(shard, key)] = Task(actor, shard, attempt, time.monotonic() + self.limit)
@@ -153,12 +163,12 @@ class _Pool:
             except self.ray.exceptions.RayTaskError as error:
                 ended.append((task, error.cause if isinstance(error.cause, Exception) else error))
             except self.ray.exceptions.RayError as error:
-                ended.append((task, error))
+                ended.append((task, LostError(str(error).strip().splitlines()[-1])))
         for reference, task in list(self.tasks.items()):
             if time.monotonic() > task.deadline:
                 del self.tasks[reference]
                 what = "the shard" if task.shard else "a model to be loaded, or a worker to be started,"
-                ended.append((task, TimeoutError(f"{what} took more than {self.limit:g} s (--shard-seconds)")))
+                ended.append((task, LostError(f"{what} took more than {self.limit:g} s (--shard-seconds)")))
         return ended
 
     def _close(self, actor: Any) -> None:

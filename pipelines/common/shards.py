@@ -46,7 +46,10 @@ GIVE_UP = 3
 EVERY = 60.0
 """Seconds between two lines about the progress where there is no terminal."""
 EXAMPLE = Document("An Example of a text.")
-ELSEWHERE = {*flags(ShardConfig()), "out", "data", "files", "corpus", "device", "cache", "domain"} - {"shard_rows"}
+ELSEWHERE = {*flags(ShardConfig()), "out", "data", "files", "corpus", "device", "cache", "domain", "cutoff"} - {
+    "shard_rows"
+}
+ELSEWHERE |= {"concurrency", "requests_per_minute", "price"}
 """Settings on which no number depends, or that the manifest holds in another form."""
 
 
@@ -179,6 +182,8 @@ class Folder:
                 (self.path / MANIFEST).hardlink_to(draft)  # unlike a rename it replaces no manifest of another process
             except FileExistsError:
                 self.refuse_other(_read(self.path / MANIFEST)["job"], job)
+            except OSError as error:
+                raise UsageError(f"out must be on a file system with hard links; {self.path}: {error}") from error
         return _key(job)
 
     def missing(self, shards: Sequence[Shard]) -> list[Shard]:

@@ -1,0 +1,145 @@
+"""Folders of shards: workers killed at ten moments, throughput by workers, and one large file: --help.
+
+`kills` runs `fsd score --engine ray` with two workers on the embedded corpus and kills one of them with -9 ten times,
+while models load and while shards are computed. `throughput` scores the same texts in this process, by one worker and
+by two, in turns. `large` cuts a file into shards and reads one of them.
+"""
+
+import argparse
+import filecmp
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from fsd.data import embedded, shards
+
+ROOT = Path(__file__).parents[1]
+KILLS = 10
+
+
+def corpus(folder: Path, texts: int) -> Path:
+    """The first texts of the embedded corpus, again and again."""
+    known = [document.text for document in embedded.corpus()]
+    lines = (json.dumps({"text": f"{at} {known[at % len(known)]}"}) + "\n" for at in range(texts))
+    (folder / "texts.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder / "texts.jsonl"
+
+
+def start(file: Path, out: Path, rows: int, *options: str) -> "subprocess.Popen[bytes]":
+    words = f"score --data {file} --out {out} --shard-rows {rows} --device cpu --detectors loss,min_k".split()
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "passive"}
+    log = (out.parent / "log").open("a")
+    return subprocess.Popen([sys.executable, "-m", "pipelines", *words, *options], env=env, stdout=log, stderr=log)
+
+
+def finished(process: "subprocess.Popen[bytes]") -> None:
+    if process.wait():
+        raise SystemExit(f"exit code {process.returncode}")
+
+
+def actors(process: "subprocess.Popen[bytes]") -> list[psutil.Process]:
+    """The workers of Ray that are alive, in whatever state."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        try:
+            if "ray::Actor" in " ".join(child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child)
+        except psutil.Error:
+            continue
+    return sorted(found, key=lambda child: child.create_time())
+
+
+def kills(folder: Path, texts: int, rows: int) -> None:
+    file = corpus(folder, texts)
+    finished(start(file, folder / "whole", rows))
+    names = sorted(path.name for path in (folder / "whole").iterdir())
+    process = start(file, folder / "out", rows, "--engine", "ray", "--actors", "2")
+    print("| kill | shards there | worker was |\n|---:|---:|---|")
+    for number in range(1, KILLS + 1):
+        goal = max(0, number - 3) * (len(names) - 1) // KILLS
+        while True:
+            done = len(list((folder / "out").glob("*.parquet")))
+            alive = actors(process)
+            if process.poll() is not None:
+                raise SystemExit(f"it ended before kill {number}")
+            if alive and done >= goal:
+                break
+            time.sleep(0.01)
+        chosen = alive[number % len(alive)]
+        what = chosen.cmdline()[0].split()[0].removeprefix("ray::")
+        os.kill(chosen.pid, signal.SIGKILL)
+        print(f"| {number} | {done} of {len(names) - 1} | {what}, {time.time() - chosen.create_time():.1f} s old |")
+        chosen.wait(30)
+    finished(process)
+    _, differing, missing = filecmp.cmpfiles(folder / "whole", folder / "out", names, shallow=False)
+    print(f"{len(names)} files, {len(differing)} differ, {len(missing)} are missing")
+
+
+def throughput(folder: Path, texts: int, rows: int, rounds: int) -> None:
+    file = corpus(folder, texts)
+    ways = {
+        "no engine": [],
+        "1 worker": ["--engine", "ray", "--actors", "1"],
+        "2 workers": ["--engine", "ray", "--actors", "2"],
+    }
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(rounds):
+        for name, options in ways.items():
+            out = folder / f"{name.replace(' ', '')}{turn}"
+            process, first, begun = start(file, out, rows, *options), 0.0, time.perf_counter()
+            while process.poll() is None:  # from the first shard to the end: without the start of Ray and of the models
+                first = first or (time.perf_counter() if any(out.glob("*.parquet")) else 0.0)
+                time.sleep(0.02)
+            spent[name].append(time.perf_counter() - first)
+            print(
+                f"round {turn + 1}, {name}: {spent[name][-1]:.1f} s after the first shard, {first - begun:.1f} s before"
+            )
+    base = spent["no engine"]
+    for name, own in spent.items():
+        ratios = ", ".join(f"{b / a:.2f}" for a, b in zip(own, base, strict=True))
+        print(f"{name}: speed against no engine in the same round {ratios}")
+
+
+def large(folder: Path, size: int) -> None:
+    line = json.dumps({"text": "word " * 200}).encode() + b"\n"
+    file = folder / "large.jsonl"
+    with file.open("wb") as out:
+        for _ in range(size // len(line) // 1000):
+            out.write(line * 1000)
+    before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, time.perf_counter()
+    _, found = shards.cut(shards.find([str(file)]), 10_000)
+    cut = time.perf_counter()
+    rows = found[len(found) // 2].read()
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10 - before
+    seconds = cut - begun, time.perf_counter() - cut
+    print(f"{size / 1e9:.2f} GB, {len(found)} shards: cut in {seconds[0]:.1f} s, one read in {seconds[1]:.2f} s")
+    print(f"{len(rows):,} rows of {len(line):,} bytes; memory grew by {grown:.0f} MiB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["kills", "throughput", "large"])
+    parser.add_argument("--texts", type=int, default=400)
+    parser.add_argument("--rows", type=int, default=10, help="rows of a shard")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--size", type=float, default=1e9, help="bytes of the large file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        if options.part == "kills":
+            kills(Path(name), options.texts, options.rows)
+        elif options.part == "throughput":
+            throughput(Path(name), options.texts, options.rows, options.rounds)
+        else:
+            large(Path(name), int(options.size))
+
+
+if __name__ == "__main__":
+    main()
