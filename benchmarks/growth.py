@@ -22,7 +22,7 @@ import pandas as pd
 from benchmarks.scale import load, texts
 
 UNSEEN = 64
-DETECTORS = "--detectors loss,zlib,min_k,min_k_pp"
+DETECTORS = "--detectors min_k,min_k_pp,surp"
 PLAIN = f"{DETECTORS} --model MODEL --device cpu --cache none"
 RUN = f"--data TEXTS {PLAIN} --unseen UNSEEN --placebo none --audit-repeats 1 --epochs 1"
 READ = (
