@@ -14,8 +14,10 @@ import pytest
 from fsd.config import AdapterConfig, APIConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
+from fsd.evaluation.dataset_inference import DatasetVerdict
+from fsd.evaluation.metrics import Estimate
 from pipelines.contamination import ContaminationConfig
-from pipelines.contamination.dataset import Outcome, corrected, prepare
+from pipelines.contamination.dataset import INFERENCE, Outcome, corrected, prepare, report
 
 
 def write(path: Path, texts: list[str], **columns: list[object]) -> str:
@@ -126,3 +128,12 @@ def test_correction_leaves_out_tests_without_a_p_value() -> None:
     outcomes = [Outcome("a", "", "", 0.01), Outcome("b", "", "", None, "reason"), Outcome("c", "", "", 0.04)]
 
     assert corrected(outcomes)["p_holm"].tolist() == pytest.approx([0.02, math.nan, 0.04], nan_ok=True)
+
+
+def test_the_share_is_said_only_beside_a_difference(tiny) -> None:
+    verdict = DatasetVerdict(0.001, 1.2, {}, 20, 20, None, share=Estimate(0.6, 0.4, 0.7))
+    for p, said in ((0.001, True), (0.4, False)):
+        found = report([Outcome(INFERENCE, p=p)], verdict, configured(tiny))
+        line = "the share of the data set that the model was trained on is .60 [.40, .70]"
+        assert any(line in finding for finding in found.findings) == said
+        assert found.metrics["contamination/share"] == 0.6
