@@ -153,6 +153,7 @@ def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
     """Collect one side or both, each into its own file, unless it is finished, build the benchmark, and log all."""
     from fsd.collection import benchmark_card
     from fsd.collection.engine import MANIFEST
+    from fsd.reporting.report import document
     from pipelines.common.job import show, stage, tracked_run
 
     with stage("collecting"):
@@ -161,8 +162,8 @@ def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
     if len(jobs) == 2:
         sides = (collection.documents for collection in collections)
         documents, card = benchmark_card.build(config.domain, *sides, drop_shared=config.drop_shared)
-        benchmark_card.write_benchmark(out, documents, card)
-        page = benchmark_card.markdown(card)
+        page = document("benchmark_card.md", card=card)
+        benchmark_card.write_benchmark(out, documents, card, page)
     first, last = jobs[0].spec, jobs[-1].spec
     days = {"after": last.window.after or "", "before": first.window.before or ""}
     settings = asdict(config) | days | {"language": first.language, "options": dict(first.options)}

@@ -5,6 +5,7 @@ Each side is a file or a folder of files, read as a stream. Words are lower-case
 Examples:
     fsd overlap benchmark.jsonl corpus --out overlap.parquet
     fsd overlap questions.jsonl pile.jsonl.zst --column question --corpus-column text
+    fsd overlap lm-eval:arc_easy corpus
 """
 
 import heapq
@@ -35,7 +36,7 @@ class OverlapConfig:
     """Texts, a corpus, and what counts as the same."""
 
     texts: Annotated[Positional[str], arg(metavar="TEXTS")]
-    """File or folder: .jsonl, .csv, .parquet, .txt, also packed; or hf://datasets/OWNER/NAME[@REVISION]/PATH."""
+    """File or folder (.jsonl, .csv, .parquet, .txt, also packed), hf://datasets/OWNER/NAME/PATH, or lm-eval:TASK."""
     corpus: Annotated[Positional[str], arg(metavar="CORPUS")]
     """The same, of any size: where the texts are looked for."""
     out: OptionalPath = None

@@ -35,13 +35,8 @@ def build(
     nonmembers: Sequence[Document],
     *,
     drop_shared: bool = False,
-    seed: int = 0,
 ) -> tuple[list[Document], Card]:
-    """Members and non-members, as many of each, and the card; what they share is refused, or left out.
-
-    The larger side loses the texts farthest from the other in time, so both must be dated and sorted with the nearest
-    day first, as they are collected.
-    """
+    """Members and non-members, as many of each, the first as they are collected, and the card."""
     left_out = Counter[str]()
     pairs = shared(members, nonmembers)
     if pairs and not drop_shared:
@@ -62,7 +57,7 @@ def build(
         raise UsageError("a benchmark must have texts on both sides; none is left on one of them")
     left_out["shared by both sides"] = len(old) + len(new)
     left_out["over the smaller side"] = len(members) + len(nonmembers) - 2 * size
-    return [*members[:size], *nonmembers[:size]], _card(domain, members[:size], nonmembers[:size], +left_out, seed)
+    return [*members[:size], *nonmembers[:size]], _card(domain, members[:size], nonmembers[:size], +left_out)
 
 
 def shared(members: Sequence[Document], nonmembers: Sequence[Document]) -> list[tuple[int, int, str]]:
@@ -79,11 +74,7 @@ def shared(members: Sequence[Document], nonmembers: Sequence[Document]) -> list[
 
 
 def ngram_overlap(members: Sequence[str], nonmembers: Sequence[str], n: int) -> float:
-    """Mean share of a non-member's distinct n-grams of words that some member has.
-
-    As in MIMIR (Duan et al. 2024, arXiv 2402.07841, section 5), which compares with the whole training data.
-    Non-members of fewer than n words count as 0.
-    """
+    """Mean share of a non-member's distinct n-grams of words that some member has, as in arXiv 2402.07841, § 5."""
     in_members = {gram for text in members for gram in _ngrams(text, n)}
     return mean(len(g & in_members) / len(g) if g else 0.0 for g in (_ngrams(text, n) for text in nonmembers))
 
@@ -94,12 +85,12 @@ def _ngrams(text: str, n: int) -> set[tuple[str, ...]]:
 
 
 def _card(
-    domain: str, members: Sequence[Document], nonmembers: Sequence[Document], left_out: Mapping[str, int], seed: int
+    domain: str, members: Sequence[Document], nonmembers: Sequence[Document], left_out: Mapping[str, int]
 ) -> Card:
     from fsd.evaluation.audit import controls, overlaps
 
     documents = [*members, *nonmembers]
-    found = controls(documents, [bool(document.member) for document in documents], families(documents), seed=seed)
+    found = controls(documents, [bool(document.member) for document in documents], families(documents))
     shifted = [
         f"{description} reaches AUC {auc}"
         for name, description in (("blind", "a classifier of words"), ("length", "the length alone"))
@@ -119,7 +110,7 @@ def _card(
             name: control.auc._asdict() if control.auc else {"value": None, "reason": control.reason}
             for name, control in found.items()
         },
-        "overlaps": {name: asdict(overlap) for name, overlap in overlaps(documents, seed=seed).items()},
+        "overlaps": {name: asdict(overlap) for name, overlap in overlaps(documents).items()},
         "warning": warning if shifted else "",
     }
 
@@ -135,57 +126,8 @@ def _side(documents: Sequence[Document]) -> dict[str, Any]:
     }
 
 
-PAGE = """# Benchmark: {domain}
-
-{sides}
-
-The dates are the source's own. A text published after the cutoff cannot be in the pretraining data; one published \
-before it may be.
-
-## Separation of the sides without any model
-
-{warning}
-
-{aucs}
-
-The date separates the sides by design.
-
-{overlaps}
-"""
-
-
-def markdown(card: Card) -> str:
-    """The card as a Markdown page."""
-    both = card["members"], card["nonmembers"]
-    sides = [
-        *((name, *(side[name] for side in both)) for name in ("texts", "groups")),
-        ("first, median, last day", *(", ".join(side["dates"]) for side in both)),
-        ("fewest, median, most words", *(", ".join(f"{n:g}" for n in side["words"]) for side in both)),
-    ]
-    aucs = [
-        (name, auc.get("reason") or "{value:.3f} [{low:.3f}, {high:.3f}]".format(**auc))
-        for name, auc in card["aucs"].items()
-    ]
-    overlaps = [(name, f"{o['value']:.2f}", f"{o['chance']:.2f}") for name, o in card["overlaps"].items()]
-    shares = card["ngram_overlap"].items()
-    overlaps += [(f"{n}-grams of a non-member that some member has", f"{share:.4f}", "") for n, share in shares]
-    page = PAGE.format(
-        domain=card["domain"],
-        sides=_table(("", "members (1)", "non-members (0)"), sides),
-        warning=card["warning"] or "Neither the words nor the length separate them better than chance.",
-        aucs=_table(("control", "AUC [95 %]"), aucs),
-        overlaps=_table(("overlap", "observed", "by chance"), overlaps),
-    )
-    left_out = ", ".join(f"{count} {reason}" for reason, count in card["left_out"].items())
-    return page + (f"\nLeft out: {left_out}.\n" if left_out else "")
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (header, ["-"] * len(header), *rows))
-
-
-def write_benchmark(out: Path, documents: Sequence[Document], card: Card) -> None:
-    """Write FILE.card.json and FILE.card.md, and then the benchmark itself, each atomically."""
+def write_benchmark(out: Path, documents: Sequence[Document], card: Card, page: str) -> None:
+    """Write FILE.card.json, the card as a page, FILE.card.md, and then the benchmark itself, each atomically."""
     write_whole(out.with_name(f"{out.stem}.card.json"), pretty_json(card))
-    write_whole(out.with_name(f"{out.stem}.card.md"), markdown(card).encode())
+    write_whole(out.with_name(f"{out.stem}.card.md"), page.encode())
     write_whole(out, b"".join(map(json_line, documents)))

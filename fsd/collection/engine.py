@@ -61,10 +61,7 @@ def pretty_json(value: object) -> bytes:
 
 
 class PartialCollection(Journal):
-    """The journal of a source together with the rows taken from it, `documents`, both on disk in FILE.partial.
-
-    `found` is the number of texts that the source has yielded or left out so far; `on_save` is called at every save.
-    """
+    """The journal of a source with the rows taken from it, both on disk in FILE.partial, and the number `found`."""
 
     def __init__(self, out: Path, order: Mapping[str, Any], clock: Clock) -> None:
         super().__init__(clock=clock)
@@ -160,16 +157,8 @@ class PartialCollection(Journal):
 class CollectionSpec:
     """What to collect; a run with an equal specification resumes an interrupted one.
 
-    Attributes:
-        domain: name of the domain.
-        window: days of first publication. Texts of a window without lower bound are members, unless they are
-            contemporaries; all others are non-members.
-        language: required language of each text; "" for any.
-        options: of the domain.
-        min_words: shorter texts are dropped; in scripts without spaces two characters count as a word.
-        benchmark: files whose texts, and near-duplicates of them, are dropped.
-        because: why this window: the fact behind its day, for the manifest.
-        contemporaries: whether the texts are non-members of the members' period, see `fsd.data.splitting`.
+    The language is "" for any; texts of the `benchmark` files, and near-duplicates of them, are dropped; `because` is
+    the fact behind the day of the window, for the manifest.
     """
 
     domain: str
@@ -204,10 +193,7 @@ class Collection:
 
 @dataclass(frozen=True)
 class CollectionJob:
-    """A file to be collected, after all checks that need no request.
-
-    `finished` is the result of an earlier run with an equal specification, if it is complete and unchanged.
-    """
+    """A file to be collected, after all checks that need no request; `finished` if an earlier run has done so."""
 
     spec: CollectionSpec
     limit: int
@@ -216,30 +202,22 @@ class CollectionJob:
     clock: Clock
     finished: Collection | None
 
-    def run(self, *, shown: bool = True) -> Collection:
-        """Collect up to `limit` texts into a JSONL file that `pipelines.fsd` reads, unless it is finished.
-
-        Rows have text, label, date, group, source, sha256 and period. FILE.manifest.json beside it has the
-        specification, the time, the number of texts found, the number dropped for each reason, the hash of the rows,
-        and versions. Fewer texts come if the source ends early.
-
-        A run that was killed resumes when it is started again with an equal specification, see `fsd.collection.engine`.
-        Near-duplicates are searched among all rows at once, so that a few more than `limit` may be fetched.
-        """
+    def run(self) -> Collection:
+        """Collect up to `limit` texts into a JSONL file, with a manifest beside it, unless it is finished."""
         if self.finished:
             return self.finished
         benchmark = [document.text for document in read_files(self.spec.benchmark)] if self.spec.benchmark else []
         partial = PartialCollection(self.out, self.spec.order, self.clock)
         try:
-            ended = self._gather(partial, benchmark, shown)
+            ended = self._gather(partial, benchmark)
             return self._write(partial, benchmark, ended)
         finally:
             partial.close()
 
-    def _gather(self, partial: PartialCollection, benchmark: Sequence[str], shown: bool) -> bool:
+    def _gather(self, partial: PartialCollection, benchmark: Sequence[str]) -> bool:
         """Collect until `limit` rows are left without near-duplicates; whether the source ended."""
         suitable = self._suitable(partial, benchmark)
-        with progress(self.limit, self.domain.name, "texts", shown=shown) as bar:
+        with progress(self.limit, self.domain.name, "texts", shown=True) as bar:
             partial.on_save = lambda: bar.set_postfix_str(
                 f"{partial.found:,} found, {partial.dropped.total():,} dropped"
             )
@@ -359,7 +337,7 @@ def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
     return Collection([from_json(line) for line in content.splitlines()], manifest, out)
 
 
-def distinct(documents: Sequence[Document], benchmark: Sequence[str] = ()) -> tuple[list[Document], Counter[str]]:
+def distinct(documents: Sequence[Document], benchmark: Sequence[str]) -> tuple[list[Document], Counter[str]]:
     """The first of each family of near-duplicates that is not in the benchmark, and the number of others by reason."""
     family = families([Document(text) for text in (*benchmark, *(document.text for document in documents))])
     seen = dict.fromkeys(family[: len(benchmark)], "near-duplicate of the benchmark")

@@ -51,12 +51,7 @@ def is_supported(language: str) -> bool:
 
 
 def is_in(text: str, language: str) -> bool:
-    """Whether the text is probably in the language; True for languages that are not supported.
-
-    At least half of the letters must be of the language's script (Japanese with kana, Chinese almost without). Where
-    the common words of the language are listed, at least `MIN_COMMON` of the words must be among them, and no other
-    language's common words may be more frequent.
-    """
+    """Whether the text is probably in the language, by letters and common words; True for unsupported languages."""
     base = _base(language)
     if base in SCRIPTS:
         letters = LETTER.findall(text)

@@ -36,9 +36,8 @@ class FormatError(UsageError):
 class Service(HTTPClient):
     """A public service that is queried by GET, one request at a time.
 
-    Its name is in messages, and in FSD_<NAME>_URL, the environment variable for another address, which `mirror`
-    outranks. The User-Agent header has the project, its version and page, and the contact in FSD_CONTACT, which some
-    services require.
+    FSD_<NAME>_URL is the environment variable for another address, which `mirror` outranks; the contact in FSD_CONTACT
+    is in the User-Agent header, as some services require.
     """
 
     resume_hint = "the texts collected so far are saved: run the same command again to resume"
@@ -130,10 +129,9 @@ def json_object(body: bytes) -> dict[str, Any]:
 def well_formed(
     records: Iterable[Record], parse: Callable[[Record], Parsed | None], journal: Journal
 ) -> Iterator[Parsed]:
-    """The results of the records of a page; those for which `parse` raises FormatError are dropped and counted.
+    """The results of the records of a page but None; those for which `parse` raises FormatError are counted.
 
-    A record with the result None is left out, and says nothing of the format. FormatError at the end of a page, the
-    first or with `MALFORMED` malformed records, without a well-formed one.
+    FormatError at the end of a page, the first or with `MALFORMED` malformed records, without a well-formed one.
     """
     errors, readable = [], False
     for record in records:

@@ -1,9 +1,7 @@
 """Interface between the collector and a domain: a window of dates goes in, documents and a resume cursor come out.
 
-The file of a domain defines `texts(window, journal, *, options)`, a generator of documents first published within the
-window, the day nearest to the cutoff first: the closer the members and non-members of a benchmark lie in time, the less
-they differ in anything but membership. Documents have the source's own dates and no label; the collector drops and
-counts those without a date or outside the window. CONTRIBUTING.md has an example.
+Documents come the day nearest to the cutoff first: the closer the members and non-members of a benchmark lie in time,
+the less they differ in anything but membership. CONTRIBUTING.md has an example.
 """
 
 from collections import Counter
@@ -45,11 +43,10 @@ class Window:
 
 @dataclass
 class Journal:
-    """Where a source resumes after an interruption.
+    """Where a source resumes, and the number of texts that it has left out by reason.
 
     A source reads `cursor`, a JSON value that is None at the first start, once, and calls `save` after it has yielded
-    every text before that cursor. A generator resumes from `yield` only once the text has been stored, so no text is
-    lost and none comes twice. `dropped` has the number of texts that the source has left out by reason.
+    every text before that cursor. A generator resumes from `yield` only once the text has been stored.
     """
 
     cursor: Any = None

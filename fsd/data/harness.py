@@ -4,6 +4,7 @@ An entry is `lm-eval:TASK`, the documents that the harness evaluates, or `lm-eva
 TASK is a task, a group of tasks, or a YAML file that declares one. Needs the extra `lm-eval`.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def _tasks(name: str) -> Mapping[str, Any]:
         from lm_eval.tasks import TaskManager
     except ImportError as error:
         raise UsageError(f"{PREFIX}TASK must come with the extra lm-eval: pip install 'fsd[lm-eval]'") from error
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it warns of defaults that only its own evaluation uses
     file = Path(name).suffix in (".yaml", ".yml")
     if file and not Path(name).is_file():
         raise UsageError(f"task must be a file that exists; there is no {name}")

@@ -160,14 +160,16 @@ class Passage(NamedTuple):
 class Corpus:
     """The documents of a list of files, in order, without empty ones.
 
-    Files are paths, folders of such files, or URLs of hub files as in `fsd.net.hub.data_files`; `column` is that of the
-    text. For progress, `size` is the number of all bytes and `done` of those read so far.
+    Files are paths, folders of such files, URLs of hub files as in `fsd.net.hub.data_files`, or tasks as in
+    `fsd.data.harness`; `column` is that of the text. For progress, `size` is the number of all bytes of files, and
+    `done` of those read so far.
     """
 
     def __init__(self, files: Sequence[Path | str], column: str = "text") -> None:
         if not files:
             raise UsageError("corpus must be at least one file; got none")
-        places = [each for place in files for each in _in_folder(str(place))]
+        self.tasks = [str(place) for place in files if harness.is_task(place)]
+        places = [each for place in files if not harness.is_task(place) for each in _in_folder(str(place))]
         for place in places:
             _format(place, "corpus files", TABLES + PLAIN)
         self.files = [file for place in places for file in data_files(place)]
@@ -178,6 +180,8 @@ class Corpus:
     def __iter__(self) -> Iterator[Passage]:
         import pyarrow as pa
 
+        for task in self.tasks:
+            yield from (Passage(row["text"], source=source) for source, row in harness.rows(task))
         finished = 0
         for file in self.files:
             ending, compression = _format(file.url, "corpus files", TABLES + PLAIN)

@@ -1,4 +1,1 @@
-"""From scores to conclusions: metrics with intervals, controls, calibration, and what the numbers support.
-
-`results` puts them together as one long data frame.
-"""
+"""Metrics with intervals, and the controls, calibrations and sentences that make a verdict of them."""

@@ -1,10 +1,8 @@
 """Explanations of a result other than membership: leaks between the parts, and differences visible without a model.
 
-Nothing here uses a language model. A classifier of the texts alone that is as good as a detector shows that the members
-and non-members of a benchmark differ in content; then no score on it proves membership (Duan et al. 2024,
+Where a classifier of the texts alone is as good as a detector, no score proves membership (Duan et al. 2024,
 https://arxiv.org/abs/2402.07841; Das et al. 2024, https://arxiv.org/abs/2406.16201). Which of several classifiers
-judges a text is decided by cross-validation inside the texts that it is trained on (nested cross-validation; Varma and
-Simon 2006, https://doi.org/10.1186/1471-2105-7-91), so the choice does not flatter the result.
+judges a text is decided by nested cross-validation (Varma and Simon 2006, https://doi.org/10.1186/1471-2105-7-91).
 """
 
 import math
@@ -65,10 +63,7 @@ _BLANKS = {" ": "blank", "\n": "line break", "\r": "carriage return", "\t": "tab
 
 
 class Leak(NamedTuple):
-    """Two related texts in different parts of the split; a row of leaks.json.
-
-    The reason is group (same article, paper or book), or the rule of `fsd.data.near_duplicates` that links them.
-    """
+    """Two related texts in different parts of the split, by group or a rule of near-duplicates; a row of leaks.json."""
 
     part: str
     other_part: str
@@ -78,11 +73,9 @@ class Leak(NamedTuple):
 
 
 class Leaks(NamedTuple):
-    """Related texts that a split separates.
+    """Related texts that a split separates: pairs that show it, and the number of families in more than one part.
 
-    `pairs` are enough to show every leak between two parts; `groups` is the number of families (same group or
-    near-duplicates) in more than one part, `tested` and `calibrated` those of the `test` texts with a relative among
-    the unseen texts, which are trained on, and in validation.
+    `tested` and `calibrated` of the `test` texts have a relative among the unseen texts, and in validation.
     """
 
     pairs: tuple[Leak, ...]
@@ -110,11 +103,9 @@ class Overlap:
 
 
 class Telling(NamedTuple):
-    """The word, pair of words or sign whose presence tells two sets of texts apart best.
+    """The word, pair of words or sign that tells two sets of texts apart best, and the shares of families that have it.
 
-    `phrase` is one word or two, in lower case and quotation marks, or a noun for the sign, such as “!” at the end;
-    `members` and `nonmembers` are the shares of families with a text that contains it. `p` is that of Fisher's exact
-    test by family, two-sided, corrected for the number of words, pairs and signs `looked_at` (Bonferroni).
+    `p` is that of Fisher's exact test by family, two-sided, times the number of words, pairs and signs `looked_at`.
     """
 
     phrase: str
@@ -150,9 +141,7 @@ def audit(split: Split, *, seed: int = 0, repeats: int | None = None) -> Audit:
     """Everything that can be said about a benchmark without a model.
 
     The controls compare the two sides that a detector is judged on: the labelled validation and test texts, without
-    later ones if there are contemporaries (see `fsd.data.splitting.without_later`). Unseen texts are on neither side,
-    wherever they are from: a file of them may be of another kind or time, and those that were drawn from the benchmark
-    come from families without a member. Near-duplicates count as one group.
+    later ones if there are contemporaries (see `fsd.data.splitting.without_later`).
     """
     judged = without_later(split)
     documents = [document for document in (*judged.validation, *judged.test) if document.member is not None]
@@ -167,12 +156,7 @@ def audit(split: Split, *, seed: int = 0, repeats: int | None = None) -> Audit:
 
 
 def explains(blind: Estimate | None, auc: Estimate) -> bool:
-    """Whether a blind classifier explains a detector's result, so that it is no evidence of membership.
-
-    It does if it is better than chance (its interval is above .5) and not clearly worse than the detector: its interval
-    reaches the detector's, or lies above it. A lead of the detector that its own and the classifier's error could make
-    is no lead; a classifier that could not be trained (None) explains nothing, and rules nothing out.
-    """
+    """Whether a blind classifier explains a detector's result: it is above .5, and not clearly below the detector."""
     return blind is not None and blind.low > 0.5 and blind.high >= auc.low
 
 
@@ -269,10 +253,7 @@ def alone(
     *,
     seed: int = 0,
 ) -> Control:
-    """AUC of one number per text, such as its date or length, in the direction that makes it at least .5.
-
-    The choice of direction raises the AUC of noise a little above .5; its interval still reaches below.
-    """
+    """AUC of one number per text, such as its date or length, in the direction that makes it at least .5."""
     known = np.array([at for at, value in enumerate(values) if value is not None], dtype=np.int64)
     if not known.size:
         return Control(None, "no text has it")
@@ -296,12 +277,9 @@ def blind(
 ) -> Control:
     """AUC of the best classifier without a language model, cross-validated by whole groups.
 
-    It works in every script: characters of scripts without spaces count as words. The AUC is a mean over several
-    divisions of the texts into folds. Its interval contains the spread over folds as well as that over texts: every
-    resample of the groups is judged by the scores of one of the divisions.
-
-    `labels` are True for members, or for one of any two sets to compare; `repeats` is the number of divisions, three if
-    None. The control has (N,) `scores`, higher = more like a member; no AUC if there are too few groups.
+    The AUC is a mean over `repeats` divisions of the texts into folds; its interval contains the spread over them as
+    well, since every resample of the groups is judged by the scores of one division. The control has (N,) `scores`,
+    higher = more like a text labelled True; no AUC if there are too few groups.
     """
     try:
         bootstrap = Bootstrap.draw(labels, groups, seed=seed)
@@ -317,11 +295,7 @@ def blind(
 def _cross_validated(
     texts: Sequence[str], member: BoolArray, group: IntArray, seed: int, repeats: int
 ) -> FloatArray | None:
-    """Out-of-fold scores of the chosen classifiers for each division into folds; None if too few can be held out.
-
-    They are (`repeats`, N) ranks within the fold, in (0, 1), since scores of different classifiers have no common
-    scale.
-    """
+    """(`repeats`, N) out-of-fold scores of the chosen classifiers, as ranks within the fold; None for too few texts."""
     few = _few(member, group, seed)
     folds = [_folds(member, group, seed + repeat) for repeat in range(repeats)]
     views = {name: view.fit([texts[at] for at in few]) for name, view in _views(len(few)).items()}
@@ -371,11 +345,7 @@ def _folds(member: BoolArray, group: IntArray, seed: int) -> IntArray:
 
 
 def _classifiers(views: dict[str, Any], member: BoolArray, fold: IntArray, seed: int) -> list[tuple[str, Any]] | None:
-    """View and fitted classifier for each fold, chosen by cross-validation over the other folds and trained on them.
-
-    A classifier trained without two folds serves in the choice for either, since it is tested on the other.
-    None if the texts outside a fold have only one label.
-    """
+    """View and classifier for each fold, chosen by cross-validation over the other folds; None for a single label."""
     candidates = _candidates(views, seed)
     count = int(fold.max()) + 1
     reached = np.zeros((count, len(candidates)))
@@ -495,8 +465,7 @@ def _numbers(text: str) -> list[float]:
 def most_telling(texts: Sequence[str], member: BoolArray, group: IntArray, *, seed: int) -> Telling | None:
     """The word, pair of words or sign with the smallest p-value of Fisher's test on families with and without it.
 
-    The members and the non-members of a family are two units of the test. Of more than `TRAINED_ON` texts, some are
-    drawn by the seed. None if nothing occurs in `RAREST` families or more, or all that does occurs in every family.
+    The members and the non-members of a family are two units; None if nothing occurs in `RAREST` units, but not in all.
     """
     if member.all() or not member.any():
         return None

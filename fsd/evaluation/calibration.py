@@ -4,9 +4,8 @@ The conformal p-value of a score is the share of held-out non-members that score
 https://arxiv.org/abs/2104.08279). It is valid for any distribution of scores, provided that the new text, if it is not
 a member, is exchangeable with the calibration texts; `DomainCheck` and `exchangeability` look for texts that are not.
 
-The detector is chosen on the texts that calibrate it, and the best of many ranks just those non-members low. So the
-choice is repeated with each new text counted among the non-members: it then treats that text and the calibration texts
-alike, and the p-value by the detector chosen is valid as it stands (Liang, Zhu and Barber 2024,
+The detector is chosen on the texts that calibrate it. So the choice is repeated with each new text counted among the
+non-members, and the p-value by the detector then chosen is valid (Liang, Zhu and Barber 2024,
 https://arxiv.org/abs/2408.07066).
 """
 
@@ -35,11 +34,7 @@ VERSION = 3
 
 @dataclass(frozen=True)
 class Candidate:
-    """A detector that a new text can make the best one on validation: (n,) and (m,) scores of non-members and members.
-
-    Detectors are compared by the (G,) mean scores of families of non-members, so that a hundred copies of one text do
-    not decide the choice.
-    """
+    """A detector that a new text can make the best one: (n,) and (m,) scores, and (G,) means of families of the n."""
 
     detector: str
     settings: Mapping[str, Any]
@@ -48,10 +43,7 @@ class Candidate:
     means: tuple[float, ...]
 
     def wins(self, scores: FloatArray) -> FloatArray:
-        """(N,) pairs of a member and a family that are in order, ties ½, with each text among the non-members.
-
-        Divided by m (G + 1) this is the AUC.
-        """
+        """(N,) AUC times m (G + 1), with each text among the non-members."""
         members = np.sort(self.members)
 
         def below(others: ArrayLike) -> FloatArray:
@@ -65,11 +57,9 @@ class Candidate:
 class Calibration:
     """Scores of n held-out non-members that turn a detector's score into a p-value; saved with the registered model.
 
-    The candidates are the detector that was chosen on validation and those that one more non-member can put before it,
-    in the order of the choice, in which the first of equals is chosen. `families` and `collections` are (n,): every
-    family counts once, and every source, "" without, has thresholds of its own. The state is "fsd" if scores are
-    deviations, "calibrated" if they are fine-tuned minus base scores; all non-members of the benchmark are the
-    `reference` of the domain check.
+    The candidates are the detector that was chosen on validation and those that one more non-member can put before it.
+    `families` and `collections`, the sources, are (n,). The state is "fsd" if scores are deviations, "calibrated" if
+    they are fine-tuned minus base scores; all non-members of the benchmark are the `reference` of the domain check.
     """
 
     detector: str
@@ -117,16 +107,10 @@ class Calibration:
     def p_values(self, scores: ArrayLike | Scores, sources: Sequence[str] | None = None) -> FloatArray:
         """(N,) conformal p-values: (1 + Σ_groups share of the group's scores ≥ s) / (G + 1).
 
-        Ties count against membership. Passages of one book are not independent; giving each group one vote keeps
-        P(p ≤ α) ≤ α for every α and any text of a new group (Lee, Barber and Willett 2023,
-        https://arxiv.org/abs/2306.06342).
-
-        Args:
-            scores: detector → (N,) scores of new texts by every candidate. The p-value of each text is by the candidate
-                that is best with that text among the non-members. (N,) scores by the chosen detector alone give the
-                p-values of a detector that was fixed in advance.
-            sources: (N,) source of each text, by whose non-members alone it is judged, with NaN for a source without
-                any; None to use all.
+        One vote a group keeps P(p ≤ α) ≤ α for any text of a new group (Lee, Barber and Willett 2023,
+        https://arxiv.org/abs/2306.06342). `scores` are (N,) by every candidate, of which that serves which is best with
+        the text among the non-members; or by the chosen detector alone, as if it was fixed in advance. A text is judged
+        by the non-members of its own of the (N,) `sources`, NaN without any; by all for None.
         """
         if sources is not None:
             assert isinstance(scores, Mapping)
@@ -150,10 +134,7 @@ class Calibration:
         return np.asarray((1 + above[place]) / (self.groups + 1), dtype=np.float64)
 
     def threshold_at(self, fpr: float) -> float:
-        """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen detector alone.
-
-        A UsageError if the rate is below `finest`, or not below 1.
-        """
+        """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen detector."""
         if not self.finest - TOLERANCE <= fpr < 1:
             raise UsageError(
                 f"fpr must be at least {self.finest:.4g} = 1/({self.groups}+1), with {self.groups} groups of "
@@ -164,15 +145,14 @@ class Calibration:
         allowed = self.p_values(np.append(steps[0], just_above[1:])) <= fpr + TOLERANCE
         return float(just_above[np.argmax(allowed)])
 
-    def rate(self, fpr: float, level: float = LEVEL) -> Estimate:
-        """Mean and prediction interval of the false-positive rate of the threshold for `fpr`; see `threshold_at`.
+    def rate(self, fpr: float) -> Estimate:
+        """Mean and prediction interval of the false-positive rate of the threshold for `fpr`.
 
-        The rate of the one threshold that G groups give is distributed as Beta(r, G + 1 − r) with r = ⌊fpr · (G + 1)⌋,
-        if there is one text per group and no tie; otherwise it is lower (Vovk 2012, https://arxiv.org/abs/1209.2673).
+        It is Beta(r, G + 1 − r) with r = ⌊fpr · (G + 1)⌋, or lower with ties (Vovk 2012, https://arxiv.org/abs/1209.2673).
         """
         self.threshold_at(fpr)
         spread = stats.beta(*self._beta_parameters(fpr))
-        return Estimate(float(spread.mean()), *map(float, spread.ppf([(1 - level) / 2, (1 + level) / 2])))
+        return Estimate(float(spread.mean()), *map(float, spread.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2])))
 
     def false_alarms(self, fpr: float, texts: int) -> int:
         """95 % quantile of the number of false positives among `texts` non-members, which share one threshold."""
@@ -210,11 +190,9 @@ def calibrate(
     collections: Sequence[str] | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Calibration:
-    """Calibrate the detector with the highest AUC on the non-members among the validation texts.
+    """Calibrate the detector with the highest AUC on the non-members among N validation texts.
 
-    `labels` are (N,), True for members, and of no use without a non-member; `scores` detector → (N,) scores, higher =
-    more likely a member, of all detectors that the choice was made from; `groups` and `collections` (N,) groups and
-    sources, None without; `settings` detector → settings as JSON values.
+    `scores` are those of all detectors that the choice is made from, `settings` theirs as JSON values.
     """
     member = np.asarray(labels, dtype=bool)
     if member.all():
@@ -256,11 +234,10 @@ def family_aucs(labels: ArrayLike, scores: Scores, groups: Sequence[Hashable] | 
 
 
 def observed_rate(called: BoolArray, groups: Sequence[Hashable] | None = None) -> Estimate:
-    """Share of texts for which `called` is true, with an exact interval that accounts for groups.
+    """Share of N ≥ 1 texts for which `called` is true, with an exact interval that accounts for groups.
 
-    The interval is Clopper and Pearson's at the effective sample size of Korn and Graubard (1998, Survey Methodology
-    24(2), 193-201): n divided by the factor by which grouping inflates the variance. If all texts agree, the variance
-    cannot be estimated and each group counts as one text. `called` and `groups` are (N,), N ≥ 1.
+    It is Clopper and Pearson's at the effective sample size of Korn and Graubard (1998, Survey Methodology 24(2),
+    193-201): n over the factor by which grouping inflates the variance; the number of groups if all texts agree.
     """
     group = group_index(groups, called.size)
     share, size = float(called.mean()), float(group.max() + 1)

@@ -2,10 +2,9 @@
 
 A single text rarely decides; a data set does when its scores are higher than those of matched texts known to be
 non-members (LLM Dataset Inference, Maini et al. 2024, https://arxiv.org/abs/2406.06443). As in the paper, the detectors
-are weighted on one half of the texts and tested on the other; here both halves serve in turn, texts are divided by
-group, and the p-value comes from permuting the labels of whole groups. It is valid for any distribution of scores if
-the two sets differ in membership alone. That cannot be proved, but a blind classifier can refute it, in which case no
-p-value is reported.
+are weighted on one half of the texts and tested on the other; here both halves serve in turn, and the p-value comes
+from permuting the labels of whole groups. It is valid if the two sets differ in membership alone, which a blind
+classifier can refute.
 """
 
 import math
@@ -32,9 +31,8 @@ REFUSE_ABOVE = 0.6
 class DatasetVerdict:
     """Result of the test that the suspect set scores higher than the known non-members.
 
-    `p` is one-sided, of the permutation test by group; None if it is withheld, for a `reason`. The `difference` is the
-    mean of the suspect minus the known set, in standard deviations of the weighted score, on held-out groups; `weights`
-    of detectors are ≥ 0 and sum to 1. `blind` is the AUC of a blind classifier between the two sets, if measured.
+    `p` is one-sided, by group; None if it is withheld, for a `reason`. The `difference` of the means on held-out groups
+    is in standard deviations of the weighted score; `weights` of detectors sum to 1.
     `share` is that of the suspect groups which were used, see `share_used`; None if `p` is withheld.
     """
 
@@ -91,13 +89,9 @@ def dataset_verdict(
 ) -> DatasetVerdict:
     """Test whether the suspect set scores higher than matched texts known to be non-members.
 
-    Both have (n,) scores by the same detectors, and groups (article, paper or book of each text), of which none may
-    occur in both sets; None if all texts are independent. The out-of-fold scores of `blind`, that is
-    `fsd.evaluation.audit.blind` of the suspect texts (labelled True) followed by the known ones, are regressed out of
-    every detector before the test. The smallest p-value is 1 / (permutations + 1).
-
-    Raises:
-        UsageError: if the detectors differ, a set has fewer than `FEWEST` groups, or a group occurs in both.
+    Both have (n,) scores by the same detectors, and groups of at least `FEWEST` names, of which none may occur in both
+    sets. The scores of `blind`, that is `fsd.evaluation.audit.blind` of the suspect texts (labelled True) followed by
+    the known ones, are regressed out of every detector before the test.
     """
     if not suspect or set(suspect) != set(known):
         raise UsageError(

@@ -1,11 +1,8 @@
 """Domain check: is a text of the kind of the benchmark's non-members, on which the error rate of verdicts rests?
 
-Measures look at the script, the length, the similarity of words and character n-grams with the nearest texts of the
-benchmark, a classifier of the benchmark against texts of other kinds, and the base model's hidden states. Each has a
-conformal rank of its own: the share of the benchmark's groups of non-members that are at least as unusual. A text that
-is exchangeable with them has p ≤ α by each measure with probability about α (Vovk, Gammerman and Shafer 2005,
-Algorithmic Learning in a Random World, ch. 2). It is outside at a level divided by the number of measures. Texts of one
-group are also judged together, where small differences add up.
+Each measure of a text has a conformal rank of its own: the share of the benchmark's groups of non-members that are at
+least as unusual (Vovk, Gammerman and Shafer 2005, Algorithmic Learning in a Random World, ch. 2). A text is outside at
+a level divided by the number of measures. Texts of one group are also judged together, where small differences add up.
 """
 
 import math
@@ -52,10 +49,7 @@ States = Callable[[Sequence[str]], FloatArray]
 
 @dataclass(frozen=True)
 class Reference:
-    """The non-members of a benchmark, with family and source ("" without), which say of what kind texts must be.
-
-    The model may have been fine-tuned on some of them. `power` is kind of other texts → share found outside.
-    """
+    """The non-members of a benchmark, with family and source; `power` is kind of other texts → share found outside."""
 
     texts: tuple[str, ...]
     families: tuple[int, ...]
@@ -79,10 +73,9 @@ class Reference:
 def power(
     reference: Reference, further: Mapping[str, Sequence[str]] | None = None, states: States | None = None
 ) -> dict[str, float]:
-    """Measure how well the domain checks of a benchmark recognise texts of other kinds, one by one.
+    """Other kind of texts → share of them that is outside, on average over the sources of the benchmark.
 
-    The other kinds are those that the package has, the `further` ones, and for each source of the benchmark the others.
-    Gives for each kind the share of its texts that are outside, on average over the sources of the benchmark.
+    The other kinds are those that the package has, the `further` ones, and for each source the others.
     """
     rows, names = list(zip(reference.texts, reference.collections, strict=True)), dict.fromkeys(reference.collections)
     kinds = {f"source {name!r}": [text for text, of in rows if of == name] for name in names if name}
@@ -97,11 +90,7 @@ def power(
 
 
 def other_kinds(texts: Sequence[str], *, held_out: bool = False) -> dict[str, list[str]]:
-    """Kind → texts that the package has of other kinds than the texts of a benchmark.
-
-    With `held_out`, they are texts by which a domain check is tried, Python's manual among them, in place of those that
-    its classifier is trained on.
-    """
+    """Kind → texts of the package of other kinds, to train a domain check's classifier on, or `held_out` to try it."""
     known = set(texts)
     part = slice(OTHERS, OTHERS + TRIED) if held_out else slice(OTHERS)
     kinds = {name: found[part] for name, found in _embedded().items() if not known & set(found)}
@@ -126,9 +115,8 @@ def _manual() -> list[str]:
 class DomainCheck:
     """Conformal test of whether new texts are like the n ≥ 1 non-members of a benchmark.
 
-    A text is not compared with its own one of the (n,) groups, and every group has one vote; None if all are
-    independent. `states` are (n, D) hidden states, None to do without, and `others` texts of other kinds, that a
-    classifier distinguishes from these.
+    Every one of the (n,) groups has one vote. `states` are (n, D) hidden states, None to do without, and `others` texts
+    of other kinds, that a classifier distinguishes from these.
     """
 
     def __init__(
@@ -190,10 +178,7 @@ class DomainCheck:
         return np.asarray((1 + unlike) / (self.groups + 1), dtype=np.float64)
 
     def _together(self, p_values: FloatArray, group: IntArray) -> FloatArray:
-        """(N,) p-values of texts → those of their groups by the mean of their normal scores (Stouffer); 1 for one text.
-
-        Texts of one group are as related as those of one group of the benchmark.
-        """
+        """(N,) p-values of texts → those of their groups by their mean normal score (Stouffer); 1 for one text."""
         size = np.bincount(group)
         mean = group_means(_normal(p_values), group)
         joint = stats.norm.sf(mean * np.sqrt(size / (1 + (size - 1) * self._related)))
@@ -204,10 +189,7 @@ class DomainCheck:
 
 
 class _Measure(NamedTuple):
-    """How unusual texts are: (n,) those of the benchmark without their own groups, and (N,) new ones and their states.
-
-    `why` says in what a text is unlike the benchmark.
-    """
+    """How unusual the benchmark's texts are without their own groups, and new ones, and in what a text is unlike."""
 
     own: FloatArray
     of: Callable[[Sequence[str], FloatArray | None], FloatArray]
@@ -337,11 +319,7 @@ class Ridge:
         return np.asarray(labels.mean(axis=0) + self._centring.transform(products) @ weights, dtype=np.float64)
 
     def left_out(self, labels: FloatArray | BoolArray, block: IntArray) -> FloatArray:
-        """Prediction for each text when its whole group is left out.
-
-        The smoother S does not depend on the labels, so that all labellings cost one product; leaving out a group B is
-        (I − S_BB)⁻¹ (Sy − S_BB y)_B.
-        """
+        """Prediction for each text when its whole group B is left out: (I − S_BB)⁻¹ (Sy − S_BB y)_B."""
         predicted = self._smoother @ labels
         for at in group_members(block):
             own = self._smoother[np.ix_(at, at)]

@@ -1,15 +1,14 @@
 """Test of exchangeability: are the texts to be judged, together, of the kind of the benchmark's non-members?
 
-The false-positive rate of verdicts holds for non-members that are exchangeable with the calibration non-members. Two
-tests look for a difference between the two sets of texts, without the scores:
+Two tests look for a difference from the calibration non-members, without the scores:
 
 - a classifier two-sample test (Lopez-Paz and Oquab 2017, https://arxiv.org/abs/1610.06545): ridge regression on words,
   character n-grams and hidden states, scored on each group without that group, compared with permuted groups;
 - the number of texts outside the domain (`DomainCheck`). It is nearly beta-binomial under exchangeability, since the
   conformal p-values share one set of texts (Gazin, Blanchard and Roquain 2023, https://arxiv.org/abs/2310.18108).
 
-The first sees a slight difference of all texts, the second a strong difference of a few. Members among the texts do not
-count as a difference if they are of the same kind as the non-members. What was not tested has not passed.
+The first sees a slight difference of all texts, the second a strong difference of a few. What was not tested has not
+passed.
 """
 
 from collections.abc import Hashable, Sequence
@@ -34,8 +33,7 @@ MOST = 400
 class Exchangeability:
     """Result of the test: number of independent groups, the smaller of two p-values times two, and these.
 
-    `classifier_p` and `auc`, .5 if the texts are alike, are None with fewer than `FEWEST` groups on one side, and
-    `outside_p` is that of the number of groups with a text outside the domain.
+    The classifier's p-value and AUC are None with fewer than `FEWEST` groups on one side.
     """
 
     groups: int
@@ -67,9 +65,7 @@ def exchangeability(
 ) -> Exchangeability:
     """Test whether N ≥ 1 texts are exchangeable with those of a domain check, all texts of every group.
 
-    `groups` are (N,), None if all texts are independent; `states` (N, D) hidden states, None if the benchmark has none;
-    `outside` (N,) whether each text is outside by the check, if that is known already. The smallest p-value of the
-    classifier is 1 / (permutations + 1).
+    With (N, D) hidden states if the benchmark has them; `outside` is (N,) what the check says, if it is known already.
     """
     group = group_index(groups, len(texts))
     unlike = np.array([bool(why) for why in check.outside(texts, groups, states)]) if outside is None else outside

@@ -1,7 +1,6 @@
 """How well scores separate members from non-members, each metric with its 95 % interval.
 
-Labels are (N,) with True for members; scores are (N,) float64, and higher means more likely a member. A metric is one
-entry of `METRICS`: from there it reaches the table of results, MLflow, summary.csv, the report and the terminal.
+Labels are (N,) with True for members; scores are (N,) float64, and higher means more likely a member.
 """
 
 import math
@@ -82,10 +81,7 @@ def group_means(values: FloatArray, group: IntArray) -> FloatArray:
 
 
 def resampled(sides: Sequence[IntArray], *, resamples: int = 1000, seed: int = 0) -> NDArray[np.uint16]:
-    """(G, R) how often each of R resamples contains each of the groups 0..G−1, which are given for each side's texts.
-
-    A resample that leaves a side empty is redrawn.
-    """
+    """(G, R) how often each of R resamples contains each group of the texts of some sides, none of them left empty."""
     rng = np.random.default_rng(seed)
     size = max(int(groups.max()) for groups in sides) + 1
     texts = np.stack([np.bincount(groups, minlength=size) for groups in sides], axis=1)
@@ -101,10 +97,9 @@ def resampled(sides: Sequence[IntArray], *, resamples: int = 1000, seed: int = 0
 
 
 class RocCurves(NamedTuple):
-    """Weighted ROC curves of R resamples of the same scores, from the strictest threshold to the mildest.
+    """(K, R) weight of members, and of non-members, that score at least each of K scores, falling, in R resamples.
 
-    `hits` and `alarms` are (K, R): weight of the members, and of the non-members, that score at least as high as each
-    of the K distinct scores. `called` of these scores reach the decision threshold; None without one.
+    `called` of these scores reach the decision threshold; None without one.
     """
 
     hits: FloatArray
@@ -114,10 +109,7 @@ class RocCurves(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Bootstrap:
-    """R resamples of the groups, drawn once and used for every detector, so that differences are paired.
-
-    `counts` is (G, R): how often each resample contains a group; `member` and `group` are (N,).
-    """
+    """(G, R) resamples of the groups of N texts, the same for every detector, so that differences are paired."""
 
     member: BoolArray
     group: IntArray
@@ -150,10 +142,7 @@ class Bootstrap:
         metrics: Sequence[Callable[[RocCurves], FloatArray]],
         threshold: float | None = None,
     ) -> FloatArray:
-        """(M, 1 + R) values of M metrics: of the texts themselves in the first column, then of every resample.
-
-        One sort serves all resamples, because a resample only changes the weight of each text.
-        """
+        """(M, 1 + R) values of M metrics: of the texts themselves in the first column, then of every resample."""
         order = np.argsort(-scores, kind="stable")
         ends = np.append(np.flatnonzero(np.diff(scores[order])), scores.size - 1)
         member, group = self.member[order, None], self.group[order]
@@ -175,11 +164,7 @@ def percentiles(value: float, resampled: FloatArray) -> Estimate:
 
 
 def separated(members: int, others: int) -> float:
-    """Lower bound for an AUC of exactly 1, where no resample can show any spread.
-
-    The θ that the normal approximation around Hanley and McNeil's variance still allows (Newcombe 2006, method 5), for
-    a number of groups with members and one of groups with others, each at least 1.
-    """
+    """Lower bound for an AUC of exactly 1, by numbers of groups: Newcombe's method 5 (2006)."""
     z = float(stats.norm.ppf((1 + LEVEL) / 2))
     half = (members + others) / 2 - 1
 
@@ -202,10 +187,9 @@ class DeLong(NamedTuple):
 def delong_test(texts: Bootstrap, first: FloatArray, second: FloatArray) -> DeLong:
     """Test whether the AUCs of two detectors on the same N texts differ.
 
-    The error is that of DeLong, DeLong and Clarke-Pearson (1988) without groups, and of Obuchowski (1997) with groups
-    that may hold several members, several non-members or both. It rests on as few groups as there are of either class,
-    so that the difference in such errors follows Student's t with Satterthwaite's degrees of freedom, as in the test of
-    Brunner and Munzel (2000, https://doi.org/10.1002/(SICI)1521-4036(200001)42:1%3C17::AID-BIMJ17%3E3.0.CO;2-U).
+    The error is that of DeLong, DeLong and Clarke-Pearson (1988) without groups, and of Obuchowski (1997) with groups;
+    the difference in errors follows Student's t with Satterthwaite's degrees of freedom, as in the test of Brunner and
+    Munzel (2000, https://doi.org/10.1002/(SICI)1521-4036(200001)42:1%3C17::AID-BIMJ17%3E3.0.CO;2-U).
     """
     member, group, counts = texts.member, texts.group, texts.sides
     scores, size = np.stack([first, second]), int(group.max()) + 1
@@ -236,21 +220,15 @@ def bootstrap_p(differences: FloatArray) -> float:
     return min(1.0, 2 * (1 + rarer) / (1 + differences.size))
 
 
-def conformal_band(
-    calibration: int, texts: int, rates: FloatArray, *, curves: int = 4000, seed: int = 0
-) -> tuple[FloatArray, FloatArray]:
-    """Band that contains the whole curve of valid conformal p-values in 95 of 100 cases.
+def conformal_band(calibration: int, texts: int, rates: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(K,) ends of the band that contains, in 95 of 100 cases, the share of valid p-values up to each of K rates.
 
-    The curve is the share of the texts with p at most each rate. All p-values share one calibration set, so the number
-    of texts below one rate is beta-binomial, not binomial, and the numbers below all rates together are a
-    Dirichlet-multinomial (Bates et al. 2023, https://arxiv.org/abs/2104.08279). The band is the global rank envelope of
-    simulated curves (Myllymäki et al. 2017, https://doi.org/10.1111/rssb.12172): between the k-th lowest and the k-th
-    highest value at each rate, with the largest k that keeps 95 % of the curves inside throughout.
-
-    With numbers of independent calibration texts and texts with a p-value, at least 1, and (K,) ascending rates in
-    [0, 1]; returns the (K,) lower and upper ends of the band.
+    All p-values share one calibration set, so the numbers of texts below the rates are a Dirichlet-multinomial (Bates
+    et al. 2023, https://arxiv.org/abs/2104.08279). The band is the global rank envelope of simulated curves (Myllymäki
+    et al. 2017, https://doi.org/10.1111/rssb.12172): between the k-th lowest and the k-th highest value at each rate,
+    with the largest k that keeps 95 % of the curves inside throughout.
     """
-    rng = np.random.default_rng(seed)
+    rng, curves = np.random.default_rng(0), 4000
     ranks = np.diff(np.floor(np.append(rates, 1.0) * (calibration + 1) + 1e-9), prepend=0.0)
     weights = rng.standard_gamma(ranks, (curves, ranks.size))
     weights /= weights.sum(axis=1, keepdims=True)
@@ -321,9 +299,8 @@ METRICS = {
 }
 """Name → metric.
 
-On simulated data the intervals of the AUC and of the TPR at 5 and 10 % contain the true value in 92 to 97 of 100 cases.
-That of the TPR at 1 % does so from about 250 families of non-members on, 2.5 / FPR; with 40 to 105 it is too narrow
-(77 to 91), because it depends on the one or two highest non-members; `sentences.too_few` names the metrics concerned.
+On simulated data the intervals contain the true value in 92 to 97 of 100 cases, that of the TPR at 1 % from about 250
+families of non-members on, 2.5 / FPR; with 40 to 105 in 77 to 91, since it depends on the one or two highest of them.
 """
 
 
@@ -331,8 +308,7 @@ class Row(NamedTuple):
     """One number of the table of results, with its 95 % interval and p-values; NaN for those that it has not.
 
     The state is base, tuned or fsd, and empty for a comparison of states. The metric is a name out of `METRICS`, or
-    auc_gain, placebo_auc, placebo_lead or validation_auc; those of a contrast end in its name. `p_holm` is the
-    two-sided p-value `p` of a comparison, corrected for the number of comparisons made together.
+    auc_gain, placebo_auc, placebo_lead or validation_auc; those of a contrast end in its name.
     """
 
     detector: str
@@ -387,11 +363,7 @@ def auc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 
 def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The receiver operating characteristic, from the strictest threshold to the mildest: FPR, TPR and threshold.
-
-    Each is (K + 1,) for K distinct scores; the first point is (0, 0) at +inf. A text is called a member if its score is
-    at least the threshold.
-    """
+    """(K + 1,) FPR, TPR and threshold of K distinct scores, from the strictest, +inf, to the mildest."""
     alarms, hits, thresholds = roc_curve(*_checked(labels, scores), drop_intermediate=False)
     return alarms, hits, thresholds
 
@@ -403,11 +375,9 @@ def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float) -> float:
 
 
 def best_thresholds(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
-    """(K,) all ε that maximise accuracy when score ≥ ε means member (FSD §3.2), one between two scores each, falling.
+    """(K,) all ε that maximise accuracy when score ≥ ε means member (FSD §3.2), falling.
 
-    Each is half-way between two neighbouring scores, so that it does not depend on a single text. The highest comes
-    first, at which the fewest texts are called members. If calling every text a member is best, it is the lowest score
-    itself; if calling none is best, the next number above the highest score.
+    Each is half-way between two neighbouring scores, the lowest score itself, or the next number above the highest.
     """
     member, values = _checked(labels, scores)
     alarms, hits, scores_down = roc(member, values)
@@ -420,10 +390,7 @@ def best_thresholds(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
 
 
 def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None = None) -> dict[str, Estimate]:
-    """Every metric of one detector's (N,) scores with its 95 % bootstrap interval by group.
-
-    Without a threshold, which comes from other texts, metrics that need one are left out.
-    """
+    """Every metric of (N,) scores with its 95 % interval by group; without a threshold none that needs it."""
     _, scores = _checked(bootstrap.member, scores)
     metrics = {name: metric for name, metric in METRICS.items() if threshold is not None or not metric.needs_threshold}
     rows = bootstrap.values(scores, [metric.of for metric in metrics.values()], threshold)
@@ -437,9 +404,8 @@ def estimates(bootstrap: Bootstrap, scores: FloatArray, threshold: float | None 
 def compare(bootstrap: Bootstrap, first: Scores, second: Scores, *, metric: str = "auc") -> dict[str, Row]:
     """Gain of the second over the first, (N,) scores each, for every name in both: `metric`_gain with both p-values.
 
-    For the AUC, interval and p are DeLong's by group, so that the interval excludes 0 exactly if p < .05; the
-    bootstrap's percentiles contain the true difference in 92 to 95 of 100 simulated cases, DeLong's in 94 to 96, with
-    10 groups a side as with 105. For any other metric, and an AUC without variance, they are the paired bootstrap's.
+    For the AUC, interval and p are DeLong's by group, so that the interval excludes 0 exactly if p < .05. For any other
+    metric, and an AUC without variance, they are the paired bootstrap's.
     """
     rows = {}
     for name in (name for name in second if name in first):
@@ -461,9 +427,7 @@ def standard_error(values: FloatArray, over_texts: float) -> tuple[float, float]
     """Standard error of the mean of S values over seeds and texts, and its degrees of freedom; NaN for a single one.
 
     Its square is s²/S + e², where s is the standard deviation over the seeds and e = `over_texts` the standard error
-    of the mean over the texts, which all seeds share. The degrees of freedom are Satterthwaite's, with e taken as
-    known. In a simulation the interval held in 96 of 100 cases against later texts and in 99 within a period; that of
-    the seeds alone in 75 and 95, since within a period texts change sides from seed to seed.
+    of the mean over the texts, which all seeds share. The degrees of freedom are Satterthwaite's, with e as known.
     """
     if values.size < 2:
         return math.nan, math.nan

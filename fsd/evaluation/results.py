@@ -1,12 +1,8 @@
 """Results of a run as one long data frame, and the choices behind it.
 
-`evaluate` measures scores; its table has one row per number, with the columns of `fsd.evaluation.metrics.Row`. MLflow
-metrics, summary.csv, the report and the terminal are all made from that table.
-
-Three contrasts tell membership from familiarity with a period. A benchmark split by time compares members with later
-texts, and so two differences at once: the model was trained on the members, and on much else of their period.
-Contemporaries, non-members of the members' own period (see `fsd.data.splitting`), differ from later texts in the second
-respect alone, and from members in the first. A placebo that was trained on nothing of the period shows neither.
+MLflow metrics, summary.csv, the report and the terminal are all made from that table. Three contrasts tell membership
+from familiarity with a period: contemporaries, non-members of the members' own period (see `fsd.data.splitting`),
+differ from later texts in the period alone, and from members in membership alone (docs/contrasts.md).
 """
 
 import math
@@ -107,10 +103,8 @@ def evaluate(
 ) -> pd.DataFrame:
     """Every metric of every detector with its 95 % interval, FSD against base, and the lead over the placebo.
 
-    Intervals and tests are by whole groups; p-values of the gains, and of the leads, are corrected for the number of
-    detectors (Holm). Arguments and columns are those of `fsd.library.evaluate`; besides, `states` are those to measure,
-    `thresholds` are decision thresholds of columns from other texts, for the accuracy, and `placebo` is the (N,) FSD of
-    each detector of a control model trained on none of these texts. The state is empty for auc_gain.
+    Arguments and columns are those of `fsd.library.evaluate`; besides, `thresholds` of columns are from other texts,
+    for the accuracy, and `placebo` is the (N,) FSD of each detector of a control model.
     """
     bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
     columns = by_state(scores, states)
@@ -135,10 +129,7 @@ def _table(rows: Sequence[Row], detectors: Sequence[str]) -> pd.DataFrame:
 
 
 def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float]:
-    """The table under the names that MLflow lines up: `auc/loss.fsd`, `auc_low/loss.fsd`, `auc_gain_p/loss`.
-
-    Without `uncertainty`, intervals and p-values are left out.
-    """
+    """The table under the names that MLflow lines up: `auc/loss.fsd`, and with `uncertainty` `auc_low/loss.fsd`."""
     metrics: dict[str, float] = {}
     for row in by_key(table).values():
         values = {"": row.value}
@@ -222,15 +213,11 @@ class Score(NamedTuple):
 class Results:
     """Everything that a run measured.
 
-    `scores` has one row per validation and test text (see `score_table`); `table` one row per number (see `evaluate`),
-    on the test texts that membership is judged on, and those of the contrasts that the periods of the texts allow.
-    `remarks` name detectors that were left out; `placebo` is the control model, if any. `best` is the detector with the
-    highest FSD AUC on validation, otherwise on test, and `calibration` its, if there are validation texts. `never_saw`
-    says that the model is known to have been trained on none of these texts, `labels` whether the labels hold. `top` is
-    the best score of all states, `base` the detector with the best base score (empty without base scores), and `gain`
-    the AUC of the best fine-tuned score over that of the best base score, all chosen in the same way. `ranked` are the
-    detectors, the best by either state first, and `control` is the `top` score of the texts `judged` on the control
-    model, if it was measured.
+    `scores` has one row per text (see `score_table`), `table` one per number (see `evaluate`). `best` is the detector
+    with the highest FSD AUC on validation, otherwise on test; chosen in the same way, `top` is the best score of all
+    states, `base` the detector with the best base score, and `gain` the AUC of the best fine-tuned score over it.
+    `ranked` are the detectors, the best by either state first, and `control` is the `top` score of the texts `judged`
+    on the control model, whose name is `placebo`. The model `never_saw` the texts if it was trained on none of them.
     """
 
     parts: Split
@@ -332,13 +319,9 @@ def judge(
 ) -> Results:
     """Metrics with intervals on the test texts, thresholds from validation, and every control beside them.
 
-    Where there are contemporaries and later texts (see `fsd.data.splitting`), membership is judged on members and
-    contemporaries: all metrics, thresholds, the choice of the detector, its calibration and the audit. Later texts are
-    in the three contrasts alone, because they differ from members in more than membership.
-
-    `deviation`, and `placebo` beside the name of its model, have scores of the validation texts and then the test
-    texts. `cross_validated` are validation AUCs to report in place of those that settings were chosen by; `repeats` are
-    the divisions into folds of the audit's blind classifier.
+    Where there are contemporaries, later texts are in the three contrasts alone, because they differ from members in
+    more than membership. `deviation`, and `placebo` beside the name of its model, have scores of the validation texts
+    and then the test texts; `cross_validated` are validation AUCs to report in place of those chosen by.
     """
     documents = [*parts.validation, *parts.test]
     scores = score_table(parts, deviation)
@@ -427,10 +410,7 @@ def judge(
 
 
 def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
-    """The non-members that membership is judged against, for the domain check.
-
-    With `unseen`, the unseen texts of the split are of the benchmark; they count unless they are later texts.
-    """
+    """The non-members that membership is judged against; with `unseen` also the unseen texts, unless later ones."""
     judged = without_later(parts)
     later = splitting.has_both(splitting.kinds_of([*parts.validation, *parts.test]))
     documents = [d for d in (*judged.validation, *judged.test) if not d.member]
@@ -444,11 +424,7 @@ def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
 
 
 def score_table(parts: Split, deviation: Deviation) -> pd.DataFrame:
-    """One row per scored text: id, text, label, group, split, and every detector's base, tuned and FSD score.
-
-    Validation texts come first, then test texts, in `deviation` too; a group is the number of a family. Columns
-    `period` and `source` follow the split if those of the texts are known.
-    """
+    """One row per scored text, those of validation first, as in `deviation`; period and source if they are known."""
     documents = [*parts.validation, *parts.test]
     columns = {
         "id": [content_hash(document.text)[:16] for document in documents],

@@ -1,8 +1,4 @@
-"""What the numbers can and cannot support, in plain words: for the terminal, MLflow and the report.
-
-`conclusions` are cautious sentences about the best detector of a run; `answer`, `changes` and `description` are for
-readers who do not read ROC curves; `AuditSummary` is what travels with a registered adapter and its verdicts.
-"""
+"""What the numbers can and cannot support, in plain words: for the terminal, MLflow and the report."""
 
 import json
 from collections.abc import Collection
@@ -32,11 +28,7 @@ def notes(results: Results) -> list[str]:
 
 
 def conclusions(results: Results) -> list[str]:
-    """Cautious sentences about the best detector, the most important first.
-
-    What the blind classifier explains is not evidence, nor is a lead over the placebo that may be zero; and without
-    contemporaries, no lead is called membership.
-    """
+    """Cautious sentences about the best detector, the most important first."""
     control = (
         "this model was trained on none of these texts: the whole run is a control, and any separation here is not "
         "evidence of membership"
@@ -296,11 +288,9 @@ def advice(scores: Collection[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class AuditSummary:
-    """How well a detector and a blind classifier, which never sees the model, separate the same test texts.
+    """How well a detector and a blind classifier separate the same test texts; it travels with a registered adapter.
 
-    Without a `blind` classifier there is a `reason`. With `contemporaries`, the non-members are of the members' own
-    period (see `fsd.evaluation.results`). The `state` is fsd, or calibrated for the audit of a fine-tuned model.
-    `labels` says whether the benchmark's labels hold for the model.
+    Without a `blind` classifier there is a `reason`; the `state` is calibrated for the audit of a fine-tuned model.
     """
 
     detector: str
@@ -420,11 +410,7 @@ def judgement(results: Results) -> str:
 
 
 def barred(results: Results) -> str:
-    """Why a registered version must not become champion; empty if it may.
-
-    Its result must neither be explained by a blind classifier nor be one that the control model may have as well.
-    Without a control model nothing is known of the latter.
-    """
+    """Why a registered version must not become champion; empty if it may."""
     audit, lead = audit_summary(results), results.estimate("placebo_lead")
     if not results.labels.hold:
         return results.labels.doubt
@@ -512,10 +498,7 @@ def of_model(identity: str) -> str:
 
 
 def sure(results: Results) -> list[str]:
-    """What the answer rests on, without terms of the field: the texts alone, a control, the period, the division.
-
-    Doubts about the labels are added.
-    """
+    """What the answer rests on, without terms of the field: the texts alone, a control, the period, the division."""
     blind, control, lead = results.audit.blind.auc, results.of_top("placebo_auc"), results.of_top("placebo_lead")
     leaks, within = results.audit.leaks.groups, results.of_top(f"auc_{MEMBERSHIP.name}")
     if blind is None:

@@ -27,18 +27,13 @@ _SLACK = 1e-9
 def discoveries(
     p_values: ArrayLike, groups: Sequence[Hashable] | None = None, *, fdr: float = 0.1, storey: bool = False
 ) -> BoolArray:
-    """Texts selected as members by Benjamini and Hochberg's procedure over families.
+    """(N,) texts selected as members by Benjamini and Hochberg's procedure over families, on average `fdr` wrongly.
 
-    On average, at most the share `fdr` of the selected families contains no member. A family counts once, by Simes'
-    combination of the p-values of its texts; within a selected family, texts are selected at the level fdr · R / F for
-    R of F families (Benjamini and Bogomolov 2014, https://arxiv.org/abs/1106.3670). Conformal p-values that share one
-    calibration set depend on each other positively, for which the procedure is valid (Bates et al. 2023,
-    https://arxiv.org/abs/2104.08279).
-
-    `p_values` and `groups`, the families, are (N,), as is what is returned: whether each text is selected. With
-    `storey`, p-values are multiplied by Storey's estimate of the share of families without members, (1 + number of
-    families with p > .5) / (F / 2), which finds more if there are many members (Storey, Taylor and Siegmund 2004,
-    https://doi.org/10.1111/j.1467-9868.2004.00439.x). A UsageError unless `fdr` is between 0 and 1.
+    A family counts once, by Simes' combination of its p-values; within a selected one, texts are selected at the level
+    fdr · R / F for R of F families (Benjamini and Bogomolov 2014, https://arxiv.org/abs/1106.3670). This is valid for
+    conformal p-values that share a calibration set (Bates et al. 2023, https://arxiv.org/abs/2104.08279). `storey`
+    multiplies p-values by the estimated share of families without members, (1 + number with p > .5) / (F / 2) (Storey,
+    Taylor and Siegmund 2004, https://doi.org/10.1111/j.1467-9868.2004.00439.x).
     """
     check_fdr(fdr)
     values = np.asarray(p_values, dtype=np.float64)
@@ -71,11 +66,7 @@ FEWEST_CALIBRATED = 10
 
 
 class Rules(NamedTuple):
-    """Rates of the verdicts: the share of non-members that may be called members, and of those that are `selected`.
-
-    The latter rests on Storey's estimate of the share of non-members, if that is wanted; `same_source` asserts that the
-    texts are of the kind of the calibration non-members.
-    """
+    """Rates of the verdicts; `same_source` asserts that the texts are of the kind of the calibration non-members."""
 
     fpr: float = 0.05
     fdr: float = 0.1
@@ -84,10 +75,7 @@ class Rules(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """What the verdicts on the texts of one source, "" without, rest on: `TESTED`, `ASSERTED`, or "" for a `reason`.
-
-    The test is that of the texts together; None for a source that the calibration does not know.
-    """
+    """What the verdicts on the texts of one source, "" without, rest on: `TESTED`, `ASSERTED`, or "" for a `reason`."""
 
     collection: str
     verdict: str = ""
@@ -97,10 +85,7 @@ class Basis(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Verdicts on N texts by rules: a table, what they rest on by source, and the (N,) number of each text's family.
-
-    The table has N rows with score, rank, p_value, verdict, basis, warning and selected.
-    """
+    """Verdicts on N texts: a row each (see `Judge.classify`), what they rest on by source, and the (N,) families."""
 
     table: pd.DataFrame
     bases: list[Basis]
@@ -117,10 +102,7 @@ class Verdicts:
         return any(basis.verdict == ASSERTED for basis in self.bases)
 
     def calls(self) -> tuple[int, int]:
-        """Number of families of which the first judged text is called a member, and of all families judged.
-
-        Passages of one book are called together, so that only one text of each family says how many calls are chance.
-        """
+        """Number of families whose first judged text is called a member, and of all: passages are called together."""
         judged = self.table[self.table["p_value"].notna()]
         first = judged.groupby(self.family[judged.index])["verdict"].first()
         return int((first == MEMBER).sum()), len(first)
@@ -153,10 +135,7 @@ class Judge:
         return ""
 
     def outside(self, documents: Sequence[Document], family: Sequence[int]) -> tuple[list[str], FloatArray | None]:
-        """(N,) reason why each text is not of the kind of its source's non-members, and (N, D) hidden states, if any.
-
-        The reason is "" for a text that is of their kind, and for one of a source of which none are known.
-        """
+        """(N,) reason why each text is not of the kind of its source's non-members, or "", and (N, D) hidden states."""
         texts, group = np.array([document.text for document in documents], dtype=object), np.array(family)
         states = self._states(texts.tolist()) if self._states else None
         sources, reasons = np.array(self.sources(documents)), np.full(len(documents), "", dtype=object)
@@ -177,14 +156,10 @@ class Judge:
     ) -> Verdicts:
         """Judge texts, source by source, after tests whether they are of the benchmark's kind.
 
-        The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`. It is `OUT_OF_DOMAIN` for a text that is not of the
-        benchmark's kind, which is not scored; and `NO_VERDICT` where nothing shows that the error rate holds: then
-        there are the score and its rank among the texts, and no p-value. Texts that cannot be tested get a verdict only
-        if `same_source` asserts their kind. A failed test goes before the assertion.
-
-        `score` gives the scores of some of the N texts, by position, by each candidate of the calibration; `excluded`
-        are (N,) other reasons why a text cannot be judged, and says nothing about the others, "" for none. A UsageError
-        if the calibration does not support the rates.
+        The verdict is `MEMBER` if p ≤ fpr, else `NOT_SHOWN`; `OUT_OF_DOMAIN` for a text of another kind, which is not
+        scored; and `NO_VERDICT`, without a p-value, where nothing shows that the error rate holds: neither a test nor
+        `same_source`. A failed test goes before the assertion. `score` gives the scores of some texts, by position, by
+        each candidate of the calibration; `excluded` are (N,) other reasons why a text cannot be judged, or "".
         """
         check_fdr(rules.fdr)
         sources, family = np.array(self.sources(documents)), np.array(families(documents))

@@ -32,10 +32,7 @@ RESAMPLES = 99_999
 
 
 def draw(below: int, seed: str, *position: object) -> int:
-    """A uniform integer from 0 to `below` − 1, from a hash of the seed and the position.
-
-    The integer is the SHA-256 hash of the parts, separated by the character U+001F, modulo `below`.
-    """
+    """A uniform integer from 0 to `below` − 1: SHA-256 of seed and position, joined by U+001F, modulo `below`."""
     message = "\x1f".join(map(str, (seed, *position)))
     return int.from_bytes(hashlib.sha256(message.encode()).digest()) % below
 
@@ -68,10 +65,7 @@ class Scheme:
             )
 
     def candidates(self, document: tuple[str, str]) -> list[str]:
-        """The N different variants of the canary of a document, given by its id and the hash of its text.
-
-        A UsageError if the words are so alike that there are not N different ones.
-        """
+        """The N different variants of the canary of a document, given by its id and the hash of its text."""
         kind, pool, between = ("word", self.words, " ") if self.words else ("digit", "0123456789", "")
         made: dict[str, None] = {}
         for attempt in range(10 * self.variants):
@@ -96,10 +90,7 @@ def repetitions_of(
 
 
 def word_pool(texts: Sequence[str], rarity: str) -> list[str]:
-    """The third of the words of the texts that is most common, medium or rare there; in alphabetical order.
-
-    Words are runs of three or more ASCII letters, in lower case. A UsageError if fewer than `LEAST_WORDS` are left.
-    """
+    """The third of the words of three or more ASCII letters that is most common, medium or rare in the texts."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(word for word in text.lower().split() if len(word) > 2 and word.isascii() and word.isalpha())
@@ -115,12 +106,7 @@ def word_pool(texts: Sequence[str], rarity: str) -> list[str]:
 
 
 def rank_p(scores: FloatArray, published: int) -> float:
-    """Exact p-value of one document: the share of its variants that score at least as high as the published one.
-
-    Args:
-        scores: (N,) scores of all variants; higher = more likely read.
-        published: index of the published variant.
-    """
+    """Exact p-value of one document: the share of its (N,) variants that score at least like the published one."""
     return float(np.mean(scores >= scores[published]))
 
 
@@ -131,13 +117,7 @@ def combined_p(
 
     The statistic is the sum over documents of the published variant's z-score among its variants. Under the null
     hypothesis the published variants are one of the equally likely choices, so (1 + #{draws ≥ observed}) / (1 + B) is
-    valid for every B (Phipson and Smyth 2010, https://arxiv.org/abs/1603.05766).
-
-    Args:
-        scores: for each document, (N,) scores of all its variants.
-        published: for each document, the index of its published variant.
-        resamples: B, the number of draws.
-        seed: of the draws.
+    valid for every number B of draws (Phipson and Smyth 2010, https://arxiv.org/abs/1603.05766).
     """
     rng = np.random.default_rng(seed)
     drawn, observed = np.zeros(resamples), 0.0

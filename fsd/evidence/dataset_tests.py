@@ -1,9 +1,8 @@
 """Tests of a whole data set: was it in the training data?
 
-Two kinds. Exchangeability compares the order in which the data set was published with random orders of it (Oren et al.
-2023, https://arxiv.org/abs/2310.17623); it needs nothing else. The others give a data set one number, and need a null:
-its rank among equally large sets of texts known to be non-members. These are CoDeC (https://arxiv.org/abs/2510.27055)
-and the kernel divergence score (https://arxiv.org/abs/2502.00678), which come without a test of their own.
+Exchangeability compares the published order with random ones (Oren et al. 2023, https://arxiv.org/abs/2310.17623).
+CoDeC (https://arxiv.org/abs/2510.27055) and the kernel divergence score (https://arxiv.org/abs/2502.00678) give a data
+set one number; its rank among equally large sets of known non-members is the test.
 """
 
 from collections.abc import Sequence
@@ -25,22 +24,9 @@ def exchangeability(
 ) -> tuple[float, float]:
     """Test whether a model prefers the published order of a data set to random orders.
 
-    The data set is divided into shards of consecutive texts. Each shard is read in its published order and in random
-    ones; if the model was not trained on the data set, all orders of exchangeable texts are equally likely to be the
-    most probable one, so the rank test of `combined_p` over shards is exact.
-
-    Args:
-        texts: in the order of publication.
-        scorer: of the model.
-        shard: texts per shard; the last ones that fill none are left out.
-        orders: random orders per shard.
-        seed: of the orders.
-
-    Returns:
-        The p-value, and the mean over shards of the published order's z-score among all orders.
-
-    Raises:
-        UsageError: for fewer than two texts a shard, no orders, or fewer than two shards.
+    Each shard of consecutive texts is read in its published order and in random ones. If the model was not trained on
+    the data set, all orders of exchangeable texts are equally likely to be the most probable one, so the rank test of
+    `combined_p` over shards is exact. Gives the p-value, and the mean over shards of the published order's z-score.
     """
     if shard < 2 or orders < 1:
         raise UsageError(f"shard must be at least 2 texts and orders at least 1; got {shard} and {orders}")
@@ -62,10 +48,7 @@ def exchangeability(
 def equal_sets(suspects: int, known: int, sets: int, *, seed: int = 0) -> tuple[IntArray, list[IntArray]]:
     """Draw equally large sets: one of the suspect texts, and R = `sets` disjoint ones of those known to be non-members.
 
-    The smallest p-value is 1 / (R + 1). A UsageError if the sets would have fewer than `FEWEST` texts.
-
-    Returns:
-        Indices of the suspect set, and of each known set; all of the size min(`suspects`, ⌊`known` / R⌋).
+    Gives the indices of each; all are of the size min(`suspects`, ⌊`known` / R⌋). The smallest p-value is 1 / (R + 1).
     """
     if sets < 1:
         raise UsageError(f"sets must be at least 1; got {sets}")
@@ -86,19 +69,10 @@ def rank_among(value: float, others: Sequence[float]) -> float:
 
 
 def codec(texts: Sequence[str], scorer: Scorer, *, shots: int = 2, seed: int = 0) -> float:
-    """CoDeC: the share of texts that become less probable after other texts of the same set.
+    """CoDeC: the share of texts that become less probable after `shots` other texts of the same set.
 
     Texts of a set that was not in the training data help to predict each other. For a set that was, they add nothing,
-    and disturb what the model holds of it.
-
-    Args:
-        texts: N > `shots` texts.
-        scorer: of the model.
-        shots: texts before each text.
-        seed: of their choice.
-
-    Returns:
-        Between 0 and 1; higher = more likely read.
+    and disturb what the model holds of it: higher = more likely read.
     """
     rng = np.random.default_rng(seed)
     contexts = []
@@ -116,17 +90,7 @@ def kernel_divergence(before: FloatArray, after: FloatArray) -> float:
 
     With Φ_ij = exp(−γ |z_i − z_j|²) of the embeddings before fine-tuning and Φ' of those after it, the score is
     −1/E Σ |Φ_ij log(Φ_ij / Φ'_ij)| (https://arxiv.org/abs/2502.00678). Here γ is one over the median squared distance
-    before, and E the square root of Σ Φ_ij.
-
-    Args:
-        before: (N, D) embeddings by the base model.
-        after: (N, D) embeddings by the model fine-tuned on the same texts.
-
-    Returns:
-        At most 0; higher = more likely read.
-
-    Raises:
-        ValueError: if all texts have one embedding.
+    before, and E the square root of Σ Φ_ij. Both embeddings are (N, D); higher, at most 0, = more likely read.
     """
 
     def squared(z: FloatArray) -> FloatArray:

@@ -64,20 +64,7 @@ class Work:
 
 
 def passages(tokens: IntArray, prefix: int, suffix: int, stride: int) -> tuple[IntArray, IntArray]:
-    """Cut a work into passages, one every `stride` tokens.
-
-    Args:
-        tokens: (T,) token ids.
-        prefix: tokens that are given.
-        suffix: tokens that are to be generated.
-        stride: distance of the beginnings of neighbouring passages.
-
-    Returns:
-        (W,) starts and (W, `prefix` + `suffix`) token ids.
-
-    Raises:
-        UsageError: for a length or stride below 1, or a work that is shorter than a passage.
-    """
+    """(W,) starts and (W, `prefix` + `suffix`) token ids of the passages of (T,) tokens, one every `stride` tokens."""
     for name, value in (("prefix", prefix), ("suffix", suffix), ("stride", stride)):
         if value < 1:
             raise UsageError(f"{name} must be at least 1 token; got {value}")
@@ -117,8 +104,7 @@ def ratio(work: Estimate, control: Estimate) -> Estimate:
 def coverage(works: Sequence[Work], level: float) -> Estimate:
     """Share of the works that lies in the suffix of a passage with p_z at least `level`, with its interval.
 
-    The tokens of a block, `BLOCK` passages long, count as related, see `observed_rate`. Tokens that are in no suffix,
-    such as the first prefix, are left out.
+    The tokens of a block, `BLOCK` passages long, count as related; those in no suffix of any passage are left out.
     """
     flags, blocks = [], []
     for number, work in enumerate(works):

@@ -1,4 +1,1 @@
-"""Figures, the HTML report and the tables in the terminal.
-
-They show results and compute nothing.
-"""
+"""What a command found: the report, its tables and figures, for the terminal and as a page."""

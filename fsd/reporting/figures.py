@@ -1,9 +1,7 @@
 """Figures: ROC curves, score distributions, reliability of p-values, heat maps, curves and dot plots.
 
-Every function returns a matplotlib `Figure` and touches no global state; `png` encodes it. They speak one language:
-base scores are blue, FSD is orange, scores that use both models are green; members are dark, non-members grey; lines
-that are none of these have other colours. The palettes, Okabe and Ito's and Paul Tol's muted one, are safe for
-colour-blind readers. Rates are in percent, other numbers as in the tables.
+Base scores are blue, FSD is orange, scores that use both models are green; members are dark, non-members grey. The
+palettes, Okabe and Ito's and Paul Tol's muted one, are safe for colour-blind readers.
 """
 
 import io
@@ -157,14 +155,9 @@ def _lowest(labels: ArrayLike) -> float:
     return max(LOWEST_FPR, 1 / int((~np.asarray(labels, dtype=bool)).sum()))
 
 
-def headline(
-    labels: ArrayLike, groups: Sequence[str], curves: Mapping[str, tuple[FloatArray, str]], *, seed: int = 0
-) -> Figure:
-    """ROC curves of some scores, name → (N,) values and colour, over linear and logarithmic false-positive rates.
-
-    The bands, from resampled groups, are pointwise: each contains the true value at its rate in about 95 of 100 cases.
-    """
-    bootstrap, lowest = Bootstrap.draw(labels, groups, seed=seed), _lowest(labels)
+def headline(labels: ArrayLike, groups: Sequence[str], curves: Mapping[str, tuple[FloatArray, str]]) -> Figure:
+    """ROC curves of some scores, name → (N,) values and colour, with pointwise bands from resampled groups."""
+    bootstrap, lowest = Bootstrap.draw(labels, groups), _lowest(labels)
     rates = np.union1d(np.linspace(0, 1, 51), np.geomspace(lowest, 1, 40))
     figure, (linear, log) = _panels(2, 2, (5.0, 4.0), sharey=True)
     for name, (values, colour) in curves.items():
@@ -184,10 +177,7 @@ def headline(
 
 
 def score_distributions(labels: ArrayLike, base: Scores, fsd: Scores) -> Figure:
-    """Share of the members, and of the non-members, with at least each score; a detector's base above its FSD.
-
-    The area between the two has the colour of the score. The axes leave out the outermost `TAIL` of the texts.
-    """
+    """Share of the members, and of the non-members, with at least each score; a detector's base above its FSD."""
     detectors, member = list({**fsd, **base}), np.asarray(labels, dtype=bool)
     across = min(ACROSS, len(detectors))
     down = -(-len(detectors) // across)
@@ -302,11 +292,7 @@ def heat_map(
     title: str = "",
     default: tuple[object, object] | None = None,
 ) -> Figure:
-    """Values as colours with the numbers written in.
-
-    With the `default` settings, of x and y, theirs is framed, and the highest; green are values above it, purple those
-    below.
-    """
+    """Values as colours with the numbers written in; above those of the `default` settings green, below purple."""
     figure = Figure(figsize=(1.8 + 0.62 * len(x), 1.7 + 0.42 * len(y)), layout="constrained")
     axis = figure.subplots()
     columns, rows, at = ([f"{v:g}" if isinstance(v, float) else str(v) for v in side] for side in (x, y, default or ()))
@@ -341,8 +327,9 @@ def heat_map(
     return figure
 
 
-def strips(values: Mapping[str, FloatArray], *, name: str, lowest: float = -12.0) -> Figure:
+def strips(values: Mapping[str, FloatArray], *, name: str) -> Figure:
     """One strip of colours per series, from its beginning to its end."""
+    lowest = -12.0
     figure = Figure(figsize=(9.0, 1.2 + 0.45 * len(values)), layout="constrained")
     axis = figure.subplots()
     grid = np.maximum(np.array(list(values.values())), lowest)
@@ -365,11 +352,7 @@ def curves(
     x_log: bool = False,
     colours: Mapping[str, str] | None = None,
 ) -> Figure:
-    """One panel per title with a line per name over the same K settings, and intervals as bands.
-
-    A panel without lines stays empty. Lines may have `colours`; a few in a single panel are named at their ends, others
-    in a legend.
-    """
+    """One panel per title with a line per name over the same K settings, and intervals as bands."""
     figure, axes = _panels(len(panels), across, (3.5, 2.6) if len(panels) > 1 else (6.8, 3.7), sharey=True)
     for place, (axis, (title, lines)) in enumerate(zip(axes, panels.items(), strict=True)):
         if not lines:

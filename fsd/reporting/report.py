@@ -51,14 +51,11 @@ class Table:
 
     Attributes:
         lines: what it shows, one object a line; a data frame's lines are its rows.
-        columns: how each line is shown.
-        caption: what it shows, in one or two sentences, on the page.
-        title: the same in a few words, on the terminal.
+        caption: what it shows, in one or two sentences, on the page; the `title` on the terminal.
         name: of its file in the tracked run, and of its numbers in the JSON document; empty for neither.
         frame: the numbers of the JSON document; `lines` if they are a data frame; None without either.
         marked: indices of highlighted lines.
         kept: indices of the columns that a narrow terminal keeps longest, the most important first.
-        printed: whether the terminal shows it.
         source: where all columns are, for the terminal.
     """
 
@@ -164,27 +161,20 @@ class Report:
 
     Attributes:
         title: of the page; without one there is no page.
-        question: one sentence.
-        findings: the results in sentences, the most important first; one that starts with LEAK or WARNING is set in
-            bold.
-        sections: tables and pictures, in order.
+        findings: the results in sentences, the most important first; one that starts with LEAK or WARNING is bold.
         facts: label and value of what is needed to repeat it: model, data, settings, versions.
         answer: the answer in plain words, for the page; the first of the findings if empty.
         sure: what it rests on, in plain words, for the page, where the findings are then technical notes at the end.
-        changes: what would change the answer.
         headline: the result in one line; the first of the findings if empty.
         score: the best score in a few characters, the end of the run's name.
         description: Markdown for the page of the run; the first findings if empty.
-        metrics: numbers of the run.
         artifacts: further files of the run → bytes, text, a table, or an object to write as JSON.
         page: name of the artifact that holds the report in Markdown, which a file or another program gets in place of
             tables for a terminal; without one its page is HTML.
-        files: what was written for the user → path.
         printed: tables that the terminal shows besides those of the sections.
         brief: the table of the short form; the first that is printed if None.
         signs: what speaks for the result (True) and against it (False), in a few words each; the short form shows them
             in place of the findings. Those of findings that are `For` or `Against` if empty.
-        next: commands to go on with.
         verdicts: whether the adapter that the run registers can give verdicts.
     """
 
@@ -244,10 +234,7 @@ def p_value(p: float | None) -> str:
 
 
 def page(report: Report) -> str:
-    """The report as one HTML page with its figures inside, without external resources and scripts.
-
-    All text is escaped, and control characters and overrides of its direction are made visible.
-    """
+    """The report as one HTML page without external resources and scripts, all text escaped and made visible."""
     first = {} if report.answer else {"answer": report.findings[:1], "findings": report.findings[1:]}
     pages = Environment(
         loader=PackageLoader("fsd.reporting"),

@@ -9,11 +9,9 @@ from fsd.reporting.report import Column, Table, p_value, shown
 
 
 def _table(results: Results, metric: str, columns: dict[str, tuple[str, str, str]], **how: Any) -> Table:
-    """One line for each detector that has the metric by its FSD.
+    """One line for each detector that has the metric; columns: heading → state, metric and `interval`, `p` or a format.
 
-    Columns are heading → state, metric and what is shown of it: its `interval`, `p`, or a format of its value. The
-    state "top" is that of the headline, or FSD for a detector that has no base score; "said" is FSD but for the
-    detector of the headline.
+    The state "top" is that of the headline, or FSD without a base score; "said" is FSD but for the headline's detector.
     """
 
     def cell(state: str, name: str, form: str, detector: str) -> str:

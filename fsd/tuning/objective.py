@@ -91,12 +91,7 @@ class DetectorTask:
 def grouped_folds(
     labels: ArrayLike, groups: Sequence[Hashable] | None, *, folds: int = 5, repeats: int = 4, seed: int = 0
 ) -> list[IntArray]:
-    """Row numbers of each fold of a repeated, stratified, grouped division.
-
-    A detector learns nothing from labels, so a fold is only a place to measure; repeats make up for the few texts in
-    each. Families stay whole, so that no fold holds a text whose near-duplicate is in another. Each run of `folds` of
-    the arrays holds every row once. A UsageError if a fold would lack members or non-members.
-    """
+    """Row numbers of each fold of a repeated, stratified division by whole groups, `folds` of them each time."""
     member = np.asarray(labels, dtype=bool)
     if folds < 2 or repeats < 1:
         raise UsageError(f"folds must be at least 2 and repeats at least 1; got {folds} and {repeats}")
@@ -117,10 +112,8 @@ def grouped_folds(
 def cross_validated_choice(values: FloatArray, *, folds: int) -> float:
     """Mean value on each fold of the setting that is best on the other folds of the same division.
 
-    The best of many settings looks better on the texts that it was chosen on than it is. Here the texts for the choice
-    and for the measurement are never the same, which removes most of that bonus: a sampler such as TPE still proposes
-    settings from the values on all folds (Varma and Simon 2006, https://doi.org/10.1186/1471-2105-7-91). `values` are
-    (S, repeats · folds) of S settings, the default first: of equals the first is chosen.
+    This removes most of the bonus of the choice; a sampler such as TPE still proposes settings from the values on all
+    folds (Varma and Simon 2006, https://doi.org/10.1186/1471-2105-7-91). `values` are (S, repeats · folds).
     """
     measured = []
     for part in np.split(values, values.shape[1] // folds, axis=1):
@@ -144,8 +137,7 @@ class Trial(NamedTuple):
 class Winner(NamedTuple):
     """The best settings of a task among those tried; the default, unless others are better.
 
-    `validation_default` and `validation_tuned` are means over folds, the winner's of the very texts that it was chosen
-    on; `validation_chosen_elsewhere` is the mean over folds of settings chosen on other folds.
+    Values are means over folds; see `cross_validated_choice` for that of settings chosen elsewhere.
     """
 
     task: str

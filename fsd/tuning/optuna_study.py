@@ -66,10 +66,7 @@ def _quiet_optuna() -> Iterator[None]:
 
 
 def open_storage(url: str, *, heartbeat: bool = False) -> BaseStorage:
-    """Open the storage `sqlite:///FILE`, `journal:FILE`, or another database URL of SQLAlchemy's, or make a new one.
-
-    With `heartbeat`, running trials in databases send heartbeats, so that those of killed processes are retried.
-    """
+    """Open or make the storage; with `heartbeat`, trials of killed processes are retried."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
     for attempt in range(_ATTEMPTS):
@@ -122,12 +119,7 @@ def compare_on_test(
     objective: str = "auc",
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Compare the winners' settings with the default settings on the N test texts, by their scores with either.
-
-    Returns the table of gains, one row per task: settings, and the objective on validation and on the test texts with
-    the ends of its intervals. The gain has a paired interval, and a two-sided p: DeLong's by group for the AUC,
-    otherwise the bootstrap's. The gap between validation and test is the optimism of the selection, and chance.
-    """
+    """The table of gains on the N test texts of the winners' settings over the default ones, one row per task."""
     bootstrap = Bootstrap.draw(labels, groups, seed=seed)
     comparisons = compare(bootstrap, default, tuned, metric=objective)
     rows = []
@@ -147,8 +139,7 @@ def compare_on_test(
 def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) -> list[Trial]:
     """Run or continue the study until it is complete; trials of other processes count as well.
 
-    `setup` is everything that a trial's value depends on, as JSON values; it is stored with the study. The task is sent
-    to the workers. Adapter trials take minutes: they send heartbeats, and a failure does not end the study.
+    `setup` is everything that a trial's value depends on. Adapter trials send heartbeats, and may fail.
     """
     create_study(name, setup, config.storage)
     deadline = None if config.timeout is None else time.time() + config.timeout

@@ -44,12 +44,7 @@ SEARCH: dict[str, Search] = {
 
 @dataclass
 class AdapterTask:
-    """Training settings, evaluated by the mean FSD objective of the detectors on the validation texts.
-
-    A trial may use a share of the `unseen` texts; `texts` are the validation texts, whose token statistics under the
-    base model are in `validation`; trials are runs of their own in `parent`, if there is one; `space` has search ranges
-    of fields of `AdapterConfig`, and of `unseen`.
-    """
+    """Training settings, evaluated by the mean FSD objective of the detectors on `texts`, those of validation."""
 
     config: FSDConfig
     unseen: Sequence[Document]

@@ -21,11 +21,7 @@ from pipelines.common.cli import check_name
 
 @dataclass(frozen=True)
 class TuningData:
-    """The texts of a tuning job, whose trials look at the validation labels alone.
-
-    `validation` are the validation texts without token statistics, `setup` everything that a trial's value depends on
-    apart from the task, `study` the name of all studies together, and `form` that of each, with the task in it.
-    """
+    """The texts of a tuning job, and the name of its studies together and, with the task in it, of each."""
 
     split: Split
     validation: ValidationSet
@@ -45,11 +41,7 @@ class TuningData:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Winners, one per task, and the scores of the test texts with the default settings and with theirs.
-
-    `job` is the main job with the winners' settings, `split` its texts, and `scorers` are those of the model as it is
-    registered. Of each study there are the finished trials, and figures by file name.
-    """
+    """Winners, one per task, the scores of the test texts with the default settings and with theirs, and their job."""
 
     job: FSDConfig
     split: Split

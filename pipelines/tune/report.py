@@ -33,10 +33,7 @@ METRICS = {
 
 
 def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData) -> None:
-    """Log tables, figures, settings and mean gains of a tuning job, and a nested run for each study of detectors.
-
-    The trials of an adapter are nested runs themselves.
-    """
+    """Log tables, figures, settings and mean gains of a tuning job, and a nested run for each study of detectors."""
     trials = trials_frame(tuned.trials)
     files = {"trials.parquet": trials, "trials.csv": trials, "tuning.csv": gains, **tuned.figures}
     for name, content in (files | {SETTINGS: settings_json(tuned.winners, data.study)}).items():
@@ -175,10 +172,7 @@ def draw(
 
 
 def _over_folds(task: DetectorTask, settings: Settings) -> Estimate:
-    """Mean over the folds of the settings, with the others at their default, and its 95 % interval.
-
-    Repeated divisions into folds have the same texts, so they do not narrow it.
-    """
+    """Mean over the folds of the settings and its 95 % interval, which repeated divisions do not narrow."""
     values, validation = task.evaluate({**task.default, **settings}), task.validation
     mean, divisions = float(values.mean()), sum(map(len, validation.folds)) / validation.member.size
     half = (metrics.interval(values, 0.0)[1] - mean) * math.sqrt(divisions)

@@ -1,12 +1,6 @@
 """The domains, one file each, found by file name; names that begin with _ are skipped.
 
-A domain's file defines
-
-- `texts(window, journal, *, options)`: dated texts of its source, see `fsd.collection.source`. The keyword-only
-  parameters are its options on the command line; a default is a string, a whole number or a tuple of strings.
-- `FIRST`: the first day of the source; optional.
-- `LANGUAGE`: language code of the texts, "" (the default) for any.
-- `BENCHMARK`: name of its published benchmark in `fsd.data.benchmarks`; optional.
+CONTRIBUTING.md says what a domain's file defines. Defaults of options are strings, whole numbers or tuples of strings.
 """
 
 import importlib
@@ -41,10 +35,7 @@ class Domain:
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     def parse_options(self, entries: Sequence[str], language: str = "") -> dict[str, Any]:
-        """Parse `["categories=cs.CL,cs.LG", "words=512"]` into values of the defaults' types.
-
-        `language` is the value of the option of that name, where the domain has one, which must not be set again.
-        """
+        """Parse `["categories=cs.CL,cs.LG", "words=512"]`, and `language` where the domain has such an option."""
         options = self.options
         shown = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in options.items()}
         listed = ", ".join(f"{name}={'VALUE (required)' if v is REQUIRED else v}" for name, v in shown.items())

@@ -31,9 +31,8 @@ def texts(
 ) -> Iterator[Document]:
     """Title and abstract of each paper, dated by its first version.
 
-    The feed has the abstract of the newest version. As members, papers revised after the window are left out, because
-    their text may be later than the window. Papers are in any of the `categories`, such as cs.CL; `query` is in arXiv's
-    own syntax, such as `all:transformer ANDNOT ti:survey`; `mirror` is another address of the API.
+    As members, papers revised after the window are left out: the feed has the newest abstract. Papers are in any of the
+    `categories`, such as cs.CL; `query` is in arXiv's own syntax, such as `all:transformer ANDNOT ti:survey`.
     """
     service = Service("arxiv", URL, interval=3.0, clock=journal.clock, mirror=mirror)
     first, last = window.first(FIRST), window.last(journal.clock.today)

@@ -1,8 +1,7 @@
 """Books released by Project Gutenberg, in segments as in Dolma-Book.
 
-The project's catalogue, one CSV file, has the release date of each book. A release after the cutoff proves that this
-edition is new, not that the words are: most of these books were printed a century ago, and a famous one may have been
-scanned before by others.
+A release after the cutoff proves that this edition is new, not that the words are: most of these books were printed a
+century ago, and a famous one may have been scanned before by others.
 """
 
 import csv
@@ -49,11 +48,9 @@ def texts(
     places: tuple[str, ...] = PLACES,
     mirror: str = "",
 ) -> Iterator[Document]:
-    """Segments of each book released in the window, without header, licence and credits.
+    """Segments of each book released in the window that do not overlap, without header, licence and credits.
 
-    A book too short for all its segments yields the first of them that do not overlap. `language` is a code of the
-    catalogue; `words` the length of a segment (512 and 1,024 in Dolma-Book); `places` are among head, middle, tail;
-    `mirror` is another address with the same paths.
+    `words` is the length of a segment (512 and 1,024 in Dolma-Book); `places` are among head, middle, tail.
     """
     if words < 1 or not places or not set(places) <= set(PLACES):
         raise UsageError(
@@ -130,11 +127,7 @@ def _body(content: bytes) -> tuple[str, str]:
 
 
 def without_credits(body: str) -> str:
-    """A book without what the makers of its electronic edition have added.
-
-    At both ends, paragraphs of credits and the transcriber's notes are left out, a note up to the next gap of two blank
-    lines; in the whole text the underscores that stand for italics, and the places of illustrations.
-    """
+    """A book without credits and transcriber's notes at its ends, marks of italics, and places of illustrations."""
     sections = [re.split(r"\n[ \t]*\n", section) for section in re.split(r"\n(?:[ \t]*\n){2,}", body.strip())]
     for ends in (sections[:ENDS], sections[-ENDS:]):
         for number, section in enumerate(ends):

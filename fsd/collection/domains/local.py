@@ -21,20 +21,13 @@ DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
 
 
 def texts(window: Window, journal: Journal, *, path: str, columns: str = "", words: int = 0) -> Iterator[Document]:
-    """The texts of a file or folder, the day nearest to the cutoff first, those without a date last.
-
-    `columns` are other names of the columns, text=NAME,date=NAME,group=NAME; `words` is the length to cut the texts to,
-    0 keeps them whole. The file is read again after an interruption.
-    """
+    """The texts of a file or folder, the day nearest to the cutoff first, cut to `words` words, 0 for whole texts."""
     for document in dated(path, columns, window, journal):
         yield replace(document, text=cut(document.text, words), member=None)
 
 
 def dated(path: str, columns: str, window: Window, journal: Journal) -> list[Document]:
-    """All texts of a file or folder, those without a date last; UsageError if none has a date.
-
-    Rows and files without a text are left out and counted.
-    """
+    """All texts of a file or folder, those without a date last; UsageError if none has a date."""
     skipped = Counter[str]()
     try:
         documents = read_texts([path], parse_columns(columns), skipped=skipped)

@@ -36,11 +36,7 @@ def texts(
     language: str = LANGUAGE,
     words: int = 512,
 ) -> Iterator[Document]:
-    """The first `words` words of each description (512 in PatentMIA), cleaned of markup and paragraph numbers.
-
-    Words are segmented by jieba where `language` is zh, at spaces otherwise. Rows without a text, and texts that are
-    shorter than a snippet, are counted.
-    """
+    """The first `words` words of each description (512 in PatentMIA), by jieba where `language` is zh, cleaned."""
     for document in dated(path, columns, window, journal):
         text = document.text
         for pattern, replacement in NOISE:

@@ -1,7 +1,6 @@
 """Questions of Stack Overflow and the other Stack Exchange sites.
 
-The sites are in the Pile, LLaMA's data, RedPajama and Dolma. One unauthenticated request returns 100 whole questions,
-each with its creation date, the date of its last edit, and a licence that allows keeping it (CC BY-SA).
+The sites are in the Pile, LLaMA's data, RedPajama and Dolma; the licence allows keeping the texts (CC BY-SA).
 """
 
 import re
@@ -33,11 +32,10 @@ def texts(
     tags: tuple[str, ...] = (),
     mirror: str = "",
 ) -> Iterator[Document]:
-    """Title and body of each question created in the window.
+    """Title and body of each question created in the window with all `tags`.
 
     Pages are requested by the time of the last question, because page numbers end at 25 without a key. As members,
-    questions edited after the window are left out: their text may be later. `site` is as the API names it:
-    stackoverflow, math, ru.stackoverflow; a question must have all `tags`; `mirror` is another address of the API.
+    questions edited after the window are left out. `site` is as the API names it, such as ru.stackoverflow.
     """
     service = Service("stackexchange", URL, interval=0.5, clock=journal.clock, mirror=mirror)
     at: dict[str, Any] = journal.cursor or {

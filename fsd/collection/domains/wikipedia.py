@@ -1,8 +1,7 @@
 """Wikipedia articles about events, from the MediaWiki API.
 
-The log of page creations (`list=logevents`, `letype=create`) goes back to 27 June 2018, whereas `list=recentchanges`
-covers the last 30 to 90 days. The log has the creation of a page of that name; articles are dated by their first
-revision, which is requested together with the lead.
+The log of page creations goes back to 27 June 2018. It has the creation of a page of that name; articles are dated by
+their first revision, which is requested together with the lead.
 """
 
 import re
@@ -34,12 +33,10 @@ def texts(
     words: int = 0,
     mirror: str = "",
 ) -> Iterator[Document]:
-    """The current lead of each article created in the window.
+    """The current lead of each article created in the window, cut to `words` words, 0 for the whole.
 
-    As in WikiMIA the articles are about events: a category names the year of the first revision or the year before
-    ("2024 floods in Europe", "Scheepsramp in 2024"), which works in every language. Redirects, disambiguations and
-    lists are left out. `language` is that of the edition: en, de, zh; `kind` is events or all; `words` is the length to
-    cut the lead to (32, 64, 128 or 256 in WikiMIA), 0 keeps it whole; `mirror` is another address of the wiki.
+    As in WikiMIA the articles are about events, unless `kind` is all: a category names the year of the first revision
+    or the year before ("2024 floods in Europe", "Scheepsramp in 2024"), which works in every language.
     """
     if kind not in KINDS:
         raise UsageError(f"option kind must be one of {', '.join(KINDS)}; got {kind!r}")

@@ -7,10 +7,11 @@ from datetime import date, timedelta
 
 import pytest
 
-from fsd.collection.benchmark_card import build, markdown, ngram_overlap, shared, write_benchmark
+from fsd.collection.benchmark_card import build, ngram_overlap, shared, write_benchmark
 from fsd.data.documents import Document
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
+from fsd.reporting.report import document
 
 
 @pytest.fixture
@@ -38,11 +39,10 @@ def test_a_benchmark_is_balanced_and_described_by_its_card(tmp_path, side):
     assert card["aucs"]["blind"]["low"] <= 0.5
     assert card["warning"] == ""
     out = tmp_path / "b.jsonl"
-    write_benchmark(out, documents, card)
+    write_benchmark(out, documents, card, document("benchmark_card.md", card=card))
     assert Counter(d.member for d in read_files([out], labelled=True)) == {True: 25, False: 25}
     assert json.loads((tmp_path / "b.card.json").read_text())["members"] == card["members"]
     page = (tmp_path / "b.card.md").read_text()
-    assert page == markdown(card)
     assert "| texts | 25 | 25 |" in page
     assert "5 over the smaller side" in page
 
@@ -55,7 +55,7 @@ def test_a_shifted_benchmark_is_called_shifted(side):
     assert card["aucs"]["length"]["value"] == 1.0
     assert card["warning"].startswith("SHIFTED: without any model, a classifier of words reaches AUC 1.00")
     assert "the length alone" in card["warning"]
-    assert card["warning"] in markdown(card)
+    assert card["warning"] in document("benchmark_card.md", card=card)
 
 
 def test_sides_that_share_texts_are_refused_with_a_list(side):

@@ -57,7 +57,7 @@ def source(monkeypatch):
 
 def run(out, limit=10, **changes):
     order = replace(CollectionSpec("made", AFTER, "en"), **changes)
-    return prepare(order, limit, out, clock=CLOCK).run(shown=False)
+    return prepare(order, limit, out, clock=CLOCK).run()
 
 
 def lines(path):
