@@ -30,11 +30,11 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"{__name__}.{name}")
 
 
-def load(name: str, **settings: Any) -> Detector:
+def load(name: str, /, **settings: Any) -> Detector:
     """Load a detector by name; `settings` override the paper's defaults.
 
     Raises:
-        UsageError: for an unknown name or setting, or a value of another type.
+        UsageError: for an unknown name or setting, or a value of another type or out of range.
     """
     if name not in names():
         raise UsageError(one_of("detector", names(), name))

@@ -5,10 +5,6 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 _NAMES = "token|secret|passw(?:or)?d|pass|pwd|auth|code|signature|sig|credential|key"
 _SECRETS = (
@@ -84,12 +80,6 @@ def printable(text: str) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, for a message of one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def first_problem(error: "ValidationError") -> str:
-    """What pydantic found wrong first, and where, in one line."""
-    first = error.errors()[0]
-    return f"{first['msg']} at {'.'.join(map(str, first['loc'])) or 'the beginning'}"
 
 
 def one_of(what: str, allowed: Iterable[str], got: str) -> str:

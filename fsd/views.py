@@ -12,9 +12,11 @@ from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fsd.errors import UsageError
 from fsd.search_space import Search
-from fsd.token_stats import Prompt
+from fsd.token_stats import Prompt, TokenStats
 
 
 class View(NamedTuple):
@@ -167,28 +169,37 @@ class Detector:
         """The same detector with other values of some settings, for the base score and the FSD.
 
         Raises:
-            UsageError: for an unknown setting, or a value of another type.
+            UsageError: for an unknown setting, or a value of another type or out of range.
         """
         self._check(settings)
         base = {key: value for key, value in self.base_settings.items() if key not in settings}
-        return replace(self, settings={**self.settings, **settings}, base_settings=base)
+        return replace(self, settings={**self.settings, **settings}, base_settings=base)._tried(settings)
 
     def with_base_settings(self, **settings: Any) -> "Detector":
         """The same detector with values of some settings that hold for the base score alone.
 
         Raises:
-            UsageError: for an unknown setting, a value of another type, or a detector without a base score.
+            UsageError: for an unknown setting, a value of another type or out of range, or a detector without a base
+                score.
         """
         self._check(settings)
         if self.paired and settings:
             raise UsageError(f"settings of a base score must be of a detector that has one; got {self.name!r}")
         base = {**self.base_settings, **settings}
-        return replace(self, base_settings={key: value for key, value in base.items() if value != self.settings[key]})
+        base = {key: value for key, value in base.items() if value != self.settings[key]}
+        return replace(self, base_settings=base)._tried(settings)
 
     @property
     def for_base(self) -> "Detector":
         """The detector with the settings of the base score."""
         return replace(self, settings={**self.settings, **self.base_settings}, base_settings={})
+
+    def _tried(self, settings: Mapping[str, Any]) -> "Detector":
+        """The detector itself, which refuses settings out of range when it is computed, here on four tokens."""
+        probe = TokenStats("probe", np.arange(4), -np.arange(1.0, 5.0), -np.arange(1.0, 5.0), np.ones(4), np.zeros(4))
+        if settings:
+            self.for_base({name: [probe] if VIEWS[name].form in LISTS else probe for name in self.views})
+        return self
 
     def _check(self, settings: Mapping[str, Any]) -> None:
         for key, value in settings.items():

@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ORDER: tuple[tuple[str, ...], ...] = (
     ("fsd.errors",),
+    ("fsd.files",),
     ("fsd.config", "fsd.token_stats", "fsd.search_space", "fsd.progress", "fsd.distributed", "fsd.leftovers"),
     ("fsd.views",),
     ("fsd.net",),
@@ -23,7 +24,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
 )
 """Each row imports only from rows above it and from itself. `fsd.tracking` and `detectors` stand beside this order."""
 SIDE = {
-    "fsd.tracking": {"fsd.tracking", "fsd.errors", "fsd.leftovers"},
+    "fsd.tracking": {"fsd.tracking", "fsd.errors", "fsd.files", "fsd.leftovers"},
     "detectors": {"detectors", "fsd.errors", "fsd.token_stats", "fsd.views", "fsd.search_space"},
 }
 

@@ -24,6 +24,7 @@ from fsd.data.near_duplicates import families, words
 from fsd.data.readers import read_files
 from fsd.data.splitting import AFTER, UP_TO
 from fsd.errors import UsageError
+from fsd.files import digest
 from fsd.leftovers import write_whole
 from fsd.net.http import Clock
 from fsd.progress import progress
@@ -289,7 +290,7 @@ class CollectionJob:
             "groups": len({document.group for document in documents} - {""}),
             "language_checked": bool(spec.language) and language_check.is_supported(spec.language),
             "sha256": hashlib.sha256(content).hexdigest(),
-            "benchmark_sha256": {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in spec.benchmark},
+            "benchmark_sha256": {file: digest(file) for file in spec.benchmark},
             "finished": datetime.fromtimestamp(self.clock.wall(), UTC).isoformat(timespec="seconds"),
             "versions": {
                 "fsd": metadata.version("fsd"),

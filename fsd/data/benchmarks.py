@@ -5,7 +5,6 @@ A benchmark is named by its block there, with an optional part after a colon, e.
 """
 
 import functools
-import hashlib
 import json
 import os
 from collections import Counter
@@ -20,6 +19,7 @@ from fsd.data.near_duplicates import drop_contradictions
 from fsd.data.readers import parse_rows, read_files
 from fsd.data.splitting import AFTER, UP_TO
 from fsd.errors import UsageError, first_line
+from fsd.files import digest
 from fsd.net.hub import hub_reachable
 
 
@@ -351,7 +351,7 @@ def _files(name: str, source: Source, part: str) -> list[Path]:
 
 def _digest(files: Iterable[Path]) -> str:
     """SHA-256 of the concatenated files: the version of a benchmark without a commit."""
-    return f"sha256:{hashlib.sha256(b''.join(file.read_bytes() for file in files)).hexdigest()}"
+    return f"sha256:{digest(*files)}"
 
 
 READERS: Mapping[str, Callable[[str, Source, str], Benchmark]] = {

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from fsd.data import harness
 from fsd.data.documents import Document, utc_day
 from fsd.errors import UsageError, first_line
+from fsd.files import LARGEST, check_regular, read_bytes, read_text
 from fsd.net.hub import data_files
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
@@ -34,8 +35,6 @@ TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 PLAIN = (".txt", ".text")
 PASSAGE = 2**17
 """Maximum length of a passage of a plain text file, in characters."""
-LARGEST = 2**32
-"""Bytes of a compressed file's content beyond which it is not read: a small file may expand without end."""
 
 Row = Mapping[str, Any]
 Rows = Iterator[tuple[int, Row]]
@@ -348,6 +347,7 @@ def read_rows(paths: Iterable[str | Path]) -> list[tuple[str, Row]]:
         if not os.path.isfile(path):  # noqa: PTH113
             raise UsageError(f"data file must exist; there is no {path}")
         ending, compression = _format(str(path), "data file", TABLES)
+        check_regular(path, f"{path} must be readable")
         if ending == ".parquet":
             found = parquet_rows(str(path), path)
         else:
@@ -360,21 +360,8 @@ def read_rows(paths: Iterable[str | Path]) -> list[tuple[str, Row]]:
 
 
 def _decoded(path: Path, compression: str | None) -> str:
-    import pyarrow as pa
-
-    parts: list[bytes] = []
-    try:
-        if not compression:
-            parts.append(path.read_bytes())
-        else:
-            with pa.input_stream(str(path), compression=compression) as stream:
-                while part := stream.read(2**24):
-                    parts.append(part)
-                    _check_size(str(path), sum(map(len, parts)))
-    except OSError as error:
-        form = f"a whole {compression} file" if compression else "readable"
-        raise UsageError(f"{path} must be {form}; {first_line(error) if compression else error.strerror}") from error
-    return as_text(str(path), b"".join(parts))
+    content = _decompressed(path, compression) if compression else read_bytes(path, f"{path} must be readable")
+    return as_text(str(path), content)
 
 
 def as_text(where: str, content: bytes, first: int = 1) -> str:
@@ -388,6 +375,20 @@ def as_text(where: str, content: bytes, first: int = 1) -> str:
         what = f"byte 0x{content[at]:02x} at position {at} is not"
     line = content.count(b"\n", 0, at) + first
     raise UsageError(f"{where}:{line}: must be encoded in UTF-8; {what}")
+
+
+def _decompressed(path: Path, compression: str) -> bytes:
+    import pyarrow as pa
+
+    parts: list[bytes] = []
+    try:
+        with pa.input_stream(str(path), compression=compression) as stream:
+            while part := stream.read(2**24):
+                parts.append(part)
+                _check_size(str(path), sum(map(len, parts)))
+    except OSError as error:
+        raise UsageError(f"{path} must be a whole {compression} file; {first_line(error)}") from error
+    return b"".join(parts)
 
 
 def read_texts(
@@ -423,13 +424,7 @@ def _distinct(paths: Iterable[str | Path], what: str) -> list[Path]:
 
 def _text_files(paths: Iterable[Path], skipped: Counter[str] | None) -> Iterator[Document]:
     for path in paths:
-        try:
-            if path.exists() and not path.is_file():  # a pipe or a device may have no end
-                raise UsageError(f"{path} must be a readable text file in UTF-8; it is no regular file")
-            text = path.read_text(encoding="utf-8-sig").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = "it is not" if isinstance(error, UnicodeDecodeError) else (error.strerror or "").lower()
-            raise UsageError(f"{path} must be a readable text file in UTF-8; {reason}") from error
+        text = read_text(path).strip()
         if text:
             yield Document(text, source=str(path))
         elif skipped is None:

@@ -13,15 +13,15 @@ import json
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field
 from scipy import stats
 
-from fsd.errors import UsageError, first_problem
+from fsd.errors import UsageError
 from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.metrics import LEVEL, BoolArray, Estimate, auc, group_index, group_means
 from fsd.token_stats import FloatArray, Scores
@@ -30,6 +30,13 @@ TOLERANCE = 1e-9
 """Amount by which a p-value may exceed the target rate, so that 1/20 and .05 compare as equal."""
 VERSION = 3
 """Version of the JSON format that `Calibration.to_json` writes."""
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _current(version: int) -> int:
+    if version != VERSION:
+        raise ValueError(f"got version {version}: register the adapter again with pipelines.fsd --adapter")
+    return version
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,9 @@ class Candidate:
 
     detector: str
     settings: Mapping[str, Any]
-    scores: tuple[float, ...]
-    members: tuple[float, ...]
-    means: tuple[float, ...]
+    scores: tuple[Finite, ...]
+    members: tuple[Finite, ...]
+    means: tuple[Finite, ...]
 
     def wins(self, scores: FloatArray) -> FloatArray:
         """(N,) AUC times m (G + 1), with each text among the non-members."""
@@ -62,12 +69,21 @@ class Calibration:
     they are fine-tuned minus base scores; all non-members of the benchmark are the `reference` of the domain check.
     """
 
+    version: Annotated[int, AfterValidator(_current)] = field(default=VERSION, kw_only=True)
     detector: str
-    state: str
+    state: Annotated[str, Field(pattern="^(fsd|calibrated)$")]
     candidates: tuple[Candidate, ...]
     families: tuple[int, ...]
     collections: tuple[str, ...]
     reference: Reference
+
+    def __post_init__(self) -> None:
+        if self.detector not in {candidate.detector for candidate in self.candidates}:
+            raise UsageError(f"candidates must hold the detector {self.detector!r}; they do not")
+        sizes = {len(self.families), len(self.collections), *(len(one.scores) for one in self.candidates)}
+        of = self.reference
+        if max(len(sizes), len({len(of.texts), len(of.families), len(of.collections)})) > 1:
+            raise UsageError("families and collections must be as many as scores, and as the texts of the reference")
 
     def of(self, collection: str) -> "Calibration":
         """The calibration by the non-members of one source; the choice of the detector rests on those of all."""
@@ -164,21 +180,7 @@ class Calibration:
 
     def to_json(self) -> str:
         """The calibration as JSON text, with numbers in full precision."""
-        return json.dumps({"version": VERSION, **asdict(self)}, ensure_ascii=False, allow_nan=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> "Calibration":
-        """The inverse of `to_json`; a UsageError if the text is not a calibration of this version."""
-        try:
-            version = json.loads(text)["version"]
-            if version != VERSION:
-                raise KeyError(f"version {version}: register the adapter again with pipelines.fsd --adapter")
-            return TypeAdapter(cls).validate_json(text)
-        except (KeyError, TypeError, ValueError) as error:
-            reason = first_problem(error) if isinstance(error, ValidationError) else error
-            raise UsageError(
-                f"calibration must be JSON of version {VERSION} written by this program; got {reason}"
-            ) from error
+        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
 
 
 def calibrate(

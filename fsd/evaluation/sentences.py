@@ -4,11 +4,8 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter, ValidationError
-
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.data.splitting import CONTEMPORARY
-from fsd.errors import UsageError, first_problem
 from fsd.evaluation.audit import Audit, explains
 from fsd.evaluation.metrics import METRICS, Estimate, Row, shortened
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, WITH_LATER, Results, Score
@@ -338,14 +335,6 @@ class AuditSummary:
         """The summary as JSON text; `explains` and `sentence` are for readers, and are derived again on reading."""
         values = {**vars(self), "explains": self.explains, "sentence": self.sentence}
         return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> "AuditSummary":
-        """The inverse of `to_json`; a UsageError if the text is not a summary."""
-        try:
-            return TypeAdapter(cls).validate_json(text)
-        except ValidationError as error:
-            raise UsageError(f"audit must be JSON written by this program; got {first_problem(error)}") from error
 
 
 def audit_summary(results: Results, state: str = "fsd") -> AuditSummary:

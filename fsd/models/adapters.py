@@ -8,18 +8,21 @@ import contextlib
 import hashlib
 import json
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import xxhash
+from pydantic import AfterValidator, ConfigDict, Field, create_model
 
 from fsd.config import AdapterConfig
 from fsd.distributed import is_main_process
 from fsd.errors import UsageError, first_line
+from fsd.files import SMALL, check_regular, checksums, digest, read_json
 from fsd.leftovers import write_whole
 from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.progress import note
@@ -36,18 +39,37 @@ ADAPTERS = ("LORA", "IA3", "ADALORA")
 """Adapters whose modules can be bypassed one by one, so that the base is restored bitwise when they are off."""
 INITIALISATIONS = (True, False, "gaussian", "orthogonal")
 """Values of `init_lora_weights` that read and write the adapter alone; pissa, olora and others rewrite the base."""
-NUMBERS = {
-    **dict.fromkeys(("r", "target_r", "init_r", "total_step", "deltaT"), 1),
-    **dict.fromkeys(("lora_alpha", "lora_dropout", "tinit", "tfinal", "beta1", "beta2", "orth_reg_weight"), 0),
+MOST_NAMES = 10_000
+"""Of modules in a list, each of which peft compares with all modules of the base."""
+LARGEST_WEIGHT = 1e6
+"""Absolute value of a weight above which no score can be trusted, if it is finite at all."""
+
+
+def _names(value: Any) -> Any:
+    """Refuse patterns, which peft takes a string or a key for and which may take for ever, and too many names."""
+    names = value if isinstance(value, list | dict) else [] if value is None else [value]
+    if len(names) > MOST_NAMES or not all(isinstance(one, str) and re.fullmatch(r"\^?[\w.-]*", one) for one in names):
+        raise ValueError(f"must be at most {MOST_NAMES:,} names of modules without patterns; got {str(value)[:60]!r}")
+    return value
+
+
+Names = Annotated[Any, AfterValidator(_names)]
+Count = Annotated[int, Field(ge=1)]
+Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+SETTINGS: dict[str, Any] = {
+    "peft_type": (str, ...),
+    "rank_pattern": (Annotated[dict[str, Count | list[bool]] | None, AfterValidator(_names)], None),
+    "alpha_pattern": (Annotated[dict[str, Number] | None, AfterValidator(_names)], None),
+    "layers_to_transform": (int | list[int] | None, None),
+    **dict.fromkeys(("r", "target_r", "init_r", "total_step", "deltaT"), (Count, 1)),
+    **dict.fromkeys(("lora_alpha", "lora_dropout", "tinit", "tfinal"), (Number, 0)),
+    **dict.fromkeys(("beta1", "beta2", "orth_reg_weight"), (Number, 0)),
+    **dict.fromkeys(("target_modules", "exclude_modules", "feedforward_modules", "layers_pattern"), (Names, None)),
+    **dict.fromkeys(("task_type", "base_model_name_or_path", "revision", "inference_mode"), (Any, None)),
+    **dict.fromkeys(("auto_mapping", "peft_version", "fan_in_fan_out", "use_rslora", "use_dora"), (Any, None)),
+    **dict.fromkeys(("lora_bias", "init_ia3_weights"), (Any, None)),
 }
-"""Settings that must be numbers, each with its least value."""
-SETTINGS = {
-    *("peft_type", "task_type", "base_model_name_or_path", "revision", "inference_mode", "auto_mapping"),
-    *("peft_version", "target_modules", "exclude_modules", "feedforward_modules", "layers_to_transform"),
-    *("layers_pattern", "fan_in_fan_out", "use_rslora", "use_dora", "lora_bias", "rank_pattern", "alpha_pattern"),
-    *("init_ia3_weights", *NUMBERS),
-}
-"""Settings of peft that leave the base as it is with any value; all others must have their default."""
+"""Settings of peft that leave the base as it is with any value of their type; all others must have their default."""
 
 
 def attach(language_model: LanguageModel, folder: Path, *, warn: Callable[[str], None] = note) -> None:
@@ -152,13 +174,27 @@ def check_adapter(folder: Path) -> str:
 
     Without checksums, as before they were written, the files are taken as they are.
     """
-    method, sums = _check_config(folder), folder / CHECKSUMS_FILE
-    lines = sums.read_text(encoding="utf-8", errors="replace").splitlines() if sums.exists() else []
-    expected = {pair[1]: pair[0] for pair in map(str.split, lines) if len(pair) == 2}
-    for file in (folder / name for name in (CONFIG_FILE, WEIGHTS_FILE, BASE_FILE) if sums.exists()):
-        if not file.exists() or expected.get(file.name) != hashlib.sha256(file.read_bytes()).hexdigest():
+    method, expected = _check_config(folder), checksums(folder / CHECKSUMS_FILE)
+    for file in (folder / name for name in (CONFIG_FILE, WEIGHTS_FILE, BASE_FILE) if expected is not None):
+        if not file.exists() or (expected or {}).get(file.name) != digest(file):
             raise UsageError(f"adapter must be as it was saved; {file} differs from its checksum in {CHECKSUMS_FILE}")
+    _check_weights(folder / WEIGHTS_FILE)
     return method
+
+
+def _check_weights(file: Path) -> None:
+    """Refuse weights that would make every score infinite or no number."""
+    from safetensors import SafetensorError, safe_open
+
+    check_regular(file, f"adapter must hold its weights as {WEIGHTS_FILE}; {file} cannot be read")
+    try:
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - no mapping
+                if not tensors.get_tensor(name).float().abs().max() <= LARGEST_WEIGHT:  # nor NaN
+                    raise UsageError(f"adapter must have weights up to {LARGEST_WEIGHT:g}; {file} has others: {name}")
+    except (SafetensorError, OSError, RuntimeError) as error:
+        message = f"adapter must hold its weights as a whole {WEIGHTS_FILE}; {file} is damaged: {first_line(error)}"
+        raise UsageError(message) from error
 
 
 def _check_config(folder: Path) -> str:
@@ -170,17 +206,11 @@ def _check_config(folder: Path) -> str:
         raise UsageError(f"adapter must be a folder with {CONFIG_FILE}; {folder} has none")
     if not (folder / WEIGHTS_FILE).exists():
         raise UsageError(f"adapter must hold its weights as {WEIGHTS_FILE}; {folder} does not")
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-        kind = str(config["peft_type"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{CONFIG_FILE} must be an adapter's configuration; {file} is damaged") from error
+    form = create_model("Configuration", __config__=ConfigDict(extra="allow"), **SETTINGS)
+    config = dict(read_json(form, file, "an adapter's configuration", largest=SMALL))
+    kind = str(config["peft_type"])
     if kind not in ADAPTERS:
         raise UsageError(f"adapter must be one of {', '.join(ADAPTERS)}, so that it can be switched off; got {kind}")
-    for name, least in NUMBERS.items():
-        value = config.get(name, least)
-        if type(value) not in (int, float) or not least <= value < math.inf:
-            raise UsageError(f"{CONFIG_FILE} must hold a number of at least {least} as {name}; {file} holds {value!r}")
     defaults = PEFT_TYPE_TO_CONFIG_MAPPING[PeftType(kind)]
     for name, value in config.items():
         allowed: tuple[Any, ...] = (getattr(defaults, name, None), None, False, [], {})
@@ -196,12 +226,7 @@ def check_base(identity: BaseIdentity, folder: Path) -> None:
     file = folder / BASE_FILE
     if not file.exists():
         raise UsageError(f"adapter must record the base it was trained on; {folder} has no {BASE_FILE}")
-    try:
-        trained = BaseIdentity(**json.loads(file.read_text(encoding="utf-8")))
-        if not all(isinstance(value, str) for value in asdict(trained).values()):
-            raise TypeError("not strings")
-    except (ValueError, TypeError, RecursionError) as error:
-        raise UsageError(f"{BASE_FILE} must hold id, revision and fingerprint; {file} does not") from error
+    trained = read_json(BaseIdentity, file, "the identity of a base", largest=SMALL)
     if trained.fingerprint != identity.fingerprint:
         raise UsageError(
             f"adapter must be used on its own base model {trained.id!r} (weights {trained.fingerprint[:12]}); "

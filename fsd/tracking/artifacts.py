@@ -6,12 +6,12 @@ A URI is `models:/fsd-arxiv@champion`, `models:/fsd-arxiv/3`, `models:/fsd-arxiv
 
 import atexit
 import functools
-import hashlib
 import re
 import tempfile
 from pathlib import Path
 
 from fsd.errors import UsageError, first_line
+from fsd.files import checksums, digest
 from fsd.tracking.registry import CHECKSUMS, Version
 from fsd.tracking.store import load_mlflow, open_store, quiet
 
@@ -57,10 +57,9 @@ def fetch_model_file(uri: str, name: str) -> Path | None:
     else:
         path = next((path for path in (adapter / name, adapter.parent / name) if path.is_file()), None)
     sums = adapter / CHECKSUMS
-    if path and sums.is_file():
-        lines = (line.split(maxsplit=1) for line in sums.read_text(encoding="utf-8", errors="replace").splitlines())
-        expected = {pair[1]: pair[0] for pair in lines if len(pair) == 2}.get(f"../{name}")
-        if expected and expected != hashlib.sha256(path.read_bytes()).hexdigest():
+    if path:
+        expected = (checksums(sums) or {}).get(f"../{name}")
+        if expected and expected != digest(path):
             raise UsageError(f"{name} must be as it was saved with its adapter; it differs from its checksum in {sums}")
     return path
 

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fsd.errors import without_credentials
+from fsd.files import digest
 from fsd.tracking.runs import NOTE, PACKAGE, Run
 from fsd.tracking.store import Store, load_mlflow, quiet
 
@@ -103,7 +104,7 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     for path in sorted(adapter.iterdir()):
         if path.suffix in (".safetensors", ".json"):
             run.log(f"adapter/{path.name}", path)
-            parts.append(hashlib.sha256(path.read_bytes()).hexdigest())
+            parts.append(digest(path))
     if (adapter / CHECKSUMS).is_file():
         run.log(f"adapter/{CHECKSUMS}", (adapter / CHECKSUMS).read_text(encoding="utf-8") + sums)
     if card:

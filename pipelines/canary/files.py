@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field
 
 from fsd.data.documents import content_hash
 from fsd.data.readers import read_rows
 from fsd.errors import UsageError
 from fsd.evidence.canaries import MOST_REPETITIONS, Scheme, published_index
+from fsd.files import from_json, read_text
 from pipelines.common.output import new_folder
 
 PUBLISHED, SEALED, COMMITMENT = "published.jsonl", "sealed.json", "commitment.txt"
@@ -104,15 +105,18 @@ def write(out: Path, sealed: Sealed, published: Mapping[str, str]) -> Canaries:
 
 def read(folder: Path) -> Canaries:
     """Read a folder that `write` made, and check that its parts belong together."""
-    content = _read(folder / SEALED)
-    committed = _read(folder / COMMITMENT).lower().split()
+    content, commitment = (
+        read_text(folder / name, f"a folder of canaries must have a readable {folder / name}")
+        for name in (SEALED, COMMITMENT)
+    )
+    committed = commitment.lower().split()
     digest = content_hash(content)
     if committed[:2] != ["sha256", digest]:
         raise UsageError(
             f"{folder / SEALED} must match its commitment; its SHA-256 is {digest}, committed is "
             f"{' '.join(committed[1:2]) or 'none'}"
         )
-    sealed = _parse(content, folder / SEALED)
+    sealed = from_json(Sealed, content, f"{folder / SEALED} must be a sealed list of version {VERSION}")
     texts: defaultdict[str, set[str]] = defaultdict(set)
     for _, row in read_rows([folder / PUBLISHED]):
         texts[str(row.get("id"))].add(str(row.get("text")))
@@ -128,23 +132,3 @@ def read(folder: Path) -> Canaries:
     if problem:
         raise UsageError(f"{folder / PUBLISHED} must hold the texts that were sealed; document {problem}")
     return Canaries(sealed, digest, contexts)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise UsageError(f"a folder of canaries must have a readable {path.name}; {path}: {reason.lower()}") from error
-
-
-def _parse(content: str, path: Path) -> Sealed:
-    try:
-        return TypeAdapter(Sealed).validate_json(content, strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        reason = first["msg"].removeprefix("Value error, ")
-        if first["type"] != "value_error":
-            where = ".".join(map(str, first["loc"])) or "content"
-            reason = f"{where}: {reason[0].lower()}{reason[1:]}; got {first['input']!r:.60}"
-        raise UsageError(f"{path} must be a sealed list of version {VERSION}; {reason}") from error

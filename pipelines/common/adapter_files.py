@@ -1,15 +1,19 @@
 """The files that travel with a registered adapter, so that it can give verdicts later."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import Field
+
+import detectors as available
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.documents import Document, content_hash
 from fsd.data.splitting import Split, without_later
+from fsd.files import SMALL, read_json
 from fsd.net.hub import EMBEDDED
 from fsd.scoring.model import TABLE, frequency_file
 from fsd.views import Detector
@@ -35,6 +39,25 @@ SERVING = Path(__file__).parents[1] / "detect" / "mlflow_model.py"
 """The code by which MLflow serves the adapter."""
 
 
+@dataclass(frozen=True)
+class Setup:
+    """How a run scored: its model, whether that was in a folder, its detectors and how the adapter was trained."""
+
+    model: ModelConfig
+    folder: bool
+    domain: Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
+    detectors: Mapping[str, Mapping[str, Any]]
+    shots: Annotated[int, Field(ge=1)]
+    seed: Annotated[int, Field(ge=0, lt=2**32)]
+    base_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cutoff: str = ""
+    training: AdapterConfig | None = None
+
+    def __post_init__(self) -> None:
+        for name, settings in self.detectors.items():
+            available.load(name, **settings).with_base_settings(**self.base_settings.get(name, {}))
+
+
 def contents(  # noqa: PLR0913 - each is known to the caller alone
     model: ModelConfig,
     detection: DetectorConfig,
@@ -49,18 +72,18 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
     cutoff: str = "",
 ) -> dict[str, str | Path]:
     """Name → content or path of the files; `training` and `unseen` are None where they are not known."""
-    setup = {
-        "model": asdict(replace(model, frequencies=None, cache=None)),
-        "folder": model.model not in EMBEDDED and Path(model.model).expanduser().is_dir(),
-        "domain": domain,
-        "detectors": {detector.name: dict(detector.settings) for detector in detectors},
-        "base_settings": {d.name: dict(d.base_settings) for d in detectors if d.base_settings},
-        "shots": detection.shots,
-        "seed": seed,
-        "cutoff": cutoff,
-        "training": asdict(training) if training else None,
-    }
-    files: dict[str, str | Path] = {SETUP: json.dumps(setup, indent=2) + "\n", AUDIT: audit.to_json()}
+    setup = Setup(
+        model=replace(model, frequencies=None, cache=None),
+        folder=model.model not in EMBEDDED and Path(model.model).expanduser().is_dir(),
+        domain=domain,
+        detectors={detector.name: dict(detector.settings) for detector in detectors},
+        base_settings={d.name: dict(d.base_settings) for d in detectors if d.base_settings},
+        shots=detection.shots,
+        seed=seed,
+        cutoff=cutoff,
+        training=training,
+    )
+    files: dict[str, str | Path] = {SETUP: json.dumps(asdict(setup), indent=2) + "\n", AUDIT: audit.to_json()}
     if calibration:
         files[CALIBRATION] = calibration.to_json()
     if unseen is not None:
@@ -87,17 +110,22 @@ def _line(document: Document) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def read_setup(uri: str, *, collective: bool = True) -> dict[str, Any] | None:
+def read_setup(uri: str, *, collective: bool = True) -> Setup | None:
     """The settings with which the run of an adapter scored; None where there are none."""
 
     def fetch() -> Path | None:
         return tracking.fetch_model_file(uri, SETUP)
 
     file = distributed.from_main(fetch) if collective else fetch()
-    return json.loads(file.read_text(encoding="utf-8")) if file else None
+    return setup_in(file) if file else None
+
+
+def setup_in(file: Path) -> Setup:
+    """The settings in a file."""
+    return read_json(Setup, file, "the settings of a run", largest=SMALL)
 
 
 def recorded_training(uri: str, *, collective: bool = True) -> AdapterConfig | None:
     """How a registered adapter was trained, see `read_setup`; None where it is not recorded."""
-    recorded = (read_setup(uri, collective=collective) or {}).get("training")
-    return AdapterConfig(**recorded) if recorded else None
+    setup = read_setup(uri, collective=collective)
+    return setup.training if setup else None

@@ -29,6 +29,7 @@ from tyro.conf import Positional
 from fsd import distributed
 from fsd.config import flags, settings_of
 from fsd.errors import StorageError, UsageError, one_of, without_credentials
+from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
 from pipelines.common.job import USUAL, VERSION, Invocation, Job, running, show, stage
 
@@ -40,6 +41,8 @@ DESCRIPTION = "(description)"
 HINT = "; --help lists all flags"
 WIDEST = 100
 """Columns of the descriptions in --help, if the terminal has as many."""
+LARGEST_CONFIG = 2**20
+"""Bytes of a configuration file, since YAML is read slowly."""
 SHOWN = 120
 """Characters of a path in a message."""
 MAIN_FIRST = 10.0
@@ -346,11 +349,9 @@ def _entries(file: str) -> dict[str, Any]:
     kind = {".yaml": "YAML", ".yml": "YAML", ".toml": "TOML"}.get(path.suffix.lower())
     if kind is None:
         raise UsageError(f"config must be a file that ends in .yaml, .yml, .toml; got {file}")
+    text = read_text(path, f"config {file} must be a text file in UTF-8 that can be read", largest=LARGEST_CONFIG)
     try:
-        text = path.read_bytes().decode()
         entries = tomllib.loads(text) if kind == "TOML" else yaml.load(text, Loader)
-    except OSError as error:
-        raise UsageError(f"config must be a file that can be read; {file}: {error.strerror}") from error
     except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:  # TypeError: a key that is a list
         raise UsageError(f"config must be valid {kind}; {file}: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(entries, dict) or "config" in entries:

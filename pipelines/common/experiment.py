@@ -11,8 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 import detectors
 from detectors import Detector
 from fsd import distributed, tracking
@@ -25,13 +23,14 @@ from fsd.data.near_duplicates import drop_contradictions, families, refuse_contr
 from fsd.data.readers import RowError, parse_columns, read_files, read_texts
 from fsd.data.splitting import Split, split, split_with
 from fsd.errors import UsageError
+from fsd.files import digest
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, locate
 from fsd.scoring import model as scoring
 from fsd.scoring.deviation import Deviation
 from fsd.scoring.model import ScoringJob, cache_folder, reader_names
-from fsd.token_stats import Scorer, TokenStats
+from fsd.token_stats import Scorer
 from fsd.tracking import Run
-from fsd.views import FURTHER, LISTS, VIEWS, usable
+from fsd.views import FURTHER, usable
 from pipelines.common.adapter_files import SETUP, UNSEEN, read_setup, recorded_training
 from pipelines.common.job import Job, files, passes
 
@@ -74,18 +73,8 @@ def load_detectors(config: DetectorConfig) -> list[Detector]:
             both = {key: value for key, value in settings.items() if key not in of_base.values()}
             detector = detector.with_settings(**both)
             detector = detector.with_base_settings(**{key: settings[whole] for key, whole in of_base.items()})
-        if name in given:
-            _check_ranges(detector)
         loaded.append(detector)
     return loaded
-
-
-def _check_ranges(detector: Detector) -> None:
-    """Refuse settings out of range, which a detector does when it is computed, before anything else is."""
-    probe = TokenStats("probe", np.arange(4), -np.arange(1.0, 5.0), -np.arange(1.0, 5.0), np.ones(4), np.zeros(4))
-    views = {name: [probe] if VIEWS[name].form in LISTS else probe for name in detector.views}
-    for state in (detector, detector.for_base):
-        state(views)
 
 
 def cheap(detectors: Iterable[Detector]) -> list[Detector]:
@@ -116,10 +105,9 @@ def _tuned_settings(uri: str) -> Settings:
     setup = None if empty else read_setup(uri)
     if setup is None:
         raise UsageError(f"settings-from must be a model, run or folder with {SETUP}; {uri} has none")
-    of_base = setup.get("base_settings", {})
     return {
-        name: {**settings, **{f"{BASE}.{key}": value for key, value in of_base.get(name, {}).items()}}
-        for name, settings in setup["detectors"].items()
+        name: {**settings, **{f"{BASE}.{key}": value for key, value in setup.base_settings.get(name, {}).items()}}
+        for name, settings in setup.detectors.items()
     }
 
 
@@ -251,7 +239,7 @@ def _published(names: Sequence[str]) -> LabelledTexts:
 
 
 def _digest(file: Path) -> str:
-    return "sha256:" + hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    return f"sha256:{digest(file)[:16]}"
 
 
 def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> tuple[Split, list[str]]:

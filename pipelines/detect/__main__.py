@@ -126,7 +126,7 @@ def run(
     held = labels_for(model, [*(replace(d, member=d.member is not False) for d in documents), *known])
     known = known if held.hold else []
     name = run_name(model, config.files, "detect")
-    with tracked_run(config, f"fsd-{classifier.setup['domain']}", name, tags=tags) as tracked:
+    with tracked_run(config, f"fsd-{classifier.setup.domain}", name, tags=tags) as tracked:
         with stage("scoring"):
             dataset = compare_dataset(classifier, documents, known, seed=config.seed) if known else None
             rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)

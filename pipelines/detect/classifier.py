@@ -1,6 +1,5 @@
 """Membership classifier: base model, adapter, detector and calibration of a finished run, applied to new texts."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,16 +15,17 @@ from fsd.data.documents import Document
 from fsd.data.near_duplicates import NGRAM, families, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
-from fsd.evaluation.calibration import Calibration
+from fsd.evaluation.calibration import VERSION, Calibration
 from fsd.evaluation.sentences import AuditSummary
 from fsd.evaluation.verdicts import Judge, Rules, Verdicts
+from fsd.files import read_json
 from fsd.models import adapters, language_model
 from fsd.scoring.deviation import evaluate
 from fsd.scoring.model import TABLE, build_scorers, view_inputs
 from fsd.scoring.model_scorer import hidden_states
 from fsd.token_stats import Scores
 from fsd.views import usable
-from pipelines.common.adapter_files import AUDIT, AUDITED, CALIBRATION, FILES, SETUP, UNSEEN
+from pipelines.common.adapter_files import AUDIT, AUDITED, CALIBRATION, FILES, SETUP, UNSEEN, Setup, setup_in
 from pipelines.common.experiment import audited, cheap
 from pipelines.common.shards import Worker, identity, of_documents
 
@@ -47,15 +47,15 @@ class MembershipClassifier:
     def __init__(self, uri: str, **overrides: Any) -> None:
         adapter = tracking.fetch_adapter(uri)
         self.files = files = {name: path for name in FILES if (path := tracking.fetch_model_file(uri, name))}
-        self.audit = AuditSummary.from_json(files[AUDIT].read_text(encoding="utf-8")) if AUDIT in files else None
+        self.audit = read_json(AuditSummary, files[AUDIT], "the summary of an audit") if AUDIT in files else None
         if self.audit and (self.audit.explains or not self.audit.labels.hold):
             raise UsageError(f"adapter must come from a benchmark that can show membership; {self.audit.sentence}")
         _require(files, CALIBRATION, SETUP)
-        self.calibration = Calibration.from_json(files[CALIBRATION].read_text(encoding="utf-8"))
+        self.calibration = read_json(Calibration, files[CALIBRATION], f"a calibration of version {VERSION}")
         self.audited = self.calibration.state == AUDITED
         if not self.audited:
             _require(files, UNSEEN)
-        self.setup = json.loads(files[SETUP].read_text(encoding="utf-8"))
+        self.setup = setup_in(files[SETUP])
         self.config = _model_config(self.setup, files.get(TABLE), overrides)
         candidates = [detectors.load(one.detector, **one.settings) for one in self.calibration.candidates]
         self.candidates = audited(candidates) if self.audited else candidates
@@ -66,7 +66,7 @@ class MembershipClassifier:
         adapters.attach(self.language_model, adapter)
         self.scorers = build_scorers(self.language_model, self.config)
         self.judge = Judge(self.calibration, None if self.audited else partial(hidden_states, self.language_model))
-        self.inputs = view_inputs(self.config, self.unseen, shots=self.setup["shots"], seed=self.setup["seed"])
+        self.inputs = view_inputs(self.config, self.unseen, shots=self.setup.shots, seed=self.setup.seed)
 
     def scores(self, texts: Sequence[str], *, every: bool = False) -> Scores:
         """Detector → (N,) FSD of each text, higher = more likely a member, by the candidates.
@@ -76,7 +76,7 @@ class MembershipClassifier:
         """
         chosen = self.candidates
         if every:
-            run_detectors = [detectors.load(name, **settings) for name, settings in self.setup["detectors"].items()]
+            run_detectors = [detectors.load(name, **settings) for name, settings in self.setup.detectors.items()]
             passes = (audited if self.audited else cheap)(run_detectors)
             chosen = usable(passes, texts, self.scorers, self.inputs)[0] or chosen
         found = evaluate(texts, chosen, self.scorers, self.inputs).fsd
@@ -140,12 +140,12 @@ def _require(files: Mapping[str, Path], *names: str) -> None:
             )
 
 
-def _model_config(setup: Mapping[str, Any], table: Path | None, overrides: Mapping[str, Any]) -> ModelConfig:
+def _model_config(setup: Setup, table: Path | None, overrides: Mapping[str, Any]) -> ModelConfig:
     """The model settings of the run with the overrides; a base model in a local folder must still exist."""
     changes = {name: value for name, value in overrides.items() if value is not None}
     # the file may come from somebody else, who does not choose which files of this machine are read or written
-    config = replace(ModelConfig(**{**setup["model"], "cache": None, "frequencies": None}), **changes)
-    if setup["folder"] and "model" not in changes and not Path(config.model).expanduser().is_dir():
+    config = replace(setup.model, **{"cache": None, "frequencies": None, **changes})
+    if setup.folder and "model" not in changes and not Path(config.model).expanduser().is_dir():
         raise UsageError(
             f"base model must be in the folder {config.model!r}, as when the adapter was trained; there is none in "
             f"{Path.cwd()}: name its location with --model FOLDER, or serving_model when MLflow serves the model"

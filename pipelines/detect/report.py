@@ -1,6 +1,5 @@
 """The report of a set of verdicts, for the terminal and for a reader who knows neither the software nor the field."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ import pandas as pd
 from fsd.data.documents import Document
 from fsd.evaluation.metrics import Estimate
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, NOT_SHOWN, OUT_OF_DOMAIN, Basis, Verdicts
+from fsd.files import digest
 from fsd.reporting import figures
 from fsd.reporting.report import (
     Against,
@@ -397,4 +397,4 @@ def _picture(found: Findings) -> Picture:
 def _sha256(path: Path) -> str:
     """SHA-256 of a file, or of the .txt files in a folder in sorted order."""
     files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    return digest(*files)

@@ -11,6 +11,7 @@ import numpy as np
 from fsd.config import ModelConfig, Recipe
 from fsd.errors import UsageError
 from fsd.evidence.extraction import Work, passages
+from fsd.files import read_text
 from fsd.progress import note
 from fsd.reporting.report import For, Report, Section
 from fsd.token_stats import FloatArray, Prompt
@@ -72,11 +73,7 @@ def prepare(config: ExtractConfig) -> Job:
 
 
 def _read(path: str) -> str:
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "it is not" if isinstance(error, UnicodeDecodeError) else (error.strerror or "").lower()
-        raise UsageError(f"{path} must be a readable text file in UTF-8; {reason}") from error
+    text = read_text(path)
     if not text.strip():
         raise UsageError(f"{path} must hold a text that is not blank; it has none")
     return text

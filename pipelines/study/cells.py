@@ -4,7 +4,6 @@
 """
 
 import functools
-import hashlib
 import json
 import time
 from collections import defaultdict
@@ -32,6 +31,7 @@ from fsd.data.splitting import Split, split
 from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.metrics import auc
+from fsd.files import digest
 from fsd.models.finetuning import check_training
 from fsd.models.language_model import LanguageModel, load_tokenizer, quantization_options, resolve_precision
 from fsd.net.hub import fingerprint, locate
@@ -206,7 +206,7 @@ def _table(model: str, revision: str | None, file: Path | None) -> str | None:
     if file is None:
         return None
     FrequencyTable.load(file).matching(*load_tokenizer(model, revision=revision), model)
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    return digest(file)
 
 
 def _with_counted_table(config: ModelConfig) -> ModelConfig:

@@ -16,6 +16,7 @@ from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, Mod
 from fsd.evaluation.calibration import Calibration
 from fsd.evaluation.metrics import auc
 from fsd.evaluation.results import CONTRASTS, kinds_in
+from fsd.files import read_json
 from pipelines.common.job import Invocation, running
 from pipelines.fsd import prepare
 from pipelines.tune.__main__ import prepare as tune
@@ -86,7 +87,7 @@ def test_the_adapter_is_trained_on_later_texts_and_calibrated_on_contemporaries(
     assert len(unseen) == 9
     table = scores(finished)
     contemporaries = table[kinds_in(table) == "contemporary"]
-    calibration = Calibration.from_json(finished.artifact("calibration.json").read_text())
+    calibration = read_json(Calibration, finished.artifact("calibration.json"), "")
     assert len(calibration.families) == (contemporaries["split"] == "validation").sum()
     assert sorted(calibration.reference.texts) == sorted(contemporaries["text"])
     assert "later texts" in calibration.reference.power

@@ -9,6 +9,7 @@ from fsd.errors import UsageError
 from fsd.evaluation.calibration import Calibration, calibrate, observed_rate
 from fsd.evaluation.domain_check import Reference
 from fsd.evaluation.metrics import auc
+from fsd.files import from_json
 
 REFERENCE = Reference(("one text", "another"), (0, 1), ("", ""), {"novels": 0.97})
 
@@ -62,13 +63,25 @@ def test_members_are_left_out_and_non_members_required():
 
 def test_json_round_trip_is_exact_and_other_json_is_refused_in_one_line():
     calibration = _calibrated(np.random.default_rng(2).normal(size=30), groups=[str(i // 3) for i in range(30)])
-    assert Calibration.from_json(calibration.to_json()) == calibration
+    assert from_json(Calibration, calibration.to_json(), "") == calibration
     legacy = {"version": 1, "detector": "loss", "state": "fsd", "settings": {}, "scores": [0.0], "weights": [1.0]}
     with pytest.raises(UsageError, match=r"register the adapter again with pipelines\.fsd --adapter"):
-        Calibration.from_json(json.dumps(legacy))
-    for text in ("", "[]", "{}", '{"version": 0}', '{"version": 3, "state": "fsd"}'):
-        with pytest.raises(UsageError, match="calibration must be JSON of version 3") as raised:
-            Calibration.from_json(text)
+        from_json(Calibration, json.dumps(legacy), "")
+    content = json.loads(calibration.to_json())
+    others = [
+        {"version": 0},
+        {"detector": "zlib"},
+        {"state": "tuned"},
+        {"candidates": []},
+        {"families": [0]},
+        {"reference": {**content["reference"], "texts": ["a"]}},
+        {"candidates": [{**content["candidates"][0], "means": [math.nan]}]},
+    ]
+    for text in ("", "[]", "{}", *(json.dumps({**content, **other}) for other in others)):
+        with pytest.raises(
+            UsageError, match=r"^file must be; .*(version|detector|state|candidate|families|content)"
+        ) as raised:
+            from_json(Calibration, text, "file must be")
         assert "\n" not in str(raised.value)
 
 

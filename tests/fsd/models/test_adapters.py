@@ -1,6 +1,8 @@
 """Attaching, switching, saving and identifying adapters."""
 
 import json
+import math
+import os
 import re
 import shutil
 import subprocess
@@ -29,6 +31,9 @@ Numbers = Callable[..., np.ndarray]
 SLOW = pytest.mark.slow
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 METHODS = ("lora", "ia3", "adalora")
+FOREVER = "(([a-z_0-9.])+)+!"
+"""A regular expression whose search takes exponential time."""
+PATTERNS = ("target_modules", "exclude_modules", "feedforward_modules", "layers_pattern")
 
 
 @pytest.mark.parametrize("architecture", ["gpt_neox", *(pytest.param(a, marks=SLOW) for a in ("llama", "gemma2"))])
@@ -162,16 +167,16 @@ def test_a_damaged_adapter_is_refused_in_one_line(tiny, adapter, tmp_path):
     model.model.train()
     cases: list[tuple[str, str | None, str]] = [
         (CONFIG, None, "must be a folder with adapter_config.json"),
-        (CONFIG, "{", "adapter_config.json must be"),
-        (CONFIG, "[]", "adapter_config.json must be"),
+        (CONFIG, "{", "adapter_config.json must be an adapter's configuration; content: invalid JSON"),
+        (CONFIG, "[]", "adapter_config.json must be an adapter's configuration; content: input should be"),
         (CONFIG, "[" * 100_000, "adapter_config.json must be"),
         ("base.json", None, "must record the base it was trained on"),
-        ("base.json", '{"id": 1}', "base.json must hold id, revision and fingerprint"),
-        ("base.json", '{"id": "a", "revision": "", "fingerprint": 5}', "base.json must hold id, revision and"),
-        ("base.json", "[" * 100_000, "base.json must hold id, revision and fingerprint"),
+        ("base.json", '{"id": 1}', "base.json must be the identity of a base; id: input should be a valid string"),
+        ("base.json", '{"id": "a", "revision": "", "fingerprint": 5}', "identity of a base; fingerprint: .* got 5"),
+        ("base.json", "[" * 100_000, "base.json must be the identity of a base; content: invalid JSON"),
         (WEIGHTS, None, "must hold its weights as adapter_model.safetensors"),
-        (WEIGHTS, "", "adapter must fit its base"),
-        (WEIGHTS, "\x02\0\0\0\0\0\0\0[]", "adapter must fit its base"),
+        (WEIGHTS, "", "must hold its weights as a whole adapter_model.safetensors"),
+        (WEIGHTS, "\x02\0\0\0\0\0\0\0[]", "must hold its weights as a whole adapter_model.safetensors"),
     ]
     folders = []
     for name, text, message in cases:
@@ -181,15 +186,20 @@ def test_a_damaged_adapter_is_refused_in_one_line(tiny, adapter, tmp_path):
             file.write_text(text)
         folders.append((file.parent, message))
     configs = [
-        ({"r": None}, "must hold a number of at least 1 as r; .* holds None"),
-        ({"r": 0}, "must hold a number of at least 1 as r; .* holds 0"),
-        ({"lora_alpha": "8"}, "must hold a number of at least 0 as lora_alpha; .* holds '8'"),
-        ({"lora_alpha": float("nan")}, "must hold a number of at least 0 as lora_alpha; .* holds nan"),
-        ({"target_modules": "("}, "adapter must fit its base"),
-        ({"target_modules": 3}, "adapter must fit its base"),
-        ({"rank_pattern": "x"}, "adapter must fit its base"),
+        ({"r": None}, "configuration; r: input should be a valid integer; got None"),
+        ({"r": 0}, "configuration; r: input should be greater than or equal to 1; got 0"),
+        ({"lora_alpha": "8"}, "configuration; lora_alpha: input should be a valid number; got '8'"),
+        ({"lora_alpha": float("nan")}, "configuration; lora_alpha: input should be .*; got nan"),
+        ({"target_modules": 3}, "target_modules: must be at most 10,000 names of modules without patterns; got '3'"),
+        ({"target_modules": ["x"] * 10_001}, "target_modules: must be at most 10,000 names"),
+        ({"rank_pattern": "x"}, "rank_pattern: input should be an object; got 'x'"),
+        ({"rank_pattern": {FOREVER: 4}}, "rank_pattern: must be .* without patterns"),
+        ({"alpha_pattern": {FOREVER: 4}}, "alpha_pattern: must be .* without patterns"),
+        *(({name: FOREVER}, f"{name}: must be .* without patterns; got") for name in PATTERNS),
     ]
-    folders += [(changed(adapter, tmp_path / f"{config}", **config), message) for config, message in configs]
+    folders += [
+        (changed(adapter, tmp_path / str(at), **config), message) for at, (config, message) in enumerate(configs)
+    ]
     lacking = changed(adapter, tmp_path / "lacking") / WEIGHTS
     save_file({name: weight for name, weight in load_file(lacking).items() if "layers.1" not in name}, lacking)
     for folder, message in [*folders, (lacking.parent, r"adapter must fit its base .* missing adapter keys")]:
@@ -198,6 +208,33 @@ def test_a_damaged_adapter_is_refused_in_one_line(tiny, adapter, tmp_path):
         assert "\n" not in str(caught.value)
     assert not model.base.training
     assert not model.adapted
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf, 1e30])
+def test_weights_of_which_no_score_can_be_made_are_named_before_the_base_is_loaded(adapter, tmp_path, value):
+    file = changed(adapter, tmp_path / "changed") / WEIGHTS
+    weights = load_file(file)
+    name = max(weights)
+    weights[name].view(-1)[3] = value
+    save_file(weights, file)
+    with pytest.raises(UsageError, match=rf"must have weights up to 1e\+06; .* has others: {name}"):
+        load_model(FSDConfig(model=ModelConfig("/no/such/model"), adapter=str(file.parent)))
+
+
+@pytest.mark.parametrize("name", [CONFIG, WEIGHTS, "SHA256SUMS", "base.json"])
+def test_files_without_an_end_are_refused(tiny, adapter, tmp_path, name):
+    model = load(str(tiny))
+    for number, make in enumerate((os.mkfifo, lambda file: file.symlink_to("/dev/zero"), Path.mkdir, sparse)):
+        file = changed(adapter, tmp_path / str(number)) / name
+        file.unlink(missing_ok=True)
+        make(file)
+        with pytest.raises(UsageError, match=rf"{name}.*(no regular file|is a directory|10,737,418,240|damaged)"):
+            attach(model, file.parent)
+
+
+def sparse(file):
+    file.touch()
+    os.truncate(file, 10 * 2**30)
 
 
 def test_an_adapter_of_pickled_weights_is_refused_unread(tiny, adapter, tmp_path):

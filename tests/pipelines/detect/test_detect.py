@@ -15,7 +15,7 @@ from fsd.config import ModelConfig, ShardConfig
 from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.evaluation.verdicts import ASSERTED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Rules
-from pipelines.common.adapter_files import CALIBRATION
+from pipelines.common.adapter_files import CALIBRATION, Setup
 from pipelines.detect.__main__ import DetectConfig, prepare
 from pipelines.detect.classifier import MembershipClassifier, _model_config
 
@@ -257,9 +257,34 @@ def test_what_the_adapter_does_not_support_is_a_one_line_error(unlabelled, tmp_p
 
 
 def test_a_setup_chooses_no_file_of_this_machine():
-    model = {"model": "embedded", "cache": "/somewhere", "frequencies": "/etc/passwd"}
-    config = _model_config({"model": model, "folder": False}, None, {"dtype": "float32"})
+    model = ModelConfig("embedded", cache="/somewhere", frequencies="/etc/passwd")
+    config = _model_config(Setup(model, False, "arxiv", {}, 2, 42), None, {"dtype": "float32"})
     assert config == ModelConfig("embedded", dtype="float32")
+
+
+def test_a_setup_or_calibration_of_another_form_names_what_is_wrong(tmp_path):
+    folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "changed")
+    (folder / "adapter" / "SHA256SUMS").unlink()
+    setup, calibration = (json.loads((folder / name).read_text()) for name in ("setup.json", CALIBRATION))
+    candidates = [{**one, "settings": {"k": -5}} for one in calibration["candidates"]]
+    for name, content, message in (
+        ("setup.json", {}, "setup.json must be the settings of a run; model: field required"),
+        ("setup.json", [1], "settings of a run; content: input should be an object"),
+        ("setup.json", setup | {"shots": "many"}, "shots: input should be a valid integer; got 'many'"),
+        ("setup.json", setup | {"domain": "../x"}, "domain: string should match pattern"),
+        ("setup.json", setup | {"model": {"model": 3}}, "model.model: input should be a valid string; got 3"),
+        ("setup.json", setup | {"detectors": {"surp": {"k": -5}}}, "k must be"),
+        ("setup.json", setup | {"detectors": {"../../x": {}}}, "detector must be one of"),
+        ("setup.json", setup | {"detectors": {"loss": {"name": "x"}}}, "setting of loss must be one of"),
+        (CALIBRATION, calibration | {"detector": "loss "}, "candidates must hold the detector 'loss '"),
+        (CALIBRATION, calibration | {"candidates": candidates}, "setting|k must be"),
+    ):
+        (folder / "setup.json").write_text(json.dumps(setup))
+        (folder / CALIBRATION).write_text(json.dumps(calibration))
+        (folder / name).write_text(json.dumps(content))
+        with pytest.raises(UsageError, match=message) as caught:
+            MembershipClassifier(str(folder))
+        assert "\n" not in str(caught.value)
 
 
 def test_a_base_model_that_has_moved_must_be_located(working_folder, unlabelled, tiny, other, tmp_path, monkeypatch):

@@ -1,0 +1,94 @@
+"""Files that somebody else may have made: regular ones of a bounded size, text in UTF-8, and JSON of a known form."""
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import TypeVar
+
+from fsd.errors import UsageError
+
+LARGEST = 2**32
+"""Bytes beyond which a file, or the content of a compressed one, is not read."""
+SMALL = 2**24
+"""Bytes beyond which a file of settings or checksums is not read."""
+T = TypeVar("T")
+
+
+def check_regular(path: str | Path, must: str, *, largest: int = LARGEST) -> None:
+    """Refuse what is no regular file, since a pipe or a device may have no end, and files above `largest` bytes.
+
+    The error begins with `must`, which says what must hold.
+    """
+    try:
+        status = os.stat(path)  # noqa: PTH116 - a name may be too long for pathlib
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+        raise UsageError(f"{must}; {(getattr(error, 'strerror', None) or str(error)).lower()}") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise UsageError(f"{must}; is a directory")
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(f"{must}; it is no regular file")
+    if status.st_size > largest:
+        raise UsageError(f"{must}; it has {status.st_size:,} bytes, more than {largest:,}")
+
+
+def read_bytes(path: str | Path, must: str, *, largest: int = LARGEST) -> bytes:
+    """The content of a file, see `check_regular`."""
+    check_regular(path, must, largest=largest)
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{must}; {(error.strerror or str(error)).lower()}") from error
+
+
+def read_text(path: str | Path, must: str = "", *, largest: int = LARGEST) -> str:
+    r"""The text of a file in UTF-8, with or without a byte order mark; lines end in \n, whatever they end in there."""
+    must = must or f"{path} must be a readable text file in UTF-8"
+    try:
+        text = read_bytes(path, must, largest=largest).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{must}; it is not") from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json(kind: type[T], path: str | Path, what: str, *, largest: int = LARGEST) -> T:
+    """A JSON file as a dataclass or another type that pydantic knows; a UsageError names the file and the field."""
+    must = f"{path} must be {what}"
+    return from_json(kind, read_bytes(path, must, largest=largest), must)
+
+
+def from_json(kind: type[T], content: str | bytes, must: str) -> T:
+    """JSON as a value of a type, without conversions such as of "1" to 1."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_json(content, strict=True)
+    except ValidationError as error:
+        found = error.errors()
+        first = next((one for one in found if one["loc"] == ("version",)), found[0])
+        where, reason = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        if first["type"] != "value_error":
+            where, reason = where or "content", f"{reason[0].lower()}{reason[1:]}"
+        if first["type"] not in ("value_error", "missing", "json_invalid"):
+            reason += f"; got {first['input']!r:.60}"
+        reason = f"{where}: {reason}" if where else reason
+        raise UsageError(f"{must}; {reason}") from error
+
+
+def checksums(path: Path) -> dict[str, str] | None:
+    """Name → SHA-256 hash in a file of `sha256sum`; None if there is none."""
+    if not path.exists():
+        return None
+    lines = read_text(path, largest=SMALL).split("\n")
+    return {pair[1]: pair[0] for pair in (line.split(maxsplit=1) for line in lines) if len(pair) == 2}
+
+
+def digest(*paths: str | Path) -> str:
+    """The SHA-256 hash of files, one after the other, in hexadecimal digits."""
+    found = hashlib.sha256()
+    for path in paths:
+        check_regular(path, f"{path} must be a file that can be read")
+        with Path(path).open("rb") as stream:
+            while block := stream.read(2**20):
+                found.update(block)
+    return found.hexdigest()

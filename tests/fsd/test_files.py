@@ -1,0 +1,40 @@
+"""Files that are regular, bounded and in UTF-8."""
+
+import hashlib
+import os
+
+import pytest
+
+from fsd.errors import UsageError
+from fsd.files import LARGEST, checksums, digest, read_text
+
+
+def test_what_may_have_no_end_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", LARGEST + 1)
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    for name, reason in (
+        ("pipe", "it is no regular file"),
+        ("zero", "it is no regular file"),
+        (".", "is a directory"),
+        ("large", "it has 4,294,967,297 bytes, more than 4,294,967,296"),
+        ("latin", "it is not"),
+        ("none", "no such file or directory"),
+        ("a\0b", "embedded null byte"),
+    ):
+        with pytest.raises(UsageError, match=f"must be a readable text file in UTF-8; {reason}$"):
+            read_text(tmp_path / name)
+        if name != "latin":
+            with pytest.raises(UsageError, match=f"must be a file that can be read; {reason}$"):
+                digest(tmp_path / name)
+
+
+def test_text_digest_and_checksums(tmp_path):
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfone\r\ntwo\xe2\x80\xa8three\rfour")
+    assert read_text(tmp_path / "a") == "one\ntwo\u2028three\nfour"
+    assert digest(tmp_path / "a", tmp_path / "a") == hashlib.sha256((tmp_path / "a").read_bytes() * 2).hexdigest()
+    (tmp_path / "sums").write_text("ab12  a b\nbroken\n")
+    assert checksums(tmp_path / "sums") == {"a b": "ab12"}
+    assert checksums(tmp_path / "none") is None
