@@ -278,6 +278,14 @@ def settings_of(config: type[Any]) -> Iterator[Field[Any]]:
             yield entry
 
 
+def groups_of(config: type[Any]) -> Iterator[str]:
+    """The names of the groups of settings of a configuration class, however deep."""
+    for entry in fields(config):
+        if is_dataclass(entry.type):
+            yield entry.name
+            yield from groups_of(cast("type[Any]", entry.type))
+
+
 def flags(config: Any) -> dict[str, Any]:
     """Every setting of a configuration under the name of its flag, those of its groups included."""
     values: dict[str, Any] = {}

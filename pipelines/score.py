@@ -45,11 +45,10 @@ def prepare(config: ScoreConfig) -> Job:
     from fsd.data.knowledge_cutoffs import labels_for
     from fsd.data.splitting import parse_cutoff
     from pipelines.common import experiment, job, shards
-    from pipelines.common.cli import check_name
     from pipelines.common.experiment import load_detectors
     from pipelines.common.output import check_table_path
 
-    check_name("domain", config.domain)
+    job.check_name("domain", config.domain)
     if shards.wanted(config.out, config.shards):
         shards.refuse(
             near_duplicates=config.cleaning.near_duplicates != "refuse" and "drop",
@@ -69,7 +68,14 @@ def prepare(config: ScoreConfig) -> Job:
         {"texts": job.files(config.data, len(texts))},
         config.model,
         texts=texts,
-        passes=job.passes(detectors, texts, config.model, states=("base",), unseen=bool(unseen)),
+        passes=job.passes(
+            detectors,
+            texts,
+            config.model,
+            states=("base",),
+            unseen=bool(unseen),
+            strict=config.detection.detectors != "all",
+        ),
         writes=[config.out],
         experiment=f"fsd-{config.domain}",
         notes=remarks,

@@ -45,7 +45,7 @@ class UIConfig:
 
 def prepare(config: UIConfig) -> Job:
     """Check the domain."""
-    from pipelines.common.cli import check_name
+    from pipelines.common.job import check_name
 
     if config.domain:
         check_name("domain", config.domain)

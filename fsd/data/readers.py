@@ -20,6 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
+from decimal import Decimal
 from itertools import accumulate, chain
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -272,6 +273,8 @@ CONTEXT = "context"
 
 SYNTAX = "--columns " + ",".join(f"{field}=NAME" for field in NAMES)
 
+LONGEST = 10**7
+"""Characters of a text, three times War and Peace; time and memory would not suffice for a longer one."""
 LOCATION = re.compile(r"://|:\d+$|^embedded corpus: ")
 """A source that tells the place of one text, as files of collectors and of runs have it, is no collection."""
 
@@ -424,7 +427,7 @@ def _distinct(paths: Iterable[str | Path], what: str) -> list[Path]:
 
 def _text_files(paths: Iterable[Path], skipped: Counter[str] | None) -> Iterator[Document]:
     for path in paths:
-        text = read_text(path).strip()
+        text = read_text(path, largest=LONGEST).strip()
         if text:
             yield Document(text, source=str(path))
         elif skipped is None:
@@ -490,6 +493,8 @@ def _text(value: Any, source: str, field: str = "text") -> str:
     if not isinstance(value, str) or not value.strip():
         message = f"{source}: {field} must be a string that is not blank; got {_show(value)}"
         raise RowError(message, f"blank {field}") if isinstance(value, str) or _missing(value) else UsageError(message)
+    if len(value) > LONGEST:
+        raise UsageError(f"{source}: {field} must have at most {LONGEST:,} characters; it has {len(value):,}: cut it")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -503,8 +508,8 @@ def _text(value: Any, source: str, field: str = "text") -> str:
 def _member(value: Any, source: str) -> bool | None:
     if value is None:
         return None
-    key = str(value).strip().lower()
-    if not isinstance(value, str | bool | int | float) or key not in LABELS:
+    key = str(float(value) if isinstance(value, Decimal) else value).strip().lower()
+    if not isinstance(value, str | bool | int | float | Decimal) or key not in LABELS:
         raise RowError(
             f"{source}: label must be 1 or true (member), 0 or false (non-member); got {_show(value)}",
             "no label" if _missing(value) or not key else "label neither 0 nor 1",

@@ -239,6 +239,15 @@ def load_tokenizer(model: str, *, revision: str | None = None) -> tuple[Any, int
         return tokenizer, int(config.get_text_config().vocab_size)
 
 
+def context_of(model: str, *, revision: str | None = None) -> int:
+    """The context of a model in tokens, without loading it."""
+    from transformers import AutoConfig
+
+    folder, _ = locate(model, revision, weights=False)
+    with _loading(model):
+        return _context(AutoConfig.from_pretrained(folder, trust_remote_code=False))
+
+
 def start_token(tokenizer: Any, name: str) -> int:
     """Id of the start token of a model's tokenizer: BOS, else EOS."""
     start: int | None = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id

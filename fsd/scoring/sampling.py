@@ -48,6 +48,12 @@ class Sampling:
         return torch.where(hit >= least.squeeze(-1), hit - kept.logsumexp(-1), -torch.inf)
 
 
+def check_length(length: int, context: int) -> None:
+    """Refuse passages of more tokens than a model reads at once."""
+    if length > context:
+        raise UsageError(f"prefix and suffix must fit the model's context of {context} tokens together; got {length}")
+
+
 def suffix_log_probabilities(
     language_model: LanguageModel,
     windows: FloatArray,
@@ -63,10 +69,7 @@ def suffix_log_probabilities(
     Returns (S, W) in nats for S samplings; −∞ where a sampling cannot generate the tokens.
     """
     count, length = windows.shape
-    if length > language_model.context:
-        raise UsageError(
-            f"prefix and suffix must fit the model's context of {language_model.context} tokens together; got {length}"
-        )
+    check_length(length, language_model.context)
     device = language_model.device
     rows = max(1, BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"]) // length)
     found = np.empty((len(samplings), count))

@@ -27,7 +27,7 @@ from typing import Annotated, Any, NoReturn, TextIO, TypeVar, get_args, get_orig
 from tyro.conf import Positional
 
 from fsd import distributed
-from fsd.config import flags, settings_of
+from fsd.config import flags, groups_of, settings_of
 from fsd.errors import StorageError, UsageError, one_of, without_credentials
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
@@ -42,7 +42,7 @@ HINT = "; --help lists all flags"
 WIDEST = 100
 """Columns of the descriptions in --help, if the terminal has as many."""
 LARGEST_CONFIG = 2**20
-"""Bytes of a configuration file, since YAML is read slowly."""
+"""Bytes of a configuration file; YAML is read slowly."""
 SHOWN = 120
 """Characters of a path in a message."""
 MAIN_FIRST = 10.0
@@ -256,7 +256,7 @@ def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
     if file is None:
         parsed = _by_tyro(whole, given, description)
     else:
-        arguments = _with_file(known, file, given)
+        arguments = _with_file(known, set(groups_of(whole)), file, given)
         try:
             parsed = _by_tyro(whole, arguments, description)
         except UsageError as error:
@@ -295,7 +295,7 @@ def _joined(lists: Collection[str], arguments: Sequence[str]) -> list[str]:
     return [argument for part in parts.values() for argument in part]
 
 
-def _with_file(known: Mapping[str, Field[Any]], file: str, given: Sequence[str]) -> list[str]:
+def _with_file(known: Mapping[str, Field[Any]], tables: Collection[str], file: str, given: Sequence[str]) -> list[str]:
     """The arguments with the settings of a file, but for those that are given, as flags; tables group flags."""
     entries = _entries(file)
     for key, own in (("version", VERSION), ("command", command_name())):
@@ -303,7 +303,7 @@ def _with_file(known: Mapping[str, Field[Any]], file: str, given: Sequence[str])
             raise UsageError(f"config must be of {key} {own}; {file} is of {came!r}")
     replaced = {argument.partition("=")[0].replace("_", "-").replace("--no-", "--") for argument in given}
     first, last = [], []
-    for name, value in _flat(known, entries):
+    for name, value in _flat(known, tables, entries, set()):
         values = [*map(str, value)] if isinstance(value, list) else ["" if value is None else str(value)]
         setting = known.get(name)
         if setting and Positional in getattr(setting.type, "__metadata__", ()):
@@ -319,20 +319,24 @@ def _with_file(known: Mapping[str, Field[Any]], file: str, given: Sequence[str])
     return [*first, *given, *last]
 
 
-def _flat(known: Mapping[str, Field[Any]], entries: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+def _flat(
+    known: Mapping[str, Field[Any]], tables: Collection[str], entries: Mapping[Any, Any], seen: set[str]
+) -> Iterator[tuple[str, Any]]:
     """Name and value of each flag; a table is a group of flags, or the entries NAME=VALUE of a list flag."""
-    seen: set[str] = set()
     for key, value in entries.items():
         name = str(key).replace("_", "-")
+        if isinstance(value, dict) and not (name in known and "=VALUE" in str(known[name].type)):
+            yield from _flat(known, tables, value, seen)
+            continue
         if name in seen:
             raise UsageError(f"config must give a flag once; {key!r} stands twice")
         seen.add(name)
         if not isinstance(value, dict):
+            if name in tables and name not in known:
+                raise UsageError(f"config must give {name} as a table of flags; got {value!r:.60}")
             yield name, value
-        elif name in known and "=VALUE" in str(known[name].type):
-            yield name, [f"{entry}={of}" for entry, of in value.items()]
         else:
-            yield from _flat(known, value)
+            yield name, [f"{entry}={of}" for entry, of in value.items()]
 
 
 def _entries(file: str) -> dict[str, Any]:
@@ -341,6 +345,8 @@ def _entries(file: str) -> dict[str, Any]:
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [key.value for key, _ in node.value]
+            if "<<" in keys:
+                raise ValueError("merge keys (<<) are not read: write the settings out")
             if len(set(keys)) < len(keys):
                 raise ValueError(f"a key must stand once; got {', '.join(keys)}")
             return super().construct_mapping(node, deep)
@@ -433,10 +439,3 @@ def _check_values(config: Any) -> None:
             raise UsageError(f"{flag} must be a finite number; got {value}")
         if isinstance(value, str) and not value.strip() and defaults[name] != value:
             raise UsageError(f"{flag} must not be blank; got {value!r}")
-
-
-def check_name(flag: str, name: str) -> None:
-    """Check that a name can be part of the names of experiments and studies."""
-    if not re.fullmatch(r"[\w.-]{1,100}", name) or set(name) == {"."}:
-        shown = name if len(name) <= 60 else name[:57] + "..."
-        raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {shown!r}")

@@ -328,7 +328,13 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
         config.model,
         texts=texts,
         passes=passes(
-            inputs.detectors, texts, config.model, states=states, unseen=split.unseen, members=split.validation
+            inputs.detectors,
+            texts,
+            config.model,
+            states=states,
+            unseen=split.unseen,
+            members=split.validation,
+            strict=config.detection.detectors != "all",
         )
         if texts
         else {},

@@ -184,6 +184,11 @@ class Job:
     experiment: str = ""
     notes: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        prefix, _, domain = self.experiment.partition("-")
+        if prefix == "fsd":
+            check_name("domain", domain)
+
     def check(self) -> None:
         """Refuse what could not be stored."""
         if self.experiment:
@@ -245,6 +250,13 @@ class Job:
         return [*rows, ("memory", f"{byte_size(low)} to {byte_size(high)} on {device}")]
 
 
+def check_name(flag: str, name: str) -> None:
+    """Check that a name can be part of the names of experiments and studies."""
+    if not re.fullmatch(r"[\w.-]{1,100}", name) or set(name) == {"."}:
+        shown = name if len(name) <= 60 else name[:57] + "..."
+        raise UsageError(f"{flag} must be 1 to 100 letters, digits, _, - and .; got {shown!r}")
+
+
 def passes(
     detectors: "Iterable[Detector]",
     texts: Sequence[str],
@@ -253,10 +265,12 @@ def passes(
     states: Sequence[str] = ("base", "tuned"),
     unseen: bool | Sequence[object] = True,
     members: Sequence[object] = (),
+    strict: bool | None = None,
 ) -> Passes:
     """Number of texts that each model scores; a view that several detectors share is computed once.
 
     Without `unseen` texts and known `members` there are no prefixes of them.
+    Refuses what cannot be computed, as `fsd.views.usable` does.
     """
     from fsd.scoring.model import WORD_SWAPS, reader_names
     from fsd.scoring.neighbours import NEIGHBOURS
@@ -270,7 +284,8 @@ def passes(
     prefixed = (lambda _: "") if members else None
     inputs = ViewInputs("a prefix" if unseen else "", copies if has_neighbours else None, copies, prefixed)
     sizes = {"neighbours": model.neighbours or (WORD_SWAPS if words else NEIGHBOURS), "swapped": WORD_SWAPS}
-    computable = usable(list(detectors), texts, reader_names(model), inputs)[0]
+    readers = [name for name in reader_names(model) if name not in ("base", "tuned") or name in states]
+    computable = usable(list(detectors), texts, readers, inputs, strict=strict)[0]
     counts = Counter[str]()
     for view in {view_in(state, view) for detector in computable for state in states for view in detector.views}:
         if view.reader != "unigram":

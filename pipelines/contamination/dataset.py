@@ -47,13 +47,13 @@ def prepare(config: ContaminationConfig) -> Job:
     """Read the texts and check them; the tests by sets of texts are counted roughly."""
     if not 0 < config.level < 1:
         raise UsageError(f"level must be between 0 and 1; got {config.level:g}")
-    for name in ("orders", "sets"):
-        if getattr(config, name) < 1:
-            raise UsageError(f"{name} must be at least 1; got {getattr(config, name)}")
+    for name, least in (("orders", 1), ("sets", 1), ("shard", 2)):
+        if getattr(config, name) < least:
+            raise UsageError(f"{name} must be at least {least}; got {getattr(config, name)}")
     last, columns = parse_cutoff(config.cutoff), parse_columns(config.columns)
     suspect = read_files(config.files, columns)
     known = read_files(config.known, columns) if config.known else []
-    if len(suspect) < 2 * max(2, config.shard):
+    if len(suspect) < 2 * config.shard:
         raise UsageError(f"data must fill 2 shards of {config.shard} texts; got {len(suspect)} texts")
     detectors = [d for d in cheap(load_detectors(config.detection)) if not d.paired]
     labels = labels_for(config.model.model, [*(replace(d, member=True) for d in suspect), *known], last=last)

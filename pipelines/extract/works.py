@@ -44,8 +44,8 @@ def prepare(config: ExtractConfig) -> Job:
     if api and config.api.tokenizer is None:
         raise UsageError("tokenizer must be given with an API, to cut the passages by tokens; got none")
     texts = [_read(name) for name in names]
-    from fsd.models.language_model import load_tokenizer
-    from fsd.scoring.sampling import Sampling
+    from fsd.models.language_model import context_of, load_tokenizer, token_ids
+    from fsd.scoring.sampling import Sampling, check_length
 
     chosen = Sampling(config.temperature, config.top_k)
     chosen.check()
@@ -57,11 +57,11 @@ def prepare(config: ExtractConfig) -> Job:
     tokenizer, cut_texts = config.api.tokenizer or config.model.model, None
     if job.on_this_machine(tokenizer):
         load, _ = load_tokenizer(tokenizer)
-        ids = load(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        works = cut(names, token_ids(load, texts), config.prefix, config.suffix, config.stride)
         length = config.prefix + config.suffix
-        cut_texts = [
-            load.decode(one[at : at + length]) for one in ids for at in range(0, len(one) - length + 1, config.stride)
-        ]
+        if not api:
+            check_length(length, context_of(config.model.model))
+        cut_texts = [load.decode(work.tokens[at : at + length].tolist()) for work in works for at in work.starts]
     return Job(
         partial(run, config, texts, list(dict.fromkeys([Sampling(), chosen, Sampling(temperature=0.0)]))),
         {"works": job.files(names, len(names))},

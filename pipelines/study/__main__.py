@@ -16,8 +16,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pipelines.common.cli import check_name, command
-from pipelines.common.job import Job
+from pipelines.common.cli import command
+from pipelines.common.job import Job, check_name
 from pipelines.study.grid import StudyConfig
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from fsd.errors import UsageError
 from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import Scorer, Scores
 from fsd.tuning.objective import Task, Trial, ValidationSet, Winner, grouped_folds
-from pipelines.common.cli import check_name
+from pipelines.common.job import check_name
 
 
 @dataclass(frozen=True)

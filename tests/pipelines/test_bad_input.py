@@ -41,7 +41,7 @@ BASE = {
     "overlap": "{good.jsonl} {more.jsonl}",
     "canary make": "--data {good.jsonl} --out out",
     "canary test": "{empty_folder} --model {tiny}",
-    "extract": "{book.txt} --model {tiny}",
+    "extract": "{book.txt} --model {tiny} --prefix 9 --suffix 9",
     "adapter-audit": "--data {good.jsonl} --model {tiny} --adapter nowhere",
     "contamination": "{unlabelled.jsonl} --model {tiny}",
 }
@@ -151,7 +151,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, make_rows: Callable) -> Pat
     (folder / "dangling.jsonl").symlink_to("nothing")
     (folder / "unreadable.jsonl").symlink_to("/proc/self/mem")
     (folder / "null.csv").symlink_to("/dev/null")
-    os.mkfifo(folder / "pipe.jsonl")
+    for ending in ("jsonl", "txt", "yaml"):
+        os.mkfifo(folder / f"pipe.{ending}")
+        (folder / f"zero.{ending}").symlink_to("/dev/zero")
+    (folder / "large.jsonl").touch()
+    os.truncate(folder / "large.jsonl", 10 * 2**30)
     (folder / "dir.npz").mkdir()
     pq.write_table(pa.table({"words": ["a b"], "label": [1]}), folder / "no_text.parquet")
     pq.write_table(pa.table({"text": pa.array([None], pa.string()), "label": [1]}), folder / "text_null.parquet")

@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,19 @@ def test_bad_files(tmp_path, name, content, says):
     with pytest.raises(UsageError, match=says) as error:
         read_files([write(tmp_path / name, content)])
     assert "\n" not in str(error.value)
+
+
+def test_decimal_labels(tmp_path):
+    path = write(tmp_path / "a.parquet", parquet([{"text": "x", "label": Decimal(f"{n}.0")} for n in (0, 1)]))
+    assert [document.member for document in read_files([path], labelled=True)] == [False, True]
+
+
+def test_a_text_that_no_machine_could_score_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "LONGEST", 9)
+    for name, content in (("a.jsonl", '{"text": "ten signs!"}'), ("a.txt", "ten signs!")):
+        with pytest.raises(UsageError, match=f"{name}.* must .*10 .*"):
+            read_texts([write(tmp_path / name, content)])
+    assert len(read_files([write(tmp_path / "b.jsonl", '{"text": "no signs."}')])) == 1
 
 
 @pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.csv.zst", "bomb.parquet"])

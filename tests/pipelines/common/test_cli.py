@@ -24,7 +24,7 @@ from fsd.scoring.cache import SQLiteStore
 from fsd.token_stats import Prompt, TokenStats
 from pipelines.__main__ import main
 from pipelines.collect import Collect
-from pipelines.common.cli import command, parse
+from pipelines.common.cli import command, parse, read
 from pipelines.common.job import Job
 from pipelines.common.output import write_table
 from pipelines.detect.__main__ import DetectConfig
@@ -141,6 +141,14 @@ def test_a_list_flag_may_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["fsd", "--domain", "x", "--limit", "1", "--options"])
     with pytest.raises(UsageError, match="options must be followed by at least one value; got none"):
         parse(Collect, "")
+
+
+def test_a_flag_that_the_file_has_too_may_be_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("dry-run: true\njson: true\ntraining: {epochs: 5}\n")
+    for given, epochs in (("--dry-run --json --epochs 7", 7), ("", 5)):
+        monkeypatch.setattr(sys, "argv", ["fsd", "--config", str(tmp_path / "c.yaml"), *given.split()])
+        config, invocation = read(FSDConfig, "")
+        assert (config.training.epochs, invocation.dry_run, invocation.json) == (epochs, True, True)
 
 
 WAITING_JOB = """
