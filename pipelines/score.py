@@ -74,7 +74,7 @@ def prepare(config: ScoreConfig) -> Job:
             config.model,
             states=("base",),
             unseen=bool(unseen),
-            strict=config.detection.detectors != "all",
+            strict=config.detection.named,
         ),
         writes=[config.out],
         experiment=f"fsd-{config.domain}",

@@ -5,6 +5,7 @@ import math
 import os
 import re
 import socket
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import xxhash
 
 from fsd.errors import UsageError, first_line
+from fsd.files import check_regular, read_bytes
 from fsd.net import gguf
 
 _EMBEDDED = Path(__file__).parents[1] / "data" / "embedded"
@@ -30,6 +32,8 @@ articles that the target was not."""
 EMBEDDED_TWIN = "embedded-twin"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 """Names of one-file weights, the preferred one first; for sharded weights, `<name>.index.json` lists the parts."""
+LARGEST_JSON = 2**28
+"""Bytes of a configuration or an index of weights."""
 DATASETS = "hf://datasets/"
 GGUF_FOLDER = "gguf"
 """Folder in the cache with converted GGUF files."""
@@ -135,8 +139,9 @@ def _names_kernel(key: str, value: Any) -> bool:
 
 
 def _json_object(file: Path, kind: str) -> dict[str, Any]:
+    content = read_bytes(file, f"{kind} must be a JSON file; {file} is none", largest=LARGEST_JSON)
     try:
-        value = json.loads(file.read_bytes())
+        value = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{kind} must be a JSON file; {file} is damaged") from error
     if not isinstance(value, dict):
@@ -193,6 +198,13 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
 
 def weight_files(folder: Path) -> list[Path]:
     """The files of a model's weights: safetensors before `.bin`, one file or the parts of an index."""
+    files = _weight_files(folder)
+    for file in files:
+        check_regular(file, f"weights must be files; {file} is none", largest=sys.maxsize)
+    return files
+
+
+def _weight_files(folder: Path) -> list[Path]:
     for name in WEIGHT_FILES:
         index = folder / f"{name}.index.json"
         if (folder / name).exists():

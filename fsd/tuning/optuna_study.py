@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from optuna.trial import FrozenTrial, TrialState
 from fsd.config import TuneConfig
 from fsd.errors import UsageError, import_failure
 from fsd.evaluation.metrics import Bootstrap, compare, estimates
+from fsd.files import check_regular
 from fsd.progress import progress
 from fsd.search_space import Choice, Search
 from fsd.token_stats import Scores
@@ -101,8 +103,13 @@ def _open(url: str, heartbeat: bool) -> BaseStorage:
         path.parent.mkdir(exist_ok=True)
     if not path.parent.is_dir():  # any other folder must exist, since its name may be a mistake
         raise ValueError(f"there is no folder {path.parent}")
+    if path.exists():
+        check_regular(path, f"{path} must be a file", largest=sys.maxsize)
     if url.startswith(_JOURNAL):
-        return JournalStorage(JournalFileBackend(str(path)))
+        try:
+            return JournalStorage(JournalFileBackend(str(path)))
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} holds no trials of Optuna's") from error
     storage = RDBStorage(url, engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}}, **options)
     with storage.engine.connect() as connection:  # a property of the file: readers and the writer need not wait
         connection.exec_driver_sql("pragma journal_mode=wal")

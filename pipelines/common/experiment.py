@@ -334,7 +334,7 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
             states=states,
             unseen=split.unseen,
             members=split.validation,
-            strict=config.detection.detectors != "all",
+            strict=config.detection.named,
         )
         if texts
         else {},

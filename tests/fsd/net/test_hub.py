@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 import socket
 import time
@@ -68,6 +69,14 @@ def test_a_damaged_safetensors_file_is_refused(copy: Path) -> None:
         (copy / "model.safetensors").write_bytes(content)
         with pytest.raises(UsageError, match=r"must be a whole safetensors file; .* is damaged"):
             fingerprint(copy)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_model_whose_files_have_no_end_is_refused(copy: Path, name: str) -> None:
+    (copy / name).unlink()
+    os.mkfifo(copy / name)
+    with pytest.raises(UsageError, match="is none; it is no regular file"):
+        model_size(str(copy))
 
 
 def test_an_index_that_makes_no_sense_is_refused(copy: Path) -> None:

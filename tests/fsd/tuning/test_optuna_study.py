@@ -1,6 +1,7 @@
 """Studies on an invented task: nothing here reads a text."""
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import textwrap
@@ -106,9 +107,12 @@ def test_other_settings_under_the_same_name_are_refused(storage):
 
 def test_a_storage_out_of_reach_is_refused_in_one_line_without_its_password(tmp_path):
     (tmp_path / "file").write_text("no folder")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n')
     (tmp_path / "text.db").write_text("no database, but long enough to be read as one" * 50)
     for url in ("sqlite:///{}/file/optuna.db", "sqlite:///{}/text.db", "nonsense", "nosuchdatabase://host/name",
-                "journal:{}/file/x.log", "sqlite:///{}/mlflow.db"):  # fmt: skip
+                "journal:{}/file/x.log", "sqlite:///{}/mlflow.db", "journal:{}/rows.jsonl", "journal:{}/pipe",
+                "sqlite:///{}/pipe"):  # fmt: skip
         with pytest.raises(UsageError, match=r"^storage must be [^\n]*$"):
             search(Hill(), "s", {}, settings(url.format(tmp_path)))
     for prefix in ("sqlite:///", "journal:"):

@@ -58,7 +58,7 @@ def test_the_main_job(plan):
     [
         ("score", "--data data.jsonl --detectors loss --out out.csv", "forward passes", "60 texts (60 by base)"),
         ("tune", "--data data.jsonl --detectors min_k --validation 0.4", "forward passes", "texts ("),
-        ("extract", "book.txt", "forward passes", "by base)"),
+        ("extract", "book.txt --prefix 9 --suffix 9", "forward passes", "by base)"),
         ("adapter_audit", "--data data.jsonl --tuned o --detectors loss", "forward passes", "120 texts (60 by base"),
         ("adapter_audit", "--data data.jsonl --tuned http://u:pw@h", "fine-tuned model", "http://***@h"),
         ("contamination", "data.jsonl --detectors loss", "forward passes", "1,260 texts (1,260 by base)"),
