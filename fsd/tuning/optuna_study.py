@@ -103,7 +103,7 @@ def _open(url: str, heartbeat: bool) -> BaseStorage:
         path.parent.mkdir(exist_ok=True)
     if not path.parent.is_dir():  # any other folder must exist, since its name may be a mistake
         raise ValueError(f"there is no folder {path.parent}")
-    if path.exists():
+    if os.path.exists(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112 - a name may be too long
         check_regular(path, f"{path} must be a file", largest=sys.maxsize)
     if url.startswith(_JOURNAL):
         try:
