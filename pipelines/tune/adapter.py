@@ -14,7 +14,6 @@ from detectors import Detector
 from fsd import tracking
 from fsd.config import AdapterConfig, FSDConfig, TuneConfig
 from fsd.data.documents import Document
-from fsd.errors import UsageError
 from fsd.scoring.cache import MemoizedScorer
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import build_scorers, view_inputs
@@ -138,10 +137,8 @@ def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run)
     """Search training settings, then train with the default and the winner's settings, and score the test texts."""
     job, texts = config.job, [document.text for document in data.split.validation]
     scorers = memoized(model, job)
-    loaded = experiment.load_detectors(job.detection)
-    requested = [detector for detector in loaded if "member_primed" not in detector.views]
-    if len(requested) < len(loaded) and job.detection.named:
-        raise UsageError("detectors of --tune adapter must not need known members; got 'con_recall'")
+    every = experiment.load_detectors(job.detection)
+    requested = [detector for detector in every if "member_primed" not in detector.views]
     scoring = experiment.prepare(model, data.split, requested, job, scorers)
     detectors = [detector for detector in requested if detector.name not in scoring.left_out]
     task = AdapterTask(job, data.split.unseen, texts, detectors, data.validation, run, _loaded=(model, scorers))
