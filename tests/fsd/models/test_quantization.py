@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fsd.config import AdapterConfig
 from fsd.errors import UsageError
@@ -44,7 +45,7 @@ def test_only_lora_works_on_quantized_weights_in_half_precision(tiny, tmp_path, 
         plan(model, ["a member"], AdapterConfig(method=method))
     saved = tmp_path / "saved"
     saved.mkdir()
-    (saved / "adapter_model.safetensors").touch()
+    save_file({"weight": torch.zeros(1)}, saved / "adapter_model.safetensors")
     (saved / "adapter_config.json").write_text(json.dumps({"peft_type": method.upper(), "task_type": "CAUSAL_LM"}))
     with pytest.raises(UsageError, match=message):
         attach(model, saved)
