@@ -105,18 +105,6 @@ def test_contemporaries_are_nonmembers_of_the_members_period(here, capsys, dump)
     assert "contemporaries only" not in capsys.readouterr().out
 
 
-def test_sides_that_share_a_text_are_refused(here, dump, prose):
-    dump(here / "dump.jsonl", ["2022-01-01", "2022-01-02", "2024-01-01", "2024-01-02"])
-    text = (here / "dump.jsonl").read_text().replace(prose(3), prose(0).upper())
-    (here / "dump.jsonl").write_text(text)
-    config = Collect(
-        "local", 5, before="2023-01-01", after="2023-12-31", options=("path=dump.jsonl",), out=here / "b.jsonl"
-    )
-    with pytest.raises(UsageError, match=r"dump.jsonl:1 \(2022-01-01\) = dump.jsonl:4 \(2024-01-02\), copy"):
-        prepare(config).run()
-    assert not (here / "b.jsonl").exists()
-
-
 def test_mistakes_in_the_settings():
     """Those that docs/bad_input.tsv has not."""
     old = {"contemporaries": True, "after": "2020-01-01"}

@@ -19,14 +19,8 @@ def test_passages_by_hand_and_those_that_cannot_be() -> None:
     starts, ids = passages(np.arange(10), 2, 3, 2)
     assert starts.tolist() == [0, 2, 4]
     assert ids.tolist() == [[0, 1, 2, 3, 4], [2, 3, 4, 5, 6], [4, 5, 6, 7, 8]]
-    for size, prefix, suffix, stride, message in (
-        (4, 2, 3, 1, "must have at least 5 tokens, prefix and suffix; got 4"),
-        (9, 0, 3, 1, "prefix must be at least 1 token"),
-        (9, 2, 0, 1, "suffix must be at least 1 token"),
-        (9, 2, 3, 0, "stride must be at least 1 token"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            passages(np.arange(size), prefix, suffix, stride)
+    with pytest.raises(UsageError, match="must have at least 5 tokens, prefix and suffix; got 4"):
+        passages(np.arange(4), 2, 3, 1)
 
 
 def test_queries_by_hand_and_by_trying() -> None:

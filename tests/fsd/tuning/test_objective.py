@@ -125,8 +125,6 @@ def test_too_few_families_are_refused():
     ):
         with pytest.raises(UsageError, match=message):
             grouped_folds(member, groups)
-    with pytest.raises(UsageError, match="at least 2 and repeats at least 1; got 1 and 4"):
-        grouped_folds([True, False] * 9, None, folds=1)
 
 
 def test_the_choice_is_made_on_other_folds_than_it_is_measured_on():
