@@ -1,7 +1,4 @@
-"""A cheap language check by script and function words.
-
-It catches an article in the wrong language, a table or a page of code; it does not distinguish dialects.
-"""
+"""A cheap language check by script and function words, which also catches a table or a page of code."""
 
 import re
 

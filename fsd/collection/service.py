@@ -65,9 +65,8 @@ class Service(HTTPClient):
         *,
         throttled: Callable[[bytes], float] = lambda body: 0.0,
     ) -> Parsed:
-        """Request a path and parse the body of the reply.
+        """Request a path and parse the body, again after a ValueError, SyntaxError or TransientError of `parse`.
 
-        A ValueError, SyntaxError or TransientError of `parse` leads to another attempt, its UsageError is final.
         `throttled` gives the seconds to wait that the body of an error demands, 0 for another error.
         """
 

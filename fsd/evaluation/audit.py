@@ -138,11 +138,7 @@ class Audit:
 
 
 def audit(split: Split, *, seed: int = 0, repeats: int | None = None) -> Audit:
-    """Everything that can be said about a benchmark without a model.
-
-    The controls compare the two sides that a detector is judged on: the labelled validation and test texts, without
-    later ones if there are contemporaries (see `fsd.data.splitting.without_later`).
-    """
+    """Everything that can be said without a model about the two sides that a detector is judged on."""
     judged = without_later(split)
     documents = [document for document in (*judged.validation, *judged.test) if document.member is not None]
     texts, labels = [document.text for document in documents], [bool(document.member) for document in documents]

@@ -192,10 +192,7 @@ def calibrate(
     collections: Sequence[str] | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Calibration:
-    """Calibrate the detector with the highest AUC on the non-members among N validation texts.
-
-    `scores` are those of all detectors that the choice is made from, `settings` theirs as JSON values.
-    """
+    """Calibrate the detector with the highest AUC of all in `scores` on the non-members among N validation texts."""
     member = np.asarray(labels, dtype=bool)
     if member.all():
         raise UsageError(f"calibration must have held-out non-members; got {member.size} texts, all members")

@@ -73,10 +73,7 @@ class Reference:
 def power(
     reference: Reference, further: Mapping[str, Sequence[str]] | None = None, states: States | None = None
 ) -> dict[str, float]:
-    """Other kind of texts → share of them that is outside, on average over the sources of the benchmark.
-
-    The other kinds are those that the package has, the `further` ones, and for each source the others.
-    """
+    """Kind → share found outside, over the benchmark's sources: the package's kinds, `further` ones, other sources."""
     rows, names = list(zip(reference.texts, reference.collections, strict=True)), dict.fromkeys(reference.collections)
     kinds = {f"source {name!r}": [text for text, of in rows if of == name] for name in names if name}
     kinds |= other_kinds(reference.texts, held_out=True) | {kind: [*texts] for kind, texts in (further or {}).items()}

@@ -31,10 +31,7 @@ MOST = 400
 
 @dataclass(frozen=True)
 class Exchangeability:
-    """Result of the test: number of independent groups, the smaller of two p-values times two, and these.
-
-    The classifier's p-value and AUC are None with fewer than `FEWEST` groups on one side.
-    """
+    """Number of independent groups, and the smaller of two p-values times two; no classifier for too few groups."""
 
     groups: int
     p: float

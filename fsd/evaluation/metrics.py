@@ -375,10 +375,7 @@ def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float) -> float:
 
 
 def best_thresholds(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
-    """(K,) all ε that maximise accuracy when score ≥ ε means member (FSD §3.2), falling.
-
-    Each is half-way between two neighbouring scores, the lowest score itself, or the next number above the highest.
-    """
+    """(K,) all ε, falling, that maximise accuracy when score ≥ ε means member (FSD §3.2), each between two scores."""
     member, values = _checked(labels, scores)
     alarms, hits, scores_down = roc(member, values)
     right = np.round(hits * member.sum() + (1 - alarms) * (~member).sum())

@@ -285,10 +285,7 @@ def advice(scores: Collection[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class AuditSummary:
-    """How well a detector and a blind classifier separate the same test texts; it travels with a registered adapter.
-
-    Without a `blind` classifier there is a `reason`; the `state` is calibrated for the audit of a fine-tuned model.
-    """
+    """How well a detector and a blind classifier separate the same test texts; it travels with a registered adapter."""
 
     detector: str
     auc: Estimate

@@ -2,8 +2,7 @@
 
 For a passage of a prefix and a suffix, p_z = exp Σ log p(suffix token | prefix, earlier suffix tokens) is the
 probability that one query with the prefix returns the suffix (Hayes et al. 2024, https://arxiv.org/abs/2410.19482;
-whole books: Cooper et al. 2025, https://arxiv.org/abs/2505.12546). A high p_z of a long passage that cannot be guessed
-is only possible if the model holds it; the same measure on a control work shows what can be guessed.
+whole books: Cooper et al. 2025, https://arxiv.org/abs/2505.12546). A control work shows what can be guessed.
 """
 
 import math

@@ -279,8 +279,7 @@ SCREEN, ROWS = 24, 6
 def print_report(report: Report, *, verbose: bool = True, facts: Sequence[tuple[str, str]] = ()) -> None:
     """Print the result in one bold line, the tables, the other findings, and facts such as where it is.
 
-    The short form, of a report with signs on a terminal, has `SCREEN` lines: one table, and the signs in place of the
-    findings. Rows of the table give way to signs, none of which is left out.
+    The short form has `SCREEN` lines: one table, whose rows give way, and all signs in place of the findings.
     """
     console, piped, signs = _console(), _piped(_console()), report.spoken
     verbose = verbose or piped or not signs
@@ -366,10 +365,7 @@ def _piped(console: Console) -> bool:
 
 
 def print_table(table: Table, console: Console | None = None, *, rows: int | None = None) -> str:
-    """Print a table that fits the terminal, and what had to be left out; nothing for one without lines.
-
-    With a largest number of `rows` the marked and the first others are printed, and what is left out is returned.
-    """
+    """Print a table, at most `rows`, the marked ones first, that fits the terminal; returns what was left out."""
     whole, console = table.rows, console or _console()
     if not whole:
         return ""

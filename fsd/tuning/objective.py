@@ -135,10 +135,7 @@ class Trial(NamedTuple):
 
 
 class Winner(NamedTuple):
-    """The best settings of a task among those tried; the default, unless others are better.
-
-    Values are means over folds; see `cross_validated_choice` for that of settings chosen elsewhere.
-    """
+    """The best settings of a task, the default unless others are better, with means over folds, see `winner`."""
 
     task: str
     default: Settings

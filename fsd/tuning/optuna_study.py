@@ -144,10 +144,7 @@ def compare_on_test(
 
 @_quiet_optuna()
 def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) -> list[Trial]:
-    """Run or continue the study until it is complete; trials of other processes count as well.
-
-    `setup` is everything that a trial's value depends on. Adapter trials send heartbeats, and may fail.
-    """
+    """Run or continue the study until it is complete; `setup` is everything that a trial's value depends on."""
     create_study(name, setup, config.storage)
     deadline = None if config.timeout is None else time.time() + config.timeout
     if config.workers == 1:

@@ -1,7 +1,6 @@
 """Your own texts: a JSONL, CSV, TSV or Parquet file with a date column, or a folder of text files.
 
-The date must be part of the data. The modification time of a file proves nothing about the publication of its text and
-is never used; in a folder the name of each file must contain the date (2024-05-01 minutes.txt).
+In a folder the name of each file must contain the date (2024-05-01 minutes.txt): its modification time proves nothing.
 """
 
 import re

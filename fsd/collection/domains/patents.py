@@ -1,7 +1,7 @@
 """Chinese patents, as in PatentMIA, from your own dump or export.
 
-No patent office serves full texts with priority dates to the public, so the texts come from a local JSONL, CSV or
-Parquet file. They are dated by priority: a description cannot have been published before the invention was filed.
+No patent office serves full texts with priority dates to the public. A description cannot have been published before
+the invention was filed.
 """
 
 import re
