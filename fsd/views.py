@@ -16,7 +16,7 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.search_space import Search
-from fsd.token_stats import Prompt, TokenStats
+from fsd.token_stats import GradientNorms, Prompt, TokenStats
 
 
 class View(NamedTuple):
@@ -197,8 +197,9 @@ class Detector:
     def _tried(self, settings: Mapping[str, Any]) -> "Detector":
         """The detector itself, which refuses settings out of range when it is computed, here on four tokens."""
         probe = TokenStats("probe", np.arange(4), -np.arange(1.0, 5.0), -np.arange(1.0, 5.0), np.ones(4), np.zeros(4))
+        given: dict[str, Any] = {"gradient": GradientNorms(1.0, 1.0, 1.0)} | {form: [probe] for form in LISTS}
         if settings:
-            self.for_base({name: [probe] if VIEWS[name].form in LISTS else probe for name in self.views})
+            self.for_base({name: given.get(VIEWS[name].form, probe) for name in self.views})
         return self
 
     def _check(self, settings: Mapping[str, Any]) -> None:
