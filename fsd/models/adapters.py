@@ -40,7 +40,7 @@ ADAPTERS = ("LORA", "IA3", "ADALORA")
 INITIALISATIONS = (True, False, "gaussian", "orthogonal")
 """Values of `init_lora_weights` that read and write the adapter alone; pissa, olora and others rewrite the base."""
 MOST_NAMES = 10_000
-"""Of modules in a list, each of which peft compares with all modules of the base."""
+"""Of modules in a list, each of which peft compares with all modules of the base; and the highest rank."""
 LARGEST_WEIGHT = 1e6
 """Absolute value of a weight above which no score can be trusted, if it is finite at all."""
 
@@ -54,14 +54,16 @@ def _names(value: Any) -> Any:
 
 
 Names = Annotated[Any, AfterValidator(_names)]
+Rank = Annotated[int, Field(ge=1, le=MOST_NAMES)]
 Count = Annotated[int, Field(ge=1)]
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 SETTINGS: dict[str, Any] = {
     "peft_type": (str, ...),
-    "rank_pattern": (Annotated[dict[str, Count | list[bool]] | None, AfterValidator(_names)], None),
+    "rank_pattern": (Annotated[dict[str, Rank | list[bool]] | None, AfterValidator(_names)], None),
     "alpha_pattern": (Annotated[dict[str, Number] | None, AfterValidator(_names)], None),
     "layers_to_transform": (int | list[int] | None, None),
-    **dict.fromkeys(("r", "target_r", "init_r", "total_step", "deltaT"), (Count, 1)),
+    **dict.fromkeys(("r", "target_r", "init_r"), (Rank, 1)),
+    **dict.fromkeys(("total_step", "deltaT"), (Count, 1)),
     **dict.fromkeys(("lora_alpha", "lora_dropout", "tinit", "tfinal"), (Number, 0)),
     **dict.fromkeys(("beta1", "beta2", "orth_reg_weight"), (Number, 0)),
     **dict.fromkeys(("target_modules", "exclude_modules", "feedforward_modules", "layers_pattern"), (Names, None)),

@@ -188,6 +188,8 @@ def test_a_damaged_adapter_is_refused_in_one_line(tiny, adapter, tmp_path):
     configs = [
         ({"r": None}, "configuration; r: input should be a valid integer; got None"),
         ({"r": 0}, "configuration; r: input should be greater than or equal to 1; got 0"),
+        ({"r": 10**9}, "configuration; r: input should be less than or equal to 10000; got 1000000000"),
+        ({"rank_pattern": {"x": 10**9}}, "configuration; rank_pattern.x.* got 1000000000"),
         ({"lora_alpha": "8"}, "configuration; lora_alpha: input should be a valid number; got '8'"),
         ({"lora_alpha": float("nan")}, "configuration; lora_alpha: input should be .*; got nan"),
         ({"target_modules": 3}, "target_modules: must be at most 10,000 names of modules without patterns; got '3'"),
