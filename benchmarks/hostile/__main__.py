@@ -367,7 +367,8 @@ def findings(case: Case, code: int | None, folder: Path, before: Mapping[str, ob
     if wrong:
         found["files"] = ", ".join(wrong[:4])
     places = [folder / "log.txt", folder / "printed.txt", *(folder.parent / name for name in written)]
-    if kept := [place.name for place in places if place.is_file() and SECRET.encode() in place.read_bytes()]:
+    places = [place for place in places if place.is_file() and place.name != "sealed.json"]  # it holds a secret seed
+    if kept := [place.name for place in places if SECRET.encode() in place.read_bytes()]:
         found["secret"] = ", ".join(kept)
     return found
 
