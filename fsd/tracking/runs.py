@@ -263,7 +263,7 @@ def run(
     store = parent.store if parent else open_store()
     with tempfile.TemporaryDirectory(prefix="fsd-", ignore_cleanup_errors=True) as temporary:
         folder = parent.folder / _WITHIN / uuid4().hex if parent else Path(temporary) / "run"
-        made = Run(store, folder, Record(experiment, name))
+        made = Run(store, folder, Record(experiment, without_credentials(name)))
         made.log_params(params or {})
         made.set_tags({**(tags or {}), **({NOTE: description} if description else {})})
         with _opened(made, parent):

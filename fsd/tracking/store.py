@@ -281,7 +281,9 @@ def _connect(store: Store) -> None:
             store.client.search_logged_models(["0"], max_results=1)  # which adapters become; MLflow 2 has none
             if store.is_server and store.client.get_experiment_by_name(_UNKNOWN):
                 raise MlflowException("its replies are not those of MLflow")
-    except (MlflowException, SQLAlchemyError, ImportError) as error:  # ImportError: the database's driver
+    except UsageError:
+        raise
+    except (MlflowException, SQLAlchemyError, ImportError, ValueError) as error:  # of a driver, and of no URL
         reason = import_failure(error) if isinstance(error, ImportError) else first_line(getattr(error, "orig", error))
         raise UsageError(
             "the tracking store must be a database or server of MLflow 3 or later that answers; "

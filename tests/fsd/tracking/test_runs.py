@@ -54,7 +54,7 @@ def test_no_credential_is_kept(here, monkeypatch):
     monkeypatch.setattr(git_context.GitRunContext, "_git_info", git)
     storage = "postgresql://user:hunter2@localhost:1/x"
     options = {"params": {"urls": [url, storage]}, "tags": {"t": url}}
-    with pytest.raises(ValueError, match="got"), tracking.run("fsd-x", "a", **options) as run:  # noqa: PT012
+    with pytest.raises(ValueError, match="got"), tracking.run("fsd-x", f"a of {url}", **options) as run:  # noqa: PT012
         run.log_dataset("x", ["text"], source=url, context="test")
         raise ValueError(f"got {storage}")
     data = run.store.client.get_run(run.id)

@@ -174,7 +174,8 @@ def test_a_wrong_address_fails_at_once_and_shows_no_password(here, monkeypatch, 
     older = service(lambda *_: reply(b"no such endpoint", 404)).url.replace("http://", "http://u:hunter2@")
     others = [service(lambda *_, said=said: said).url for said in (b"{}", b"[]", b"null", b"<html>", b" ", b'{"a": 1}')]
     nowhere = [f"{scheme}://u:hunter2@127.0.0.1:9/x" for scheme in ("http", "postgresql")]
-    for uri, reason in ((older, "404"), *((uri, "") for uri in ("./mlruns", "nonsense://x", *others, *nowhere))):
+    others += ["./mlruns", "nonsense://x", "http://[::1"]
+    for uri, reason in ((older, "404"), *((uri, "") for uri in (*others, *nowhere))):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         refused(f"must be a database or server of MLflow 3 or later that answers; .*{reason}")
     monkeypatch.setitem(sys.modules, "psycopg", None)
