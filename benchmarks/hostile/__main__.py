@@ -25,12 +25,14 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
+from unittest import mock
 
 import yaml
 
@@ -134,12 +136,12 @@ def settings() -> dict[str, list[Flag]]:
         found[name] = [Flag.of(each) for part in (config, Invocation) for each in settings_of(part)]
         raise SystemExit
 
-    read, cli.read = cli.read, spy  # type: ignore[assignment]
-    for name in BASE:
-        sys.argv = ["fsd", *name.split()]
-        with contextlib.suppress(SystemExit):
-            main()
-    cli.read = read
+    with mock.patch.object(cli, "read", spy), mock.patch.object(sys, "argv"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)  # runpy of what is imported
+        for name in BASE:
+            sys.argv = ["fsd", *name.split()]
+            with contextlib.suppress(SystemExit):
+                main()
     return found
 
 

@@ -272,7 +272,7 @@ def passes(
     Without `unseen` texts and known `members` there are no prefixes of them.
     Refuses what cannot be computed, as `fsd.views.usable` does.
     """
-    from fsd.scoring.model import WORD_SWAPS, reader_names
+    from fsd.scoring.model import API, WORD_SWAPS, reader_names
     from fsd.scoring.neighbours import NEIGHBOURS
     from fsd.views import ViewInputs, usable, view_in
 
@@ -285,7 +285,8 @@ def passes(
     inputs = ViewInputs("a prefix" if unseen else "", copies if has_neighbours else None, copies, prefixed)
     sizes = {"neighbours": model.neighbours or (WORD_SWAPS if words else NEIGHBOURS), "swapped": WORD_SWAPS}
     readers = [name for name in reader_names(model) if name not in ("base", "tuned") or name in states]
-    computable = usable(list(detectors), texts, readers, inputs, strict=strict)[0]
+    known = None if model.model.startswith(API) else strict  # an API has to be asked what it gives
+    computable = usable(list(detectors), texts, readers, inputs, strict=known)[0]
     counts = Counter[str]()
     for view in {view_in(state, view) for detector in computable for state in states for view in detector.views}:
         if view.reader != "unigram":
