@@ -377,7 +377,8 @@ def findings(case: Case, code: int | None, folder: Path, before: Mapping[str, ob
 
 def stem(word: str) -> str:
     """The name of a file that an argument may name, without its ending."""
-    return os.path.normpath(word.rpartition("=")[2].rpartition(":")[2]).partition("/")[0].partition(".")[0]
+    path = re.sub("^.*(=|///?|journal:)", "", word)
+    return os.path.normpath(path).partition("/")[0].partition(".")[0]
 
 
 def snapshot(folder: Path) -> dict[str, object]:
