@@ -23,6 +23,8 @@ from fsd.tuning.optuna_study import FINISHED, MAX_FAILURES, create_study, import
 
 GRID = {"x": Range(0.1, 1.0, step=0.1), "flag": Choice((True, False))}
 WIDE = {"x": Range(0.1, 10.0, log=True), "n": Range(1, 5)}
+several_threads = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+"""One thread restores the filters of warnings while another still needs its own; commands are processes."""
 
 
 def settings(storage, sampler="tpe", *, seed=0, long_trials=False, pruner="none", **more):
@@ -123,6 +125,7 @@ def test_a_storage_out_of_reach_is_refused_in_one_line_without_its_password(tmp_
     assert "secret" not in str(error.value)
 
 
+@several_threads
 def test_several_threads_create_a_database_at_the_same_time(database):
     with ThreadPoolExecutor(6) as pool:
         studies = pool.map(lambda _: create_study("s", {"seed": 1, "objective": "auc"}, database), range(6))
@@ -243,6 +246,7 @@ def test_the_grid_cell_of_a_killed_process_is_evaluated_after_a_while(storage):
         assert len(trials) == len({key_of(t.settings) for t in trials}) == task.evaluated == cells
 
 
+@several_threads
 def test_commands_that_share_a_study_never_evaluate_the_same_settings(storage):
     for name, space, sampler in (("grid", GRID, "tpe"), ("wide", WIDE, "tpe"), ("random", WIDE, "random")):
         tasks = [Hill(space, wait=0.01), Hill(space, wait=0.01)]
