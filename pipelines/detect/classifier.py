@@ -40,8 +40,9 @@ class MembershipClassifier:
     the base model that differ from those of the run: model (its location), device, dtype. None keeps that of the run.
 
     Raises:
-        UsageError: if there is no such adapter, it has no calibration, its audit says that a blind classifier explains
-            the results on its benchmark or that the labels do not hold, or its base model cannot be loaded or differs.
+        UsageError: if there is no such adapter, it has no calibration or one by a detector that needs known members,
+            its audit says that a blind classifier explains the results on its benchmark or that the labels do not hold,
+            or its base model cannot be loaded or differs.
     """
 
     def __init__(self, uri: str, **overrides: Any) -> None:
@@ -59,6 +60,11 @@ class MembershipClassifier:
         self.config = _model_config(self.setup, files.get(TABLE), overrides)
         candidates = [detectors.load(one.detector, **one.settings) for one in self.calibration.candidates]
         self.candidates = audited(candidates) if self.audited else candidates
+        if needing := [one.name for one in self.candidates if "member_primed" in one.views]:
+            raise UsageError(
+                f"adapter must be calibrated by detectors that need no known members, which detect has not; this one "
+                f"is by {needing[0]}: run again with other --detectors"
+            )
         self.unseen = [document.text for document in read_files([files[UNSEEN]])] if UNSEEN in files else []
         self._trained = {ngram for text in self.unseen for ngram in _ngrams(text)}
         adapters.check_adapter(adapter)
