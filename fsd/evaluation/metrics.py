@@ -31,8 +31,8 @@ FPR_SLACK = 1e-9
 """A false-positive rate may exceed its bound by this much, so that .29 × 100 still allows 29 false alarms."""
 
 
-def shortened(number: float, spec: str = ".2f") -> str:
-    """The number in a format, without a zero before its point: .71, -.05, 10.00."""
+def shortened(number: float, spec: str = "z.2f") -> str:
+    """The number in a format, without a zero before its point: .71, -.05, 10.00; never -.00."""
     return _LEADING_ZERO.sub(r"\1.", format(number, spec))
 
 
@@ -50,7 +50,7 @@ class Estimate(NamedTuple):
     @property
     def signed(self) -> str:
         """The same for a difference: +.02 [-.01, +.05]."""
-        return "{} [{}, {}]".format(*(shortened(number, "+.2f") for number in self))
+        return "{} [{}, {}]".format(*(shortened(number, "+z.2f") for number in self))
 
     @property
     def short(self) -> str:

@@ -46,7 +46,7 @@ def detectors_table(results: Results) -> Table:
         {
             "Base AUC\n[95 % CI]": ("base", "auc", "interval"),
             "FSD AUC\n[95 % CI]": ("fsd", "auc", "interval"),
-            "Gain": ("", "auc_gain", "+.2f"),
+            "Gain": ("", "auc_gain", "+z.2f"),
             "p (Holm)": ("", "auc_gain", "p"),
             **({"Placebo": ("top", "placebo_auc", ".2f")} if results.placebo else {}),
             **{metric.label: ("top", name, "interval") for name, metric in METRICS.items() if name != "auc"},

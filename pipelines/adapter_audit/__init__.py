@@ -294,7 +294,7 @@ def detectors_table(audit: Audit) -> "Table":
             Column("detector", str),
             Column("fine-tuned AUC\n[95 % CI]", lambda name: shown(rows.get((name, "tuned", "auc")))),
             Column("calibrated AUC\n[95 % CI]", lambda name: shown(rows.get((name, own, "auc")))),
-            Column("gain", lambda name: f"{gains[name].value:+.2f}" if name in gains else "–"),
+            Column("gain", lambda name: f"{gains[name].value:+z.2f}" if name in gains else "–"),
             Column("p (Holm)", lambda name: p_value(gains[name].p_holm) if name in gains else "–"),
             Column("TPR@5%FPR", lambda name: f"{rows[name, own, 'tpr_at_5fpr'].value:.2f}"),
             Column("TPR@1%FPR", lambda name: f"{rows[name, own, 'tpr_at_1fpr'].value:.2f}"),

@@ -110,7 +110,7 @@ def run(
                 texts, model.scorers["base"], shard=config.shard, orders=config.orders, seed=config.seed
             )
             null = f"{config.orders} random orders a shard of {config.shard}"
-            outcomes, verdict = [Outcome(ORDER, f"mean z {z:+.2f}", null, p)], None
+            outcomes, verdict = [Outcome(ORDER, f"mean z {z:+z.2f}", null, p)], None
             if known:
                 inference, verdict = inference_test(suspect, known, detectors, model, config.seed)
                 outcomes.append(inference)
@@ -202,7 +202,7 @@ def inference_test(
         seed=seed,
     )
     null = f"{verdict.known_groups} known families, labels permuted"
-    return Outcome(INFERENCE, f"difference {verdict.difference:+.2f}", null, verdict.p, verdict.reason), verdict
+    return Outcome(INFERENCE, f"difference {verdict.difference:+z.2f}", null, verdict.p, verdict.reason), verdict
 
 
 def rank_tests(

@@ -17,11 +17,22 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import CleaningConfig, Columns, ModelConfig, OptionalModel, OptionalPath, OptionalPaths, ShardConfig
+from fsd.config import (
+    CleaningConfig,
+    Columns,
+    ModelConfig,
+    OptionalDay,
+    OptionalModel,
+    OptionalPath,
+    OptionalPaths,
+    ShardConfig,
+)
 from pipelines.common.cli import command
 from pipelines.common.job import Job
 
 if TYPE_CHECKING:
+    from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
+
     from fsd.data.documents import Document
 
 
@@ -45,6 +56,8 @@ class DetectConfig:
     """Texts known to be non-members, of the same source, time and kind as FILE; adds a test of FILE as a whole."""
     columns: Columns = ""
     """Column names that differ from the defaults, e.g. text=Example_A,group=ID."""
+    cutoff: OptionalDay = None
+    """Last day of the model's data, if it is not a known one: dated non-members must be later."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     out: OptionalPath = None
     """Output file for the verdicts (.parquet, .csv, .jsonl; the tracked run has a copy), or a folder of shards."""
@@ -61,12 +74,14 @@ class DetectConfig:
 
 def prepare(config: DetectConfig) -> Job:
     """Read the texts, and check the settings; the adapter, which is not fetched yet, tells which model is loaded."""
+    from fsd.data.splitting import parse_cutoff
     from fsd.errors import UsageError
     from fsd.evaluation.verdicts import check_fdr
     from pipelines.common import experiment, job, shards
     from pipelines.common.output import check_path, check_table_path
 
     check_fdr(config.fdr)
+    last = parse_cutoff(config.cutoff)
     if shards.wanted(config.out, config.shards):
         drops = config.cleaning.near_duplicates != "refuse" and "drop"
         shards.refuse(known=" ".join(config.known), report=config.report, near_duplicates=drops)
@@ -82,7 +97,7 @@ def prepare(config: DetectConfig) -> Job:
         check_path(Path(config.report), inputs)
     texts = [document.text for document in documents]
     return Job(
-        partial(run, config, documents, known, [*remarks, *unknown]),
+        partial(run, config, documents, known, [*remarks, *unknown], last),
         {
             "texts": job.files(config.files, len(documents)),
             "adapter": config.adapter,
@@ -101,7 +116,11 @@ def prepare(config: DetectConfig) -> Job:
 
 
 def run(
-    config: DetectConfig, documents: "Sequence[Document]", known: "Sequence[Document]", remarks: Sequence[str]
+    config: DetectConfig,
+    documents: "Sequence[Document]",
+    known: "Sequence[Document]",
+    remarks: Sequence[str],
+    last: "Date | None",
 ) -> None:
     """Load the classifier, judge, write, track and print."""
     from fsd.reporting.report import page
@@ -123,7 +142,7 @@ def run(
         measured = on_test(adapter, classifier.calibration, config.fpr)
     tags = {"task": "detect", "adapter": adapter}
     model = classifier.language_model.identity.id
-    held = labels_for(model, [*(replace(d, member=d.member is not False) for d in documents), *known])
+    held = labels_for(model, [*(replace(d, member=d.member is not False) for d in documents), *known], last=last)
     known = known if held.hold else []
     name = run_name(model, config.files, "detect")
     with tracked_run(config, f"fsd-{classifier.setup.domain}", name, tags=tags) as tracked:

@@ -104,10 +104,10 @@ def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]
         description=study.title,
     ) as tracked:
         with stage("scoring"):
-            runs = run_cells(name, study, cells, tracked)
-        own = {record.id for record in runs if record.parent == tracked.id}
-        tracked.log_metrics({"cells/run": len(own), "cells/reused": len(runs) - len(own)})
-        deliver(partial(report, study, list(zip(cells, runs, strict=True))), tracked)
+            results, left_out = run_cells(name, study, cells, tracked)
+        own = {record.id for _, record in results if record.parent == tracked.id}
+        tracked.log_metrics({"cells/run": len(own), "cells/reused": len(results) - len(own)})
+        deliver(partial(report, study, results, left_out), tracked)
 
 
 def show_catalogue() -> None:

@@ -27,12 +27,13 @@ from fsd.data.ablations import add_unseen, fine_tuning_set, retime, take_unseen,
 from fsd.data.docstrings import docstring_paragraphs
 from fsd.data.documents import Document, content_hash, segments
 from fsd.data.readers import Passage
-from fsd.data.splitting import Split, split
+from fsd.data.splitting import Split, parse_cutoff, split, with_periods, without_later
 from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.metrics import auc
 from fsd.files import digest
 from fsd.models.finetuning import check_training
+from fsd.models.finetuning import plan as training_plan
 from fsd.models.language_model import LanguageModel, load_tokenizer, quantization_options, resolve_precision
 from fsd.net.hub import fingerprint, locate
 from fsd.progress import note, progress
@@ -75,7 +76,8 @@ def load(data: DataConfig, _folder: Path) -> LabelledTexts:
     others = replace(data, data=tuple(entry for entry in data.data if entry not in own))
     loaded = load_texts(others, ModelConfig()) if others.data else LabelledTexts([], {})
     corpora = (_embedded(entry.partition(":")[2]) for entry in own)
-    return loaded._replace(documents=[*loaded.documents, *(document for corpus in corpora for document in corpus)])
+    documents = [*loaded.documents, *(document for corpus in corpora for document in corpus)]
+    return loaded._replace(documents=with_periods(documents, parse_cutoff(data.cutoff)))
 
 
 def _embedded(part: str) -> list[Document]:
@@ -98,7 +100,8 @@ def _embedded(part: str) -> list[Document]:
 
 def _of(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
     data = cell.config.data
-    return load(DataConfig(data=entries, columns=data.columns, cleaning=data.cleaning), Path.cwd())
+    read = DataConfig(data=entries, columns=data.columns, cutoff=data.cutoff, cleaning=data.cleaning)
+    return load(read, Path.cwd())
 
 
 def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
@@ -115,7 +118,7 @@ def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
     if not documents:
         raise UsageError(f"texts must have at least {options.words} words; none of {', '.join(data.data)} has")
     if not trained:
-        return Split((), (), documents), remarks
+        return without_later(Split((), (), documents)), remarks
     share = float(data.unseen)
     how: dict[str, Any] = {"validation": data.validation, "scheme": data.split, "seed": seed}
     if options.trained_on:
@@ -190,7 +193,9 @@ def _tag(inputs: Inputs, study: Study) -> str:
         "grids": {spec.key: [candidate.key for candidate in spec.grid] for spec in study.detectors if spec.grid},
         "shots": config.detection.shots,
         "seed": config.seed,
-        "texts": [[(content_hash(d.text), d.member, d.group, str(d.date)) for d in part] for part in inputs.split],
+        "texts": [
+            [(content_hash(d.text), d.member, d.group, str(d.date), d.period) for d in part] for part in inputs.split
+        ],
     }
     return experiment.tag(content)
 
@@ -230,9 +235,14 @@ def _finished(parent: Run) -> dict[str, RunRecord]:
     return {r.tags["cell"]: r for r in reversed(tracking.find_runs(parent.record.experiment, {"kind": "cell"}))}
 
 
-def run_cells(name: str, study: Study, cells: Sequence[PreparedCell], parent: Run) -> list[RunRecord]:
-    """The runs of the cells of a study: those that no earlier run holds are run below `parent`, equal ones once."""
-    earlier, done = _finished(parent), set[str]()
+def run_cells(
+    name: str, study: Study, cells: Sequence[PreparedCell], parent: Run
+) -> tuple[list[tuple[PreparedCell, RunRecord]], dict[str, str]]:
+    """The cells and their runs, and why others are left out: those that no earlier run holds are run, equal ones once.
+
+    A cell whose adapter cannot be trained on its texts is left out; it is an error if all are.
+    """
+    earlier, done, refused = _finished(parent), set[str](), dict[str, str]()
     model, loaded = None, ""
     with progress(len(cells), name, "cell") as bar:
         for at, prepared in enumerate(sorted(cells, key=attrgetter("cell.config.model.model")), 1):
@@ -243,13 +253,28 @@ def run_cells(name: str, study: Study, cells: Sequence[PreparedCell], parent: Ru
                 if model is None or loaded != cell.config.model.model:
                     model = None  # one is released before the next is loaded
                     model, loaded = experiment.load_model(cell.config), cell.config.model.model
-                _run(name, study, prepared, model, parent)
-                how = f"{time.perf_counter() - start:.1f} s"
+                refused[tag] = _untrainable(model, prepared.inputs)
+                if not refused[tag]:
+                    _run(name, study, prepared, model, parent)
+                how = "left out" if refused[tag] else f"{time.perf_counter() - start:.1f} s"
             done.add(tag)
             bar.update(1)
             note(f"{name} {at}/{len(cells)}: {cell.name} ({how})")
+    left_out = {prepared.cell.name: refused[prepared.tag] for prepared in cells if refused.get(prepared.tag)}
+    if len(left_out) == len(cells):
+        raise UsageError("cell {}: {}".format(*next(iter(left_out.items()))))
     finished = _finished(parent)
-    return [finished[prepared.tag] for prepared in cells]
+    return [(each, finished[each.tag]) for each in cells if each.cell.name not in left_out], left_out
+
+
+def _untrainable(model: LanguageModel, inputs: Inputs) -> str:
+    """Why no adapter can be trained on the unseen texts, such as AdaLoRA in too few steps; "" if one can."""
+    try:
+        if inputs.split.unseen:
+            training_plan(model, [document.text for document in inputs.split.unseen], inputs.config.training)
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def _show(record: RunRecord, parent: Run) -> None:

@@ -16,6 +16,7 @@ from fsd.config import (
     Dtype,
     FSDConfig,
     ModelConfig,
+    OptionalDay,
     OptionalInt,
     OptionalModel,
     OptionalName,
@@ -26,7 +27,7 @@ from pipelines.study.catalogue import DATA, EMBEDDED_MODELS, FLAGS, FREQUENCIES,
 
 SETTING = "setting"
 """The single axis of a study that varies one axis at a time."""
-DATA_SETTINGS = ("domain", "columns", "split", "cleaning")
+DATA_SETTINGS = ("domain", "columns", "cutoff", "split", "cleaning")
 MODEL_SETTINGS = ("revision", "device", "dtype", "bits", "max_batch_tokens", "neighbour_model")
 """Flags that are settings of every cell."""
 
@@ -54,6 +55,8 @@ class StudyConfig:
     order; several for the study that compares them."""
     columns: Columns = ""
     """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
+    cutoff: OptionalDay = None
+    """Last day of the model's data: non-members dated up to it are contemporaries of the members, all others later."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     domain: str = "arxiv"
     """Domain of the texts; the MLflow experiment is fsd-<domain>."""
@@ -174,12 +177,10 @@ def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig,
     for key, value in settings.items():
         group, _, name = key.partition(".")
         of[group][name] = value
-    shared = {name: getattr(config, name) for name in MODEL_SETTINGS}
+    of_data, of_model = ({name: getattr(config, name) for name in names} for names in (DATA_SETTINGS, MODEL_SETTINGS))
     job = FSDConfig(
-        data=DataConfig(
-            config.domain, columns=config.columns, split=config.split, cleaning=config.cleaning, **of["data"]
-        ),
-        model=ModelConfig(**shared, **of["model"]),
+        data=DataConfig(**of_data, **of["data"]),
+        model=ModelConfig(**of_model, **of["model"]),
         training=replace(config.training, **of["training"]),
         placebo="none",
         seed=config.seed,

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -40,12 +40,12 @@ Results = Sequence[tuple[PreparedCell, RunRecord]]
 """The cells of a study, and the run that holds the numbers and scores of each, which may be of an earlier study."""
 
 
-def report(study: Study, results: Results) -> Report:
-    """Table, figure and remarks, as they are printed and logged."""
+def report(study: Study, results: Results, left_out: Mapping[str, str]) -> Report:
+    """Table, figure and remarks, as they are printed and logged; `left_out`: cell that could not be run → reason."""
     measured = measurements(study, results)
     arranged = arrange(study, measured)
     table, plain_numbers = layout(study, arranged), frame(study, arranged)
-    notes = list(notes_on(study, results, arranged, table))
+    notes = list(notes_on(study, results, left_out, arranged, table))
     lines = [f"# {study.place}", "", study.title, "", markdown(table), *(f"- {note}" for note in notes), ""]
     return Report(
         headline=f"{study.place}: {study.title}",
@@ -161,7 +161,9 @@ def _text(number: Any, *, wide: bool) -> str:
     return text if math.isnan(number.paper) else f"{text} (paper {shortened(number.paper)})"
 
 
-def notes_on(study: Study, results: Results, arranged: pd.DataFrame, table: Table) -> Iterator[str]:
+def notes_on(
+    study: Study, results: Results, left_out: Mapping[str, str], arranged: pd.DataFrame, table: Table
+) -> Iterator[str]:
     """What the numbers rest on, and what is missing."""
     configs, runs = [prepared.cell.config for prepared, _ in results], [run for _, run in results]
     models = dict.fromkeys(label(config.model.model) for config in configs)
@@ -191,7 +193,8 @@ def notes_on(study: Study, results: Results, arranged: pd.DataFrame, table: Tabl
     if study.note:
         yield study.note
     yield from _on_settings(study, runs)
-    for name, reason in dict.fromkeys(pair for run in runs for pair in json.loads(run.tags["left_out"]).items()):
+    of_runs = [pair for run in runs for pair in json.loads(run.tags["left_out"]).items()]
+    for name, reason in dict.fromkeys([*left_out.items(), *of_runs]):
         yield f"{name} is missing where it cannot be computed: {reason}."
     if not study.paper:
         yield "The paper prints no numbers for this, or none that are on record here."

@@ -72,7 +72,7 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
         Column("validation", lambda row: f"{short(row.validation_default)} → {short(row.validation_tuned)}"),
         Column("cross-val.", elsewhere),
         Column("test [95 % CI]", lambda row: f"{interval(row, 'test_default')}\n→ {interval(row, 'test_tuned')}"),
-        Column("gain", lambda row: "{:+.3f}\n[{:+.3f}, {:+.3f}]".format(*interval(row, "test_gain"))),
+        Column("gain", lambda row: "{:+z.3f}\n[{:+z.3f}, {:+z.3f}]".format(*interval(row, "test_gain"))),
         Column("p", lambda row: f"{row.p:.3f}"),
     ]
     title = f"Tuned for {objective} on validation; the test texts were opened once"
@@ -89,8 +89,8 @@ def remarks(gains: pd.DataFrame) -> list[str]:
     lines = [
         f"gain on test texts with an interval above 0: {', '.join(above) or 'none'}"
         + (f"; below 0: {', '.join(below)}" if len(below) else ""),
-        f"on average, winners have {gains.validation_test_gap.mean():+.3f} more on validation than on the test texts",
-        f"optimism of the selection: {optimism:+.3f} compared with the cross-validated choice",
+        f"on average, winners have {gains.validation_test_gap.mean():+z.3f} more on validation than on the test texts",
+        f"optimism of the selection: {optimism:+z.3f} compared with the cross-validated choice",
     ]
     return lines[: 2 if math.isnan(optimism) else 3]
 

@@ -68,5 +68,7 @@ def test_other_commands_say_so_first(young, run_command, make_rows, tmp_path):
         told = json.loads(run_command(f"{line} --json"))
         assert told["notes"][0].startswith(DOUBT)
     assert [row["name"] for row in told["tables"]["results"]] == ["exchangeability"]
-    dry = json.loads(run_command("study fsd-t3 --data data.jsonl --model young --dry-run --json"))
-    assert any(note.startswith(DOUBT) for note in dry["notes"])
+    study = "study fsd-t3 --data data.jsonl --model young --dry-run --json"
+    assert any(note.startswith(DOUBT) for note in json.loads(run_command(study))["notes"])
+    told = json.loads(run_command(f"{study} --cutoff 2024-12-31"))  # all non-members become contemporaries
+    assert not any(note.startswith(DOUBT) for note in told["notes"])

@@ -171,6 +171,7 @@ def test_an_estimate_reads_as_in_a_table():
         assert str(metrics.Estimate(*numbers)) == shown
     assert metrics.Estimate(0.916, 0.9, 1.0).short == ".92"
     assert metrics.Estimate(-20.0, -0.5, 0.5).signed == "-20.00 [-.50, +.50]"
+    assert metrics.Estimate(-0.001, -0.0, 0.001).signed == "+.00 [+.00, +.00]"
 
 
 @pytest.mark.parametrize(("calibration", "texts"), [(42, 105), (7, 300), (400, 40)])

@@ -72,10 +72,21 @@ def test_a_second_run_runs_nothing_and_loads_no_model(here, config, ran, monkeyp
 
 
 def test_equal_cells_are_run_once_and_shared_between_studies(here, config, ran):
-    prepare(replace(config("fsd-t16"), training=AdapterConfig())).run()
+    three_epochs = AdapterConfig(batch_size=2)
+    prepare(replace(config("fsd-t16"), training=three_epochs)).run()
     assert len(ran) == 7
-    prepare(replace(config("fsd-t6"), training=AdapterConfig())).run()
+    prepare(replace(config("fsd-t6"), training=three_epochs)).run()
     assert [training.method for training in ran[7:]] == ["adalora", "ia3"]
+
+
+def test_a_cell_that_cannot_be_trained_is_left_out_with_its_reason(here, config, ran, capsys):
+    short = AdapterConfig(epochs=1, batch_size=2)
+    prepare(replace(config("fsd-t6"), training=short)).run()
+    reason = "adalora must have at least 5 steps to move its budget; got 3"
+    assert f"- AdaLoRA is missing where it cannot be computed: {reason}." in capsys.readouterr().out
+    assert [training.method for training in ran] == ["ia3", "lora"]
+    with pytest.raises(UsageError, match=f"^cell all: {reason}$"):
+        prepare(replace(config("fsd-fig2"), training=replace(short, method="adalora"))).run()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), UsageError("no memory")])
