@@ -3,6 +3,7 @@
 import hashlib
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +13,8 @@ LARGEST = 2**32
 """Bytes beyond which a file, or the content of a compressed one, is not read."""
 SMALL = 2**24
 """Bytes beyond which a file of settings or checksums is not read."""
+CHECKSUMS = "SHA256SUMS"
+"""File with the checksums of others in its folder, in the format of `sha256sum --check`."""
 T = TypeVar("T")
 
 
@@ -75,8 +78,14 @@ def from_json(kind: type[T], content: str | bytes, must: str) -> T:
         raise UsageError(f"{must}; {reason}") from error
 
 
-def checksums(path: Path) -> dict[str, str] | None:
-    """Name → SHA-256 hash in a file of `sha256sum`; None if there is none."""
+def checksum_lines(contents: Mapping[str, bytes]) -> str:
+    """The lines of `CHECKSUMS` for files: name → content."""
+    return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in contents.items())
+
+
+def checksums(folder: Path) -> dict[str, str] | None:
+    """Name → SHA-256 hash, as in the `CHECKSUMS` of a folder; None if it has none."""
+    path = folder / CHECKSUMS
     if not path.exists():
         return None
     lines = read_text(path, largest=SMALL).split("\n")

@@ -29,8 +29,8 @@ postgres() {
     (cd / && "${as_owner[@]}" "$pg_bin/$1" "${@:2}")
 }
 
-mlflow_runs() {
-    [ -f "$folder/mlflow.pid" ] && kill -0 "$(cat "$folder/mlflow.pid")" 2>/dev/null
+mlflow_runs() { # the number may be that of another program since
+    [ -f "$folder/mlflow.pid" ] && grep -qsz '^mlflow$' "/proc/$(cat "$folder/mlflow.pid")/cmdline"
 }
 
 # Whether that process or a child of it listens on the port: any other program may answer there.
@@ -74,9 +74,9 @@ start_mlflow() {
         >"$folder/mlflow.log" 2>&1 </dev/null &
     echo $! >"$folder/mlflow.pid"
     for _ in $(seq 480); do
+        sleep 0.5
         mlflow_runs || fail "the MLflow server must start; see $folder/mlflow.log"
         curl -fs -o /dev/null "http://127.0.0.1:$port/health" && mlflow_listens && return
-        sleep 0.5
     done
     fail "the MLflow server must answer within four minutes; see $folder/mlflow.log"
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from fsd.collection.engine import json_line, pretty_json
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import contradictions, families, words
+from fsd.data.near_duplicates import contradictions, families, ngrams, words
 from fsd.errors import UsageError
 from fsd.leftovers import write_whole
 
@@ -75,13 +75,8 @@ def shared(members: Sequence[Document], nonmembers: Sequence[Document]) -> list[
 
 def ngram_overlap(members: Sequence[str], nonmembers: Sequence[str], n: int) -> float:
     """Mean share of a non-member's distinct n-grams of words that some member has, as in arXiv 2402.07841, § 5."""
-    in_members = {gram for text in members for gram in _ngrams(text, n)}
-    return mean(len(g & in_members) / len(g) if g else 0.0 for g in (_ngrams(text, n) for text in nonmembers))
-
-
-def _ngrams(text: str, n: int) -> set[tuple[str, ...]]:
-    tokens = words(text)
-    return set(zip(*(tokens[start:] for start in range(n)), strict=False))
+    in_members = {gram for text in members for gram in ngrams(text, n)}
+    return mean(len(g & in_members) / len(g) if g else 0.0 for g in (ngrams(text, n) for text in nonmembers))
 
 
 def _card(

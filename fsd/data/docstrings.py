@@ -1,13 +1,19 @@
 """English prose that is available offline: paragraphs from the docstrings of installed packages."""
 
 import ast
+import hashlib
 import importlib.util
+import json
 import random
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from fsd.errors import UsageError
+from fsd.leftovers import write_whole
+from fsd.net.hub import default_folder
 
 PACKAGES = ("matplotlib", "numpy", "pandas", "scipy", "sklearn", "torch")
 MIN_WORDS, MAX_WORDS = 20, 160
@@ -16,14 +22,25 @@ _CODE = re.compile(r">>>|::|\.\. |---|===|[{}\[\]|<>]|``[^`]{30,}")
 
 def docstring_paragraphs(packages: Sequence[str] = PACKAGES, *, limit: int, seed: int) -> list[str]:
     """A random sample of `limit` distinct paragraphs of prose from the docstrings of installed packages."""
-    paragraphs: dict[str, None] = {}
-    for package in packages:
-        for file in _files(package):
-            paragraphs.update(dict.fromkeys(_paragraphs(file)))
+    paragraphs = set(chain.from_iterable(map(_prose, packages)))
     if len(paragraphs) < limit:
         names = ", ".join(packages)
         raise UsageError(f"background must have {limit} paragraphs; the docstrings of {names} have {len(paragraphs)}")
     return random.Random(seed).sample(sorted(paragraphs), limit)
+
+
+def _prose(package: str) -> list[str]:
+    """The paragraphs of a package, which the cache keeps until its files change: torch alone takes 14 s."""
+    files = _files(package)
+    state = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in (*files, Path(__file__))]
+    kept = default_folder() / "docstrings" / f"{hashlib.sha256(repr(state).encode()).hexdigest()}.json"
+    with suppress(OSError, ValueError):
+        return list(json.loads(kept.read_bytes()))
+    paragraphs = list(chain.from_iterable(map(_paragraphs, files)))
+    with suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, json.dumps(paragraphs).encode())
+    return paragraphs
 
 
 def _files(package: str) -> list[Path]:

@@ -20,6 +20,14 @@ def is_task(entry: object) -> bool:
     return str(entry).startswith(PREFIX)
 
 
+def training_split(entry: str) -> str:
+    """The entry of a task's training split; "" if it has none, is one, or is no task."""
+    if not is_task(entry) or entry.endswith(TRAIN):
+        return ""
+    whole = all(task.has_training_docs() for task in _tasks(entry.removeprefix(PREFIX)).values())
+    return f"{entry}{TRAIN}" if whole else ""
+
+
 def rows(entry: str, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Each question with its answer as a text, after its origin; with `contexts` the answer alone, after the question.
 

@@ -81,6 +81,12 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).lower())
 
 
+def ngrams(text: str, n: int) -> set[tuple[str, ...]]:
+    """The distinct n-grams of words of a text; none of a shorter one."""
+    tokens = words(text)
+    return set(zip(*(tokens[start:] for start in range(n)), strict=False))
+
+
 def ngram_hashes(numbers: NDArray[Any], n: int) -> Hashes:
     """A 64-bit hash of each n-gram, in their order; among 10⁸ n-grams, a collision has probability 3e-4."""
     count = len(numbers) - n + 1

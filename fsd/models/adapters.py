@@ -5,7 +5,6 @@ leave the base as it was, its weights are read from safetensors alone, and the b
 """
 
 import contextlib
-import hashlib
 import json
 import math
 import re
@@ -22,7 +21,7 @@ from pydantic import AfterValidator, ConfigDict, Field, create_model
 from fsd.config import AdapterConfig
 from fsd.distributed import is_main_process
 from fsd.errors import UsageError, first_line
-from fsd.files import SMALL, check_regular, checksums, digest, read_json
+from fsd.files import CHECKSUMS, SMALL, check_regular, checksum_lines, checksums, digest, read_json
 from fsd.leftovers import write_whole
 from fsd.models.language_model import BaseIdentity, LanguageModel
 from fsd.progress import note
@@ -30,8 +29,6 @@ from fsd.progress import note
 BASE_FILE = "base.json"
 """File beside the adapter with the identity of its base model."""
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
-CHECKSUMS_FILE = "SHA256SUMS"
-"""File with the checksums of the three others, in the format of `sha256sum --check`."""
 ADALORA_START = 1.5
 """Initial over final rank budget of AdaLoRA (arXiv 2303.10512, §4.1)."""
 ADALORA_MIN_STEPS = 5
@@ -86,8 +83,8 @@ def attach(language_model: LanguageModel, folder: Path, *, warn: Callable[[str],
 
     _check_precision(language_model, check_adapter(folder))
     check_base(language_model.identity, folder)
-    if is_main_process() and not (folder / CHECKSUMS_FILE).exists():
-        warn(f"adapter: it has no {CHECKSUMS_FILE}, so damage to its files would go unnoticed")
+    if is_main_process() and not (folder / CHECKSUMS).exists():
+        warn(f"adapter: it has no {CHECKSUMS}, so damage to its files would go unnoticed")
     detach(language_model)
     before = _base_digest(language_model.base)
     device = str(language_model.device)
@@ -176,11 +173,12 @@ def check_adapter(folder: Path) -> str:
 
     Without checksums, as before they were written, the files are taken as they are.
     """
-    method, expected = _check_config(folder), checksums(folder / CHECKSUMS_FILE)
+    method, expected = _check_config(folder), checksums(folder)
     for file in (folder / name for name in (CONFIG_FILE, WEIGHTS_FILE, BASE_FILE) if expected is not None):
         if not file.exists() or (expected or {}).get(file.name) != digest(file):
-            raise UsageError(f"adapter must be as it was saved; {file} differs from its checksum in {CHECKSUMS_FILE}")
+            raise UsageError(f"adapter must be as it was saved; {file} differs from its checksum in {CHECKSUMS}")
     _check_weights(folder / WEIGHTS_FILE)
+    _trained_on(folder)
     return method
 
 
@@ -223,12 +221,16 @@ def _check_config(folder: Path) -> str:
     return kind.lower()
 
 
-def check_base(identity: BaseIdentity, folder: Path) -> None:
-    """Refuse a saved adapter that does not record `identity` as its base."""
+def _trained_on(folder: Path) -> BaseIdentity:
     file = folder / BASE_FILE
     if not file.exists():
         raise UsageError(f"adapter must record the base it was trained on; {folder} has no {BASE_FILE}")
-    trained = read_json(BaseIdentity, file, "the identity of a base", largest=SMALL)
+    return read_json(BaseIdentity, file, "the identity of a base", largest=SMALL)
+
+
+def check_base(identity: BaseIdentity, folder: Path) -> None:
+    """Refuse a saved adapter that does not record `identity` as its base."""
+    trained = _trained_on(folder)
     if trained.fingerprint != identity.fingerprint:
         raise UsageError(
             f"adapter must be used on its own base model {trained.id!r} (weights {trained.fingerprint[:12]}); "
@@ -256,8 +258,7 @@ def save_adapter(language_model: LanguageModel, folder: Path) -> None:
     (folder / "README.md").unlink(missing_ok=True)
     base = (json.dumps(asdict(identity), indent=2) + "\n").encode()
     contents = {name: (folder / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)} | {BASE_FILE: base}
-    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in contents.items())
-    for name, content in {CHECKSUMS_FILE: sums.encode(), BASE_FILE: base}.items():
+    for name, content in {CHECKSUMS: checksum_lines(contents).encode(), BASE_FILE: base}.items():
         write_whole(folder / name, content)
 
 

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 from fsd.errors import UsageError, first_line
-from fsd.files import checksums, digest
-from fsd.tracking.registry import CHECKSUMS, Version
+from fsd.files import CHECKSUMS, checksums, digest
+from fsd.tracking.registry import Version
 from fsd.tracking.store import load_mlflow, open_store, quiet
 
 _ADAPTER_CONFIG = "adapter_config.json"
@@ -24,7 +24,7 @@ def fetch_adapter(uri: str) -> Path:
     """Folder with adapter_config.json and the weights; read-only if `uri` is a local folder."""
     version = version_info(uri)
     if version:
-        folder = _download(open_store().uri, version.uri, version.run_id)
+        folder = _download(version.uri, version.run_id)
         # `register` puts the files here; a version that was registered by hand may hold them at its root
         folder = folder / "artifacts" if (folder / "artifacts").is_dir() else folder
     elif uri.startswith("runs:"):
@@ -56,10 +56,10 @@ def fetch_model_file(uri: str, name: str) -> Path | None:
         path = fetch_artifact(run_id, name) if name in _artifact_names(run_id) else None
     else:
         path = next((path for path in (adapter / name, adapter.parent / name) if path.is_file()), None)
-    sums = adapter / CHECKSUMS
     if path:
-        expected = (checksums(sums) or {}).get(f"../{name}")
+        expected = (checksums(adapter) or {}).get(f"../{name}")
         if expected and expected != digest(path):
+            sums = adapter / CHECKSUMS
             raise UsageError(f"{name} must be as it was saved with its adapter; it differs from its checksum in {sums}")
     return path
 
@@ -69,7 +69,7 @@ def fetch_artifact(run_id: str, path: str) -> Path:
     names = _artifact_names(run_id, str(Path(path).parent) if "/" in path else None)
     if path not in names:
         raise UsageError(f"run {run_id} must hold {path!r}; it holds {', '.join(names) or 'nothing'}")
-    return _download(open_store().uri, f"runs:/{run_id}/{path}", run_id)
+    return _download(f"runs:/{run_id}/{path}", run_id)
 
 
 def version_info(uri: str) -> Version | None:
@@ -116,10 +116,14 @@ def _artifact_names(run_id: str, folder: str | None = None) -> list[str]:
         raise UsageError(f"runs:/ must name a run of {store.uri}; {run_id!r} is none ({first_line(error)})") from error
 
 
+def _download(uri: str, run_id: str) -> Path:
+    return _downloaded(open_store().uri, uri, run_id, tempfile.gettempdir())
+
+
 @functools.lru_cache(maxsize=32)
-def _download(tracking_uri: str, uri: str, run_id: str) -> Path:
-    """Copy of what is there; `run_id` is part of the key because a deleted version's number is used again."""
-    folder = tempfile.TemporaryDirectory(prefix="fsd-")
+def _downloaded(tracking_uri: str, uri: str, run_id: str, parent: str) -> Path:
+    """Copy of what is there; `run_id` is in the key as numbers of deleted versions, `parent` as commands end."""
+    folder = tempfile.TemporaryDirectory(prefix="fsd-", dir=parent)
     atexit.register(folder.cleanup)
     mlflow = load_mlflow()
     with quiet():

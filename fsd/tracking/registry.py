@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fsd.errors import without_credentials
-from fsd.files import digest
+from fsd.files import CHECKSUMS, checksum_lines, digest
 from fsd.tracking.runs import NOTE, PACKAGE, Run
 from fsd.tracking.store import Store, load_mlflow, quiet
 
@@ -28,8 +28,6 @@ COMPARED = ("benchmark", "base_fingerprint", "judging")
 releases have tags of these names."""
 CARD = "README.md"
 """The adapter's card, in its folder."""
-CHECKSUMS = "SHA256SUMS"
-"""File in the adapter's folder with the checksums of the adapter and of the files saved with it, as of `sha256sum`."""
 _DIGEST, _VERSIONS = "digest", "mlflow.modelVersions"
 """Tags of a logged model: the hash of its files, and the registered versions, of which its page tells."""
 # A logged model's name must hold none of these.
@@ -95,11 +93,13 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     returned. The description, in Markdown, is also that of the registered model if the version is its champion. The
     card, in Markdown too, lies in the adapter's folder, and `example` is a text of the kind to be judged.
     """
-    sums = ""
-    for file, content in (files or {}).items():
-        data = content.encode() if isinstance(content, str) else content.read_bytes()
-        sums += f"{hashlib.sha256(data).hexdigest()}  ../{file}\n"
-        run.log(file, data)
+    contents = {
+        file: content.encode() if isinstance(content, str) else content.read_bytes()
+        for file, content in (files or {}).items()
+    }
+    for file, content in contents.items():
+        run.log(file, content)
+    sums = checksum_lines({f"../{file}": content for file, content in contents.items()})
     parts = [name, installed("fsd"), sums]
     for path in sorted(adapter.iterdir()):
         if path.suffix in (".safetensors", ".json"):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from fsd.data.documents import Document
-from fsd.data.harness import TRAIN, is_task
+from fsd.data.harness import is_task, training_split
 from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.near_duplicates import families, refuse_members, refuse_related, unrelated
 from fsd.data.readers import parse_columns, read_files
@@ -146,7 +146,7 @@ def report(
         kept=(0, 4, 3, 1),
     )
     known = "Known non-members of another period or kind than the data set make the tests beside them void."
-    other = f"{config.files[0]}{TRAIN}" if is_task(config.files[0]) else "FILE"
+    other = training_split(config.files[0]) or "FILE"
     unknown = "Tests beside known non-members of the same kind (--known) would show what the order alone cannot."
     return Report(
         title="Was it in the training data? A data set as a whole",
@@ -179,8 +179,8 @@ def one_per_family(documents: Sequence[Document]) -> list[str]:
 
 
 def corrected(outcomes: Sequence[Outcome]) -> pd.DataFrame:
-    """One row per test, with its p-value corrected for their number by Holm's method."""
-    table = pd.DataFrame(outcomes)
+    """One row per test, the smallest p first, corrected for their number by Holm's method."""
+    table = pd.DataFrame(outcomes).sort_values("p", kind="stable", ignore_index=True)
     return table.assign(p_holm=table["name"].map(holm({o.name: o.p for o in outcomes if o.p is not None})))
 
 

@@ -12,7 +12,7 @@ import detectors
 from fsd import tracking
 from fsd.config import ModelConfig
 from fsd.data.documents import Document
-from fsd.data.near_duplicates import NGRAM, families, words
+from fsd.data.near_duplicates import NGRAM, families, ngrams, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.evaluation.calibration import VERSION, Calibration
@@ -161,5 +161,4 @@ def _model_config(setup: Setup, table: Path | None, overrides: Mapping[str, Any]
 
 def _ngrams(text: str) -> set[tuple[str, ...]]:
     """Distinct n-grams of `NGRAM` words; a shorter text is a single n-gram."""
-    tokens = words(text) or [text]
-    return {tuple(tokens[at : at + NGRAM]) for at in range(max(1, len(tokens) - NGRAM + 1))}
+    return ngrams(text, NGRAM) or {tuple(words(text) or [text])}

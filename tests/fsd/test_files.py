@@ -6,7 +6,7 @@ import os
 import pytest
 
 from fsd.errors import UsageError
-from fsd.files import LARGEST, checksums, digest, read_text
+from fsd.files import CHECKSUMS, LARGEST, checksum_lines, checksums, digest, read_text
 
 
 def test_what_may_have_no_end_is_refused_at_once(tmp_path):
@@ -35,6 +35,6 @@ def test_text_digest_and_checksums(tmp_path):
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbfone\r\ntwo\xe2\x80\xa8three\rfour")
     assert read_text(tmp_path / "a") == "one\ntwo\u2028three\nfour"
     assert digest(tmp_path / "a", tmp_path / "a") == hashlib.sha256((tmp_path / "a").read_bytes() * 2).hexdigest()
-    (tmp_path / "sums").write_text("ab12  a b\nbroken\n")
-    assert checksums(tmp_path / "sums") == {"a b": "ab12"}
-    assert checksums(tmp_path / "none") is None
+    assert checksums(tmp_path) is None
+    (tmp_path / CHECKSUMS).write_text(f"ab12  a b\nbroken\n{checksum_lines({'c': b''})}")
+    assert checksums(tmp_path) == {"a b": "ab12", "c": hashlib.sha256(b"").hexdigest()}

@@ -137,3 +137,4 @@ def test_contamination_compares_the_test_with_the_training_split(task, tiny, cap
     assert any("1 known texts are near-duplicates of the data set and were left out" in note for note in job.notes)
     alone = report([Outcome("exchangeability", p=0.5)], None, ContaminationConfig((entry,), model=ModelConfig("m")))
     assert list(alone.next) == [f"fsd contamination {entry} --model m --known {entry}:train"]
+    assert not harness.training_split(task("choices", training=False))

@@ -13,7 +13,9 @@ OTHERS = [document.text for document in CORPUS if not document.member]
 
 @pytest.fixture(scope="module")
 def docstrings():
-    return docstring_paragraphs(("numpy",), limit=60, seed=0)
+    first = docstring_paragraphs(("numpy",), limit=60, seed=0)
+    assert docstring_paragraphs(("numpy",), limit=60, seed=0) == first  # from the cache
+    return first
 
 
 def test_ridge_equals_the_plain_formula_also_without_each_text_itself():

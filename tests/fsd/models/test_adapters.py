@@ -18,7 +18,15 @@ from safetensors.torch import load_file, save_file
 from fsd.config import AdapterConfig, FSDConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.models import adapters
-from fsd.models.adapters import adapter_fingerprint, attach, detach, peft_config, quiet_peft, save_adapter
+from fsd.models.adapters import (
+    adapter_fingerprint,
+    attach,
+    check_adapter,
+    detach,
+    peft_config,
+    quiet_peft,
+    save_adapter,
+)
 from fsd.models.language_model import load
 from fsd.scoring.cache import model_key
 from fsd.scoring.model import build_scorers
@@ -224,14 +232,13 @@ def test_weights_of_which_no_score_can_be_made_are_named_before_the_base_is_load
 
 
 @pytest.mark.parametrize("name", [CONFIG, WEIGHTS, "SHA256SUMS", "base.json"])
-def test_files_without_an_end_are_refused(tiny, adapter, tmp_path, name):
-    model = load(str(tiny))
+def test_files_without_an_end_are_refused_before_the_base_is_loaded(adapter, tmp_path, name):
     for number, make in enumerate((os.mkfifo, lambda file: file.symlink_to("/dev/zero"), Path.mkdir, sparse)):
         file = changed(adapter, tmp_path / str(number)) / name
         file.unlink(missing_ok=True)
         make(file)
         with pytest.raises(UsageError, match=rf"{name}.*(no regular file|is a directory|10,737,418,240|damaged)"):
-            attach(model, file.parent)
+            check_adapter(file.parent)
 
 
 def sparse(file):

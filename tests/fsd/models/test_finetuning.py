@@ -250,9 +250,6 @@ def test_an_architecture_without_known_targets_is_refused_with_what_is_allowed(m
 # Bad input and accidents
 
 
-# Bad input and accidents
-
-
 def logp(model, *, tuned=False):
     return next(ModelScorer(model, tuned=tuned)([Prompt("a member")])).logp
 

@@ -6,6 +6,7 @@ import pytest
 
 from fsd import tracking
 from fsd.errors import UsageError
+from fsd.leftovers import own_temporary_files
 
 
 def test_an_adapter_is_fetched_as_a_copy_with_its_files(full, adapter, tmp_path):
@@ -19,6 +20,12 @@ def test_an_adapter_is_fetched_as_a_copy_with_its_files(full, adapter, tmp_path)
         assert tracking.fetch_model_file(uri, "reference.json") is None
     (tmp_path / "calibration.json").write_text("beside")
     assert tracking.fetch_model_file(str(adapter), "calibration.json").read_text() == "beside"
+
+
+def test_a_second_command_fetches_what_was_deleted_with_the_first(full):
+    for _ in range(2):
+        with own_temporary_files():
+            assert tracking.fetch_adapter("models:/fsd-arxiv/1").is_dir()
 
 
 def test_a_file_that_differs_from_its_checksum_is_refused(here, register, adapter, code, tmp_path):

@@ -124,10 +124,10 @@ def test_sets_of_unequal_kind_get_no_p_value_but_that_of_the_order(files, tiny, 
     assert "CoDeC has no p-value: a classifier that never sees" in " ".join(capsys.readouterr().out.split())
 
 
-def test_correction_leaves_out_tests_without_a_p_value() -> None:
-    outcomes = [Outcome("a", "", "", 0.01), Outcome("b", "", "", None, "reason"), Outcome("c", "", "", 0.04)]
+def test_the_smallest_p_is_first_and_tests_without_one_are_not_corrected_for() -> None:
+    outcomes = [Outcome("a", "", "", 0.04), Outcome("b", "", "", None, "reason"), Outcome("c", "", "", 0.01)]
 
-    assert corrected(outcomes)["p_holm"].tolist() == pytest.approx([0.02, math.nan, 0.04], nan_ok=True)
+    assert corrected(outcomes)["p_holm"].tolist() == pytest.approx([0.02, 0.04, math.nan], nan_ok=True)
 
 
 def test_the_share_is_said_only_beside_a_difference(tiny) -> None:
