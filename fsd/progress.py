@@ -24,11 +24,7 @@ def moving() -> bool:
 
 @contextmanager
 def stage(label: str, *, again: bool = False) -> Iterator[None]:
-    """Show a label and how long the block takes: on a terminal a running clock, elsewhere a line at its beginning.
-
-    Bars within have the label, up to a colon, before their own, and stay when they are done. A stage that is entered
-    `again` has a line only if it takes more than a second.
-    """
+    """Show a label and how long the block takes, with its bars; a stage that is entered `again` only after a second."""
     if not (again or moving()):
         note(label)
     clock = tqdm(

@@ -202,10 +202,7 @@ def announce(work: "ScoringJob", scorer: Any, price: float | None) -> None:
 def judge(
     documents: "Sequence[Document]", table: "pd.DataFrame", *, seed: int
 ) -> "tuple[pd.DataFrame, Estimate | None, list[str]]":
-    """Metrics on the labelled texts, the AUC of a blind classifier without the model, and what the numbers do not show.
-
-    Empty without two groups of members and two of non-members, since one group has no interval.
-    """
+    """Metrics, blind AUC and doubts of the labelled texts; empty without two groups a side, as one has no interval."""
     from fsd.data.near_duplicates import families
     from fsd.evaluation.audit import blind
     from fsd.evaluation.results import evaluate

@@ -65,10 +65,7 @@ class Service(HTTPClient):
         *,
         throttled: Callable[[bytes], float] = lambda body: 0.0,
     ) -> Parsed:
-        """Request a path and parse the body, again after a ValueError, SyntaxError or TransientError of `parse`.
-
-        `throttled` gives the seconds to wait that the body of an error demands, 0 for another error.
-        """
+        """Request a path and parse the body, again if that fails; `throttled`: seconds that an error demands."""
 
         def read(reply: Reply) -> Parsed:
             if not reply.ok:

@@ -140,11 +140,7 @@ def _openings(texts: Sequence[_Text]) -> Iterator[tuple[int, int]]:
 
 
 def _pairs_sharing(hashes: Sequence[Hashes]) -> tuple[Pairs, Pairs]:
-    """Pairs of texts that share a hash, encoded as i · N + j with i < j.
-
-    First, one for every shared hash in at most `COMMON` texts; second, distinct ones of consecutive texts that share
-    a more common hash.
-    """
+    """Pairs i · N + j, i < j, that share a hash: one for each in at most `COMMON` texts; distinct ones of others."""
     n = len(hashes)
     owner = np.repeat(np.arange(n), [len(h) for h in hashes])
     every = np.concatenate(hashes) if hashes else np.empty(0, np.uint64)
@@ -209,11 +205,7 @@ def _labelled_links(documents: Sequence[Document]) -> list[Link]:
 
 
 def contradictions(documents: Sequence[Document]) -> list[tuple[int, int]]:
-    """Copies and near-copies with different labels: positions of a member and a non-member, sorted.
-
-    These are copies by the rule of this module's docstring, and other near-duplicates in which at least 90 % of the
-    words of the shorter text occur in the other one in the same order. Unlabelled texts are ignored.
-    """
+    """Sorted positions of members and non-members that are copies, or have `ALIGNED` words in the same order."""
     return sorted(
         (i, j) if documents[i].member else (j, i)
         for i, j, reason, _ in _labelled_links(documents)
@@ -280,11 +272,7 @@ def unrelated(suspect: Sequence[Document], known: Sequence[Document]) -> list[Do
 
 
 def drop_contradictions(documents: Sequence[Document]) -> tuple[list[Document], int]:
-    """What is left without copies of a text that are labelled differently, and the number of texts left out.
-
-    Texts that are copies of each other through other texts are left out together, so that the result is independent of
-    the order of the texts.
-    """
+    """What is left without copies that are labelled differently and all copies of these, and the number left out."""
     pairs = contradictions(documents)
     if not pairs:
         return list(documents), 0
@@ -296,10 +284,7 @@ def drop_contradictions(documents: Sequence[Document]) -> tuple[list[Document], 
 
 
 def families(documents: Sequence[Document], links: Iterable[Link] | None = None) -> list[int]:
-    """The family of each text: texts of one group or linked as near-duplicates, directly or through other texts.
-
-    Families are numbered from 0 in the order of their first texts; `links` are the near-duplicates, if known already.
-    """
+    """The family of each text, in order of first texts: of one group, or near-duplicates, also through others."""
     links = near_duplicates([d.whole for d in documents]) if links is None else links
     same_group = (pair for group in _same_key(d.group or None for d in documents) for pair in pairwise(group))
     return _connected(len(documents), [*same_group, *((link.i, link.j) for link in links)])

@@ -290,10 +290,7 @@ class RowError(UsageError):
 
 
 def parse_columns(spec: str, *, contexts: bool = False) -> dict[str, str]:
-    """Column names by field from a string such as `text=Example_A,label=Label,group=ID`; empty for "".
-
-    With `contexts` the field `context` may be named too.
-    """
+    """Column names by field from a string such as `text=A,label=B`; with `contexts` also that of `context`."""
     known = [*NAMES, *([CONTEXT] if contexts else [])]
     columns: dict[str, str] = {}
     for part in spec.split(",") if spec.strip() else ():

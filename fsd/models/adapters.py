@@ -169,10 +169,7 @@ def _check_precision(language_model: LanguageModel, method: str) -> None:
 
 
 def check_adapter(folder: Path) -> str:
-    """Method of a saved adapter, if it is whole and leaves its base as it is; takes no base.
-
-    Without checksums, as before they were written, the files are taken as they are.
-    """
+    """Method of a saved adapter, if it is whole, by its checksums if any, and leaves its base as it is."""
     method, expected = _check_config(folder), checksums(folder)
     for file in (folder / name for name in (CONFIG_FILE, WEIGHTS_FILE, BASE_FILE) if expected is not None):
         if not file.exists() or (expected or {}).get(file.name) != digest(file):
@@ -239,11 +236,7 @@ def check_base(identity: BaseIdentity, folder: Path) -> None:
 
 
 def save_adapter(language_model: LanguageModel, folder: Path) -> None:
-    """Save the attached adapter: weights as safetensors, configuration, the identity of the base, and checksums.
-
-    The identity is written last, and like the checksums atomically: a folder without it is not accepted as an adapter.
-    An OSError says that the folder cannot be written, or its disk is full.
-    """
+    """Save weights, configuration, checksums and, last, the identity of the base, without which it is no adapter."""
     from safetensors import SafetensorError
 
     identity = language_model.identity

@@ -97,10 +97,7 @@ class LanguageModel:
 
     @contextlib.contextmanager
     def state(self, *, tuned: bool) -> Iterator[Any]:
-        """The model in evaluation mode without gradients, with its adapter switched on (`tuned`) or off.
-
-        Switched off, the outputs equal those of the base model bitwise: the adapter's modules are bypassed.
-        """
+        """The model in evaluation mode without gradients, its adapter on (`tuned`) or off, then bitwise the base."""
         self.check_intact()
         if tuned and not self.adapted:
             raise ValueError("an adapter must be attached to score the tuned model")

@@ -74,12 +74,7 @@ def pretrain(
     log: Callable[[float, int], None] | None = None,
     shown: bool = True,
 ) -> LanguageModel:
-    """Train a GPT-NeoX model on `exposures` copies of each member and `passes` copies of the background, shuffled.
-
-    The tokenizer is trained on the background by default. `log` is called with the loss (nats per token) and the step,
-    counted from 1. A UsageError says that there are no texts, a number of the recipe is out of range, or the training
-    diverged.
-    """
+    """Train a GPT-NeoX model on `exposures` copies of each member and `passes` copies of the background, shuffled."""
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
     check_recipe(recipe)
@@ -120,10 +115,7 @@ def continue_pretraining(
     lora: AdapterConfig | None = None,
     shown: bool = True,
 ) -> None:
-    """Train a model without an adapter further, once on each text; its fingerprint is cleared.
-
-    All weights are trained, or those of an adapter `lora`, which is then merged into them.
-    """
+    """Train further once on each text: all weights, or a `lora` that is then merged; the fingerprint is cleared."""
     from peft import get_peft_model
 
     order = list(texts)

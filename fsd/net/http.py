@@ -62,10 +62,7 @@ class Clock:
 
 
 class HTTPClient:
-    """A service over HTTP; usable from any number of threads, whose requests start `interval` seconds apart at least.
-
-    No message contains the `secret`, even if the server repeats it.
-    """
+    """A service over HTTP for many threads, its requests `interval` s apart; no message contains the `secret`."""
 
     name = "the service"  # subject of error messages
     attempts = 6  # requests in all before a failure is final

@@ -222,10 +222,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def fingerprint(folder: Path) -> str:
-    """A hash of a model's weights that is independent of their folder and of sharding.
-
-    Tensors are hashed in the order of their names (name, type, shape, bytes); `.bin` files by their bytes.
-    """
+    """A hash of a model's weights, independent of folder and sharding: of tensors by name, or of `.bin` files."""
     import numpy as np
 
     digest = xxhash.xxh3_128()
@@ -289,10 +286,7 @@ def model_size(model: str, revision: str | None = None) -> ModelSize | None:
 
 
 class DataFile(NamedTuple):
-    """A file on disk, of a dataset on the hub or at a URL: path, or address with the commit, and bytes.
-
-    `state` changes when the file does: of its size, time or version, as far as its file system tells.
-    """
+    """A file on disk, of a dataset on the hub or at a URL; its `state` changes when it does, as far as one can tell."""
 
     url: str
     size: int

@@ -277,10 +277,7 @@ SCREEN, ROWS = 24, 6
 
 
 def print_report(report: Report, *, verbose: bool = True, facts: Sequence[tuple[str, str]] = ()) -> None:
-    """Print the result in one bold line, the tables, the other findings, and facts such as where it is.
-
-    The short form has `SCREEN` lines: one table, whose rows give way, and all signs in place of the findings.
-    """
+    """Print result, tables, findings, facts; the short form has `SCREEN` lines, one table, and signs for findings."""
     console, piped, signs = _console(), _piped(_console()), report.spoken
     verbose = verbose or piped or not signs
     console.width = PIPE_WIDTH if piped else console.width

@@ -281,11 +281,7 @@ LogProbs = Sequence[float | None]
 
 
 def stats_from_string(reply: Mapping[str, Any], prompt: Prompt, start: str = "") -> TokenStats:
-    """Statistics of a prompt's text from the reply to the string start + context + text.
-
-    The first token that the server gets has no log-probability: the start token if there is one, else the first token
-    of the text, which then is not scored. Token indices are `UNKNOWN`, mean and std are NaN.
-    """
+    """Statistics of a text from the reply to start + context + text, whose first token has no log-probability."""
     tokens, logp = _columns(reply)
     body = prompt.context + prompt.text
     if start:

@@ -47,12 +47,7 @@ CREATE INDEX IF NOT EXISTS statistics_by_use ON statistics (used);
 
 
 def model_key(language_model: "LanguageModel", *, tuned: bool) -> str:
-    """Hash of what a model's numbers depend on.
-
-    That is its weights, configuration, adapter, tokenizer, precision, device type, libraries, and the engine. The batch
-    is not part of it: in float32 it changes a number only by rounding, since `ModelScorer` separates texts to which the
-    model would apply other position encodings together than alone.
-    """
+    """Hash of what numbers depend on; not of the batch, which in float32 changes them by rounding alone."""
     from importlib.metadata import version
 
     from fsd.models.adapters import adapter_fingerprint

@@ -123,11 +123,7 @@ def evaluate(
     contexts: Sequence[str] = (),
     shown: bool = False,
 ) -> Deviation:
-    """Base, tuned and FSD score of every text by every detector, each after its context if there are `contexts`.
-
-    Token statistics are computed for `CHUNK` texts at a time, so that memory does not grow with their number. Without
-    the scorer `tuned` there are base scores alone.
-    """
+    """Base, tuned and FSD score of every text by every detector, `CHUNK` texts at a time; or base alone."""
     if not texts:
         raise UsageError("scoring must have at least one text; got none")
     inputs = inputs or ViewInputs()

@@ -15,11 +15,7 @@ ADAPTER = ("lora_", "ia3_")
 
 
 class GradientScorer:
-    """Norms by one state of a model, adapter off (base) or on (tuned), of the gradient by the base's weights alone.
-
-    A text longer than the context counts with its beginning. The weights are as before when the call ends; their
-    gradient takes as much memory as they do. In a job of several processes the main one computes.
-    """
+    """Norms of the gradient by the base's weights alone, adapter off or on; long texts count with their beginning."""
 
     def __init__(self, language_model: LanguageModel, *, tuned: bool = False, description: str = "") -> None:
         self.language_model = language_model

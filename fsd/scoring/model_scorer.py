@@ -25,10 +25,7 @@ SHARED = 64
 
 
 class Window(NamedTuple):
-    """Input ids[begin:end] of one prompt; positions from `first` on predict a token to be scored.
-
-    The `past` ids before `begin` are those of all windows of a batch, whose keys and values are computed once.
-    """
+    """Input ids[begin:end] of a prompt, scored from `first` on, after `past` ids that all windows of a batch share."""
 
     prompt: int
     begin: int
@@ -412,12 +409,7 @@ class ModelScorer:
 
 
 class DistributedScorer(ModelScorer):
-    """A `ModelScorer` whose calls are collective: all processes of a job make them together.
-
-    The prompts are those of the main process. Every process lays out the batches that a single process would run and
-    takes every n-th of them, so the numbers are bitwise those of a single process; the batches are sorted by length,
-    so the shares take about equally long.
-    """
+    """A `ModelScorer` that all processes call together: each takes every n-th batch, so numbers stay bitwise."""
 
     batches_per_round = ModelScorer.batches_per_round * num_processes()
 

@@ -69,11 +69,7 @@ def word_class(word: str) -> tuple[str, int]:
 
 
 def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: float = 0.15, seed: int = 42) -> list[str]:
-    """Neighbours without a model: a share of the words replaced by others of similar frequency, case and length.
-
-    They are determined by text and seed, and differ from each other if enough words can be replaced; a text in which no
-    word can be replaced is its own neighbour.
-    """
+    """Neighbours without a model, by text and seed: words replaced by others of similar frequency, case and length."""
     words = [(match.span(), _replacements(match.group(), vocabulary)) for match in WORD.finditer(text)]
     options = [(span, others) for span, others in words if others]
     if not options:

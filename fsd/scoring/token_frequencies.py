@@ -32,10 +32,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class FrequencyTable:
-    """Number of occurrences of each token of a model's vocabulary in a reference corpus of some documents.
-
-    `counts` are (V,); V may exceed the vocabulary of the tokenizer, which `fingerprint` identifies.
-    """
+    """(V,) occurrences of each token in a corpus; V may exceed the vocabulary, which `fingerprint` identifies."""
 
     counts: IntArray
     fingerprint: str
@@ -119,11 +116,7 @@ def fingerprint(tokenizer: Any) -> str:
 
 
 def unigram_scorer(table: FrequencyTable, tokenize: Callable[[Sequence[str]], list[list[int]]]) -> Scorer:
-    """A scorer by token frequency alone, without context: logp_t = log f(x_t).
-
-    The table is of the tokenizer that `tokenize` uses, see `FrequencyTable.matching`. The distribution is the same at
-    every position, so `mean` = Σ f log f and `std` are constants of the table.
-    """
+    """A scorer by token frequency alone: logp_t = log f(x_t), and `mean` and `std` are constants of the table."""
     log_f = table.log_frequency()
     f = np.exp(log_f)
     mean = float(f @ log_f)

@@ -56,20 +56,7 @@ def _kernel(logits, target, out, rows, stride, width: tl.constexpr, block: tl.co
 
 
 def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """logp, mean, std and top of each row, float32, equal to `logit_statistics.token_statistics`.
-
-    A logit of −∞ (a token of probability zero) adds nothing to any sum; NaN gives NaN. `logits` are not changed.
-
-    Args:
-        logits: (n, V) of any float type, on a GPU, n ≥ 1, contiguous within a row.
-        target: (n,) token ids below V, on the same GPU.
-
-    Returns:
-        (4, n) logp, mean, std, top in nats; std ≥ `STD_FLOOR`.
-
-    Raises:
-        ValueError: if the rows are not contiguous.
-    """
+    """As `model_scorer.token_statistics`, of (n, V) logits on a GPU, contiguous in a row; NaN gives NaN."""
     if logits.stride(1) != 1:
         raise ValueError(f"the logits of a row must be contiguous; got a stride of {logits.stride(1)}")
     rows, width = logits.shape

@@ -45,11 +45,7 @@ def fetch_adapter(uri: str) -> Path:
 
 
 def fetch_model_file(uri: str, name: str) -> Path | None:
-    """File saved with an adapter, such as `calibration.json`, if it is as it was saved; None if there is none.
-
-    The file is at the root of a run, else in the adapter's folder or beside it. Checksums that do not list it, as those
-    of earlier releases, pass it.
-    """
+    """File saved with an adapter, checked if its checksums list it: of the run, its folder or beside; None if none."""
     adapter = fetch_adapter(uri)
     if uri.startswith("runs:"):
         run_id, _ = _parse_run(uri)

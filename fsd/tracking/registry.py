@@ -49,10 +49,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a registered model.
-
-    `champion_stays` says why the alias was not moved to one registered just now; `present` that an equal one was there.
-    """
+    """A version of a model; `champion_stays` says why the alias is not its, `present` that an equal one was there."""
 
     name: str
     number: int

@@ -80,10 +80,7 @@ class Run:
 
     @contextmanager
     def storing(self, *, again: bool = False) -> Iterator[None]:
-        """Note as `failure` what the block cannot store, so that results are shown before the run raises it.
-
-        Or as `unsent`, if the end of the run tries it once more.
-        """
+        """Note as `failure`, or `unsent` if the end tries it `again`, what cannot be stored: results come first."""
         try:
             yield
         except UsageError:
@@ -181,11 +178,7 @@ class Run:
         self.record.tags |= {name: _text(value, _LONGEST_TAG) for name, value in tags.items()}
 
     def log(self, name: str, content: Any) -> None:
-        """Write a file of the run: bytes, text, a copy of the file at a path, a data frame, or anything as JSON.
-
-        The ending of `name` says how a frame is written: .parquet, .csv or .json; MLflow compares the latter between
-        runs, as it does all files without a folder in their name.
-        """
+        """Write a file: bytes, text, a copy of a path, a frame by the ending (MLflow compares .json), or JSON."""
         if hasattr(content, "to_parquet"):
             if name.endswith(".json"):
                 tables = json.loads(self.record.tags.get(_TABLES, "[]"))

@@ -184,10 +184,7 @@ class Store:
 
 
 def open_store() -> Store:
-    """Open the store named by MLFLOW_TRACKING_URI, else `mlruns/` in the working folder, and create it if necessary.
-
-    Safe in concurrent processes.
-    """
+    """Open, or create, the store of MLFLOW_TRACKING_URI, else `mlruns/` here; safe in concurrent processes."""
     own = Store(f"{_SQLITE}{Path.cwd() / 'mlruns' / 'mlflow.db'}", Path.cwd())
     store = Store(os.environ.get(_URI) or own.uri, None)
     if store.file and own.file and store.file.resolve() == own.file.resolve():
@@ -242,10 +239,7 @@ def _create(database: Path) -> None:
 
 
 def _check_database(path: Path) -> None:
-    """Make the folder, and check a file before MLflow does, which retries for minutes to open one that is no database.
-
-    MLflow would resolve relative artifact locations against whichever folder it runs in.
-    """
+    """Check a file before MLflow, which would retry for minutes, or resolve locations against any working folder."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
     if not all(os.access(place, os.W_OK) for place in (path if path.exists() else path.parent, path.parent)):
@@ -297,10 +291,7 @@ def _connect(store: Store) -> None:
 
 @contextmanager
 def _database_server(store: Store) -> Iterator[None]:
-    """Connect to a database server, check the rights in it, and let one process at a time create its tables.
-
-    MLflow would try for minutes to open one that refuses the connection, and find missing rights at the first run.
-    """
+    """Connect, check the rights, let one process create the tables: MLflow would retry for minutes, or fail later."""
     if not re.match(r"(postgresql|mysql|mssql)(\+\w+)?://", store.uri):
         yield
         return

@@ -295,11 +295,7 @@ def _suggest(trial: optuna.Trial, name: str, space: Search) -> Any:
 
 
 class _ByNumber(BaseSampler):  # type: ignore[misc]  # mypy does not follow Optuna's types
-    """Gives each trial the settings that follow from its number: a cell of the grid, or those of a seeded sampler.
-
-    Numbers are unique among all processes of a study, and do not depend on how often it was interrupted. A generator
-    for each process would start at the same point in every process that joins, which would then draw the same trials.
-    """
+    """The settings of a trial by its number, grid or seeded sampler: the same whichever process draws it."""
 
     def __init__(self, cells: Sequence[Settings], kind: type[BaseSampler], seed: int) -> None:
         self.cells, self.kind, self.seed = cells, kind, seed

@@ -178,16 +178,7 @@ def load(config: AuditConfig) -> "tuple[dict[str, Scorer], str, BaseIdentity]":
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit measured.
-
-    Attributes:
-        results: of the labelled texts, with the scores of the fine-tuned model as "base", and fine-tuned minus base
-            score as "fsd".
-        calibration: of the detector that was best on validation.
-        scores: one row per text, the judged ones last, with `<detector>.base`, `.tuned` and `.calibrated`.
-        detectors: those that were scored.
-        remarks: detectors that were left out, and what verdicts rest on.
-    """
+    """What an audit measured; in `results`, "base" is the fine-tuned model and "fsd" fine-tuned minus base score."""
 
     results: "Results"
     calibration: "Calibration"
@@ -211,11 +202,7 @@ class Audit:
 
 
 def judge(parts: "Split", judged: "Sequence[Document]", scorers: "dict[str, Scorer]", config: AuditConfig) -> Audit:
-    """Score all texts, measure on the test texts, calibrate on validation, and give verdicts on the others.
-
-    The score of a text by a detector S is S(fine-tuned) − S(base), minus its FSD: fine-tuning raises S of what it is
-    trained on. `wbc` compares the two models itself.
-    """
+    """Score all texts by fine-tuned minus base, measure on test, calibrate on validation, judge the others."""
     import numpy as np
     import pandas as pd
 

@@ -147,10 +147,7 @@ def _ends(several: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _system_errors() -> Iterator[None]:
-    """Make errors of the system that have no traceback of a disk that is full, and of a path that no system takes.
-
-    Whatever looks at such a path first fails, and every command looks at its paths before it does anything else.
-    """
+    """Make errors of a full disk, and of a path that no system takes, one line; commands look at paths first."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -170,10 +167,7 @@ def _system_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP, which schedulers and closed terminals send, interrupt the block as Ctrl-C does.
-
-    In a multi-process job only the main process has anything to clean up (cache, tracked run); the others end at once.
-    """
+    """Let SIGTERM and SIGHUP interrupt the block as Ctrl-C does; of several processes the main one alone cleans up."""
     if not distributed.is_main_process():
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         yield
@@ -273,10 +267,7 @@ def _is_list(setting: Field[Any] | None) -> bool:
 
 
 def _joined(lists: Collection[str], arguments: Sequence[str]) -> list[str]:
-    """The arguments with all values of a list flag at its first place: `--data A --data B` is `--data A B`.
-
-    A list flag without values, as `--data $FILES` gives if FILES is not set, is refused: it must not mean the default.
-    """
+    """The arguments with all values of a list flag at its first place; without any (an unset $FILES) it is refused."""
     last: list[str] = []
     parts: dict[object, list[str]] = {"": last}
     for at, argument in enumerate(arguments):

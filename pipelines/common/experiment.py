@@ -128,10 +128,7 @@ def _parse_settings(entries: Sequence[str]) -> Settings:
 
 
 class LabelledTexts(NamedTuple):
-    """Members and non-members; file, embedded corpus or benchmark → its version; what was left out, for the report.
-
-    `since` is the first day of the non-members of published benchmarks, see `Benchmark`.
-    """
+    """Members and non-members, their sources' versions, what was left out, the first day of published non-members."""
 
     documents: list[Document]
     sources: dict[str, str]
@@ -262,10 +259,7 @@ def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> t
 
 
 def with_adapter_texts(parts: Split, adapter: str | None) -> Split:
-    """The split whose unseen texts are those that the reused adapter, if any, was trained on (as far as recorded).
-
-    The audit then reports which of them are in validation or test, and `recall` takes its prefix from them.
-    """
+    """The split with the unseen texts that a reused adapter was trained on, if recorded: for audit and `recall`."""
     file = distributed.from_main(lambda: tracking.fetch_model_file(adapter, UNSEEN)) if adapter else None
     if file is None:
         return parts
@@ -273,10 +267,7 @@ def with_adapter_texts(parts: Split, adapter: str | None) -> Split:
 
 
 class Inputs(NamedTuple):
-    """What a run reads, made by `read`: the embedded model of the domain stands for neither a model nor texts.
-
-    The texts of a published benchmark are not `here`, but read by `fetched`; see `LabelledTexts` and `Split`.
-    """
+    """What a run reads, made by `read`; texts of a published benchmark are not `here`, but read by `fetched`."""
 
     config: FSDConfig
     detectors: Sequence[Detector]
@@ -437,10 +428,7 @@ def measure(
 
 
 def with_context(results: "Results", model: "LanguageModel", inputs: Inputs) -> "Results":
-    """The results with what is known of the model, and with the power of the calibration's domain check.
-
-    Without labels that hold there is no calibration, and so no verdict.
-    """
+    """The results with what is known of the model, and the domain check's power; uncalibrated unless labels hold."""
     config = inputs.config
     results = replace(results, never_saw=never_saw(config, inputs.documents), labels=inputs.labels)
     return with_power(results, model, config) if inputs.labels.hold else replace(results, calibration=None)
@@ -485,11 +473,7 @@ class Placebo(NamedTuple):
 
 
 def plan_placebo(config: FSDConfig, split: Split, detectors: Sequence[Detector]) -> tuple[Placebo | None, list[str]]:
-    """The control model of a run and the detectors that it can compute, and remarks for the report.
-
-    Detectors that take many forward passes (`recall`, `neighbour`) are left out. With a reused adapter the control is
-    trained as that adapter was.
-    """
+    """The control model, trained as a reused adapter was, the cheap detectors that it can compute, and remarks."""
     documents = [*split.validation, *split.test]
     name = placebo_model(config, documents)
     if name is None:

@@ -267,11 +267,7 @@ def passes(
     members: Sequence[object] = (),
     strict: bool | None = None,
 ) -> Passes:
-    """Number of texts that each model scores; a view that several detectors share is computed once.
-
-    Without `unseen` texts and known `members` there are no prefixes of them.
-    Refuses what cannot be computed, as `fsd.views.usable` does.
-    """
+    """Number of texts that each model scores, shared views once; refuses what cannot be computed, like `usable`."""
     from fsd.scoring.model import API, WORD_SWAPS, reader_names
     from fsd.scoring.neighbours import NEIGHBOURS
     from fsd.views import ViewInputs, usable, view_in
@@ -323,10 +319,7 @@ def byte_size(number: float) -> str:
 
 
 def check_space(texts: Iterable[str]) -> None:
-    """Check that the disks of temporary files and runs have room for tables of the texts.
-
-    The estimate is far below what is needed, so that nothing is refused that could succeed.
-    """
+    """Refuse disks of temporary files and runs without room for tables of the texts, estimated far below the need."""
     needed = RUN_BYTES + sum(map(len, texts)) // 8
     for name, folder in (("TMPDIR", Path(tempfile.gettempdir())), ("the working folder", Path.cwd())):
         free = shutil.disk_usage(folder).free
@@ -352,11 +345,7 @@ def tracked_run(
     tags: Mapping[str, object] | None = None,
     description: str | None = None,
 ) -> Iterator[Run]:
-    """Open the run of a command, as `fsd.tracking.run` does, with its configuration as an artifact.
-
-    The options `--name` and `--tags` replace the name, for good, and are added to the tags; the settings of `config`
-    are the parameters unless others are given.
-    """
+    """Open the run of a command, with its settings; `--name` replaces the name, and `--tags` are added."""
     own, running = dict(tags or {}), _CONTEXT.get()
     assert own.keys() <= OWN_TAGS, own  # or a tag of the user's could replace one of them
     given, chosen = running.invocation.run_tags, running.invocation.name

@@ -176,10 +176,7 @@ def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) 
 
 
 def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detector]) -> dict[str, str | Path]:
-    """Files that a registered adapter needs to give verdicts: name → content or path.
-
-    The cutoff is that given, else the latest date of a member, "" without dates.
-    """
+    """Name → content or path of what verdicts need; the cutoff is that given, else a member's latest date."""
     dates = (d.date.isoformat() for part in results.parts for d in part if d.member and d.date)
     return adapter_files.contents(
         config.model,

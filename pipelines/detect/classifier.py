@@ -75,11 +75,7 @@ class MembershipClassifier:
         self.inputs = view_inputs(self.config, self.unseen, shots=self.setup.shots, seed=self.setup.seed)
 
     def scores(self, texts: Sequence[str], *, every: bool = False) -> Scores:
-        """Detector → (N,) FSD of each text, higher = more likely a member, by the candidates.
-
-        With `every`, by all cheap detectors of the run that can be computed, if there are any. Of an audited fine-tuned
-        model it is the opposite of the FSD, fine-tuned minus base score.
-        """
+        """Detector → (N,) scores, higher = more likely a member, by the candidates, or by `every` cheap detector."""
         chosen = self.candidates
         if every:
             run_detectors = [detectors.load(name, **settings) for name, settings in self.setup.detectors.items()]

@@ -38,10 +38,7 @@ CAPTION = "Lowest p-values first; texts without a verdict last. Texts called mem
 
 @dataclass(frozen=True)
 class Findings:
-    """What one call of pipelines.detect found about N texts.
-
-    `dataset` is None without known non-members whose labels hold; `doubts` are about these.
-    """
+    """What one call found about N texts; `dataset` is None without known non-members, and `doubts` are about these."""
 
     classifier: MembershipClassifier
     documents: Sequence[Document]

@@ -138,11 +138,7 @@ def cut(
 
 
 def score(works: Sequence[Work], model: "Model", samplings: "Sequence[Sampling]") -> Extractions:
-    """Score the passages of all works, the first of which is the one in question.
-
-    An API gives the probabilities of the text's own tokens alone, and so of plain sampling. It is sent the token ids of
-    prefix and suffix where it takes them, else their strings, which it tokenizes again.
-    """
+    """Score the passages of all works, by an API with plain sampling alone; it gets token ids where it takes them."""
     if model.local:
         return by_model(works, model.local, samplings)
     assert model.decode is not None
