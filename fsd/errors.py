@@ -82,6 +82,13 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def at_least(least: int, unit: str = "", /, **values: float | None) -> None:
+    """Refuse the first number below the least; None is none."""
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise UsageError(f"{name} must be at least {least}{unit}; got {value}")
+
+
 def one_of(what: str, allowed: Iterable[str], got: str) -> str:
     """The message for an unknown name, with the nearest of those allowed."""
     names = list(allowed)

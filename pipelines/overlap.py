@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from fsd.config import OptionalName, OptionalPath
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from pipelines.common.cli import command
 from pipelines.common.job import Job
 
@@ -81,8 +81,7 @@ def prepare(config: OverlapConfig) -> Job:
     from pipelines.common import job
     from pipelines.common.output import check_path
 
-    if config.n < 1:
-        raise UsageError(f"n must be at least 1; got {config.n}")
+    at_least(1, n=config.n)
     sides = Corpus([config.texts], config.column), Corpus([config.corpus], config.corpus_column or config.column)
     if config.out:
         if not config.out.endswith(".parquet"):

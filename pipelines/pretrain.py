@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import arg
 
 from fsd.config import Columns, OptionalModel, OptionalPaths, Recipe
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from pipelines.common.cli import command
 from pipelines.common.job import Job
 
@@ -103,8 +103,7 @@ def read_texts(config: PretrainConfig) -> "tuple[tuple[list[Document], list[Docu
     from fsd.data.readers import parse_columns, read_files
     from fsd.data.splitting import hold_out
 
-    if config.paragraphs < 1:
-        raise UsageError(f"paragraphs must be at least 1; got {config.paragraphs}")
+    at_least(1, paragraphs=config.paragraphs)
     if not 0 <= config.hold_out < 1:
         raise UsageError(f"hold-out must be a share from 0 to below 1; got {config.hold_out}")
     if config.hold_out and not config.recipe.exposures:

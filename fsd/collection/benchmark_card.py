@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from fsd.collection.engine import json_line, pretty_json
-from fsd.data.documents import Document
+from fsd.collection.engine import pretty_json
+from fsd.data.documents import Document, json_line
 from fsd.data.near_duplicates import contradictions, families, ngrams, words
 from fsd.errors import UsageError
 from fsd.leftovers import write_whole

@@ -19,11 +19,11 @@ import filelock
 from fsd.collection import domains, language_check
 from fsd.collection.domains import Domain
 from fsd.collection.source import Journal, Window
-from fsd.data.documents import Document, content_hash
+from fsd.data.documents import Document, json_line
 from fsd.data.near_duplicates import families, words
 from fsd.data.readers import read_files
 from fsd.data.splitting import AFTER, UP_TO
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from fsd.files import digest
 from fsd.leftovers import write_whole
 from fsd.net.http import Clock
@@ -33,20 +33,6 @@ BARREN = 5_000
 """Number of texts in a row without a suitable one after which a collection stops."""
 MANIFEST = ".manifest.json"
 """End of the name of the file beside the rows."""
-
-
-def json_line(document: Document) -> bytes:
-    """A document as a JSON line: text, label, date, group, source, sha256 and, if it is known, period."""
-    row = {
-        "text": document.text,
-        "label": int(bool(document.member)),
-        "date": document.date.isoformat() if document.date else None,
-        "group": document.group,
-        "source": document.source,
-        "sha256": content_hash(document.text),
-        **({"period": document.period} if document.period else {}),
-    }
-    return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
 
 def from_json(line: bytes) -> Document:
@@ -310,10 +296,7 @@ class CollectionJob:
 def prepare(spec: CollectionSpec, limit: int, out: Path, *, clock: Clock | None = None) -> CollectionJob:
     """Check what is to be collected, without a request; UsageError for a specification that cannot be met."""
     clock, domain = clock or Clock(), domains.load(spec.domain)
-    if limit < 1:
-        raise UsageError(f"limit must be at least 1; got {limit}")
-    if spec.min_words < 1:
-        raise UsageError(f"min_words must be at least 1; got {spec.min_words}")
+    at_least(1, limit=limit, min_words=spec.min_words)
     if out.suffix != ".jsonl":
         raise UsageError(f"out must be a file that ends in .jsonl; got {out}")
     for name, day in (("after", spec.window.after), ("before", spec.window.before)):

@@ -14,7 +14,7 @@ import numpy as np
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import IS_UNSPACED, UNSPACED, families
 from fsd.data.splitting import Scheme, Split, split
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 
 NOW = "2023"
 """Replacement of every year, as in the paper."""
@@ -95,8 +95,7 @@ def truncate(documents: Sequence[Document], size: int) -> tuple[Document, ...]:
     Words are separated by white space, which is preserved. In scripts without spaces, each character counts as half a
     word, like in `fsd.data.near_duplicates`. The papers use 32 to 512 words.
     """
-    if size < 1:
-        raise UsageError(f"size must be at least 1 word; got {size}")
+    at_least(1, " word", size=size)
     ends = ((d, _end(d.text, size)) for d in documents)
     return tuple(replace(d, text=d.text[:end].lstrip()) for d, end in ends if end is not None)
 

@@ -80,6 +80,20 @@ def content_hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def json_line(document: Document, *, labelled: bool = True) -> bytes:
+    """A document as a JSON line: text, label, date, group, source, sha256 and, if it is known, period."""
+    row = {
+        "text": document.text,
+        **({"label": int(bool(document.member))} if labelled else {}),
+        "date": document.date.isoformat() if document.date else None,
+        "group": document.group,
+        "source": document.source,
+        "sha256": content_hash(document.text),
+        **({"period": document.period} if document.period else {}),
+    }
+    return (json.dumps(row, ensure_ascii=False) + "\n").encode()
+
+
 def utc_day(stamp: datetime) -> Date:
     """The day of a time in UTC; without a time zone, the day that it names."""
     return (stamp.astimezone(UTC) if stamp.tzinfo else stamp).date()

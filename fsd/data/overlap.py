@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fsd.data.near_duplicates import Hashes, ngram_hashes, words
 from fsd.data.readers import Passage
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 
 NGRAM = 13
 PARTS = 256
@@ -82,8 +82,7 @@ def overlap(texts: Iterable[Passage], corpus: Iterable[Passage], folder: Path, *
     Raises:
         UsageError: if no text, or none of the corpus, has n words.
     """
-    if n < 1:
-        raise UsageError(f"n must be at least 1; got {n}")
+    at_least(1, n=n)
     known = np.zeros(FILTER, np.bool_)
     own, other = _Spool(folder / "texts"), _Spool(folder / "corpus")
     with own, other:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from fsd.evidence.canaries import combined_p
 from fsd.token_stats import FloatArray, IntArray, Prompt, Scorer
 
@@ -50,8 +50,7 @@ def equal_sets(suspects: int, known: int, sets: int, *, seed: int = 0) -> tuple[
 
     Gives the indices of each; all are of the size min(`suspects`, ⌊`known` / R⌋). The smallest p-value is 1 / (R + 1).
     """
-    if sets < 1:
-        raise UsageError(f"sets must be at least 1; got {sets}")
+    at_least(1, sets=sets)
     size = min(suspects, known // sets)
     if size < FEWEST:
         raise UsageError(

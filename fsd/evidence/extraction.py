@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from fsd.evaluation.calibration import observed_rate
 from fsd.evaluation.metrics import BoolArray, Estimate
 from fsd.token_stats import FloatArray, IntArray
@@ -64,9 +64,7 @@ class Work:
 
 def passages(tokens: IntArray, prefix: int, suffix: int, stride: int) -> tuple[IntArray, IntArray]:
     """(W,) starts and (W, `prefix` + `suffix`) token ids of the passages of (T,) tokens, one every `stride` tokens."""
-    for name, value in (("prefix", prefix), ("suffix", suffix), ("stride", stride)):
-        if value < 1:
-            raise UsageError(f"{name} must be at least 1 token; got {value}")
+    at_least(1, " token", prefix=prefix, suffix=suffix, stride=stride)
     length = prefix + suffix
     if tokens.size < length:
         raise UsageError(f"a work must have at least {length} tokens, prefix and suffix; got {tokens.size}")

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import xxhash
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from fsd.net.http import Clock, HTTPClient, Reply
 from fsd.progress import progress
 from fsd.scoring.token_frequencies import fingerprint
@@ -185,8 +185,7 @@ class CompletionsScorer:
     ) -> None:
         if not model:
             raise UsageError("the model behind an API must be named, as api:NAME; got api:")
-        if concurrency < 1:
-            raise UsageError(f"concurrency must be at least 1; got {concurrency}")
+        at_least(1, concurrency=concurrency)
         if start and tokens:
             raise UsageError(f"start-token must not come with a tokenizer, which has its own; got {start!r}")
         self.client = client

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsd import distributed
 from fsd.config import AdapterConfig, APIConfig, ModelConfig
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
 from fsd.scoring.deviation import Deviation, evaluate
 from fsd.token_stats import Prompt, Scorer
@@ -126,8 +126,7 @@ def cache_folder(config: ModelConfig) -> Path | None:
 
 def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: int) -> ViewInputs:
     """The prefix for `recall`, the neighbours for `neighbour` and the copies for `pac`, as far as they can be had."""
-    if shots < 1:
-        raise UsageError(f"shots must be at least 1; got {shots}")
+    at_least(1, shots=shots)
     prefix = "".join(f"{text}\n\n" for text in random.Random(seed).sample(texts, min(shots, len(texts))))
     kind, count = config.neighbour_model or ("words" if _embedded_target(config) else None), config.neighbours
     from fsd.scoring.neighbours import NEIGHBOURS, MaskedModel, build_vocabulary, swapped_words, word_swaps
@@ -135,8 +134,7 @@ def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: 
     inputs = ViewInputs(prefix, swapped=partial(swapped_words, count=WORD_SWAPS, seed=seed))
     if kind is None or (kind == "words" and not texts):
         return inputs
-    if count is not None and count < 1:
-        raise UsageError(f"neighbours must be at least 1; got {count}")
+    at_least(1, neighbours=count)
     if kind == "words":
         swaps = partial(word_swaps, vocabulary=build_vocabulary(texts), count=count or WORD_SWAPS, seed=seed)
         return replace(inputs, neighbours=swaps)

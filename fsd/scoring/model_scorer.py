@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fsd.distributed import from_main, gather, is_main_process, num_processes, process_index
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, at_least, first_line
 from fsd.models.language_model import LanguageModel, rope_switch
 from fsd.progress import progress
 from fsd.token_stats import STD_FLOOR, FloatArray, Prompt, Scorer, TokenStats
@@ -224,8 +224,7 @@ class ModelScorer:
         max_batch_tokens: int | None = None,
         description: str = "",
     ) -> None:
-        if max_batch_tokens is not None and max_batch_tokens < 1:
-            raise UsageError(f"max-batch-tokens must be at least 1; got {max_batch_tokens}")
+        at_least(1, **{"max-batch-tokens": max_batch_tokens})
         self.language_model = language_model
         self.tuned = tuned
         self.description = description

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
 from fsd.scoring.model_scorer import BATCH_TOKENS
@@ -24,8 +24,7 @@ class Sampling:
         """Check the settings."""
         if not 0 <= self.temperature < float("inf"):
             raise UsageError(f"temperature must be at least 0 and finite; got {self.temperature:g}")
-        if self.top_k is not None and self.top_k < 1:
-            raise UsageError(f"top-k must be at least 1; got {self.top_k}")
+        at_least(1, **{"top-k": self.top_k})
 
     def __str__(self) -> str:
         """Name in tables, e.g. "temperature 0.7, top 40"."""

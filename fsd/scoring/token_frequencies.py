@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fsd.data.readers import Passage
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from fsd.leftovers import replacing
 from fsd.token_stats import STD_FLOOR, FloatArray, IntArray, Prompt, Scorer, TokenStats
 
@@ -296,9 +296,7 @@ def count(
     `documents`, or after `tokens` at the end of a document (or passage of a long one). `advance` is called after every
     batch; `model` and `corpus` are recorded in the table.
     """
-    for name, limit in (("documents", documents), ("tokens", tokens)):
-        if limit is not None and limit < 1:
-            raise UsageError(f"limit of {name} must be at least 1; got {limit}")
+    at_least(1, **{"limit of documents": documents, "limit of tokens": tokens})
     identity = fingerprint(tokenizer)
     tally = Tally(tokenizer.backend_tokenizer, vocabulary)
     opened, full = 0, False

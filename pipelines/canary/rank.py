@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from fsd.evaluation.calibration import observed_rate
 from fsd.evaluation.metrics import Estimate, holm
 from fsd.evidence.canaries import combined_p, rank_p
@@ -43,8 +43,7 @@ COLUMNS = [
 
 def prepare(config: RankConfig) -> Job:
     """Read the folder, and check it against its commitment, and what its variants can show."""
-    if config.withheld is not None and config.withheld < 1:
-        raise UsageError(f"withheld must be at least 1; got {config.withheld}")
+    at_least(1, withheld=config.withheld)
     canaries = files.read(Path(config.folder))
     check_resolution(canaries, config.alpha, config.withheld)
     sealed = canaries.sealed

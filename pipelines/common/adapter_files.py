@@ -11,7 +11,7 @@ from pydantic import Field
 import detectors as available
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
-from fsd.data.documents import Document, content_hash
+from fsd.data.documents import Document, json_line
 from fsd.data.splitting import Split, without_later
 from fsd.files import SMALL, read_json
 from fsd.net.hub import EMBEDDED
@@ -87,7 +87,7 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
     if calibration:
         files[CALIBRATION] = calibration.to_json()
     if unseen is not None:
-        files[UNSEEN] = "".join(map(_line, unseen))
+        files[UNSEEN] = b"".join(json_line(document, labelled=False) for document in unseen).decode()
     table = frequency_file(model)
     return files | ({TABLE: table} if table else {})
 
@@ -96,18 +96,6 @@ def example(parts: Split) -> str:
     """A text that gets a verdict: of the non-members that the calibration compares with, the one of middle length."""
     texts = sorted((d.text for d in without_later(parts).validation if not d.member), key=len)
     return texts[len(texts) // 2] if texts else "The text to be judged, as long as those of the benchmark."
-
-
-def _line(document: Document) -> str:
-    row = {
-        "text": document.text,
-        "group": document.group,
-        "date": document.date.isoformat() if document.date else None,
-        "source": document.source,
-        "sha256": content_hash(document.text),
-        **({"period": document.period} if document.period else {}),
-    }
-    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def read_setup(uri: str, *, collective: bool = True) -> Setup | None:

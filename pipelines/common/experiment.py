@@ -22,7 +22,7 @@ from fsd.data.knowledge_cutoffs import HOLDING, Labels, labels_for
 from fsd.data.near_duplicates import drop_contradictions, families, refuse_contradictions
 from fsd.data.readers import RowError, parse_columns, read_files, read_texts
 from fsd.data.splitting import Split, split, split_with
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from fsd.files import digest
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, locate
 from fsd.scoring import model as scoring
@@ -53,8 +53,7 @@ Settings = dict[str, dict[str, Any]]
 
 def load_detectors(config: DetectorConfig) -> list[Detector]:
     """The requested detectors; `--settings` go before tuned settings, and these before the defaults."""
-    if config.shots < 1:
-        raise UsageError(f"shots must be at least 1; got {config.shots}")
+    at_least(1, shots=config.shots)
     known = list(detectors.names())
     names = list(dict.fromkeys(name.strip() for name in config.detectors.split(",") if name.strip()))
     if not names:

@@ -22,7 +22,7 @@ from tyro.conf import FlagCreatePairsOff, arg
 
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, ModelConfig, OptionalName, OptionalPath, Recipe, flags
-from fsd.errors import UsageError, without_credentials
+from fsd.errors import UsageError, at_least, without_credentials
 from fsd.progress import stage as stage_line
 from fsd.tracking import Run, Version
 
@@ -272,8 +272,7 @@ def passes(
     from fsd.scoring.neighbours import NEIGHBOURS
     from fsd.views import ViewInputs, usable, view_in
 
-    if model.max_batch_tokens is not None and model.max_batch_tokens < 1:
-        raise UsageError(f"max-batch-tokens must be at least 1; got {model.max_batch_tokens}")
+    at_least(1, **{"max-batch-tokens": model.max_batch_tokens})
     words = model.neighbour_model in (None, "words")
     has_neighbours = bool(unseen) and (model.neighbour_model is not None or model.model == "embedded")
     copies: Callable[[str], Sequence[str]] = lambda _: ()  # noqa: E731 - counted, never made

@@ -15,7 +15,7 @@ from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.near_duplicates import families, refuse_members, refuse_related, unrelated
 from fsd.data.readers import parse_columns, read_files
 from fsd.data.splitting import parse_cutoff
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from fsd.evaluation.audit import blind
 from fsd.evaluation.dataset_inference import DatasetVerdict, dataset_verdict
 from fsd.evaluation.metrics import holm
@@ -47,9 +47,8 @@ def prepare(config: ContaminationConfig) -> Job:
     """Read the texts and check them; the tests by sets of texts are counted roughly."""
     if not 0 < config.level < 1:
         raise UsageError(f"level must be between 0 and 1; got {config.level:g}")
-    for name, least in (("orders", 1), ("sets", 1), ("shard", 2)):
-        if getattr(config, name) < least:
-            raise UsageError(f"{name} must be at least {least}; got {getattr(config, name)}")
+    at_least(1, orders=config.orders, sets=config.sets)
+    at_least(2, shard=config.shard)
     last, columns = parse_cutoff(config.cutoff), parse_columns(config.columns)
     suspect = read_files(config.files, columns)
     known = read_files(config.known, columns) if config.known else []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fsd.config import ModelConfig, Recipe
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from fsd.evidence.extraction import Work, passages
 from fsd.files import read_text
 from fsd.progress import note
@@ -38,9 +38,7 @@ def prepare(config: ExtractConfig) -> Job:
         raise UsageError("a book must be given, a text file in UTF-8 (or --demo); got none")
     if Path(config.book).resolve() in {Path(name).resolve() for name in config.control}:
         raise UsageError(f"control must hold other works than the book; got {config.book}")
-    for name in ("prefix", "suffix", "stride"):
-        if getattr(config, name) < 1:
-            raise UsageError(f"{name} must be at least 1 token; got {getattr(config, name)}")
+    at_least(1, " token", prefix=config.prefix, suffix=config.suffix, stride=config.stride)
     if api and config.api.tokenizer is None:
         raise UsageError("tokenizer must be given with an API, to cut the passages by tokens; got none")
     texts = [_read(name) for name in names]

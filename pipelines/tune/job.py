@@ -12,7 +12,7 @@ from fsd.config import FSDConfig, TuneConfig
 from fsd.data.documents import digest
 from fsd.data.near_duplicates import families
 from fsd.data.splitting import Split
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import Scorer, Scores
 from fsd.tuning.objective import Task, Trial, ValidationSet, Winner, grouped_folds
@@ -58,9 +58,7 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
     """Folds of the validation texts, and the identity of the studies."""
     if config.study is not None:
         check_name("study", config.study)
-    for name in ("trials", "workers"):
-        if getattr(config, name) < 1:
-            raise UsageError(f"{name} must be at least 1; got {getattr(config, name)}")
+    at_least(1, trials=config.trials, workers=config.workers)
     if config.timeout is not None and config.timeout <= 0:
         raise UsageError(f"timeout must be above 0 seconds; got {config.timeout}")
     texts = split.validation
