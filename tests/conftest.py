@@ -194,20 +194,6 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     return make
 
 
-def make_tokenizer() -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    end = "<|endoftext|>"
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=[end], show_progress=False, initial_alphabet=alphabet)
-    bpe.train_from_iterator(["the score of an unseen text moves more than the score of a member"] * 4, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=end, eos_token=end, pad_token=end)
-
-
 NEOX_NAMES = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -243,13 +229,16 @@ def make_architecture(folder: Path, architecture: str, *, seed: int, **config: A
     import torch
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
+    from fsd.models.pretraining import train_tokenizer
+
     kind = CONFIG_MAPPING[architecture]
     width = "init_std" if architecture == "opt" else "initializer_range"
     settings = {"vocab_size": 300, "bos_token_id": 0, "eos_token_id": 0, width: 0.2, **SETTINGS[architecture], **config}
     torch.manual_seed(seed)
     assert kind in MODEL_FOR_CAUSAL_LM_MAPPING
     AutoModelForCausalLM.from_config(kind(**settings)).save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
+    texts = ["the score of an unseen text moves more than the score of a member"] * 4
+    train_tokenizer(texts, 300).save_pretrained(folder)
     return folder
 
 
@@ -330,7 +319,7 @@ class FakeService:
 
     url: str = ""
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    agents: set[str] = field(default_factory=set)
+    headers: list[dict[str, str]] = field(default_factory=list)
     faults: list[Reply] = field(default_factory=list)
 
 
@@ -363,9 +352,25 @@ def reply() -> type[Reply]:
 
 
 @pytest.fixture
-def service() -> Iterator[Callable[[Answer], FakeService]]:
-    """Starts a local server whose replies are a function of path and query, or JSON (None is a 404), after `faults`."""
+def listen() -> Iterator[Callable[[type[BaseHTTPRequestHandler]], str]]:
+    """Starts a local server, and gives its URL."""
     servers = []
+
+    def start(handler: type[BaseHTTPRequestHandler]) -> str:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def service(listen: Callable[[type[BaseHTTPRequestHandler]], str]) -> Callable[[Answer], FakeService]:
+    """Starts a local server whose replies are a function of path and query, or JSON (None is a 404), after `faults`."""
 
     def start(answer: Answer) -> FakeService:
         fake = FakeService()
@@ -382,7 +387,7 @@ def service() -> Iterator[Callable[[Answer], FakeService]]:
             def reply(self, query: dict[str, Any]) -> None:
                 path = urlsplit(self.path).path
                 fake.requests.append((path, query))
-                fake.agents.add(self.headers["User-Agent"])
+                fake.headers.append(dict(self.headers))
                 content = fake.faults.pop(0) if fake.faults else answer(path, query)
                 sent = (
                     content if isinstance(content, Reply) else Reply(content or b"Not Found", 200 if content else 404)
@@ -398,16 +403,10 @@ def service() -> Iterator[Callable[[Answer], FakeService]]:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        fake.url = f"http://127.0.0.1:{server.server_port}"
+        fake.url = listen(Handler)
         return fake
 
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    return start
 
 
 @pytest.fixture(scope="session")
@@ -606,22 +605,15 @@ class Hub(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def serve():
+def serve(listen):
     """Starts a hub with the files of repositories; gives its URL and the list of its requests."""
-    servers = []
 
     def start(repositories, gated=()):
         asked: list[str] = []
         handler = type("OneHub", (Hub,), {"repositories": repositories, "asked": asked, "gated": gated})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{server.server_port}", asked
+        return listen(handler), asked
 
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    return start
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def test_requests_are_spaced_and_name_the_project_with_its_page_and_the_contact(
         assert client.get("/x", json_object, {"q": "a b"}) == {"a": 1}
     assert fake_time.waits == [3.0, 3.0]
     assert fake.requests == [("/x", {"q": "a b"})] * 3
-    (agent,) = fake.agents
+    (agent,) = {headers["User-Agent"] for headers in fake.headers}
     assert agent.startswith("fsd/")
     assert "https://example.org/fsd; someone@example.org" in agent
 

@@ -3,7 +3,6 @@
 import itertools
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
@@ -52,55 +51,35 @@ def words():
 
 
 class Url(str):
-    """A server's base URL, with bodies and headers of its POST requests."""
+    """A server's base URL, with the bodies of its POST requests, and all headers."""
+
+    @property
+    def requests(self):
+        return [body for _, body in self.fake.requests if body]
+
+    @property
+    def headers(self):
+        return self.fake.headers
 
 
 @pytest.fixture
-def serve(monkeypatch):
-    """Starts a server that answers completions by a function of the request's JSON, or each "METHOD /path" by one."""
-    servers = []
+def serve(service, reply, monkeypatch):
+    """Starts a server that answers completions by a function of the request's JSON, or each path by one."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
     def start(answer):
-        answers = answer if isinstance(answer, dict) else {"POST /v1/completions": answer}
-        requests, headers = [], []
+        answers = answer if isinstance(answer, dict) else {"/v1/completions": answer}
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+        def answered(path, body):
+            status, content, headers = answers[path](body) if path in answers else refused(404, "no such path")
+            return reply(content, status, {name.replace("_", "-"): value for name, value in headers.items()})
 
-            def do_GET(self):
-                self.reply({})
-
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                requests.append(body)
-                headers.append(dict(self.headers))
-                self.reply(body)
-
-            def reply(self, body):
-                known = answers.get(f"{self.command} {self.path}")
-                status, content, extra = known(body) if known else refused(404, "no such path")
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(content)), **extra}.items():
-                    self.send_header(name.replace("_", "-"), value)
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_):
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        url = Url(f"http://127.0.0.1:{server.server_port}/v1")
-        url.requests, url.headers = requests, headers
+        fake = service(answered)
+        url = Url(f"{fake.url}/v1")
+        url.fake = fake
         return url
 
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    return start
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def test_an_invalid_address_is_refused_and_a_password_in_it_not_repeated():
 
 def test_the_list_of_models_is_asked_for_once_and_a_busy_server_is_asked_again(serve, error, words, fake_time):
     left = [error(503, "Loading model"), error(429), error(404)]
-    url = serve({"GET /v1/models": lambda _: left.pop(0), "POST /v1/completions": words})
+    url = serve({"/v1/models": lambda _: left.pop(0), "/v1/completions": words})
     scorer = CompletionsScorer(Client(url, clock=fake_time.clock), "m")
     for text in ("ab", "cd"):
         list(scorer([Prompt(text)]))
@@ -120,7 +120,7 @@ def test_the_list_of_models_is_asked_for_once_and_a_busy_server_is_asked_again(s
 def test_llama_cpp_python_s_server_is_refused_and_no_other(serve, scorer, words):
     def server(models):
         reply = 200, json.dumps(models).encode(), {}
-        return serve({"GET /v1/models": lambda _: reply, "POST /v1/completions": words})
+        return serve({"/v1/models": lambda _: reply, "/v1/completions": words})
 
     for models in ({"data": 5}, {"data": [3, {"owned_by": "me"}]}, [1], {}):
         assert len(list(scorer(server(models))(ONE))) == 1
