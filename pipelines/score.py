@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fsd.views import Detector
     from pipelines.common.shards import Folder, Worker
 
-COLUMNS = ("source", "text", "label", "group")
+COLUMNS = ("source", "text", "context", "label", "group")
 ANSWERS = "_answers.partial"
 """Answers of an API in an output folder, until all shards are there."""
 BASE_ONLY = "Base scores alone: what separates the texts may be their period or kind as well as membership."
@@ -91,7 +91,7 @@ def run(
 ) -> None:
     """Announce the requests to an API, score, write, evaluate labelled texts, track and print."""
     from pipelines.common.job import publish, run_name, show, stage, tracked_run
-    from pipelines.common.output import write_table
+    from pipelines.common.output import described, write_table
 
     with stage("model"):
         from fsd.evaluation.metrics import by_key
@@ -108,7 +108,8 @@ def run(
             announce(work, model.scorers["base"], config.api.price)
     with stage("scoring"):
         labels = [document.member for document in documents]
-        table = described(documents, contexts=any(contexts)).join(work.score().frame())
+        columns = [name for name in COLUMNS if name != "context" or any(contexts)]
+        table = described(documents, *columns).join(work.score().frame())
         results, blind, doubts = judge(documents, table, seed=config.seed)
         write_table(table, Path(config.out))
         if model.answers:
@@ -141,22 +142,12 @@ def run(
         show(report, tracked)
 
 
-def described(documents: "Sequence[Document]", *, contexts: bool) -> "pd.DataFrame":
-    """The columns of the texts."""
-    import pandas as pd
-
-    table = pd.DataFrame([(d.source, d.text, d.member, d.group) for d in documents], columns=COLUMNS)
-    table["label"] = table["label"].astype("boolean").astype("Int64")
-    if contexts:
-        table.insert(2, "context", [document.context for document in documents])
-    return table
-
-
 def open_worker(config: ScoreConfig) -> "Worker":
     """What scores the shards of an output folder; a detector that no text of a shard allows has no values there."""
     from fsd.net.hub import fingerprint, locate
     from fsd.scoring.model import frequency_file, open_model, view_inputs
     from pipelines.common import experiment, shards
+    from pipelines.common.output import described
 
     detectors = experiment.load_detectors(config.detection)
     unseen = experiment.read_own([config.unseen], "", config.cleaning)[0] if config.unseen else []
@@ -168,7 +159,7 @@ def open_worker(config: ScoreConfig) -> "Worker":
         contexts = [document.context for document in documents]
         scores = model.job(computable, [d.text for d in documents], inputs, contexts=contexts).score().frame()
         columns = [f"{detector.name}.base" for detector in computable]
-        return described(documents, contexts=True).join(scores.reindex(columns=columns))
+        return described(documents, *COLUMNS).join(scores.reindex(columns=columns))
 
     files = (frequency_file(config.model), Path(config.unseen) if config.unseen else None)
     own = shards.identity(model.local, *files) if model.local else {"name": model.name}

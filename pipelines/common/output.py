@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,8 @@ from fsd.leftovers import DRAFTS, replacing, temporary_folder
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fsd.data.documents import Document
 
 TABLE_SUFFIXES = (".parquet", ".csv", ".jsonl")
 ROWS = 4096
@@ -52,6 +54,15 @@ def _same(path: Path, source: Path) -> bool:
         return path.samefile(source)
     except OSError:  # one of them does not exist
         return False
+
+
+def described(documents: "Sequence[Document]", *columns: str) -> "pd.DataFrame":
+    """The columns of texts: fields of the documents, and the label, 1 or 0 where it is known."""
+    import pandas as pd
+
+    fields = {column: "member" if column == "label" else column for column in columns}
+    table = pd.DataFrame({column: [getattr(d, name) for d in documents] for column, name in fields.items()})
+    return table.assign(label=table["label"].astype("boolean").astype("Int64")) if "label" in fields else table
 
 
 def write_table(table: "pd.DataFrame", path: Path) -> None:

@@ -27,6 +27,7 @@ from fsd.token_stats import Scores
 from fsd.views import usable
 from pipelines.common.adapter_files import AUDIT, AUDITED, CALIBRATION, FILES, SETUP, UNSEEN, Setup, setup_in
 from pipelines.common.experiment import audited, cheap
+from pipelines.common.output import described
 from pipelines.common.shards import Worker, identity, of_documents
 
 TRAINED_OVERLAP = 0.2
@@ -125,8 +126,7 @@ def open_worker(config: Any) -> Worker:
     rules = Rules(config.fpr, config.fdr, config.storey, config.same_source)
 
     def table(documents: list[Document]) -> pd.DataFrame:
-        texts = pd.DataFrame([(d.source, d.text, d.member) for d in documents], columns=["source", "text", "label"])
-        texts["label"] = texts["label"].astype("boolean").astype("Int64")
+        texts = described(documents, "source", "text", "label")
         return texts.join(classifier.classify(documents, rules).table.drop(columns=["rank", "selected"]))
 
     own = identity(classifier.language_model, classifier.files[CALIBRATION], classifier.files[SETUP])

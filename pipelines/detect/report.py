@@ -26,6 +26,7 @@ from fsd.reporting.report import (
     p_value,
     plain,
 )
+from pipelines.common.output import described
 from pipelines.common.run_log import identity_text
 from pipelines.detect.classifier import MembershipClassifier
 from pipelines.detect.verdicts import DatasetComparison, Measured
@@ -56,10 +57,9 @@ class Findings:
     @property
     def frame(self) -> pd.DataFrame:
         """The table as written to files: source, text, label if there are labels, and the verdict."""
-        columns = pd.DataFrame({"source": [d.source for d in self.documents], "text": [d.text for d in self.documents]})
-        if any(document.member is not None for document in self.documents):
-            columns["label"] = pd.array([d.member for d in self.documents], dtype="boolean").astype("Int64")
-        return pd.concat([columns, self.verdicts.table], axis=1)
+        labelled = any(document.member is not None for document in self.documents)
+        texts = described(self.documents, "source", "text", *(["label"] if labelled else []))
+        return texts.join(self.verdicts.table)
 
     @property
     def metrics(self) -> dict[str, float]:
