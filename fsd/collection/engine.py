@@ -24,7 +24,7 @@ from fsd.data.near_duplicates import families, words
 from fsd.data.readers import read_files
 from fsd.data.splitting import AFTER, UP_TO
 from fsd.errors import UsageError, at_least
-from fsd.files import digest
+from fsd.files import SMALL, digest, read_json
 from fsd.leftovers import write_whole
 from fsd.net.http import Clock
 from fsd.progress import progress
@@ -314,7 +314,7 @@ def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
     if not (out.is_file() and out.with_suffix(MANIFEST).is_file()) or Path(f"{out}.partial").exists():
         return None
     content = out.read_bytes()
-    manifest = json.loads(out.with_suffix(MANIFEST).read_bytes())
+    manifest = read_json(dict[str, Any], out.with_suffix(MANIFEST), "the manifest of a collection", largest=SMALL)
     expected = {"order": spec.order, "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
     if any(manifest.get(name) != value for name, value in expected.items()):
         return None

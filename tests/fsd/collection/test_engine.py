@@ -233,6 +233,9 @@ def test_a_collection_is_reused_only_for_the_same_order(source, tmp_path, made):
         out.write_bytes(out.read_bytes() + content)
         with pytest.raises(UsageError, match=r"does not exist yet; .* exists"):
             run(out, limit, **changes)
+    out.with_suffix(".manifest.json").write_text("half")
+    with pytest.raises(UsageError, match=r"a\.manifest\.json must be the manifest of a collection; "):
+        run(out, 5)
 
 
 def test_a_specification_that_nothing_meets_ends_and_can_go_on(source, tmp_path, made, monkeypatch, capsys):
