@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from fsd.config import DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
-from fsd.errors import UsageError
 from fsd.models import language_model
 from fsd.scoring import model
 from pipelines import fsd, score
@@ -92,12 +91,6 @@ def test_the_classifier_runs_as_the_run_did_except_for_the_device(finished_run, 
     with pytest.raises(Loaded):
         MembershipClassifier("models:/fsd-arxiv@champion", device="spread", bits=8)
     assert loaded == [{"model": str(tiny), "device": "spread", "dtype": "float32", "bits": 8}]
-
-
-def test_several_processes_spread_no_model(job: FSDConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UsageError, match="device spread must be used in one process"):
-        language_model.load(job.model)
 
 
 @pytest.mark.slow

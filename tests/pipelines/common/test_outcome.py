@@ -91,13 +91,6 @@ def test_a_pipeline_that_is_called_as_a_function_has_no_command(tmp_path, monkey
     assert "loss is best" in capsys.readouterr().out
 
 
-def test_a_dry_run_does_nothing(run, capsys):
-    run("--dry-run")
-
-    assert capsys.readouterr().out.splitlines()[:2] == ["texts   none", "writes  nothing"]
-    assert not Path("mlruns").exists()
-
-
 def test_verdicts_are_offered_where_the_version_can_give_them(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["fsd run"])
     version = Version("fsd-x", 1, "run", {}, ())
