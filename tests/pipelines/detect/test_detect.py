@@ -94,7 +94,8 @@ def test_a_shard_is_judged_as_a_file_of_its_own(unlabelled, tmp_path):
     alone = detect(tmp_path / "v.parquet", unlabelled)
     shard = detect(tmp_path / "out", unlabelled, shards=ShardConfig(shard_rows=100))
     assert shard["label"].isna().all()
-    pd.testing.assert_frame_equal(shard.drop(columns="label"), alone.drop(columns=["rank", "selected"]))
+    expected = alone.drop(columns=["rank", "selected"])  # some from the cache, of other batches
+    pd.testing.assert_frame_equal(shard.drop(columns="label"), expected, rtol=1e-5, atol=1e-7)
 
 
 def test_pyfunc_and_the_pipeline_agree(served, unlabelled, tmp_path):
