@@ -6,6 +6,7 @@ TASK is a task, a group of tasks, or a YAML file that declares one. Needs the ex
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ def is_task(entry: object) -> bool:
 
 
 def training_split(entry: str) -> str:
-    """The entry of a task's training split; "" if it has none, is one, or is no task."""
+    """The entry of a task's training split; "" if it has none, is one, is no task, or cannot be loaded any more."""
     if not is_task(entry) or entry.endswith(TRAIN):
         return ""
-    whole = all(task.has_training_docs() for task in _tasks(entry.removeprefix(PREFIX)).values())
-    return f"{entry}{TRAIN}" if whole else ""
+    with suppress(UsageError):
+        if all(task.has_training_docs() for task in _tasks(entry.removeprefix(PREFIX)).values()):
+            return f"{entry}{TRAIN}"
+    return ""
 
 
 def rows(entry: str, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[str, str]]]:
