@@ -2,7 +2,8 @@
 
 Each command and size runs in a process of its own, on texts of 30 words drawn at random, with a random model so small
 that everything but the forward pass shows. Seconds are processor time and memory is the peak, of the process and its
-children. The exponent is the slope of both logarithms between the two largest sizes: 1 is linear.
+children. The exponent is the slope of both logarithms between the two largest sizes, from which the smallest is taken,
+since it is mostly the start: 1 is linear, and n log n is 1.1 from 10,000 to 100,000.
 """
 
 import argparse
@@ -18,12 +19,12 @@ from collections.abc import Iterable
 from datetime import date
 from multiprocessing import Process
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
-UNSEEN = 64
+UNSEEN, WORDS = 64, 30
 DETECTORS = "--detectors min_k,min_k_pp,surp"
 PLAIN = f"{DETECTORS} --model MODEL --device cpu --cache none"
 RUN = f"--data TEXTS {PLAIN} --unseen UNSEEN --placebo none --audit-repeats 1 --epochs 1"
@@ -38,29 +39,63 @@ COMMANDS = {
     "detect in shards": "-m pipelines detect TEXTS --adapter models:/fsd-arxiv/1 --device cpu --out OUT",
     "run": f"-m pipelines run {RUN}",
     "tune": f"-m pipelines tune {RUN} --trials 5 --folds 2 --repeats 1 --storage journal:OUT.log",
+    "contamination": "-m pipelines contamination TEXTS --model MODEL --device cpu --cache none --known OTHERS",
     "overlap": "-m pipelines overlap TEXTS TEXTS --out OUT.parquet",
     "near-duplicates": f"-c {READ}",
     "blind classifier": f"-c {READ}; from fsd.evaluation.audit import blind; "
     "blind([d.text for d in documents], [bool(d.member) for d in documents], groups)",
+    "audit": f"-c {READ}; from fsd.data.splitting import Split; from fsd.evaluation.audit import audit; "
+    "audit(Split([], [], documents))",
 }
+COLUMNS = ["command", "texts", "seconds", "MiB", "wall"]
 
 
 def prepare(folder: Path, sizes: Iterable[int]) -> None:
     """Model and texts, in a process of its own: the peak of a child counts what its parent held when it began."""
-    from benchmarks.scale import load
-
     model = load()
     model.model.save_pretrained(folder / "model")
     model.tokenizer.save_pretrained(folder / "model")
     rows(folder / "unseen.jsonl", UNSEEN, seed=1)
     for count in sizes:
         rows(folder / f"{count}.jsonl", count)
+        rows(folder / f"others-{count}.jsonl", count, seed=2)
+
+
+def texts(count: int, seed: int = 0) -> list[str]:
+    """Texts of random words."""
+    import numpy as np
+
+    from fsd.data import embedded
+
+    vocabulary = np.array(sorted({word for document in embedded.corpus() for word in document.text.split()}))
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(vocabulary, WORDS)) for _ in range(count)]
+
+
+def load() -> Any:
+    """A random model of one layer with the embedded tokenizer."""
+    import torch
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    from fsd.models.language_model import BaseIdentity, assemble, load_tokenizer
+
+    tokenizer, vocabulary = load_tokenizer("embedded")
+    torch.manual_seed(0)
+    config = GPTNeoXConfig(
+        vocab_size=vocabulary,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=512,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return assemble(GPTNeoXForCausalLM(config).eval(), tokenizer, BaseIdentity("random", "", "seed 0"))
 
 
 def rows(path: Path, count: int, seed: int = 0) -> None:
-    """Labelled texts; those for the adapter are non-members."""
-    from benchmarks.scale import texts
-
+    """Labelled texts; those of another seed, as for the adapter, are non-members."""
     values = enumerate(texts(count, seed))
     lines = (json.dumps({"text": text, "label": int(seed == 0 and at % 2)}) + "\n" for at, text in values)
     path.write_text("".join(lines), encoding="utf-8")
@@ -69,9 +104,15 @@ def rows(path: Path, count: int, seed: int = 0) -> None:
 def measured(name: str, count: int, folder: Path) -> tuple[float, float]:
     """Processor seconds, and MiB at the peak, of a command on some texts."""
     own = folder / f"{name.replace(' ', '_')}-{count}"
-    words = {"TEXTS": f"{folder}/{count}.jsonl", "UNSEEN": f"{folder}/unseen.jsonl", "MODEL": f"{folder}/model"}
+    words = {
+        "TEXTS": f"{folder}/{count}.jsonl",
+        "OTHERS": f"{folder}/others-{count}.jsonl",
+        "UNSEEN": f"{folder}/unseen.jsonl",
+        "MODEL": f"{folder}/model",
+        "OUT": str(own),
+    }
     command = COMMANDS[name]
-    for word, value in {**words, "OUT": str(own)}.items():
+    for word, value in words.items():
         command = command.replace(word, value)
     arguments = ["-c", command[3:]] if command.startswith("-c") else command.split()
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_WAIT_POLICY": "passive"}
@@ -88,6 +129,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 100_000], help="numbers of texts")
     parser.add_argument("--commands", nargs="+", default=list(COMMANDS), choices=list(COMMANDS), metavar="NAME")
     parser.add_argument("--figure", type=Path, help="write a figure, .png")
+    parser.add_argument("--table", type=Path, help="add the numbers to this CSV file, whose earlier rows are drawn too")
     options = parser.parse_args()
     print(f"{date.today()}, {platform.machine()}, {os.cpu_count()} CPUs; processor seconds and peak MiB")
     found = []
@@ -106,12 +148,16 @@ def main() -> None:
                 print(f"{each:<18}{count:>10,}{seconds:>10.1f} s{peak:>10.0f} MiB", flush=True)
     import pandas as pd
 
-    table = pd.DataFrame(found, columns=["command", "texts", "seconds", "MiB", "wall"])
-    for each, own in table.groupby("command", sort=False):
-        if len(own) > 1:
-            (a, b), (s, t), (low, high) = (own[column].tolist()[-2:] for column in ("texts", "seconds", "MiB"))
-            power = math.log(t / s) / math.log(b / a)
-            print(f"{each:<18} seconds ~ texts^{power:.2f}, memory {(high - low) / (b - a) * 2**10:+.1f} KiB a text")
+    table = pd.DataFrame(found, columns=COLUMNS)
+    if options.table:
+        if options.table.exists():
+            table = pd.concat([pd.read_csv(options.table), table])
+        table.to_csv(options.table, index=False)
+    for each, own in table.sort_values("texts").groupby("command", sort=False):
+        if len(own) > 2:
+            a, b, c = own[COLUMNS[1:4]].to_numpy()[[0, -2, -1]]
+            power = math.log((c - a)[1] / (b - a)[1]) / math.log((c - a)[0] / (b - a)[0])
+            print(f"{each:<18} seconds ~ texts^{power:.2f}, memory {(c - b)[2] / (c - b)[0] * 2**10:+.1f} KiB a text")
     if options.figure:
         draw(table, options.figure)
 

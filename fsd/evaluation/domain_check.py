@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, islice, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,10 @@ LATER = "later texts"
 """Kind of the benchmark's texts of a later period, where it has contemporaries."""
 OTHERS, TRIED = 120, 60
 """Texts of each other kind that the classifier of a domain check is trained on, and by which the check is tried."""
+MOST = 2000
+"""Largest number of a source's non-members that texts are compared with; of more, a sample of most families."""
+BLOCK = 4096
+"""New texts that are compared at a time."""
 NEAREST = 10
 """Number of nearest texts of the benchmark whose mean similarity counts."""
 CHARACTERS = 20_000
@@ -63,8 +68,14 @@ class Reference:
         return bool(found) and sum(found) / len(found) >= POWER
 
     def check(self, collection: str, states: States | None = None) -> "DomainCheck":
-        """The domain check by the texts of one source."""
+        """The domain check by the texts of one source, at most `MOST`."""
         at = [at for at, name in enumerate(self.collections) if name == collection]
+        if len(at) > MOST:
+            of_family: dict[int, list[int]] = {}
+            for n in random.Random(0).sample(at, len(at)):
+                of_family.setdefault(self.families[n], []).append(n)
+            rounds = chain.from_iterable(zip_longest(*of_family.values()))  # one text of each family, then one more
+            at = sorted(islice((n for n in rounds if n is not None), MOST))
         texts = [self.texts[n] for n in at]
         others = [text for found in other_kinds(self.texts).values() for text in found]
         return DomainCheck(texts, [self.families[n] for n in at], states(texts) if states else None, others)
@@ -153,7 +164,9 @@ class DomainCheck:
         p_values = {}
         for name, measure in self._measures.items():
             if name != "states" or states is not None:
-                p = self._ranked(measure.own, measure.of(texts, states))
+                blocks = [slice(at, at + BLOCK) for at in range(0, len(texts), BLOCK)]
+                new = [measure.of(texts[at], None if states is None else states[at]) for at in blocks]
+                p = np.concatenate([self._ranked(measure.own, values) for values in new])
                 p_values[name] = p if name == "script" else np.minimum(p, self._together(p, group))
         return p_values
 

@@ -442,9 +442,10 @@ def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) ->
     if results.calibration is None:
         return results
     reference = reference_of(results.parts, unseen=config.adapter is None and not isinstance(config.data.unseen, str))
-    further, documents = {}, [*results.parts.validation, *results.parts.test]
+    further, known = {}, set(reference.texts)
+    documents = [*results.parts.validation, *results.parts.test]
     if splitting.has_both(splitting.kinds_of(documents)):
-        further[LATER] = [d.text for d in documents if not d.member and d.text not in reference.texts]
+        further[LATER] = [d.text for d in documents if not d.member and d.text not in known]
     found = power(reference, further, lambda texts: hidden_states(model, texts))
     counts = Counter(reference.collections)
     sources = ", ".join(f"{name or 'unnamed'} ({count})" for name, count in counts.items())

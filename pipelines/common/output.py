@@ -74,7 +74,7 @@ def write_table(table: "pd.DataFrame", path: Path) -> None:
             draft, orient="records", lines=True, force_ascii=False, double_precision=15
         ),
     }
-    _write(path, writers[path.suffix.lower()])
+    write_file(path, writers[path.suffix.lower()])
 
 
 def write_rows(rows: Iterable[Mapping[str, object]], path: Path | None) -> None:
@@ -95,15 +95,16 @@ def write_rows(rows: Iterable[Mapping[str, object]], path: Path | None) -> None:
                 writer = writer or stack.enter_context(pq.ParquetWriter(draft, batch.schema))
                 writer.write_table(batch.cast(writer.schema))
 
-    _write(path, write)
+    write_file(path, write)
 
 
 def write_text(text: str, path: Path) -> None:
     """Write a UTF-8 text file."""
-    _write(path, lambda draft: draft.write_text(text, encoding="utf-8"))
+    write_file(path, lambda draft: draft.write_text(text, encoding="utf-8"))
 
 
-def _write(path: Path, write: Callable[[Path], object]) -> None:
+def write_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file, which appears complete."""
     try:
         with replacing(path) as draft:
             write(draft)

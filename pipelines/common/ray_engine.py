@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -19,13 +19,19 @@ from fsd.config import ShardConfig
 from fsd.data.shards import Shard
 from fsd.errors import StorageError, UsageError, first_line
 from fsd.progress import note
-from pipelines.common.shards import ATTEMPTS, Agree, Results, Work, Worker
+from pipelines.common.shards import ATTEMPTS, Agree, Results, Work, Worker, final
 
 CONNECT = 60.0
 """Seconds in which a cluster must answer."""
 RESTARTS = 3
 """Times that Ray itself starts a worker again, and gives it its task again."""
 TICK = 1.0
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",  # else workers on this machine give way to every other process
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # else Ray prints each failed task, with its traceback, on our stdout
+}
 
 
 class Actor:
@@ -63,6 +69,8 @@ class Task(NamedTuple):
 
 def compute(work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
     """The files of shards, or why they could not be computed, as they come."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError as error:
@@ -77,8 +85,6 @@ def compute(work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
 
 def _connect(ray: Any, address: str | None) -> None:
     """Start Ray on this machine, or join a cluster, which another process tries first: Ray would try for very long."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if address:
         code = f"import ray; ray.init({address!r}, log_to_driver=False)"
         try:
@@ -103,6 +109,7 @@ class _Pool:
         self.actor = ray.remote(Actor).options(num_gpus=gpus, max_restarts=RESTARTS, max_task_retries=RESTARTS)
         self.tasks: dict[Any, Task] = {}
         self.idle: list[Any] = []
+        self.failures = Counter[Any]()
 
     def results(self, shards: Sequence[Shard], agree: Agree) -> Results:
         """Give each idle actor the next shard until all are computed or have failed often enough."""
@@ -117,14 +124,14 @@ class _Pool:
                 if task.shard is None:
                     key = self._admitted(task.actor, value, agree) or key
                     continue
-                if not isinstance(value, Exception) or isinstance(value, UsageError) or task.attempt == ATTEMPTS:
+                if final(value, task.attempt):
                     yield task.shard, value
                 else:
                     queue.append((task.shard, task.attempt + 1))
                 if isinstance(value, LostError):
                     self._close(task.actor)
                     vacant += 1
-                else:
+                elif not self._left_out(task.actor, value):
                     self.idle.append(task.actor)
 
     def _open(self) -> None:
@@ -148,6 +155,18 @@ class _Pool:
             return ""
         self.idle.append(actor)
         return key
+
+    def _left_out(self, actor: Any, value: bytes | Exception) -> bool:
+        """Give up a worker that fails twice in a row beside others: where the data are not, it takes all shards."""
+        if not isinstance(value, Exception) or isinstance(value, UsageError):
+            self.failures[actor] = 0
+            return False
+        self.failures[actor] += 1
+        if self.failures[actor] < ATTEMPTS - 1 or not (self.tasks or self.idle):
+            return False
+        self._close(actor)
+        note(f"a worker that fails again and again is left out: {first_line(value)}")
+        return True
 
     def _call(self, actor: Any, shard: Shard, attempt: int, key: str) -> None:
         self.tasks[actor.compute.remote(shard, key)] = Task(actor, shard, attempt, time.monotonic() + self.limit)

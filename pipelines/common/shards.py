@@ -10,7 +10,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -25,10 +24,11 @@ from fsd.data.documents import Document
 from fsd.data.readers import Row, parse_columns, parse_rows
 from fsd.data.shards import Input, Shard
 from fsd.errors import StorageError, UsageError, first_line
-from fsd.leftovers import DRAFTS, temporary_folder, write_whole
+from fsd.files import read_json
+from fsd.leftovers import DRAFTS, temporary_folder
 from fsd.progress import moving, note, progress
 from pipelines.common.job import Job, files, show, stage
-from pipelines.common.output import TABLE_SUFFIXES
+from pipelines.common.output import TABLE_SUFFIXES, write_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,10 +46,8 @@ GIVE_UP = 3
 EVERY = 60.0
 """Seconds between two lines about the progress where there is no terminal."""
 EXAMPLE = Document("An Example of a text.")
-ELSEWHERE = {*flags(ShardConfig()), "out", "data", "files", "corpus", "device", "cache", "domain", "cutoff"} - {
-    "shard_rows"
-}
-ELSEWHERE |= {"concurrency", "requests_per_minute", "price"}
+ELSEWHERE = {"out", "data", "files", "corpus", "device", "cache", "domain", "cutoff"}
+ELSEWHERE |= {"concurrency", "requests_per_minute", "price", *flags(ShardConfig())} - {"shard_rows"}
 """Settings on which no number depends, or that the manifest holds in another form."""
 
 
@@ -133,64 +131,76 @@ def wanted(out: str | Path | None, options: ShardConfig) -> bool:
     return folder
 
 
-@dataclass(frozen=True)
-class Folder:
-    """An output folder, its job without the model, and its shards."""
+class Manifest(NamedTuple):
+    """A job, the files that it reads and their shards."""
+
+    job: dict[str, Any]
+    inputs: list[Input]
+    shards: list[Shard]
+
+
+class Folder(NamedTuple):
+    """An output folder and its manifest; the job lacks the model until one is loaded."""
 
     path: Path
-    job: Mapping[str, Any]
-    inputs: Sequence[Input]
-    shards: Sequence[Shard]
+    job: dict[str, Any]
+    inputs: list[Input]
+    shards: list[Shard]
+
+    @classmethod
+    def known(cls, path: Path) -> "Folder | None":
+        """A folder that has a manifest."""
+        file = path / MANIFEST
+        return cls(path, *read_json(Manifest, file, "the manifest of a folder of shards")) if file.exists() else None
 
     @classmethod
     def of(cls, path: Path, places: Sequence[str], rows: int, job: Mapping[str, Any]) -> "Folder":
         """Cut the files into shards, unless the manifest has those of the same files; refuse another job's folder."""
         if rows < 1:
             raise UsageError(f"shard-rows must be at least 1; got {rows}")
-        manifest, own = path / MANIFEST, path.resolve()  # which may lie within the data
+        known, own = cls.known(path), path.resolve()  # which may lie within the data
         found = [file for file in data.find(places) if not Path(file.url).resolve().is_relative_to(own)]
-        known = _read(manifest) if manifest.is_file() else None
         if known is None and path.is_dir() and any(file.name[0] != "." for file in path.iterdir()):
             raise UsageError(f"out must be a folder that is new, empty, or has a {MANIFEST} of shards; got {path}")
-        same = known and [(i[0], i[1], i[4]) for i in known["inputs"]] == [tuple(file) for file in found]
-        if known and same and known["job"]["shard_rows"] == rows:
-            inputs, shards = [Input(*one) for one in known["inputs"]], [Shard(*one) for one in known["shards"]]
+        if known and known.job.get("shard_rows") == rows and [(i.url, i.size, i.state) for i in known.inputs] == found:
+            inputs, shards = known.inputs, known.shards
         else:
             inputs, shards = data.cut(found, rows)
-        hashes = {file.url: file.hash for file in inputs}
-        made = cls(path, {"format": FORMAT, "fsd": version("fsd"), **job, "inputs": hashes}, inputs, shards)
+        whole = {"format": FORMAT, "fsd": version("fsd"), **job, "inputs": {file.url: file.hash for file in inputs}}
         if known:
-            made.refuse_other({name: known["job"].get(name) for name in made.job}, made.job)
-        return made
+            known.refuse_other(whole)
+        return cls(path, whole, inputs, shards)
 
-    def refuse_other(self, known: Mapping[str, Any], job: Mapping[str, Any]) -> None:
-        """Refuse a folder whose manifest is of another job."""
-        differing = [name for name in job if known.get(name) != job[name]]
-        if differing:
-            name = differing[0]
-            values = [json.dumps(each.get(name))[:40] for each in (known, job)]
-            raise UsageError(f"out must be a folder of this job; {self.path} has {name} {values[0]}, not {values[1]}")
+    @property
+    def key(self) -> str:
+        """Hash of the job."""
+        return hashlib.sha256(json.dumps(self.job, sort_keys=True).encode()).hexdigest()
+
+    def refuse_other(self, job: Mapping[str, Any]) -> None:
+        """Refuse another job than that of the manifest."""
+        for name, value in job.items():
+            if self.job.get(name) != value:
+                had, has = (json.dumps(each)[:40] for each in (self.job.get(name), value))
+                raise UsageError(f"out must be a folder of this job; {self.path} has {name} {had}, not {has}")
 
     def agree(self, model: Mapping[str, str]) -> str:
         """Write the manifest, or check it if it is there; the key of the job."""
-        job = {**self.job, **{f"model_{name}": value for name, value in model.items()}}
-        content = {"job": job, "inputs": self.inputs, "shards": self.shards}
+        made = self._replace(job={**self.job, **{f"model_{name}": value for name, value in model.items()}})
         with temporary_folder(self.path, DRAFTS) as drafts:
             draft = drafts / MANIFEST
-            draft.write_text(json.dumps(content), encoding="utf-8")
+            draft.write_text(json.dumps(Manifest(*made[1:])._asdict()), encoding="utf-8")
             try:
                 (self.path / MANIFEST).hardlink_to(draft)  # unlike a rename it replaces no manifest of another process
             except FileExistsError:
-                self.refuse_other(_read(self.path / MANIFEST)["job"], job)
+                (self.known(self.path) or made).refuse_other(made.job)
             except OSError as error:
                 raise UsageError(f"out must be on a file system with hard links; {self.path}: {error}") from error
-        return _key(job)
+        return made.key
 
     def missing(self, shards: Sequence[Shard]) -> list[Shard]:
         """The shards whose whole file is not there."""
-        manifest = self.path / MANIFEST
-        key = _key(_read(manifest)["job"]) if manifest.is_file() else ""
-        return [shard for shard in shards if not (key and self.done(shard, key))]
+        known = self.known(self.path)
+        return [shard for shard in shards if not (known and self.done(shard, known.key))]
 
     def done(self, shard: Shard, key: str) -> bool:
         """Whether the whole file of a shard is there."""
@@ -202,27 +212,6 @@ class Folder:
         except (OSError, pa.ArrowException):
             return False
         return bool(metadata.get(KEY) == f"{key}/{shard.number}".encode())
-
-    def write(self, shard: Shard, content: bytes) -> None:
-        """Write the file of a shard, which appears complete."""
-        try:
-            write_whole(self.path / shard.name, content)
-        except OSError as error:
-            raise StorageError(f"{self.path / shard.name} cannot be written: {error.strerror or error}") from error
-
-
-def _key(job: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
-
-
-def _read(manifest: Path) -> dict[str, Any]:
-    try:
-        read: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
-        if read["job"]["format"] != FORMAT:
-            raise ValueError(f"format {read['job']['format']}")
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UsageError(f"{manifest} must be the manifest of a folder of shards; {first_line(error)}") from error
-    return read
 
 
 def job(
@@ -255,22 +244,24 @@ def _share(text: str | None, shards: Sequence[Shard]) -> Sequence[Shard]:
     return shards[int(first) - 1 :: int(count)]
 
 
+def final(result: bytes | Exception, attempt: int) -> bool:
+    """Whether a shard is not tried again."""
+    return not isinstance(result, Exception) or isinstance(result, UsageError) or attempt == ATTEMPTS
+
+
 def here(work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
     """Compute shards in this process."""
     worker = work.open()
     key = agree(worker.identity)
     for shard in shards:
-        yield shard, _attempts(partial(worker.compute, shard, key))
-
-
-def _attempts(compute: Callable[[], bytes]) -> bytes | Exception:
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            return compute()
-        except Exception as error:
-            if isinstance(error, UsageError) or attempt == ATTEMPTS:
-                return error
-    raise AssertionError
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                result: bytes | Exception = worker.compute(shard, key)
+            except Exception as error:
+                result = error
+            if final(result, attempt):
+                break
+        yield shard, result
 
 
 def run(
@@ -314,7 +305,7 @@ def _compute(results: Results, folder: Folder, shards: Sequence[Shard]) -> dict[
                 if len(failed) == number and number == min(GIVE_UP, len(shards)):
                     raise result
             else:
-                folder.write(shard, result)
+                write_file(folder.path / shard.name, partial(Path.write_bytes, data=result))
             bar.update(shard.rows)
             now = time.monotonic()
             if not moving() and now - said > EVERY:

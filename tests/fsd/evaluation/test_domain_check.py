@@ -61,6 +61,18 @@ def test_power_by_source_leaves_out_the_source_itself():
     assert all(share > 0.5 for share in found.values())
 
 
+def test_of_many_texts_a_sample_of_most_families_is_compared_and_some_new_ones_at_a_time(monkeypatch):
+    families = [*range(6), *[6] * 20, *[7] * 14]
+    reference = Reference(tuple(ABSTRACTS[:40]), tuple(families), ("",) * 40, {})
+    whole = DomainCheck(ABSTRACTS[:40], families).p_values(ABSTRACTS[40:60])
+    monkeypatch.setattr("fsd.evaluation.domain_check.BLOCK", 7)
+    for name, p_values in DomainCheck(ABSTRACTS[:40], families).p_values(ABSTRACTS[40:60]).items():
+        np.testing.assert_allclose(p_values, whole[name])
+    monkeypatch.setattr("fsd.evaluation.domain_check.MOST", 12)
+    check = reference.check("")
+    assert (len(check.texts), check.groups, np.bincount(check.group).tolist()) == (12, 8, [1] * 6 + [3] * 2)
+
+
 def test_one_short_text_of_the_benchmark_does_not_hide_novelty():
     """The measures have ranks of their own: an odd length does not make other texts look ordinary in their words."""
     assert DomainCheck([*ABSTRACTS[:60], "Three short words."]).outside([FRENCH * 2])[0]
