@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from detectors import load
+from fsd.config import AdapterConfig
 from fsd.evaluation.metrics import Bootstrap, Estimate, best_thresholds, compare, shortened
 from fsd.reporting import figures
 from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
@@ -66,33 +67,45 @@ def measurements(study: Study, results: Results) -> pd.DataFrame:
     """All numbers that the study shows, cell by cell, then the p-values of its paired tests.
 
     One row a number: its labels by axis, detector setting, detector, state and metric; `value`, `low` and `high`;
-    `paper`, the paper's number for the same model, texts, detector and setting, or NaN; `run`, the id of the run.
+    `paper`, the paper's number, or NaN where anything differs; `run`, the id of the run.
     """
     rows = []
     for ((cell, *_), run), spec, state, metric in product(results, study.detectors, study.states, study.metrics):
         # A cell without training has no FSD; its base score takes the place.
-        name = f"{spec.key}.{state if f'auc/{spec.key}.{state}' in run.metrics else 'base'}"
+        measured = state if f"auc/{spec.key}.{state}" in run.metrics else "base"
+        name = f"{spec.key}.{measured}"
         value = run.metrics.get(f"{metric}/{name}")
         if value is not None:
             low, high = (run.metrics.get(f"{metric}_{end}/{name}", value) for end in ("low", "high"))
             settings = {name: f"{value:g}" for name, value in spec.settings.items()}
             labels = {"detector": spec.shown, "state": STATES[state], "metric": METRICS[metric]}
-            found = {"value": value, "low": low, "high": high, "paper": _printed(study, cell, spec, state, metric)}
+            found = {"value": value, "low": low, "high": high, "paper": _printed(study, cell, spec, measured, metric)}
             rows.append({**cell.labels, **settings, **labels, **found, "run": run.id})
     return pd.DataFrame([*rows, *_paired_tests(study, results)])
 
 
 def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: str) -> float:
-    """The paper's number for the same model, texts, detector and setting; NaN without one.
+    """The paper's number for the same model, texts, split, training, detector and setting; NaN without one.
 
     A setting is empty in papers.csv where it makes no difference, as that of the training does to base scores.
     """
+    if not _as_printed(study, cell):
+        return math.nan
     varied = [label for axis, label in cell.labels.items() if axis not in (MODEL, DATA)]
     data = ", ".join("patentmia" if entry.startswith("patentmia:") else entry for entry in cell.config.data.data)
     settings = [BEST if spec.grid else spec.shown if spec.settings else ", ".join(varied)]
     settings += [""] * ((state == "base" or not varied) and not (spec.grid or spec.settings))
     keys = [(cell.config.model.model, data, spec.name, setting, state, metric) for setting in settings]
     return next((study.paper[key] for key in keys if key in study.paper), math.nan)
+
+
+def _as_printed(study: Study, cell: Cell) -> bool:
+    """Whether the weights are whole, and the split and the training those of the papers but for what is varied."""
+    training = vars(cell.config.training)
+    other = {f"training.{name}" for name, value in vars(AdapterConfig()).items() if training[name] != value}
+    varied = {setting for axis in study.axes for level in axis.levels.values() for setting in level}
+    as_split = not study.trained or cell.config.data.split == "paper"
+    return as_split and other <= varied and not cell.config.model.bits
 
 
 def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
@@ -199,9 +212,9 @@ def notes_on(
     if not study.paper:
         yield "The paper prints no numbers for this, or none that are on record here."
     elif arranged["paper"].notna().any():
-        yield "In parentheses: the paper's own numbers, for the same model, texts, detector and setting."
+        yield "In parentheses: the paper's numbers, where model, texts, split, training, detector and setting agree."
     else:
-        yield "The paper's own numbers are for other models, texts or settings."
+        yield "The paper's own numbers are for other models, texts, splits or settings."
 
 
 def _on_settings(study: Study, runs: Sequence[RunRecord]) -> Iterator[str]:
