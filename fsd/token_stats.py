@@ -75,6 +75,36 @@ Scorer = Callable[[Sequence[Prompt]], Iterable[Any]]
 """Maps prompts to their `TokenStats` or `GradientNorms`, in the same order: the target model, its adapter off or on, a
 reference model, a table of token frequencies, or a completions API."""
 
+
+class Known:
+    """Known non-members; what the base model gives for them, and what is made of that, is computed once.
+
+    `prompts` has the prompts of each of them, one or more.
+    """
+
+    def __init__(self, prompts: Sequence[Sequence[Prompt]]) -> None:
+        self.prompts = prompts
+        self._scorer: Scorer | None = None
+        self._rows: list[list[Any]] = []
+        self._made: dict[Any, Any] = {}
+
+    def scored(self, scorer: Scorer) -> "Known":
+        """The same with the statistics of all prompts by a scorer."""
+        if scorer is not self._scorer:
+            statistics = iter(scorer([prompt for of_text in self.prompts for prompt in of_text]))
+            self._rows = [[next(statistics) for _ in of_text] for of_text in self.prompts]
+            self._scorer, self._made = scorer, {}
+        return self
+
+    def of(self, make: Callable[..., FloatArray], **how: Any) -> FloatArray:
+        """`make(*statistics, **how)` of each known text, as rows."""
+        key = (make, *sorted(how.items()))
+        if key not in self._made:
+            self._made[key] = np.array([make(*row, **how) for row in self._rows])
+        made: FloatArray = self._made[key]
+        return made
+
+
 Scores = dict[str, FloatArray]
 """(N,) scores of N texts by detector name; higher means more likely a member."""
 

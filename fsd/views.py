@@ -16,7 +16,7 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.search_space import Search
-from fsd.token_stats import GradientNorms, Prompt, TokenStats
+from fsd.token_stats import GradientNorms, Known, Prompt, TokenStats
 
 
 class View(NamedTuple):
@@ -30,17 +30,24 @@ class View(NamedTuple):
 class ViewInputs:
     """What forms need besides the text: the context of `primed` (ReCaLL's P), and text → its changed copies.
 
-    `member_prefix` is text → the context of `member_primed`: known members that are no relatives of the text.
+    `member_prefix` is text → the context of `member_primed`: known members that are no relatives of the text. `known`
+    are known non-members, the same for all texts.
     """
 
     prefix: str = ""
     neighbours: Callable[[str], Sequence[str]] | None = None
     swapped: Callable[[str], Sequence[str]] | None = None
     member_prefix: Callable[[str], str] | None = None
+    known: Known | None = None
 
 
 def _copies(prompt: Prompt, make: Callable[[str], Sequence[str]] | None) -> list[Prompt]:
     return [prompt._replace(text=copy) for copy in (make(prompt.text) if make else ())]
+
+
+def repetitions(prompt: Prompt) -> list[Prompt]:
+    """The second and the third copy of a text, each after those before it and a space."""
+    return [prompt._replace(context=prompt.context + n * f"{prompt.text} ") for n in (1, 2)]
 
 
 FORMS: dict[str, Callable[[Prompt, ViewInputs], list[Prompt]]] = {
@@ -53,6 +60,8 @@ FORMS: dict[str, Callable[[Prompt, ViewInputs], list[Prompt]]] = {
     ),
     "neighbours": lambda prompt, inputs: _copies(prompt, inputs.neighbours),
     "swapped": lambda prompt, inputs: _copies(prompt, inputs.swapped),
+    "repeated": lambda prompt, _: repetitions(prompt),
+    "known": lambda _, inputs: list(chain.from_iterable(inputs.known.prompts)) if inputs.known else [],
 }
 """Form → the prompts of a text, which may follow a context of its own; that of `primed` takes its place."""
 
@@ -65,27 +74,31 @@ VIEWS: dict[str, View] = {
     "member_primed": View("base", "member_primed"),
     "neighbours": View("base", "neighbours"),
     "swapped": View("base", "swapped"),
+    "repeated": View("base", "repeated"),
+    "known": View("base", "known"),
     "reference": View("reference", "plain"),
     "unigram": View("unigram", "plain"),
 }
-"""Parameter name of a detector → its view for base scores; for tuned scores the tuned model takes the base's place.
+"""Parameter name of a detector → its view for base scores; for tuned scores the tuned model takes the base's place,
+except in `known`.
 
-The argument is one `TokenStats`, or `GradientNorms` for `gradient`, or a list of them for the forms in `LISTS`."""
+The argument is one `TokenStats`, `GradientNorms` for `gradient`, `Known` for `known`, or a list for forms in `LISTS`.
+"""
 
-LISTS = frozenset({"neighbours", "swapped"})
+LISTS = frozenset({"neighbours", "swapped", "repeated"})
 """Forms of several prompts per text, for which the detector receives a list."""
 
 PRIMED = frozenset({"primed", "member_primed"})
 """Forms whose prompts follow a context of their own."""
 
-FURTHER = PRIMED | {"neighbours", "swapped", "gradient"}
+FURTHER = PRIMED | LISTS | {"gradient", "known"}
 """Views that take forward passes over other texts, or a backward pass."""
 
 
 def view_in(state: str, name: str) -> View:
     """The view of that name for scores in a state of the model, "base" or "tuned"."""
     view = VIEWS[name]
-    return View(state, view.form) if view.reader == "base" else view
+    return View(state, view.form) if view.reader == "base" and view.form != "known" else view
 
 
 def scorer_of(view: View) -> str:
@@ -113,6 +126,8 @@ def _unavailable(view: str, readers: Collection[str], inputs: ViewInputs, has_ca
         return "no neighbour model is given"
     if form == "swapped" and inputs.swapped is None:
         return "no copies with swapped words are given"
+    if form == "known" and inputs.known is None:
+        return "no known non-members are given, as unseen texts are"
     if form == "lower" and not has_case():
         return "the texts' script has no upper and lower case"
     return None
@@ -198,6 +213,7 @@ class Detector:
         """The detector itself, which refuses settings out of range when it is computed, here on four tokens."""
         probe = TokenStats("probe", np.arange(4), -np.arange(1.0, 5.0), -np.arange(1.0, 5.0), np.ones(4), np.zeros(4))
         given: dict[str, Any] = {"gradient": GradientNorms(1.0, 1.0, 1.0)} | {form: [probe] for form in LISTS}
+        given["known"] = Known([[Prompt("probe")] * 2]).scored(lambda prompts: [probe] * len(prompts))
         if settings:
             self.for_base({name: given.get(VIEWS[name].form, probe) for name in self.views})
         return self

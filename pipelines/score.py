@@ -73,7 +73,7 @@ def prepare(config: ScoreConfig) -> Job:
             texts,
             config.model,
             states=("base",),
-            unseen=bool(unseen),
+            unseen=unseen,
             strict=config.detection.named,
         ),
         writes=[config.out],

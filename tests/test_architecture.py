@@ -11,7 +11,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("fsd.errors",),
     ("fsd.files",),
     ("fsd.config", "fsd.token_stats", "fsd.search_space", "fsd.progress", "fsd.distributed", "fsd.leftovers"),
-    ("fsd.views",),
+    ("fsd.views", "fsd.loss_signals"),
     ("fsd.net",),
     ("fsd.data", "fsd.models"),
     ("fsd.scoring",),
@@ -25,7 +25,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
 """Each row imports only from rows above it and from itself. `fsd.tracking` and `detectors` stand beside this order."""
 SIDE = {
     "fsd.tracking": {"fsd.tracking", "fsd.errors", "fsd.files", "fsd.leftovers"},
-    "detectors": {"detectors", "fsd.errors", "fsd.token_stats", "fsd.views", "fsd.search_space"},
+    "detectors": {"detectors", "fsd.errors", "fsd.token_stats", "fsd.loss_signals", "fsd.views", "fsd.search_space"},
 }
 
 

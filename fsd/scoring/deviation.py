@@ -82,11 +82,16 @@ class ViewStatistics:
         )
         views = [v for v in dict.fromkeys(needed) if v not in columns and (v.reader != "tuned" or "tuned" in states)]
         given = [Prompt(text) if isinstance(text, str) else text for text in texts]
-        forms = {form: [FORMS[form](prompt, inputs) for prompt in given] for form in {view.form for view in views}}
+        own = {view.form for view in views} - {"known"}
+        forms = {form: [FORMS[form](prompt, inputs) for prompt in given] for form in own}
         for view in views:
-            prompts = forms[view.form]
+            scorer = scorers[scorer_of(view)]
             with labelled(view.form):
-                stats = iter(scorers[scorer_of(view)]([prompt for of_text in prompts for prompt in of_text]))
+                if view.form == "known" and inputs.known:
+                    columns[view] = [inputs.known.scored(scorer)] * len(given)
+                    continue
+                prompts = forms[view.form]
+                stats = iter(scorer([prompt for of_text in prompts for prompt in of_text]))
                 grouped = [[next(stats) for _ in of_text] for of_text in prompts]
             columns[view] = grouped if view.form in LISTS else [one for (one,) in grouped]
         return cls(columns)

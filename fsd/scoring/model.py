@@ -14,8 +14,8 @@ from fsd.config import AdapterConfig, APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
 from fsd.scoring.deviation import Deviation, evaluate
-from fsd.token_stats import Prompt, Scorer
-from fsd.views import FORMS, PRIMED, Detector, ViewInputs, usable
+from fsd.token_stats import Known, Prompt, Scorer
+from fsd.views import FORMS, PRIMED, Detector, ViewInputs, repetitions, usable
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -25,6 +25,8 @@ TABLE = "frequencies.npz"
 """Name of the token-frequency table in a model's folder."""
 WORD_SWAPS = 5
 """Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass."""
+KNOWN = 150
+"""Most known non-members that the signals of a text are compared with, as in OLMo-Detect."""
 API = "api:"
 """Prefix of the name of a model behind an API."""
 
@@ -125,13 +127,15 @@ def cache_folder(config: ModelConfig) -> Path | None:
 
 
 def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: int) -> ViewInputs:
-    """The prefix for `recall`, the neighbours for `neighbour` and the copies for `pac`, as far as they can be had."""
+    """What `recall`, `neighbour`, `pac` and `camia` need, as far as unseen texts and the configuration give it."""
     at_least(1, shots=shots)
     prefix = "".join(f"{text}\n\n" for text in random.Random(seed).sample(texts, min(shots, len(texts))))
     kind, count = config.neighbour_model or ("words" if _embedded_target(config) else None), config.neighbours
     from fsd.scoring.neighbours import NEIGHBOURS, MaskedModel, build_vocabulary, swapped_words, word_swaps
 
-    inputs = ViewInputs(prefix, swapped=partial(swapped_words, count=WORD_SWAPS, seed=seed))
+    sample = [Prompt(text) for text in random.Random(seed).sample(texts, min(KNOWN, len(texts)))]
+    known = Known([[prompt, *repetitions(prompt)] for prompt in sample]) if sample else None
+    inputs = ViewInputs(prefix, swapped=partial(swapped_words, count=WORD_SWAPS, seed=seed), known=known)
     if kind is None or (kind == "words" and not texts):
         return inputs
     at_least(1, neighbours=count)
@@ -193,15 +197,17 @@ class Model:
         remarks = [f"{name} left out: {reason}" for name, reason in left_out.items()]
         inputs = inputs or ViewInputs()
         for detector in found:
-            if (local := self.local) and (forms := PRIMED.intersection(detector.views)):
+            prefixed = PRIMED.intersection(detector.views)
+            if (local := self.local) and (forms := prefixed | {"repeated"}.intersection(detector.views)):
                 size, context = cache(lambda prefix: len(local.tokens([prefix])[0])), local.context
-                before = [max(size(FORMS[form](Prompt(text), inputs)[0].context) for form in forms) for text in texts]
+                before = [max(size(FORMS[form](Prompt(text), inputs)[-1].context) for form in forms) for text in texts]
                 cut = sum(of + len(ids) > context for of, ids in zip(before, local.tokens(texts), strict=True))
                 many = f"all {len(texts):,}" if cut == len(texts) else f"{cut:,} of {len(texts):,}"
                 if cut:
                     remarks.append(
-                        f"{detector.name}: the prefix is too long for the {context}-token context in {many} texts and "
-                        "was cut; try --shots 1"
+                        f"{detector.name}: {'the prefix is' if prefixed else 'text and copies are'} too long for the "
+                        f"{context}-token context in {many} texts and "
+                        f"{'was cut; try --shots 1' if prefixed else 'were cut; try shorter texts'}"
                     )
         return ScoringJob(list(texts), found, left_out, self.scorers, inputs, remarks, contexts)
 

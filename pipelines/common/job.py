@@ -268,8 +268,9 @@ def passes(
     strict: bool | None = None,
 ) -> Passes:
     """Number of texts that each model scores, shared views once; refuses what cannot be computed, like `usable`."""
-    from fsd.scoring.model import API, WORD_SWAPS, reader_names
+    from fsd.scoring.model import API, KNOWN, WORD_SWAPS, reader_names
     from fsd.scoring.neighbours import NEIGHBOURS
+    from fsd.token_stats import Known
     from fsd.views import ViewInputs, usable, view_in
 
     at_least(1, **{"max-batch-tokens": model.max_batch_tokens})
@@ -277,8 +278,11 @@ def passes(
     has_neighbours = bool(unseen) and (model.neighbour_model is not None or model.model == "embedded")
     copies: Callable[[str], Sequence[str]] = lambda _: ()  # noqa: E731 - counted, never made
     prefixed = (lambda _: "") if members else None
-    inputs = ViewInputs("a prefix" if unseen else "", copies if has_neighbours else None, copies, prefixed)
+    others = min(KNOWN, 0 if isinstance(unseen, bool) else len(unseen))
+    null = Known([]) if others else None
+    inputs = ViewInputs("a prefix" if unseen else "", copies if has_neighbours else None, copies, prefixed, null)
     sizes = {"neighbours": model.neighbours or (WORD_SWAPS if words else NEIGHBOURS), "swapped": WORD_SWAPS}
+    sizes |= {"repeated": 2}
     readers = [name for name in reader_names(model) if name not in ("base", "tuned") or name in states]
     known = None if model.model.startswith(API) else strict  # an API has to be asked what it gives
     computable = usable(list(detectors), texts, readers, inputs, strict=known)[0]
@@ -286,7 +290,7 @@ def passes(
     for view in {view_in(state, view) for detector in computable for state in states for view in detector.views}:
         if view.reader != "unigram":
             reader = f"{view.reader} with gradients" if view.form == "gradient" else view.reader
-            counts[reader] += len(texts) * sizes.get(view.form, 1)
+            counts[reader] += 3 * others if view.form == "known" else len(texts) * sizes.get(view.form, 1)
     return dict(sorted(counts.items()))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsd.token_stats import GradientNorms, TokenStats
+from fsd.token_stats import GradientNorms, Known, Prompt, TokenStats
 
 Make = Callable[..., TokenStats]
 RandomViews = Callable[..., dict[str, Any]]
@@ -59,6 +59,8 @@ def _random_views(seed: int, size: int) -> dict[str, Any]:
         "gradient": GradientNorms(3.0 + size, 2.0, 1.0),
         "member_primed": _random(rng, size, text.token),
         "swapped": [_random(rng, max(1, size + shift)) for shift in (0, 1)],
+        "repeated": [_random(rng, size, text.token) for _ in range(2)],
+        "known": Known([[Prompt("")] * 3] * 4).scored(lambda prompts: [_random(rng, size + 2) for _ in prompts]),
     }
 
 

@@ -20,7 +20,7 @@ from fsd.token_stats import TokenStats
 from fsd.views import FURTHER, VIEWS
 
 FOLDER = Path(detectors.__file__).parent
-ALLOWED = {"numpy", "fsd.token_stats", "fsd.search_space", "fsd.errors"}
+ALLOWED = {"numpy", "fsd.token_stats", "fsd.loss_signals", "fsd.search_space", "fsd.errors"}
 RAISE = 0.25  # below the 0.5 nats that random views keep from 0
 
 SIZES = (1, 2, 3, 4, 5, 7, 10, 20, 50)
@@ -170,7 +170,7 @@ def test_names_are_sorted_and_load_settings_changes_them(random_views):
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("min_p", {}, "detector must be one of combined, .*, zlib; got 'min_p'; did you mean min_k"),
+        ("min_p", {}, "detector must be one of camia, .*, zlib; got 'min_p'; did you mean min_k"),
         ("surp", {"epsilon": 2.0}, "setting of surp must be one of entropy, k; got 'epsilon'$"),
         ("loss", {"k": 1.0}, "setting of loss must be one of none; got 'k'$"),
         ("min_k", {"k": "0.2"}, r"min_k\.k must be of the type of its default"),

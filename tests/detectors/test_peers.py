@@ -116,3 +116,21 @@ def test_window_sizes_of_wbc(make):
     assert paper == [2, 3, 4, 5, 8, 11, 15, 21, 29, 40]
     assert wbc(text, other) == pytest.approx(np.mean([votes[size] for size in paper]))
     assert wbc(text, other) == pytest.approx(0.763, abs=5e-4)
+
+
+def test_signals_turned_by_the_labels_of_the_tested_texts():
+    """CAMIA: the sign of a signal is that of the difference of means over all texts, members and non-members."""
+    aucs = []
+    for seed in range(20):
+        signals = np.random.default_rng(seed).normal(size=(24, 200))  # noise; the first half are members
+        turned = signals * np.where(signals[:, :100].mean(1) > signals[:, 100:].mean(1), -1, 1)[:, None]
+        known, tested = turned[:, 100:130], np.delete(turned, np.r_[:30, 100:130], axis=1)
+        p = (known[:, None] < tested[..., None]).mean(2).mean(0)
+        aucs.append((p[:70, None] < p[70:]).mean())
+    assert np.mean(aucs) == pytest.approx(0.5, abs=0.005)
+
+
+def test_one_p_value_of_zero_among_72():
+    """CAMIA, OLMo-Detect: 0 becomes 1e-10; here p = (rank + 1/2) / (K + 1), for K = 150 known texts."""
+    alike = [math.exp((71 * math.log(0.5) + math.log(least)) / 72) for least in (1e-10, 0.5 / 151)]
+    assert alike == pytest.approx([0.37, 0.47], abs=0.005)

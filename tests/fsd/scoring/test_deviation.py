@@ -10,8 +10,8 @@ from detectors.surp import WEAKER
 from fsd.errors import UsageError
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
-from fsd.token_stats import GradientNorms, Prompt, TokenStats
-from fsd.views import VIEWS, ViewInputs, usable
+from fsd.token_stats import GradientNorms, Known, Prompt, TokenStats
+from fsd.views import LISTS, VIEWS, ViewInputs, repetitions, usable
 
 
 class FakeScorer:
@@ -32,6 +32,7 @@ class FakeScorer:
 
 STATES = ("base", "tuned")
 TEXTS = ["One two three", "Four five", "Six seven eight nine"]
+KNOWN = [Prompt("Ten eleven"), Prompt("Twelve")]
 
 
 def fake_scorers():
@@ -45,7 +46,11 @@ def fake_scorers():
 
 def view_inputs():
     return ViewInputs(
-        "Before. ", lambda text: [text + " a", text + " bc"], lambda text: [text + " def"], lambda text: text[:3]
+        "Before. ",
+        lambda text: [text + " a", text + " bc"],
+        lambda text: [text + " def"],
+        lambda text: text[:3],
+        Known([[prompt, *repetitions(prompt)] for prompt in KNOWN]),
     )
 
 
@@ -66,7 +71,8 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
     answer = engine.evaluate(TEXTS, all_detectors(), scorers, view_inputs())
     for name in ("base", "tuned"):
         prompts = scorers[name].prompts
-        assert len(prompts) == len(set(prompts)) == len(TEXTS) * (1 + 1 + 1 + 1 + 2 + 1)  # 2: neighbours
+        known = 3 * len(KNOWN) if name == "base" else 0  # these are scored by the base alone
+        assert len(prompts) == len(set(prompts)) == len(TEXTS) * (1 + 1 + 1 + 1 + 2 + 1 + 2) + known  # 2: neighbours
     for name in ("reference", "unigram"):
         assert scorers[name].prompts == [Prompt(text) for text in TEXTS]
     paired = {"combined", "min_k_deviation"}  # they have only their own score
@@ -85,10 +91,15 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                     "member_primed": [Prompt(text, text[:3])],
                     "neighbours": [Prompt(text + " a"), Prompt(text + " bc")],
                     "swapped": [Prompt(text + " def")],
+                    "repeated": [Prompt(text, f"{text} "), Prompt(text, f"{text} {text} ")],
+                    "known": [],
                 }[form]
                 scorer = state if reader == "base" else reader
+                if form == "known":
+                    views[name] = view_inputs().known.scored(scorers["base"])
+                    continue
                 stats = list(scorers[f"{scorer}.gradient" if form == "gradient" else scorer](prompts))
-                views[name] = stats if form in ("neighbours", "swapped") else stats[0]
+                views[name] = stats if form in LISTS else stats[0]
             if not detector.paired:
                 assert getattr(answer, state)[detector.name][i] == detector(views)
 
@@ -150,6 +161,7 @@ def test_what_cannot_be_computed_is_named_with_its_reason():
     scorers = {name: scorer for name, scorer in fake_scorers().items() if name in ("base", "tuned")}
     kept, left_out = usable(all_detectors(), TEXTS, scorers, ViewInputs())
     assert left_out == {
+        "camia": "no known non-members are given, as unseen texts are",
         "combined": "no reference model is given",
         "con_recall": "no prefix of non-member texts is given",
         "min_k_reference": "no reference model is given",

@@ -68,3 +68,16 @@ def test_the_second_prefix_of_con_recall_needs_known_members(config):
     planned = scoring.prepare(model, ["a text", "q"], ["unseen"], chosen, config, shots=1, members={"q": 0, "z": 1})
     assert planned.inputs.member_prefix("q") == "z\n\n"
     assert np.isfinite(planned.score().base["con_recall"]).all()
+
+
+def test_camia_needs_unseen_texts_and_counts_texts_of_which_the_copies_are_cut(config):
+    model, chosen = load(config), [detectors.load("camia")]
+    with pytest.raises(UsageError, match=r"camia cannot be computed here: no known non-members are given, as unseen"):
+        scoring.prepare(model, ["a text"], [], chosen, config)
+    long = "a text " * (model.context // 2)
+    planned = scoring.prepare(model, ["a text", long], ["unseen", "another"], chosen, config)
+    assert planned.remarks == [
+        f"camia: text and copies are too long for the {model.context}-token context in 1 of 2 texts and were cut; try "
+        "shorter texts"
+    ]
+    assert np.isfinite(planned.score().base["camia"]).all()

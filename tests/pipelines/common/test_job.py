@@ -108,6 +108,10 @@ def test_a_view_is_counted_once(make_rows):
     assert passes(detectors, texts, embedded) == {"base": 7 * 5, "reference": 7, "tuned": 7 * 5}
     assert passes(detectors, texts, embedded, states=("base",), unseen=False) == {"base": 14, "reference": 7}
     assert passes(detectors, texts, ModelConfig(model="a/b")) == {"base": 14, "tuned": 14}
+    camia = load_detectors(DetectorConfig(detectors="camia"))
+    found = passes(camia, texts, ModelConfig(model="a/b"), unseen=["one", "another"])
+    assert found == {"base": 3 * 7 + 3 * 2, "tuned": 3 * 7}  # the known non-members are scored by the base alone
+    assert passes(camia, texts, ModelConfig(model="a/b"), unseen=[]) == {}
     assert passes(load_detectors(DetectorConfig(detectors="pac")), texts, ModelConfig(model="a/b")) == {
         "base": 7 * 6,
         "tuned": 7 * 6,

@@ -1,0 +1,55 @@
+"""CAMIA: how the losses go along a text and its repetition, ranked among those of known non-members."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fsd.errors import UsageError, one_of
+from fsd.loss_signals import loss_signals
+from fsd.token_stats import FloatArray, Known, TokenStats
+
+NEEDS = ("token",)
+AUTO = False
+COMBINATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "edgington": lambda p: -p,
+    "fisher": lambda p: -np.log(p),
+    "pearson": lambda p: np.log1p(-p),
+    "george": lambda p: np.log1p(-p) - np.log(p),
+}
+ALONG = ("copies", "text")
+
+
+def camia(
+    text: TokenStats,
+    repeated: Sequence[TokenStats],
+    known: Known,
+    *,
+    combination: str = "edgington",
+    along: str = "copies",
+) -> float:
+    """Combination of the p-values of 72 signals of the losses, each the rank of x among K known non-members.
+
+    p = (#{known < x} + ½ #{known = x} + ½) / (K + 1), where each signal is expected to be lower for members; see
+    `fsd.loss_signals`. The score is the mean over the signals of −p (Edgington), −ln p (Fisher), ln(1 − p) (Pearson) or
+    ln((1 − p) / p) (George). The known non-members are unseen texts, at most 150, always by the base model, so that the
+    FSD is the fall of the p-values by fine-tuning. It costs two forward passes, over two and three copies of x.
+
+    Args:
+        text: token statistics under the target model; token and logp are (T,).
+        repeated: those of the second and the third copy of the text, each after the copies before it.
+        known: the same of known non-members.
+        combination: `edgington`, `fisher`, `pearson` or `george`.
+        along: what slope and entropy are of, the text with its `copies`, as in the paper's code, or the `text` alone.
+
+    Raises:
+        UsageError: for another combination or `along`.
+
+    Source: "Context-aware membership inference attacks against pre-trained large language models", arXiv 2409.13745;
+    OLMo-Detect has the two `along` as two methods. The directions are the paper's hypotheses, not fitted to labels.
+    """
+    for name, value, allowed in (("combination", combination, COMBINATIONS), ("along", along, ALONG)):
+        if value not in allowed:
+            raise UsageError(one_of(f"camia.{name}", allowed, value))
+    own, others = loss_signals(text, *repeated, along=along), known.of(loss_signals, along=along)
+    ranks = (others < own).sum(0) + (others == own).sum(0) / 2
+    return float(COMBINATIONS[combination]((ranks + 0.5) / (len(others) + 1)).mean())

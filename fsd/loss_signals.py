@@ -1,0 +1,92 @@
+"""How the losses go along a text: 72 signals of CAMIA, each oriented so that members are expected to be lower."""
+
+import numpy as np
+
+from fsd.token_stats import FloatArray, IntArray, TokenStats
+
+CUTS = (None, 200, 300)
+"""Tokens of the beginning that a signal is of; None is the whole text."""
+LONG_CUTS = (600, 800, 1000)
+"""The same for the slope and the entropy, which are of the text followed by its copies."""
+LENGTH = 8
+"""Tokens of the patterns whose recurrence the approximate entropy measures."""
+RADIUS = 0.8
+"""Distance of patterns that count as equal, in standard deviations."""
+
+
+def loss_signals(text: TokenStats, *copies: TokenStats, along: str = "copies") -> FloatArray:
+    """Level, counts, complexity, repetition and trend of a text's token losses.
+
+    Members are expected to have a low loss, many tokens of low loss, few and regular ups and downs, a loss that falls
+    fast, and little to gain from a repetition. Counts are therefore negative.
+
+    Args:
+        text: token statistics of the text; token and logp are (T,).
+        copies: those of its m copies, (T,) each, each after the text and the copies before it.
+        along: what slope and entropy are of: `copies`, the text followed by them, or `text` alone.
+
+    Returns:
+        (21 (m + 1) + 9,) the 21 signals of the text, their differences to each copy, three counts against the mean of
+        the tokens before, three slopes and three entropies. A text shorter than a cut counts as a whole.
+
+    Source: "Context-aware membership inference attacks against pre-trained large language models", arXiv 2409.13745,
+    and its code, https://github.com/changhongyan123/context_aware_mia, for cuts, thresholds, bins, pattern and radius.
+    """
+    logp, own = text.logp, _levels(text.logp, text.token)
+    before = np.cumsum(logp) / np.arange(1, logp.size + 1)
+    above = np.append(logp[1:] > before[:-1], [] if logp.size > 1 else [False])
+    followed = np.concatenate([logp, *(copy.logp for copy in copies)]) if along == "copies" else logp
+    parts = [followed[:cut] for cut in LONG_CUTS]
+    return np.concatenate(
+        [
+            own,
+            *(own - _levels(copy.logp, copy.token) for copy in copies),
+            [-above[: cut and cut - 1].mean() for cut in CUTS],
+            [_slope(-part) for part in parts],
+            [_approximate_entropy(part) for part in parts],
+        ]
+    )
+
+
+def _levels(logp: FloatArray, token: IntArray) -> FloatArray:
+    """(21,) loss and perplexity, both also by the share of distinct tokens, counts, and Lempel-Ziv complexity."""
+    signals: list[float] = []
+    for cut in CUTS:
+        part, diversity = logp[:cut], np.unique(token[:cut]).size / token[:cut].size
+        loss = -part.mean()
+        signals += [loss, np.exp(loss), loss / diversity, np.exp(loss) / diversity, -(part > part.mean()).mean()]
+    first = logp[:200]
+    signals += [-(first >= least).mean() for least in (-1, -2, -3)]
+    return np.array([*signals, *(_lempel_ziv(first, bins) for bins in (3, 4, 5))])
+
+
+def _lempel_ziv(values: FloatArray, bins: int) -> float:
+    """Distinct words of the values in bins, each word the shortest that is new, by the number of values."""
+    ranks = np.digitize(values, np.linspace(values.min(), 0, 100), right=True)
+    symbols = np.searchsorted(np.linspace(ranks.min(), ranks.max(), bins + 1)[1:], ranks).astype(np.uint8).tobytes()
+    words: set[bytes] = set()
+    begin, end = 0, 1
+    while end <= len(symbols):
+        word = symbols[begin:end]
+        begin, end = (begin, end + 1) if word in words else (end, end + 1)
+        words.add(word)
+    return len(words) / len(symbols)
+
+
+def _slope(values: FloatArray) -> float:
+    """Slope of the least-squares line, per token; 0 for a single value."""
+    at = np.arange(values.size) - (values.size - 1) / 2
+    return float(at @ values / ((at @ at) or 1.0))
+
+
+def _approximate_entropy(values: FloatArray) -> float:
+    """How often patterns that recur go on in another way, in nats; 0 for fewer values than a pattern needs."""
+    if values.size <= LENGTH + 1:
+        return 0.0
+    near = np.abs(values[:, None] - values) <= RADIUS * values.std()
+    phi = []
+    for length in (LENGTH, LENGTH + 1):
+        count = values.size - length + 1
+        same = np.logical_and.reduce([near[at : at + count, at : at + count] for at in range(length)])
+        phi.append(np.log(same.mean(0)).mean())
+    return float(abs(phi[0] - phi[1]))
