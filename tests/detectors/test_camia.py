@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -86,7 +87,7 @@ def slow(own, others, combination):
 
 
 def test_equals_a_loop(random_views):
-    for size, along in product((1, 2, 9, 10, 11, 30, 70), ALONG):
+    for size, along in (*product((1, 2, 9, 10, 11, 30), ALONG), (310, "text")):
         views = random_views(size, size)
         given = [views[name] for name in ("text", "repeated", "known")]
         own, others = slow_signals(given[0], *given[1], along=along), given[2].of(slow_signals, along=along)
@@ -103,6 +104,14 @@ def test_what_ranks_do_not_change(random_views):
     assert (ranks[[0, 2]] == ranks[[1, 3]]).all()  # a perplexity has the p-value of its loss
     scores = {name: camia(*given, combination=name) for name in COMBINATIONS}
     assert scores["george"] == pytest.approx(scores["fisher"] + scores["pearson"])
+
+
+def test_a_text_beyond_the_longest_cut_counts_by_its_beginning(random_views):
+    text = random_views(0, 1010)["text"]
+    start = replace(text, token=text.token[:-9], logp=text.logp[:-9], mean=text.mean[:-9], std=text.std[:-9], top=None)
+    after = [loss_signals(stats, along="text")[[1, *range(5, 15), *range(-6, 0)]] for stats in (text, start)]
+    assert (after[0][1:] == after[1][1:]).all()
+    assert after[0][0] != after[1][0]  # that of the whole text
 
 
 def test_settings_out_of_range_are_refused():
