@@ -27,7 +27,8 @@ def loss_signals(text: TokenStats, *copies: TokenStats, along: str = "copies") -
 
     Returns:
         (21 (m + 1) + 9,) the 21 signals of the text, their differences to each copy, three counts against the mean of
-        the tokens before, three slopes and three entropies. A text shorter than a cut counts as a whole.
+        the tokens before, three slopes and three entropies. A text shorter than a cut counts as a whole. They are
+        rounded to 9 decimals, so that equal differences of shares are equal.
 
     Source: "Context-aware membership inference attacks against pre-trained large language models", arXiv 2409.13745,
     and its code, https://github.com/changhongyan123/context_aware_mia, for cuts, thresholds, bins, pattern and radius.
@@ -37,7 +38,7 @@ def loss_signals(text: TokenStats, *copies: TokenStats, along: str = "copies") -
     above = np.append(logp[1:] > before[:-1], [] if logp.size > 1 else [False])
     followed = np.concatenate([logp, *(copy.logp for copy in copies)]) if along == "copies" else logp
     parts = [followed[:cut] for cut in LONG_CUTS]
-    return np.concatenate(
+    signals = np.concatenate(
         [
             own,
             *(own - _levels(copy.logp, copy.token) for copy in copies),
@@ -46,6 +47,7 @@ def loss_signals(text: TokenStats, *copies: TokenStats, along: str = "copies") -
             [_approximate_entropy(part) for part in parts],
         ]
     )
+    return np.round(signals, 9)
 
 
 def _levels(logp: FloatArray, token: IntArray) -> FloatArray:
