@@ -20,7 +20,7 @@ from fsd.token_stats import Scores
 from fsd.tracking import RunRecord
 from pipelines.study.catalogue import BEST, DATA, MODEL, DetectorSpec, Study
 from pipelines.study.cells import METRICS, PreparedCell, read_scores
-from pipelines.study.grid import Cell, label
+from pipelines.study.grid import SETTING, Cell, label
 
 STATES = {"base": "base", "fsd": "FSD"}
 WIDE = 8
@@ -103,7 +103,9 @@ def _as_printed(study: Study, cell: Cell) -> bool:
     """Whether the weights are whole, and the split and the training those of the papers but for what is varied."""
     training = vars(cell.config.training)
     other = {f"training.{name}" for name, value in vars(AdapterConfig()).items() if training[name] != value}
-    varied = {setting for axis in study.axes for level in axis.levels.values() for setting in level}
+    alone = cell.labels.get(SETTING, "") if study.one_at_a_time else ""
+    axes = [axis for axis in study.axes if not alone or alone.startswith(f"{axis.name} ")]
+    varied = {setting for axis in axes for level in axis.levels.values() for setting in level}
     as_split = not study.trained or cell.config.data.split == "paper"
     return as_split and other <= varied and not cell.config.model.bits
 

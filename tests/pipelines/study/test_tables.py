@@ -109,6 +109,10 @@ def test_the_papers_numbers_are_those_of_the_declared_cells():
         cells = plan(name, declared, StudyConfig(scale="full", model=("huggyllama/llama-7b",) * given, split="paper"))
         measured = tables.measurements(declared, [finished(cell, metrics) for cell in cells])
         assert measured["paper"].notna().sum() == found, name
+    one_at_a_time = catalogue.studies()["fsd-t16"]
+    of_rank_8 = StudyConfig(scale="full", split="paper", training=AdapterConfig(rank=8))
+    kept = [c.name for c in plan("it", one_at_a_time, of_rank_8) if tables._as_printed(one_at_a_time, c)]
+    assert kept == ["rank 8", "rank 16", "rank 32"]
 
 
 def test_settings_of_one_detector_are_rows_and_columns():
