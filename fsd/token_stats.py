@@ -1,6 +1,7 @@
 """Token statistics of a text under a language model, from one forward pass."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,6 +18,14 @@ STD_FLOOR = 1e-6
 """Lower bound of the standard deviation of the log-probability, in nats; smaller values are rounding noise."""
 TIE = 1e-5
 """Difference of two log-probabilities, in nats, that is rounding noise."""
+
+IDS = re.compile("\ufdd0([0-9]+(?:,[0-9]+)*)\ufdd0")
+"""Token ids in a text that no characters stand for, between two characters that Unicode leaves to programs."""
+
+
+def written(ids: Iterable[int]) -> str:
+    """A text that stands for token ids, as `IDS` finds them and `token_ids` of a model gives them back."""
+    return f"\ufdd0{','.join(map(str, ids))}\ufdd0"
 
 
 class Prompt(NamedTuple):

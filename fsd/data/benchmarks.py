@@ -21,6 +21,7 @@ from fsd.data.splitting import AFTER, UP_TO
 from fsd.errors import UsageError, first_line
 from fsd.files import digest
 from fsd.net.hub import hub_reachable
+from fsd.token_stats import written
 
 
 def hub_documents(
@@ -31,11 +32,13 @@ def hub_documents(
     splits: Sequence[str] | Mapping[str, bool] = (),
     only: tuple[str, str] | None = None,
     revision: str | None = None,
+    start: int | None = None,
 ) -> Benchmark:
     """All labelled documents of a hub dataset; rows without a text or a label of 0 or 1 are left out and counted.
 
     `splits` may be empty for a dataset with one split; a mapping gives the label of each. `only` is the column and
-    value of the rows to use, `revision` a full commit hash; None is the newest commit.
+    value of the rows to use, `revision` a full commit hash; None is the newest commit. With `start`, the id of a start
+    token, the column `text` holds token ids, which are written without it, see `fsd.token_stats.written`.
     """
     tables = _tables(name, config, revision)
     chosen, there = tuple(splits or tables), ", ".join(tables)
@@ -47,15 +50,17 @@ def hub_documents(
     for split in chosen:
         if split not in tables:
             raise UsageError(f"dataset {name} must have split {split}; it has {there}")
-        names = tables[split].column_names
+        table, names = tables[split], tables[split].column_names
         missing = sorted({*columns.values(), *(only or ())[:1]} - set(names))
         if missing:
             raise UsageError(f"{title}/{split} must have column {', '.join(missing)}; it has {', '.join(names)}")
         label = {"label": splits[split]} if isinstance(splits, Mapping) else {}
+        places: Sequence[int] = range(len(table))
+        if only:
+            places = [at for at, value in enumerate(table[only[0]]) if str(value) == only[1]]
         rows = (
-            (f"{title}/{split}:{number}", {**row, **label})
-            for number, row in enumerate(tables[split], 1)
-            if only is None or str(row[only[0]]) == only[1]
+            (f"{title}/{split}:{at + 1}", {**row, **label} | _of_ids(row, columns.get("text", ""), start))
+            for at, row in zip(places, table.select(places), strict=True)
         )
         documents += parse_rows(rows, columns, labelled=True, skipped=left_out)
     if not documents and not left_out:
@@ -65,6 +70,11 @@ def hub_documents(
             wanted, has = f"rows with {only[0]} {only[1]}", f"it has {', '.join(values)}"
         raise UsageError(f"dataset {name} must have {wanted}; {has}")
     return Benchmark(documents, title, ", ".join(sorted(_commits(tables))), left_out)
+
+
+def _of_ids(row: Mapping[str, Any], column: str, start: int | None) -> dict[str, str]:
+    """The text of a row of token ids, without the start token; nothing for a row that holds a text."""
+    return {} if start is None else {column: written(row[column][row[column][:1] == [start] :])}
 
 
 def hub_files(name: str, paths: Sequence[str], *, revision: str | None = None) -> tuple[list[Path], str]:
@@ -165,6 +175,7 @@ class Source:
     splits: Mapping[str, bool] | None = None  # label of each split, where rows have none; a part is a configuration
     later: Date | Literal[False] | Mapping[str, Date] | None = None  # first day of later non-members, by part
     control: Mapping[str, str] = field(default_factory=dict)  # in the model's name → in that of its control, the twin
+    start: int | None = None  # the start token of rows that are token ids, in the column of the text; None for texts
     reader: str = "hub"  # how it is read, see `READERS`
 
 
@@ -181,6 +192,11 @@ def sources() -> Mapping[str, Source]:
 def is_name(entry: str) -> bool:
     """Whether an entry of --data names a benchmark: it is not a file, and the name before the colon is known."""
     return entry.partition(":")[0] in sources() and not os.path.exists(entry)  # noqa: PTH110 - a name may be too long
+
+
+def start_of(entry: str) -> int | None:
+    """The start token of a benchmark whose rows are token ids; None for one of texts, and for files."""
+    return sources()[entry.partition(":")[0]].start if is_name(entry) else None
 
 
 def control_of(entries: Iterable[str], model: str) -> str:
@@ -200,15 +216,23 @@ def load(entry: str) -> Benchmark:
         parts = f"its parts are {', '.join(source.parts)}" if source.parts else "it has no parts"
         raise UsageError(f"benchmark {name} must be followed by a part after the colon; {parts}; got {entry!r}")
     loaded = READERS[source.reader](name, source, part)
-    documents, contradicted = drop_contradictions(loaded.documents)
-    left_out = {**loaded.left_out, **({BOTH_LABELS: contradicted} if contradicted else {})}
+    if source.start is None:  # copies among rows of token ids are found once these are texts
+        loaded = without_contradictions(loaded)
+    documents = loaded.documents
     if not documents:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "no rows"
+        reasons = ", ".join(f"{count} {reason}" for reason, count in loaded.left_out.items()) or "no rows"
         raise UsageError(f"benchmark {entry} must have texts labelled 0 or 1; it has none: {reasons}")
     since = source.later.get(part) if isinstance(source.later, Mapping) else source.later or None
     if source.later is not None:
         documents = [replace(d, period=AFTER if since and not d.member else UP_TO) for d in documents]
-    return loaded._replace(documents=documents, left_out=left_out, since=since)
+    return loaded._replace(documents=documents, since=since)
+
+
+def without_contradictions(loaded: Benchmark) -> Benchmark:
+    """The benchmark without copies of a text that is labelled both 1 and 0, which are counted."""
+    documents, contradicted = drop_contradictions(loaded.documents)
+    left_out = {**loaded.left_out, **({BOTH_LABELS: contradicted} if contradicted else {})}
+    return loaded._replace(documents=documents, left_out=left_out)
 
 
 def _check_part(name: str, source: Source, part: str, *, other: bool = False) -> None:
@@ -232,6 +256,7 @@ def _from_hub(name: str, source: Source, part: str) -> Benchmark:
         splits=source.splits or [source.split.format(part=each) for each in parts if source.split],
         only=(source.part_column, part) if part and source.part_column else None,
         revision=source.revision,
+        start=source.start,
     )
 
 

@@ -17,6 +17,7 @@ from fsd.config import ModelConfig
 from fsd.distributed import num_processes
 from fsd.errors import UsageError, first_line
 from fsd.net.hub import ModelSize, check_memory, fingerprint, locate, model_size
+from fsd.token_stats import IDS, written
 
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -108,13 +109,42 @@ class LanguageModel:
 
 
 def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """Token ids of each text, without special tokens: a text that quotes "<|endoftext|>" is plain characters."""
-    rows = tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False)
-    ids: list[list[int]] = rows["input_ids"]
-    for text, row in zip(texts, ids, strict=True):
+    """Token ids of each text, without special tokens: a text that quotes "<|endoftext|>" is plain characters.
+
+    Ids that a text holds itself, see `fsd.token_stats.IDS`, are taken as they are.
+    """
+    parts = [IDS.split(text) for text in texts]  # characters, ids, characters, …
+    plain = [piece for pieces in parts for piece in pieces[::2]]
+    found = iter(tokenizer(plain, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"])
+    rows = []
+    for text, pieces in zip(texts, parts, strict=True):
+        row: list[int] = next(found)
+        for own in pieces[1::2]:
+            row = [*row, *map(int, own.split(",")), *next(found)]
+        if len(pieces) > 1 and max(row) >= len(tokenizer):
+            raise UsageError(f"token ids must be below {len(tokenizer)}, the size of the vocabulary; got {max(row)}")
         if not row:
             raise UsageError(f"a text must have at least one token; got {text[:40]!r}")
-    return ids
+        rows.append(row)
+    return rows
+
+
+def readable(tokenizer: Any, texts: Sequence[str]) -> list[str]:
+    """Texts of token ids in characters, each up to where these would get other ids; the rest of it stays ids."""
+
+    def characters(row: list[int]) -> str:
+        decoded: str = tokenizer.decode(row, clean_up_tokenization_spaces=False)
+        return decoded
+
+    rows = token_ids(tokenizer, texts)
+    whole = [characters(row) or text for row, text in zip(rows, texts, strict=True)]
+    shown = []
+    for text, row, decoded, again in zip(texts, rows, whole, token_ids(tokenizer, whole), strict=True):
+        same = next((at for at, (one, other) in enumerate(zip(row, again, strict=False)) if one != other), len(again))
+        partly = [characters(row[:at]) + written(row[at:]) for at in (same, same - 1) if 0 < at < len(row)]
+        tries = [decoded] if again == row else [one for one in partly if token_ids(tokenizer, [one]) == [row]]
+        shown.append(next((one for one in tries if one.strip()), text))
+    return shown
 
 
 def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:

@@ -17,7 +17,7 @@ from fsd import distributed, tracking
 from fsd.collection import domains
 from fsd.config import ALL, AUTO, CleaningConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
 from fsd.data import benchmarks, embedded, splitting
-from fsd.data.documents import Document
+from fsd.data.documents import Benchmark, Document
 from fsd.data.knowledge_cutoffs import HOLDING, Labels, labels_for
 from fsd.data.near_duplicates import drop_contradictions, families, refuse_contradictions
 from fsd.data.readers import RowError, parse_columns, read_files, read_texts
@@ -28,7 +28,7 @@ from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, locate
 from fsd.scoring import model as scoring
 from fsd.scoring.deviation import Deviation
 from fsd.scoring.model import ScoringJob, cache_folder, reader_names
-from fsd.token_stats import Scorer
+from fsd.token_stats import IDS, Scorer
 from fsd.tracking import Run
 from fsd.views import FURTHER, usable
 from pipelines.common.adapter_files import SETUP, UNSEEN, read_setup, recorded_training
@@ -153,7 +153,7 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     cutoff = splitting.parse_cutoff(data.cutoff)
     domain, corpus = domains.load(data.domain), embedded.CORPORA.get(data.domain)
     if data.data:
-        labelled = _files_and_benchmarks(data)
+        labelled = _files_and_benchmarks(data, model)
     elif corpus and model.model == corpus.model:
         labelled = LabelledTexts(list(embedded.corpus(data.domain)), {"embedded corpus": _digest(corpus.file)})
     elif model.model == EMBEDDED_TARGET:
@@ -165,7 +165,7 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
         raise UsageError(f"domain {data.domain} must come with --data FILE; it has no published benchmark of its own")
     else:
         locate(model.model, model.revision)  # a missing model is reported before its benchmark is downloaded
-        labelled = _published([domain.benchmark])
+        labelled = _published([domain.benchmark], model)
     documents, remarks = _without_contradictions(labelled.documents, data.cleaning)
     documents = splitting.with_periods(documents, cutoff)
     return labelled._replace(documents=documents, remarks=(*labelled.remarks, *remarks))
@@ -209,9 +209,10 @@ def _left_out(name: str, reasons: Mapping[str, int]) -> list[str]:
     return [f"{name}: {count:,} left out: {reason}" for reason, count in reasons.items()]
 
 
-def _files_and_benchmarks(data: DataConfig) -> LabelledTexts:
+def _files_and_benchmarks(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     """All entries of `--data` together: files, and published benchmarks by name."""
-    known, sources, published_remarks, since = _published([one for one in data.data if benchmarks.is_name(one)])
+    names = [one for one in data.data if benchmarks.is_name(one)]
+    known, sources, published_remarks, since = _published(names, model)
     files = [entry for entry in data.data if not benchmarks.is_name(entry)]
     documents, remarks = read_own(files, data.columns, data.cleaning, labelled=True) if files else ([], [])
     if data.cutoff is None and not all(document.period for document in (*documents, *known)):
@@ -224,14 +225,57 @@ def _files_and_benchmarks(data: DataConfig) -> LabelledTexts:
     )
 
 
-def _published(names: Sequence[str]) -> LabelledTexts:
-    loaded = {name: benchmarks.load(name) for name in names}
+def _published(names: Sequence[str], model: ModelConfig) -> LabelledTexts:
+    loaded = {name: _readable(name, benchmarks.load(name), model) for name in names}
     return LabelledTexts(
         [document for benchmark in loaded.values() for document in benchmark.documents],
         {f"{name} ({benchmark.source})": benchmark.revision for name, benchmark in loaded.items()},
-        tuple(remark for name, benchmark in loaded.items() for remark in _left_out(name, benchmark.left_out)),
+        tuple(remark for name, benchmark in loaded.items() for remark in _remarks(name, benchmark)),
         min((benchmark.since for benchmark in loaded.values() if benchmark.since), default=None),
     )
+
+
+def _remarks(name: str, benchmark: Benchmark) -> list[str]:
+    """What was left out of a benchmark, and how many of its texts stay token ids."""
+    kept = sum(IDS.search(document.text) is not None for document in benchmark.documents)
+    many = f"{kept:,} of {len(benchmark.documents):,} texts"
+    said = f"{name}: {many} hold token ids that no characters stand for; detectors that change or compress a text take "
+    return [*_left_out(name, benchmark.left_out), *([f"{said}these as digits"] if kept else [])]
+
+
+def _readable(name: str, benchmark: Benchmark, model: ModelConfig) -> Benchmark:
+    """A benchmark of token ids in the characters of the model's tokenizer; one of texts as it is."""
+    from fsd.models.language_model import load_tokenizer, readable, start_token
+
+    start = benchmarks.start_of(name)
+    if start is None:
+        return benchmark
+    tokenizer, _ = load_tokenizer(model.model, revision=model.revision)
+    if start_token(tokenizer, model.model) != start:
+        raise UsageError(
+            f"benchmark {name} must be scored by a model of its tokenizer, whose start token is {start}; that of "
+            f"{model.model!r} is {start_token(tokenizer, model.model)}"
+        )
+    texts = readable(tokenizer, [document.text for document in benchmark.documents])
+    pairs = zip(benchmark.documents, texts, strict=True)
+    documents = [replace(document, text=text) for document, text in pairs]
+    return benchmarks.without_contradictions(benchmark._replace(documents=documents))
+
+
+def check_tokenizers(config: FSDConfig, documents: Sequence[Document]) -> None:
+    """Refuse a control or a reference model of another tokenizer where the benchmark's rows are token ids."""
+    from fsd.models.language_model import load_tokenizer
+
+    if all(benchmarks.start_of(entry) is None for entry in config.data.data):
+        return
+    own = load_tokenizer(config.model.model, revision=config.model.revision)[0].get_vocab()
+    others = {"placebo": placebo_model(config, documents), "reference-model": config.model.reference_model}
+    for flag, other in others.items():
+        if other and load_tokenizer(other)[0].get_vocab() != own:
+            raise UsageError(
+                f"{flag} must have the tokenizer of {config.model.model!r}, since the rows of the benchmark are token "
+                f"ids; {other!r} has another"
+            )
 
 
 def _digest(file: Path) -> str:
@@ -282,6 +326,7 @@ class Inputs(NamedTuple):
         if self.here:
             return self
         texts = load_texts(self.config.data, self.config.model)
+        check_tokenizers(self.config, texts.documents)
         split, more = split_texts(texts.documents, self.config.data, self.config.seed)
         remarks, labels = [*texts.remarks, *more], texts.labels(self.config)
         return Inputs(self.config, self.detectors, True, texts.documents, split, texts.sources, remarks, labels)

@@ -17,6 +17,8 @@ PAPERS = Path(__file__).with_name("papers.csv")
 MODEL, DATA, FREQUENCIES = "model", "data", "frequencies"
 EMBEDDED_MODELS = ("embedded", "embedded-twin")
 """The embedded target model, and its twin, pretrained in the same way but without the members."""
+OWN = "Own study"
+"""Beginning of the place of a study that is of no paper."""
 LISTS = ("data.data", "texts.other")
 """Settings that hold several entries; a declaration may give one alone."""
 FLAGS: Mapping[str, Mapping[str, Any]] = {
@@ -153,7 +155,8 @@ def _axis(name: str, entry: Mapping[str, Any] | list[Any]) -> Axis:
 
 
 def _settings(declared: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: (value,) if key in LISTS else value for key, value in declared.items()}
+    several = {key: tuple(value) if isinstance(value, list) else (value,) for key, value in declared.items()}
+    return {key: several[key] if key in LISTS else value for key, value in declared.items()}
 
 
 @functools.cache

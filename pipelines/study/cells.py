@@ -22,7 +22,7 @@ import detectors
 from detectors import Detector
 from fsd import tracking
 from fsd.config import DataConfig, ModelConfig
-from fsd.data import embedded
+from fsd.data import benchmarks, embedded
 from fsd.data.ablations import add_unseen, fine_tuning_set, retime, take_unseen, truncate
 from fsd.data.docstrings import docstring_paragraphs
 from fsd.data.documents import Document, content_hash, segments
@@ -68,25 +68,25 @@ class PreparedCell(NamedTuple):
 
 
 @functools.cache
-def load(data: DataConfig, _folder: Path) -> LabelledTexts:
+def load(data: DataConfig, _folder: Path, model: ModelConfig | None = None) -> LabelledTexts:
     """Labelled texts of files in the working folder, published benchmarks and the embedded corpus, read once."""
     if not data.data:
         raise UsageError("a study must have texts: give --data FILE or the name of a benchmark")
     own = [entry for entry in data.data if entry.partition(":")[0] == "embedded"]
     others = replace(data, data=tuple(entry for entry in data.data if entry not in own))
-    loaded = load_texts(others, ModelConfig()) if others.data else LabelledTexts([], {})
+    loaded = load_texts(others, model or ModelConfig()) if others.data else LabelledTexts([], {})
     corpora = (_embedded(entry.partition(":")[2]) for entry in own)
     documents = [*loaded.documents, *(document for corpus in corpora for document in corpus)]
     return loaded._replace(documents=with_periods(documents, parse_cutoff(data.cutoff)))
 
 
 def _embedded(part: str) -> list[Document]:
-    """The embedded corpus, with dates put before the texts (`dated`), or only its texts of some fields.
+    """The embedded corpus, or that of another domain; with dates put before the texts (`dated`), or of some fields.
 
     The dates that are put before members and non-members are of two periods, as in a benchmark that is split by time.
     """
-    corpus = list(embedded.corpus())
-    if not part:
+    corpus = list(embedded.corpus(part if part in embedded.CORPORA else "arxiv"))
+    if not part or part in embedded.CORPORA:
         return corpus
     if part == "dated":
         shown = [(d.date or embedded.CUTOFF) + (timedelta() if d.member else LATER) for d in corpus]
@@ -99,9 +99,11 @@ def _embedded(part: str) -> list[Document]:
 
 
 def _of(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
-    data = cell.config.data
+    data, model = cell.config.data, cell.config.model
     read = DataConfig(data=entries, columns=data.columns, cutoff=data.cutoff, cleaning=data.cleaning)
-    return load(read, Path.cwd())
+    if all(benchmarks.start_of(entry) is None for entry in entries):
+        return load(read, Path.cwd())
+    return load(read, Path.cwd(), ModelConfig(model.model, model.revision))  # its tokenizer reads the ids
 
 
 def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
@@ -170,6 +172,7 @@ def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
     """Texts and tag of a cell, whose model is located but not loaded."""
     cell = replace(cell, config=replace(cell.config, model=_with_counted_table(cell.config.model)))
     inputs = read(cell, study)
+    experiment.check_tokenizers(cell.config, ())
     if inputs.split.unseen:
         check_training(cell.config.training)
     return PreparedCell(cell, inputs, _tag(inputs, study))

@@ -107,7 +107,7 @@ def plan(name: str, study: Study, config: StudyConfig) -> list[Cell]:
     models = [level["model.model"] for level in axes.get(MODEL, {}).values()]
     _check(name, study, config, max(1, len(models)))
     preset = study.model if config.scale == "full" else ""
-    fixed = {"model.model": next(iter(config.model), preset or "embedded"), **study.settings}
+    fixed = {"model.model": preset or "embedded", **study.settings}
     fixed |= study.small_settings if config.scale == "small" else {}
     if study.one_at_a_time:
         each = [(axis, *level) for axis in axes for level in axes[axis].items()]
@@ -167,6 +167,8 @@ def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig,
         settings["model.frequencies"] = config.frequencies[at % len(config.frequencies)]
     if config.reference_model:
         settings["model.reference_model"] = config.reference_model[at % len(config.reference_model)]
+    if config.model and MODEL not in labels:
+        settings["model.model"] = config.model[0]
     if config.data and DATA not in labels:
         settings["data.data"] = config.data
     elif config.embedded and not settings.get("data.data", ("",))[0].startswith("embedded"):

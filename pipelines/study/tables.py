@@ -18,7 +18,7 @@ from fsd.reporting import figures
 from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
 from fsd.token_stats import Scores
 from fsd.tracking import RunRecord
-from pipelines.study.catalogue import BEST, DATA, MODEL, DetectorSpec, Study
+from pipelines.study.catalogue import BEST, DATA, MODEL, OWN, DetectorSpec, Study
 from pipelines.study.cells import METRICS, PreparedCell, read_scores
 from pipelines.study.grid import SETTING, Cell, label
 
@@ -211,12 +211,17 @@ def notes_on(
     of_runs = [pair for run in runs for pair in json.loads(run.tags["left_out"]).items()]
     for name, reason in dict.fromkeys([*left_out.items(), *of_runs]):
         yield f"{name} is missing where it cannot be computed: {reason}."
+    if not study.place.startswith(OWN):
+        yield _on_paper(study, arranged)
+
+
+def _on_paper(study: Study, arranged: pd.DataFrame) -> str:
+    """Which of the paper's numbers are shown."""
     if not study.paper:
-        yield "The paper prints no numbers for this, or none that are on record here."
-    elif arranged["paper"].notna().any():
-        yield "In parentheses: the paper's numbers, where model, texts, split, training, detector and setting agree."
-    else:
-        yield "The paper's own numbers are for other models, texts, splits or settings."
+        return "The paper prints no numbers for this, or none that are on record here."
+    if arranged["paper"].notna().any():
+        return "In parentheses: the paper's numbers, where model, texts, split, training, detector and setting agree."
+    return "The paper's own numbers are for other models, texts, splits or settings."
 
 
 def _on_settings(study: Study, runs: Sequence[RunRecord]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from fsd.errors import UsageError
 
 ALL = (
     *("arxivtection", "booktection", "bookmia", "dolma_book", "hubble", "mimir", "olmo_detect", "patentmia", "pile"),
-    *("wikimia", "wikimia25"),
+    *("toaa", "wikimia", "wikimia25"),
 )
 
 
@@ -64,6 +64,7 @@ def test_bad_names_and_parts():
         "olmo_detect:folder,dclm": "files of both sides in folder/benchmark; got 'dclm', it has none",
         "hubble": "part of hubble must be one of wikipedia, gutenberg_popular, gutenberg_unpopular; got ''",
         "hubble:x": "got 'x'",
+        "toaa": "part of toaa must be one of plain_1x, .*; got ''",
         "dolma_book:a,b,end": "two files, then one of head, middle, tail or none, .*; got 'a,b,end'",
     }.items():
         with pytest.raises(UsageError, match=said):
@@ -151,4 +152,5 @@ def test_a_benchmark_names_the_control_of_a_target():
     target = "allegrolab/hubble-1b-100b_toks-perturbed-hf"
     assert benchmarks.control_of(["hubble:wikipedia"], target) == "allegrolab/hubble-1b-100b_toks-standard-hf"
     assert benchmarks.control_of(["hubble:wikipedia"], "gpt2") == ""
+    assert benchmarks.control_of(["toaa:plain_16x"], "sbordt/OLMo-2-179M-Exp") == "sbordt/OLMo-2-179M"
     assert benchmarks.control_of(["wikimia:64", "own.jsonl"], target) == ""

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsd.data import benchmarks
+from fsd.token_stats import written
 
 Serve = Callable[..., tuple[str, list[str]]]
 Run = Callable[[str, str, Any], list[Any]]
@@ -110,8 +111,27 @@ def wikimia25():
     return {f"data/{name}-00000-of-00001.parquet": content for name, content in rows.items()}
 
 
+def toaa():
+    """Token ids, all of which begin with the start token, of several conditions."""
+    rows = [
+        {
+            "condition": condition,
+            "membership": side,
+            "suffix_type": "random",
+            "n_suffix_tokens": 1,
+            "duplication": 16,
+            "input_ids": [100257, 15, at, 7],
+            "suffix_start": 3,
+            "example_idx": at,
+        }
+        for at, (condition, side) in enumerate((c, s) for c in ("plain_16x", "random_1tok_16x") for s in (1, 0))
+    ]
+    return {"data/train-00000-of-00001.parquet": parquet(rows)}
+
+
 def hub():
     return {
+        "sbordt/TOAA-Membership-Inference": toaa(),
         "SimMIA/WikiMIA-25": wikimia25(),
         "allegrolab/passages_wikipedia": hubble(),
         "swj0419/WikiMIA": wikimia(),
@@ -127,7 +147,7 @@ def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve, in_fresh_proc
     url, _ = serve(hub())
     entries = [
         "wikimia", "wikimia:64", "bookmia", "arxivtection", "booktection", "booktection:medium",
-        "wikimia25:paper_subset", "hubble:wikipedia",
+        "wikimia25:paper_subset", "hubble:wikipedia", "toaa:random_1tok_16x",
         "pile:wikipedia", "mimir:arxiv", "mimir:arxiv/ngram_7_0.2", "mimir:full_pile",
     ]  # fmt: skip
     found = dict(zip(entries, in_fresh_process(CODE, url, entries), strict=True))
@@ -145,6 +165,10 @@ def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve, in_fresh_proc
     assert [row[:2] for row in rows["wikimia25:paper_subset"]] == [["paper_subset 0", False], ["paper_subset 1", True]]
     assert [row[:2] for row in rows["hubble:wikipedia"]] == [
         [f"{split} passage, {i}", split == "train"] for split in ("train", "test") for i in (0, 1)
+    ]
+    assert [row[:2] + row[3:] for row in rows["toaa:random_1tok_16x"]] == [
+        [written([15, at, 7]), member, f"sbordt/TOAA-Membership-Inference/train:{at + 1}"]
+        for at, member in ((2, True), (3, False))
     ]
     assert [row[0] for row in rows["wikimia"]] == [f"{n} {i}" for n in (32, 64, 128, 256) for i in (0, 1)]
     assert rows["wikimia:64"][1] == ["64 1", True, "", "swj0419/WikiMIA/WikiMIA_length64:2"]

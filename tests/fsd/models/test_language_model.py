@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 from fsd.config import AdapterConfig, FSDConfig, ModelConfig
 from fsd.errors import UsageError
 from fsd.models.finetuning import finetune
-from fsd.models.language_model import load, load_tokenizer
+from fsd.models.language_model import load, load_tokenizer, readable, token_ids
 from fsd.scoring.model import reference_scorer
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.neighbours import MaskedModel
-from fsd.token_stats import Prompt
+from fsd.token_stats import IDS, Prompt, written
 from pipelines.common.experiment import load_model
 
 WEIGHTS = "model.safetensors"
@@ -42,6 +42,24 @@ def test_a_folder_is_loaded_in_evaluation_mode_with_its_identity(tiny, other, nu
     numbers(model, tuned=False)
     assert capfd.readouterr() == ("", "")
     assert model.identity.fingerprint != load(str(other), device="cpu").identity.fingerprint
+
+
+def test_token_ids_in_a_text_are_taken_as_they_are_and_shown_as_far_as_characters_give_them():
+    tokenizer, size = load_tokenizer("embedded")
+    words, other = token_ids(tokenizer, ["We measure the mass of a galaxy.", " the"])
+    assert token_ids(tokenizer, [f"We{written([5, 9])} the", "We"]) == [
+        [*token_ids(tokenizer, ["We"])[0], 5, 9, *other], token_ids(tokenizer, ["We"])[0],
+    ]  # fmt: skip
+    apart = [row[0] for row in token_ids(tokenizer, list("galaxy"))]  # letters that the tokenizer joins
+    assert token_ids(tokenizer, ["galaxy"]) != [apart]
+    rows = [words, words + apart, apart, [*apart[:2], 0, *words]]  # 0 is the start token
+    shown = readable(tokenizer, list(map(written, rows)))
+    assert token_ids(tokenizer, shown) == rows
+    assert shown[0] == "We measure the mass of a galaxy."
+    assert shown[1].startswith("We measure the mass of a gal")
+    assert [IDS.search(text) is None for text in shown] == [True, False, False, False]
+    with pytest.raises(UsageError, match=f"token ids must be below {size}, the size of the vocabulary; got {size}"):
+        readable(tokenizer, [written([1, size])])
 
 
 def test_old_bin_weights_load_too(copy, tiny, numbers):

@@ -1,4 +1,4 @@
-"""The placebo: which control model it is, what it can compute, and how it is trained."""
+"""The placebo: which control model it is, what it can compute, and how it is trained; rows of token ids."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -6,9 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from fsd.config import DetectorConfig, FSDConfig, ModelConfig
-from fsd.data import embedded
-from fsd.data.documents import Document
+from fsd.data import benchmarks, embedded
+from fsd.data.documents import Benchmark, Document
 from fsd.data.splitting import Split
+from fsd.errors import UsageError
+from fsd.models.language_model import load_tokenizer, start_token, token_ids
+from fsd.token_stats import written
 from pipelines.common import experiment
 
 OWN = [Document(f"a text of my own, number {n}", member=n % 2 == 0) for n in range(4)]
@@ -96,3 +99,30 @@ def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(finish
     placebo.deviation(Split((), (), ())._replace(unseen=tuple(OWN), test=tuple(OWN)))
 
     assert trained == [config.training]
+
+
+def test_rows_of_token_ids_are_scored_as_they_are(tiny, job, make_rows, monkeypatch):
+    """A benchmark in the ids of the tiny model: half of its rows are those of texts, half end in ids of none."""
+    tokenizer, _ = load_tokenizer(str(tiny))
+    texts = [row["text"] for row in make_rows(40, seed=1)]
+    apart = [row[0] for row in token_ids(tokenizer, list("score"))]  # letters that the tokenizer joins
+    rows = [ids + apart * (at % 2) for at, ids in enumerate(token_ids(tokenizer, texts))]
+    documents = [Document(written(row), at % 4 < 2) for at, row in enumerate(rows)]
+    monkeypatch.setitem(benchmarks.READERS, "hub", lambda *_: Benchmark(documents, "sbordt/TOAA", "0" * 40))
+    source = replace(benchmarks.sources()["toaa"], start=start_token(tokenizer, "tiny"))
+    monkeypatch.setattr(benchmarks, "sources", lambda: {"toaa": source})
+    config = replace(job, data=replace(job.data, data=("toaa:plain_1x",)))
+    found = experiment.read(config).fetched()
+
+    assert token_ids(tokenizer, [document.text for document in found.documents]) == rows
+    assert [document.text for document in found.documents[::2]] == texts[::2]
+    assert found.remarks[0].startswith("toaa:plain_1x: 20 of 40 texts hold token ids that no characters stand for")
+    for changes, said in (
+        ({"placebo": "embedded"}, "placebo must have the tokenizer of .*; 'embedded' has another"),
+        ({"model": replace(job.model, reference_model="embedded")}, "reference-model must have the tokenizer of"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            experiment.read(replace(config, **changes)).fetched()
+    source = replace(source, start=299)
+    with pytest.raises(UsageError, match=r"toaa:plain_1x must be scored by .* start token is 299; that of .* is 0"):
+        experiment.read(config).fetched()

@@ -8,6 +8,7 @@ import pytest
 
 from fsd.data import benchmarks
 from fsd.errors import UsageError
+from fsd.net.hub import EMBEDDED
 from pipelines.study import catalogue
 from pipelines.study.catalogue import DATA, FLAGS
 from pipelines.study.cells import at_small_scale, load_detectors
@@ -19,6 +20,7 @@ EXPECTED = {
     *(f"fsd-t{number}" for number in (1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16)),
     *(f"fsd-fig{number}" for number in (2, 3, 4, 5, 6)),
     *("surp-t1", "surp-t2", "surp-t3", "surp-fig3", "surp-fig4"),
+    *("domains", "truth"),
     *("dcpdd-t2", "dcpdd-t3", "dcpdd-t4", "dcpdd-t5", "dcpdd-fig2", "dcpdd-fig3"),
 }
 
@@ -70,7 +72,7 @@ def test_printed_numbers_are_of_studies_or_sizes_of_benchmarks():
 
 @pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
 def test_every_declaration(study):
-    assert study.place.split(",")[0] in ("FSD", "SURP", "DC-PDD")
+    assert study.place.split(",")[0] in ("FSD", "SURP", "DC-PDD", catalogue.OWN)
     assert study.title.endswith("?")
     loaded = load_detectors(study.detectors)
     assert len({detector.name for detector in loaded}) == len(loaded) > 0
@@ -99,13 +101,15 @@ def test_every_plan(study):
     cells = plan("it", study, StudyConfig())
     assert 1 <= len(cells) <= SMALL_CELLS
     for cell in cells:
-        assert cell.config.model.model in catalogue.EMBEDDED_MODELS
+        assert cell.config.model.model in EMBEDDED
         assert all(entry.startswith("embedded") for entry in (*cell.config.data.data, *cell.texts.other))
     for cell in plan("it", study, StudyConfig(scale="full", model=("a/model",), frequencies=("a.npz",))):
         for entry in (*cell.config.data.data, *cell.texts.other):
             name, _, part = entry.partition(":")
             known = benchmarks.sources()[name].parts
-            assert not part or part in known or part in {whole.partition("/")[0] for whole in known}
+            assert (
+                not part or part in known or part in {whole.partition("/")[0] for whole in known} or "FOLDER" in known
+            )
     # flags replace model, data and frequencies, whose axes vary nothing else
     for axis in study.axes:
         if axis.name in FLAGS:
