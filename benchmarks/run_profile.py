@@ -21,7 +21,7 @@ from fsd.scoring import model_scorer
 from fsd.scoring.model import view_inputs
 from fsd.scoring.model_scorer import ModelScorer, windows
 from fsd.token_stats import FloatArray, Prompt
-from fsd.views import FORMS
+from fsd.views import DRAWS, FORMS
 from pipelines.common import experiment
 
 WAYS = {"before": (1, 10**9), "now": (model_scorer.WORKERS, model_scorer.SHARED)}
@@ -57,7 +57,7 @@ def main(settings: Settings) -> None:
     print(f"{date.today()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {len(texts)} texts")
     print("state, what is read | tokens | " + " | ".join(f"{way}: s wall (s cpu)" for way in WAYS) + " | ratio")
     totals, tokens, furthest = dict.fromkeys(WAYS, 0.0), 0, 0.0
-    for form in FORMS:
+    for form in [form for form in FORMS if form not in DRAWS]:
         prompts = list(dict.fromkeys(prompt for text in texts for prompt in FORMS[form](text, given)))
         for tuned in (False, True):
             scorer, numbers = ModelScorer(model, tuned=tuned), []

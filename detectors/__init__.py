@@ -4,8 +4,8 @@ A detector is a pure function with the name of its file. Its positional paramete
 `fsd.views.VIEWS`), its keyword-only parameters are settings with the paper's defaults. It returns S(x), where higher
 means more likely a member. The file may also define `SEARCH`, the search space of the settings; `NEEDS`, the fields
 of `TokenStats` that it uses besides text and logp (token, mean, std, top); `AUTO = False`, which leaves it out of the
-default set; and `fallback`, a function with the same parameters that says why a fallback was used for the score of a
-text, and which one ("why; what"), or returns None.
+default set, and `ALL = False`, by which it is computed by name alone; and `fallback`, a function with the same
+parameters that says why a fallback was used for the score of a text, and which one ("why; what"), or returns None.
 """
 
 import importlib
@@ -20,10 +20,10 @@ from fsd.views import VIEWS, Detector
 __all__ = ["Detector", "load", "names"]
 
 
-def names(*, auto: bool = False) -> tuple[str, ...]:
-    """Names of all detectors, in alphabetical order; with `auto`, of the default set alone."""
+def names(which: str = "") -> tuple[str, ...]:
+    """Names of all detectors, in alphabetical order, or of those that `auto` or `all` stands for."""
     found = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(name for name in found if not auto or getattr(_module(name), "AUTO", True))
+    return tuple(name for name in found if not which or getattr(_module(name), which.upper(), True))
 
 
 def _module(name: str) -> ModuleType:

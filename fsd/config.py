@@ -71,6 +71,8 @@ class ModelConfig:
     """Masked language model for the detector `neighbour`, or `words` for word swaps without a model."""
     neighbours: OptionalInt = None
     """Neighbours per text. Default: 25 with a masked language model, as in the paper; 5 with word swaps."""
+    samples: OptionalInt = None
+    """Continuations per text for samia and cdd. Default: 10 and 50, as in their papers."""
     frequencies: OptionalPath = None
     """Token-frequency table for dc_pdd, made by pipelines.frequencies; `embedded` has its own."""
     device: str = "auto"
@@ -116,7 +118,7 @@ class DetectorConfig:
     """Detectors and their settings."""
 
     detectors: str = AUTO
-    """`auto` (without those that docs/detectors.md lists as on request), `all`, or names separated by commas."""
+    """`auto`, `all` (also those on request, without those that sample: samia, cdd), or names separated by commas."""
     settings: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
     """Settings of detectors, e.g. surp.k=30, or surp.base.k=30 for base scores alone; override --settings-from."""
     settings_from: OptionalURI = None
@@ -201,6 +203,8 @@ class ScoreConfig:
     columns: Columns = ""
     """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+    chat: bool = False
+    """The API is a chat API, which gives text alone: for --detectors samia,cdd."""
     unseen: OptionalPath = None
     """File of texts that the model cannot have seen: the prefix of `recall` and the words of `neighbour`."""
     cutoff: OptionalDay = None

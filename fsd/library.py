@@ -197,7 +197,7 @@ def chosen(detectors: "str | Sequence[str | Detector]") -> "list[Detector]":
     from detectors import Detector, load, names
 
     if isinstance(detectors, str):
-        detectors = names(auto=detectors == AUTO) if detectors in (AUTO, ALL) else [detectors]
+        detectors = names(detectors) if detectors in (AUTO, ALL) else [detectors]
     return [detector if isinstance(detector, Detector) else load(detector) for detector in detectors]
 
 

@@ -18,6 +18,10 @@ STD_FLOOR = 1e-6
 """Lower bound of the standard deviation of the log-probability, in nats; smaller values are rounding noise."""
 TIE = 1e-5
 """Difference of two log-probabilities, in nats, that is rounding noise."""
+UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Characters of scripts without spaces (Chinese, Japanese), as part of a regular expression."""
+UNIT = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
+"""What spaces separate; in scripts without spaces, each character."""
 
 IDS = re.compile("\ufdd0([0-9]+(?:,[0-9]+)*)\ufdd0")
 """Token ids in a text that no characters stand for, between two characters that Unicode leaves to programs."""
@@ -80,9 +84,17 @@ class GradientNorms(NamedTuple):
     largest: float
 
 
+class Continuations(NamedTuple):
+    """Continuations of the beginning of a text: its own (`truth`), sampled ones, and the most likely one, if drawn."""
+
+    truth: str
+    samples: tuple[str, ...]
+    greedy: str = ""
+
+
 Scorer = Callable[[Sequence[Prompt]], Iterable[Any]]
-"""Maps prompts to their `TokenStats` or `GradientNorms`, in the same order: the target model, its adapter off or on, a
-reference model, a table of token frequencies, or a completions API."""
+"""Maps prompts to their `TokenStats`, `GradientNorms` or `Continuations`, in the same order: the target model, its
+adapter off or on, a reference model, a table of token frequencies, or an API."""
 
 
 class Known:

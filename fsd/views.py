@@ -16,7 +16,7 @@ import numpy as np
 
 from fsd.errors import UsageError
 from fsd.search_space import Search
-from fsd.token_stats import GradientNorms, Known, Prompt, TokenStats
+from fsd.token_stats import UNIT, Continuations, GradientNorms, Known, Prompt, TokenStats
 
 
 class View(NamedTuple):
@@ -50,6 +50,42 @@ def repetitions(prompt: Prompt) -> list[Prompt]:
     return [prompt._replace(context=prompt.context + n * f"{prompt.text} ") for n in (1, 2)]
 
 
+class Draws(NamedTuple):
+    """How texts are continued: by `samples`, and perhaps by the most likely (`greedy`) continuation.
+
+    They have at most `tokens` tokens, by default as many as the text's own continuation; without `top_k` any token may
+    be drawn.
+    """
+
+    samples: int
+    temperature: float
+    top_k: int | None = None
+    tokens: int | None = None
+    greedy: bool = False
+
+    @property
+    def total(self) -> int:
+        """Number of continuations."""
+        return self.samples + self.greedy
+
+
+DRAWS = {
+    "continuations": Draws(10, 1.0, top_k=50),
+    "outputs": Draws(50, 0.8, tokens=100, greedy=True),
+}
+"""Forms that the model continues → how, as in the papers of SaMIA and CDD."""
+CONTINUED = 128
+"""Most words of a text's own continuation: half of the longest texts of SaMIA's paper."""
+
+
+def _halves(prompt: Prompt) -> Prompt:
+    """The second half of a text, of at most `CONTINUED` words, after the first half."""
+    ends = [word.end() for word in UNIT.finditer(prompt.text)]
+    half = len(ends) // 2
+    end = ends[min(len(ends), half + CONTINUED) - 1]
+    return Prompt(prompt.text[ends[half - 1] : end], prompt.context + prompt.text[: ends[half - 1]])
+
+
 FORMS: dict[str, Callable[[Prompt, ViewInputs], list[Prompt]]] = {
     "plain": lambda prompt, _: [prompt],
     "gradient": lambda prompt, _: [prompt],
@@ -62,6 +98,7 @@ FORMS: dict[str, Callable[[Prompt, ViewInputs], list[Prompt]]] = {
     "swapped": lambda prompt, inputs: _copies(prompt, inputs.swapped),
     "repeated": lambda prompt, _: repetitions(prompt),
     "known": lambda _, inputs: list(chain.from_iterable(inputs.known.prompts)) if inputs.known else [],
+    **dict.fromkeys(DRAWS, lambda prompt, _: [_halves(prompt)]),
 }
 """Form → the prompts of a text, which may follow a context of its own; that of `primed` takes its place."""
 
@@ -76,13 +113,15 @@ VIEWS: dict[str, View] = {
     "swapped": View("base", "swapped"),
     "repeated": View("base", "repeated"),
     "known": View("base", "known"),
+    **{form: View("base", form) for form in DRAWS},
     "reference": View("reference", "plain"),
     "unigram": View("unigram", "plain"),
 }
 """Parameter name of a detector → its view for base scores; for tuned scores the tuned model takes the base's place,
 except in `known`.
 
-The argument is one `TokenStats`, `GradientNorms` for `gradient`, `Known` for `known`, or a list for forms in `LISTS`.
+The argument is one `TokenStats`, or a list for forms in `LISTS`; `GradientNorms` for `gradient`, `Known` for `known`,
+and `Continuations` for forms in `DRAWS`.
 """
 
 LISTS = frozenset({"neighbours", "swapped", "repeated"})
@@ -91,8 +130,8 @@ LISTS = frozenset({"neighbours", "swapped", "repeated"})
 PRIMED = frozenset({"primed", "member_primed"})
 """Forms whose prompts follow a context of their own."""
 
-FURTHER = PRIMED | LISTS | {"gradient", "known"}
-"""Views that take forward passes over other texts, or a backward pass."""
+FURTHER = PRIMED | LISTS | {"gradient", "known", *DRAWS}
+"""Views that take forward passes over other texts, a backward pass, or samples."""
 
 
 def view_in(state: str, name: str) -> View:
@@ -102,8 +141,8 @@ def view_in(state: str, name: str) -> View:
 
 
 def scorer_of(view: View) -> str:
-    """Name of the scorer of a view: that of its reader, or one of its own for gradients."""
-    return f"{view.reader}.gradient" if view.form == "gradient" else view.reader
+    """Name of the scorer of a view: that of its reader, or one of its own for gradients and samples."""
+    return f"{view.reader}.{view.form}" if view.form == "gradient" or view.form in DRAWS else view.reader
 
 
 def _has_case(texts: Sequence[str]) -> bool:
@@ -112,10 +151,18 @@ def _has_case(texts: Sequence[str]) -> bool:
     return sum(count for sign, count in counts.items() if sign.lower() != sign.upper()) > letters / 2
 
 
-def _unavailable(view: str, readers: Collection[str], inputs: ViewInputs, has_case: Callable[[], bool]) -> str | None:
+def _unavailable(
+    view: str, readers: Collection[str], inputs: ViewInputs, has_case: Callable[[], bool], short: Callable[[], str]
+) -> str | None:
     reader, form = VIEWS[view]
+    if form in DRAWS:
+        return short() and f"a text to be continued must have at least two words; got {short()}"
     if reader not in readers:
-        return f"no {reader} {'table' if reader == 'unigram' else 'model'} is given"
+        absent = {
+            "base": "a chat API gives text alone, which samia and cdd take",
+            "unigram": "no unigram table is given",
+        }
+        return absent.get(reader, f"no {reader} model is given")
     if form == "gradient" and scorer_of(VIEWS[view]) not in readers:
         return "no gradient can be computed: the model must be local, on one device and not quantized"
     if form == "primed" and not inputs.prefix:
@@ -214,6 +261,7 @@ class Detector:
         probe = TokenStats("probe", np.arange(4), -np.arange(1.0, 5.0), -np.arange(1.0, 5.0), np.ones(4), np.zeros(4))
         given: dict[str, Any] = {"gradient": GradientNorms(1.0, 1.0, 1.0)} | {form: [probe] for form in LISTS}
         given["known"] = Known([[Prompt("probe")] * 2]).scored(lambda prompts: [probe] * len(prompts))
+        given |= dict.fromkeys(DRAWS, Continuations("probe", ("probe",), "probe"))
         if settings:
             self.for_base({name: given.get(VIEWS[name].form, probe) for name in self.views})
         return self
@@ -250,6 +298,7 @@ def usable(
     base = scorers.get("base") if isinstance(scorers, Mapping) else None
     lacks: frozenset[str] = getattr(base, "lacks", frozenset())
     has_case = cache(lambda: _has_case(texts))
+    short = cache(lambda: next((repr(text[:40]) for text in texts if len(UNIT.findall(text)) < 2), ""))
     excluded = excluded or {}
     computable: list[Detector] = []
     left_out: dict[str, str] = {}
@@ -257,7 +306,7 @@ def usable(
         if detector.name in excluded:
             continue
         absent = [name for name in detector.needs if name in lacks]
-        reasons = (_unavailable(view, scorers, inputs or ViewInputs(), has_case) for view in detector.views)
+        reasons = (_unavailable(view, scorers, inputs or ViewInputs(), has_case, short) for view in detector.views)
         if "token" in absent:
             left_out[detector.name] = "it needs token ids, which --tokenizer MODEL gives"
         elif reason := next(filter(None, reasons), None):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsd.config import ScoreConfig
+from fsd.errors import UsageError
 from fsd.progress import note
 from pipelines.common.cli import command
 from pipelines.common.job import Job
@@ -49,6 +50,8 @@ def prepare(config: ScoreConfig) -> Job:
     from pipelines.common.output import check_table_path
 
     job.check_name("domain", config.domain)
+    if config.chat and (not config.model.model.startswith("api:") or config.api.tokenizer or config.api.start_token):
+        raise UsageError("chat must come with --model api:NAME, and without --tokenizer and --start-token")
     if shards.wanted(config.out, config.shards):
         shards.refuse(
             near_duplicates=config.cleaning.near_duplicates != "refuse" and "drop",
@@ -75,6 +78,7 @@ def prepare(config: ScoreConfig) -> Job:
             states=("base",),
             unseen=unseen,
             strict=config.detection.named,
+            chat=config.chat,
         ),
         writes=[config.out],
         experiment=f"fsd-{config.domain}",
@@ -100,12 +104,12 @@ def run(
         from fsd.scoring.model import open_model, view_inputs
 
         texts = [document.text for document in documents]
-        model = open_model(config.model, config.api, f"{config.out}.partial")
+        model = open_model(config.model, config.api, f"{config.out}.partial", chat=config.chat, seed=config.seed)
         inputs = view_inputs(config.model, unseen, shots=config.detection.shots, seed=config.seed)
         contexts = [document.context for document in documents]
         work = model.job(requested, texts, inputs, contexts=contexts, strict=config.detection.named)
         if model.answers:
-            announce(work, model.scorers["base"], config.api.price)
+            announce(work, config.api.price)
     with stage("scoring"):
         labels = [document.member for document in documents]
         columns = [name for name in COLUMNS if name != "context" or any(contexts)]
@@ -151,7 +155,8 @@ def open_worker(config: ScoreConfig) -> "Worker":
 
     detectors = experiment.load_detectors(config.detection)
     unseen = experiment.read_own([config.unseen], "", config.cleaning)[0] if config.unseen else []
-    model = open_model(replace(config.model, cache="none"), config.api, f"{config.out}/{ANSWERS}")
+    uncached, answers = replace(config.model, cache="none"), f"{config.out}/{ANSWERS}"
+    model = open_model(uncached, config.api, answers, chat=config.chat, seed=config.seed)
     inputs = view_inputs(config.model, [d.text for d in unseen], shots=config.detection.shots, seed=config.seed)
     computable = model.job(detectors, [shards.EXAMPLE.text], inputs, strict=config.detection.named).detectors
 
@@ -175,19 +180,23 @@ def _forget_answers(folder: "Folder") -> dict[str, Path]:
     return {}
 
 
-def announce(work: "ScoringJob", scorer: Any, price: float | None) -> None:
+def announce(work: "ScoringJob", price: float | None) -> None:
     """Print to stderr how many requests an API will get, before the first one."""
     from fsd.token_stats import Prompt
-    from fsd.views import FORMS, VIEWS
+    from fsd.views import FORMS, VIEWS, scorer_of
 
-    views = [VIEWS[view] for detector in work.detectors for view in detector.views]
-    forms = sorted({view.form for view in views if view.reader == "base"})
-    given = map(Prompt, work.texts, work.contexts)
-    prompts = {prompt: None for each in given for form in forms for prompt in FORMS[form](each, work.inputs)}
-    unknown = scorer.unknown(list(prompts))
-    kept = len(prompts) - len(unknown)
-    before = f"; {kept:,} are kept from before" if kept else ""
-    note(f"{len(work.texts):,} texts: {scorer.scorer.estimate(unknown, price)}{before}")
+    views = {VIEWS[view] for detector in work.detectors for view in detector.views}
+    given = list(map(Prompt, work.texts, work.contexts))
+    asked: dict[str, dict[Prompt, None]] = {}
+    for view in sorted(view for view in views if view.reader == "base"):
+        found = dict.fromkeys(prompt for each in given for prompt in FORMS[view.form](each, work.inputs))
+        asked.setdefault(scorer_of(view), {}).update(found)
+    for name, prompts in asked.items():
+        scorer: Any = work.scorers[name]
+        unknown = scorer.unknown(list(prompts))
+        kept = len(prompts) - len(unknown)
+        before = f"; {kept:,} are kept from before" if kept else ""
+        note(f"{len(work.texts):,} texts: {scorer.scorer.estimate(unknown, price)}{before}")
 
 
 def judge(

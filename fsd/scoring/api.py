@@ -1,4 +1,4 @@
-"""A model behind a completions API as a scorer: log-probabilities of the text's own tokens only.
+"""A model behind a completions or chat API as a scorer: log-probabilities of the text's own tokens, or samples.
 
 The format is that of OpenAI's completions with `echo`, as vLLM has it: `choices[0].logprobs` has `tokens` and
 `token_logprobs` of equal length, for the prompt and then for the generated tokens. In vLLM's, a start token added by
@@ -27,7 +27,8 @@ from fsd.errors import UsageError, at_least
 from fsd.net.http import Clock, HTTPClient, Reply
 from fsd.progress import progress
 from fsd.scoring.token_frequencies import fingerprint
-from fsd.token_stats import Prompt, TokenStats
+from fsd.token_stats import Continuations, Prompt, TokenStats
+from fsd.views import Draws
 
 if TYPE_CHECKING:
     from requests import PreparedRequest
@@ -82,9 +83,9 @@ class Client(HTTPClient):
         self._checked = False
         self._ask = partial(self.request, auth=self._authorise, allow_redirects=False)
 
-    def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(self, body: Mapping[str, Any], path: str = "completions") -> dict[str, Any]:
         """The JSON object that the service answers to a request for a completion."""
-        url = f"{self.base_url}/completions"
+        url = f"{self.base_url}/{path}"
 
         def read(reply: Reply) -> dict[str, Any]:
             words, status = self.server_message(reply), reply.status_code
@@ -206,13 +207,16 @@ class CompletionsScorer:
     def estimate(self, prompts: Sequence[Prompt], price: float | None = None) -> str:
         """Requests, tokens and, at a price of a million tokens, cost of scoring each distinct prompt once: one line."""
         distinct = set(prompts)
+        total = sum(map(sum, map(self._sizes, distinct))) + len(distinct)
+        return f"{len(distinct):,} requests, about {total:,} tokens{_cost(total, price)}"
+
+    def _sizes(self, prompt: Prompt) -> tuple[int, int]:
+        """Number of tokens of context, and of text, about."""
         if self.tokens:
-            sizes = [sum(map(len, self.tokens.ids(prompt))) for prompt in distinct]
-        else:
-            sizes = [math.ceil(len("".join(prompt).encode()) / BYTES_PER_TOKEN) for prompt in distinct]
-        total = sum(sizes) + len(distinct)
-        cost = "" if price is None else f", about {total * price / 1e6:,.2f} at the given price"
-        return f"{len(distinct):,} requests, about {total:,} tokens{cost}"
+            head, ids = self.tokens.ids(prompt)
+            return len(head), len(ids)
+        context, text = (math.ceil(len(part.encode()) / BYTES_PER_TOKEN) for part in (prompt.context, prompt.text))
+        return context, text
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order; after a final failure nothing that waits is sent."""
@@ -224,7 +228,7 @@ class CompletionsScorer:
         distinct = list(dict.fromkeys(prompts))
         if not distinct:
             return
-        self.client.check_server()
+        self._check()
         pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="completions")
         failure: UsageError | None = None
         with progress(len(distinct), self.description, "text", shown=bool(self.description)) as bar:
@@ -247,7 +251,10 @@ class CompletionsScorer:
         if failure:
             raise failure
 
-    def _stats(self, prompt: Prompt) -> TokenStats:
+    def _check(self) -> None:
+        self.client.check_server()
+
+    def _stats(self, prompt: Prompt) -> Any:
         """Statistics of a prompt's text from one request."""
         request = {
             "model": self.model,
@@ -264,6 +271,69 @@ class CompletionsScorer:
         body = self.tokens.decode([*head[1:], *ids])
         reply = self.client.complete(request | {"prompt": [*head, *ids]})
         return stats_from_ids(reply, prompt.text, len(head), ids, body)
+
+
+def _cost(tokens: int, price: float | None) -> str:
+    return "" if price is None else f", about {tokens * price / 1e6:,.2f} at the given price"
+
+
+CONTINUE = "Continue this text where it breaks off. Answer with the continuation alone.\n\n"
+"""What a chat model is asked to do, before the text."""
+
+
+class ContinuationsAPI(CompletionsScorer):
+    """Continuations of each prompt's context by an API, one request each; no service samples from the likeliest alone.
+
+    A `chat` API gets a message that asks to continue.
+    """
+
+    def __init__(self, client: Client, model: str, *, draws: Draws, chat: bool = False, **how: Any) -> None:
+        super().__init__(client, model, **how)
+        self.draws = draws
+        self.chat = chat
+
+    @property
+    def key(self) -> str:
+        """As of the class above, and the way of sampling."""
+        return f"{super().key} {self.draws} {self.chat}"
+
+    def estimate(self, prompts: Sequence[Prompt], price: float | None = None) -> str:
+        """Requests, tokens and, at a price of a million tokens, cost of continuing each distinct prompt: one line."""
+        sizes, total = [self._sizes(self._asked(prompt)) for prompt in set(prompts)], self.draws.total
+        sent = total * sum(context for context, _ in sizes)
+        given = total * sum(self.draws.tokens or text for _, text in sizes)
+        cost = _cost(sent + given, price)
+        return f"{total * len(sizes):,} requests, about {sent:,} tokens sent and at most {given:,} generated{cost}"
+
+    def _check(self) -> None:
+        """Any server's generated text will do."""
+
+    def _stats(self, prompt: Prompt) -> Continuations:
+        draws = self.draws
+        greedy = self._text(prompt, 0.0) if draws.greedy else ""
+        return Continuations(
+            prompt.text, tuple(self._text(prompt, draws.temperature) for _ in range(draws.samples)), greedy
+        )
+
+    def _asked(self, prompt: Prompt) -> Prompt:
+        return prompt._replace(context=CONTINUE + prompt.context) if self.chat else prompt
+
+    def _text(self, prompt: Prompt, temperature: float) -> str:
+        """One continuation."""
+        limit = self.draws.tokens or self._sizes(prompt)[1]
+        body = {"model": self.model, "max_tokens": limit, "temperature": temperature, "top_p": 1.0}
+        if self.chat:
+            body["messages"] = [{"role": "user", "content": self._asked(prompt).context}]
+            choice = _choice(self.client.complete(body, "chat/completions"))
+            message = choice.get("message")
+            text = message.get("content") if isinstance(message, dict) else None
+        else:
+            body["prompt"] = self.tokens.ids(prompt)[0] if self.tokens else self.start + prompt.context
+            choice = _choice(self.client.complete(body))
+            text = choice.get("text")
+        if not isinstance(text, str) or (not text and choice.get("finish_reason") == "length"):
+            raise UsageError(f"the API must give text within {limit} tokens; it gives none: a model may reason first")
+        return text
 
 
 UNKNOWN = -1
@@ -316,13 +386,20 @@ def stats_from_ids(reply: Mapping[str, Any], text: str, head: int, ids: Sequence
     return _text_stats(text, logp[head:sent], ids)
 
 
+def _choice(reply: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        choice = reply["choices"][0]
+    except (KeyError, IndexError, TypeError):
+        choice = None
+    if not isinstance(choice, dict):
+        names = ", ".join(map(str, reply)) or "nothing"
+        raise UsageError(f"the API must answer as OpenAI's completions do, with choices; it gives {names}")
+    return choice
+
+
 def _columns(reply: Mapping[str, Any]) -> tuple[list[str], list[float | None]]:
     """Token strings and their log-probabilities."""
-    try:
-        logprobs = reply["choices"][0].get("logprobs")
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        names = ", ".join(map(str, reply)) or "nothing"
-        raise UsageError(f"the API must answer as OpenAI's completions do, with choices; it gives {names}") from error
+    logprobs = _choice(reply).get("logprobs")
     if not isinstance(logprobs, dict) or not logprobs.get("tokens"):
         generated = isinstance(logprobs, dict) and "content" in logprobs
         given = "those of generated tokens only, as llama-server does: serve the model by vLLM" if generated else "none"

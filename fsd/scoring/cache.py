@@ -18,7 +18,7 @@ import xxhash
 from fsd.errors import UsageError
 from fsd.net.hub import default_folder
 from fsd.progress import note
-from fsd.token_stats import Prompt, Scorer, TokenStats
+from fsd.token_stats import Continuations, Prompt, Scorer, TokenStats
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -78,8 +78,14 @@ def prompt_hash(prompt: Prompt) -> bytes:
     return xxhash.xxh3_128_digest(len(text).to_bytes(8, "little") + text + context)
 
 
-def encode(key: str, prompt: bytes, stats: TokenStats) -> bytes:
-    """A checksum, the size of a number, T token ids (int32), and 4T numbers: float32 where that loses nothing."""
+def encode(key: str, prompt: bytes, stats: TokenStats | Continuations) -> bytes:
+    """A checksum, the size of a number, T token ids (int32), and 4T numbers: float32 where that loses nothing.
+
+    Continuations are JSON after a size of 0.
+    """
+    if isinstance(stats, Continuations):
+        body = bytes(1) + json.dumps(stats).encode()
+        return xxhash.xxh3_64_digest(key.encode() + prompt + body) + body
     values = np.stack([stats.logp, stats.mean, stats.std, stats.top])
     with np.errstate(over="ignore"):
         numbers = values.astype("<f4")
@@ -89,10 +95,13 @@ def encode(key: str, prompt: bytes, stats: TokenStats) -> bytes:
     return xxhash.xxh3_64_digest(key.encode() + prompt + body) + body
 
 
-def _decode(key: str, prompt: bytes, text: str, data: bytes) -> TokenStats:
+def _decode(key: str, prompt: bytes, text: str, data: bytes) -> Any:
     checksum, body = data[:8], data[8:]
     if xxhash.xxh3_64_digest(key.encode() + prompt + body) != checksum:
         raise ValueError("wrong checksum")
+    if not body[0]:
+        truth, samples, greedy = json.loads(body[1:])
+        return Continuations(truth, tuple(samples), greedy)
     tokens = (len(body) - 1) // (4 + 4 * body[0])
     token = np.frombuffer(body, "<i4", tokens, 1).astype(np.int64)
     values = np.frombuffer(body, f"<f{body[0]}", offset=1 + 4 * tokens).reshape(4, tokens).astype(np.float64)

@@ -15,7 +15,7 @@ from fsd.errors import UsageError, at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
 from fsd.scoring.deviation import Deviation, evaluate
 from fsd.token_stats import Known, Prompt, Scorer
-from fsd.views import FORMS, PRIMED, Detector, ViewInputs, repetitions, usable
+from fsd.views import DRAWS, FORMS, PRIMED, Detector, Draws, ViewInputs, repetitions, usable
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -31,6 +31,12 @@ API = "api:"
 """Prefix of the name of a model behind an API."""
 
 
+def draws(config: ModelConfig) -> dict[str, Draws]:
+    """How texts are continued, by form."""
+    at_least(1, samples=config.samples)
+    return {form: way._replace(samples=config.samples or way.samples) for form, way in DRAWS.items()}
+
+
 def reader_names(config: ModelConfig) -> list[str]:
     """The names of the scorers that `build_scorers` makes for a model, without loading it."""
     optional = {"reference": reference_name(config), "unigram": frequency_file(config)}
@@ -38,8 +44,11 @@ def reader_names(config: ModelConfig) -> list[str]:
     return ["base", "tuned", *gradients, *(name for name, value in optional.items() if value)]
 
 
-def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[str, Scorer]:
-    """Scorers by reader name: the model with its adapter off and on, the reference model, and token frequencies."""
+def build_scorers(language_model: "LanguageModel", config: ModelConfig, *, seed: int = 42) -> dict[str, Scorer]:
+    """Scorers by reader name: the model with its adapter off and on, the reference model, and token frequencies.
+
+    The seed is that of samples.
+    """
     from fsd.scoring.cache import FILE, SQLiteStore
     from fsd.scoring.gradients import GradientScorer
 
@@ -52,6 +61,11 @@ def build_scorers(language_model: "LanguageModel", config: ModelConfig) -> dict[
             f"{name}.gradient": GradientScorer(language_model, tuned=name == "tuned", description=label)
             for name in ("base", "tuned")
         }
+    scorers |= {
+        f"{name}.{form}": _sampler(name, language_model, config, store, way, seed)
+        for form, way in draws(config).items()
+        for name in ("base", "tuned")
+    }
     if reference := reference_name(config):
         scorers["reference"] = reference_scorer(reference, config, store)
     vocabulary = language_model.base.config.get_text_config().vocab_size
@@ -80,6 +94,22 @@ def _scorer(name: str, model: "LanguageModel", config: ModelConfig, store: "SQLi
         key = partial(model_key, model, tuned=tuned)
         scorer = MemoizedScorer(scorer, store, key if tuned else cache(key))
     return collective(scorer, model_scorer) if isinstance(model_scorer, DistributedScorer) else scorer
+
+
+def _sampler(
+    name: str, model: "LanguageModel", config: ModelConfig, store: "SQLiteStore | None", way: Draws, seed: int
+) -> Scorer:
+    """The continuations by one model state, which the main process draws."""
+    from fsd.scoring.cache import MemoizedScorer, model_key
+    from fsd.scoring.sampling import ContinuationScorer
+
+    tuned, label = name == "tuned", f"{name} samples" if distributed.is_main_process() else ""
+    sampler: Scorer = ContinuationScorer(
+        model, way, tuned=tuned, seed=seed, batch_tokens=config.max_batch_tokens, description=label
+    )
+    if store is not None and model.identity.fingerprint:
+        sampler = MemoizedScorer(sampler, store, lambda: f"{model_key(model, tuned=tuned)} {way} {seed}")
+    return lambda prompts: distributed.from_main(lambda: list(sampler(prompts)))
 
 
 def reference_scorer(name: str, config: ModelConfig, store: "SQLiteStore | None") -> Scorer:
@@ -263,7 +293,7 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
     """
     from fsd.models.finetuning import plan
 
-    scorers = dict(scorers or build_scorers(model, config))
+    scorers = dict(scorers or build_scorers(model, config, seed=seed))
     if not model.adapted:
         if training is None:
             scorers.pop("tuned", None)
@@ -277,16 +307,18 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
     return opened.job(detectors, texts, inputs, strict=strict)
 
 
-def open_model(config: ModelConfig, api: APIConfig, answers: str | Path) -> Model:
+def open_model(
+    config: ModelConfig, api: APIConfig, answers: str | Path, *, chat: bool = False, seed: int = 42
+) -> Model:
     """Load a model, or connect to its API, whose answers are kept in a file, so that an interrupted command goes on."""
     from fsd.models import language_model
-    from fsd.scoring.api import Client, CompletionsScorer, PromptTokens, key_for
+    from fsd.scoring.api import Client, CompletionsScorer, ContinuationsAPI, PromptTokens, key_for
     from fsd.scoring.cache import MemoizedScorer, SQLiteStore
     from fsd.scoring.token_frequencies import fingerprint
 
     if not config.model.startswith(API):
         model = language_model.load(config)
-        scorers = build_scorers(model, config)
+        scorers = build_scorers(model, config, seed=seed)
         del scorers["tuned"]
         own, reference = fingerprint(model.tokenizer), reference_name(config)
         return Model(config.model, scorers, model.tokens, model.tokenizer.decode, own, model, reference=reference)
@@ -302,12 +334,14 @@ def open_model(config: ModelConfig, api: APIConfig, answers: str | Path) -> Mode
         tokenizer, vocabulary = language_model.load_tokenizer(api.tokenizer, revision=config.revision)
         known = PromptTokens(tokenizer, api.tokenizer)
         scorers = _unigram(replace(config, model=api.tokenizer), tokenizer, vocabulary, known.tokens)
-    name = config.model.removeprefix(API)
-    scorer = CompletionsScorer(
-        client, name, start=api.start_token, tokens=known, concurrency=api.concurrency, description="API"
-    )
     store = SQLiteStore(Path(answers), limit=None, required=True)
-    scorers["base"] = MemoizedScorer(scorer, store, scorer.key)
+    how: dict[str, Any] = {"start": api.start_token, "tokens": known, "concurrency": api.concurrency}
+    how |= {"description": "API"}
+    makers: dict[str, Callable[..., CompletionsScorer]] = {} if chat else {"base": CompletionsScorer}
+    makers |= {f"base.{form}": partial(ContinuationsAPI, draws=way, chat=chat) for form, way in draws(config).items()}
+    for name, make in makers.items():
+        scorer = make(client, config.model.removeprefix(API), **how)
+        scorers[name] = MemoizedScorer(scorer, store, scorer.key)
     if config.reference_model:
         scorers["reference"] = reference_scorer(config.reference_model, config, None)
     opened = Model(config.model, scorers, answers=store, reference=config.reference_model)

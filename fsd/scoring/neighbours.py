@@ -23,13 +23,10 @@ import torch
 from fsd.errors import UsageError, first_line
 from fsd.models.language_model import torch_device
 from fsd.net.hub import locate
+from fsd.token_stats import UNIT, UNSPACED
 
-_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[^\W\d_])+(?:['’](?:(?![{_UNSPACED}])[^\W\d_])+)*")
+WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W\d_])+(?:['’](?:(?![{UNSPACED}])[^\W\d_])+)*")
 """Letters with inner apostrophes; in scripts without spaces (Chinese, Japanese), each character."""
-
-UNIT = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
-"""What spaces separate; in scripts without spaces, each character."""
 
 NEAREST = 20
 """Number of words of nearest rank among which the replacement of a word is drawn."""

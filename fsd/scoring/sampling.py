@@ -1,16 +1,19 @@
-"""Probability that a model generates given tokens, under a way of sampling: plain, temperature, top-k or greedy."""
+"""Texts that a model generates, and its probability of generating given tokens, under a way of sampling."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+import xxhash
 
 from fsd.errors import UsageError, at_least
 from fsd.models.language_model import LanguageModel
 from fsd.progress import progress
 from fsd.scoring.model_scorer import BATCH_TOKENS
-from fsd.token_stats import FloatArray
+from fsd.token_stats import Continuations, FloatArray, Prompt
+from fsd.views import Draws
 
 
 @dataclass(frozen=True)
@@ -90,3 +93,70 @@ def suffix_log_probabilities(
                 found[place, at : at + len(batch)] = logp.double().sum(-1).cpu().numpy()
             bar.update(batch.numel())
     return found
+
+
+class ContinuationScorer:
+    """Continuations of each prompt's context by one state of a model, adapter off (base) or on (tuned).
+
+    They are determined by prompt and `seed`; a sample ends with the model's end token. Of a context that does not fit
+    beside them, the end counts. `batch_tokens` is the largest number of tokens that are generated and read together.
+    """
+
+    def __init__(
+        self,
+        language_model: LanguageModel,
+        draws: Draws,
+        *,
+        tuned: bool = False,
+        seed: int = 42,
+        batch_tokens: int | None = None,
+        description: str = "",
+    ) -> None:
+        self.language_model = language_model
+        self.draws = draws
+        self.tuned = tuned
+        self.seed = seed
+        self.batch_tokens = batch_tokens or BATCH_TOKENS["cuda"]
+        self.description = description
+
+    def __call__(self, prompts: Sequence[Prompt]) -> Iterator[Continuations]:
+        """Continuations for each prompt, in order."""
+        with progress(len(prompts), self.description, "text", shown=bool(self.description)) as bar:
+            for prompt in prompts:
+                yield self._continued(prompt)
+                bar.update()
+
+    def _continued(self, prompt: Prompt) -> Continuations:
+        model, draws = self.language_model, self.draws
+        truth, before = model.tokens([prompt.text, prompt.context])
+        size = min(draws.tokens or len(truth), model.context // 2)
+        head = [model.start, *before][size - model.context :]
+        greedy = self._generated(head, 1, size, 0.0)[0] if draws.greedy else ""
+        with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
+            torch.manual_seed(xxhash.xxh3_64_intdigest(repr((self.seed, *prompt)).encode()))
+            samples = self._generated(head, draws.samples, size, draws.temperature)
+        return Continuations(prompt.text, tuple(samples), greedy)
+
+    def _generated(self, head: list[int], count: int, size: int, temperature: float) -> list[str]:
+        """`count` continuations of `head`, of at most `size` tokens."""
+        from transformers import GenerationConfig
+
+        model, rows = self.language_model, max(1, self.batch_tokens // (len(head) + size))
+        how: dict[str, Any] = {"do_sample": False}
+        if temperature:
+            how = {"do_sample": True, "temperature": temperature, "top_k": self.draws.top_k or 0}
+        end = model.tokenizer.eos_token_id
+        config = GenerationConfig(max_new_tokens=size, eos_token_id=end, pad_token_id=model.start, **how)
+        texts: list[str] = []
+        with model.state(tuned=self.tuned) as network:
+            defaults, network.generation_config = network.generation_config, GenerationConfig()  # else top-p, penalties
+            try:
+                while len(texts) < count:
+                    x = torch.tensor([head] * min(rows, count - len(texts)), device=model.device)
+                    ids = network.generate(x, attention_mask=torch.ones_like(x), generation_config=config)
+                    texts += model.tokenizer.batch_decode(
+                        ids[:, len(head) :], skip_special_tokens=True, clean_up_tokenization_spaces=False
+                    )
+            finally:
+                network.generation_config = defaults
+        return texts

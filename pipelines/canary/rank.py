@@ -19,7 +19,7 @@ from fsd.reporting.report import Against, Column, For, Picture, Report, Section,
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import open_model
 from fsd.token_stats import FloatArray, Prompt, Scorer
-from fsd.views import Detector, ViewInputs
+from fsd.views import DRAWS, Detector, ViewInputs
 from pipelines.canary import RankConfig, files
 from pipelines.canary.files import COMMITMENT, SEALED, Canaries
 from pipelines.common import job
@@ -28,8 +28,8 @@ from pipelines.common.job import Job, deliver, run_name, tracked_run
 
 CONTEXT_WORDS = 32
 """Last words of the document that precede its canary when it is scored."""
-FURTHER_VIEWS = {"neighbours", "primed", "tuned"}
-"""Views that a canary does not have: it has no neighbours, no prefix of its own, and no tuned model."""
+FURTHER_VIEWS = {"neighbours", "primed", "tuned", *DRAWS}
+"""Views that a canary does not have: it has no neighbours, prefix and continuations of its own, and no tuned model."""
 COLUMNS = [
     Column("detector", "detector"),
     Column("published", lambda row: f"{row.repetitions} ×" if row.repetitions else "all"),

@@ -58,7 +58,7 @@ def load_detectors(config: DetectorConfig) -> list[Detector]:
     names = list(dict.fromkeys(name.strip() for name in config.detectors.split(",") if name.strip()))
     if not names:
         raise UsageError(f"detectors must be auto, all, or names out of {', '.join(known)}; got {config.detectors!r}")
-    names = known if names == [ALL] else list(detectors.names(auto=True)) if names == [AUTO] else names
+    names = list(detectors.names(names[0])) if names in ([AUTO], [ALL]) else names
     given = _parse_settings(config.settings)
     unused = sorted(given.keys() - set(names))
     if unused:
@@ -463,7 +463,7 @@ def measure(
     """Prepare, fine-tune a fresh adapter, and score before and after; base scores alone without unseen texts."""
     scorers = None
     if not split.unseen:
-        scorers = scoring.build_scorers(model, config.model)
+        scorers = scoring.build_scorers(model, config.model, seed=config.seed)
         del scorers["tuned"]  # the model may have the adapter of another experiment
     work = prepare(model, split, detectors, config, scorers)
     if split.unseen:

@@ -266,12 +266,14 @@ def passes(
     unseen: bool | Sequence[object] = True,
     members: Sequence[object] = (),
     strict: bool | None = None,
+    chat: bool = False,
 ) -> Passes:
     """Number of texts that each model scores, shared views once; refuses what cannot be computed, like `usable`."""
-    from fsd.scoring.model import API, KNOWN, WORD_SWAPS, reader_names
+    from fsd.scoring.api import BYTES_PER_TOKEN
+    from fsd.scoring.model import API, KNOWN, WORD_SWAPS, draws, reader_names
     from fsd.scoring.neighbours import NEIGHBOURS
-    from fsd.token_stats import Known
-    from fsd.views import ViewInputs, usable, view_in
+    from fsd.token_stats import Known, Prompt
+    from fsd.views import FORMS, ViewInputs, usable, view_in
 
     at_least(1, **{"max-batch-tokens": model.max_batch_tokens})
     words = model.neighbour_model in (None, "words")
@@ -283,13 +285,19 @@ def passes(
     inputs = ViewInputs("a prefix" if unseen else "", copies if has_neighbours else None, copies, prefixed, null)
     sizes = {"neighbours": model.neighbours or (WORD_SWAPS if words else NEIGHBOURS), "swapped": WORD_SWAPS}
     sizes |= {"repeated": 2}
+    ways = draws(model)
     readers = [name for name in reader_names(model) if name not in ("base", "tuned") or name in states]
-    known = None if model.model.startswith(API) else strict  # an API has to be asked what it gives
+    readers = [] if chat else readers
+    known = None if model.model.startswith(API) and not chat else strict  # an API has to be asked what it gives
     computable = usable(list(detectors), texts, readers, inputs, strict=known)[0]
     counts = Counter[str]()
     for view in {view_in(state, view) for detector in computable for state in states for view in detector.views}:
         if view.reader != "unigram":
             reader = f"{view.reader} with gradients" if view.form == "gradient" else view.reader
+            if way := ways.get(view.form):
+                truths = [FORMS[view.form](Prompt(text), inputs)[0].text.encode() for text in texts]
+                each = sum(way.tokens or math.ceil(len(truth) / BYTES_PER_TOKEN) for truth in truths)
+                sizes[view.form], reader = way.total, f"{reader} generating about {way.total * each:,} tokens"
             counts[reader] += 3 * others if view.form == "known" else len(texts) * sizes.get(view.form, 1)
     return dict(sorted(counts.items()))
 

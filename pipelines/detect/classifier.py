@@ -71,7 +71,7 @@ class MembershipClassifier:
         adapters.check_adapter(adapter)
         self.language_model = language_model.load(self.config)
         adapters.attach(self.language_model, adapter)
-        self.scorers = build_scorers(self.language_model, self.config)
+        self.scorers = build_scorers(self.language_model, self.config, seed=self.setup.seed)
         self.judge = Judge(self.calibration, None if self.audited else partial(hidden_states, self.language_model))
         self.inputs = view_inputs(self.config, self.unseen, shots=self.setup.shots, seed=self.setup.seed)
 

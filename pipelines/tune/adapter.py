@@ -129,7 +129,7 @@ class AdapterTask:
 
 def memoized(model: "LanguageModel", config: FSDConfig) -> dict[str, Scorer]:
     """The scorers of the model; all but `tuned`, which changes with the adapter, are memoized."""
-    scorers = build_scorers(model, config.model)
+    scorers = build_scorers(model, config.model, seed=config.seed)
     return {name: scorer if name.startswith("tuned") else MemoizedScorer(scorer) for name, scorer in scorers.items()}
 
 

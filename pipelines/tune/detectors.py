@@ -39,7 +39,10 @@ def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
 def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run | None) -> Tuned:
     """Search the settings of every detector, for base and FSD separately, and score the test texts with them."""
     detectors, remarks = tunable(config)
-    scorers = {name: MemoizedScorer(scorer) for name, scorer in build_scorers(model, config.job.model).items()}
+    scorers = {
+        name: MemoizedScorer(scorer)
+        for name, scorer in build_scorers(model, config.job.model, seed=config.job.seed).items()
+    }
     scoring = experiment.prepare(model, data.split, detectors, config.job, scorers)
     detectors = [detector for detector in detectors if detector.name not in scoring.left_out]
     states = {detector.name: ("fsd",) if detector.paired else ("base", "fsd") for detector in detectors}

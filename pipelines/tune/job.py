@@ -77,7 +77,13 @@ def tuning_data(config: TuneConfig, split: Split, fingerprint: str) -> TuningDat
 def study_setup(config: TuneConfig, split: Split, fingerprint: str) -> dict[str, Any]:
     """Everything that a trial's value depends on, as JSON values; no test label is part of it."""
     job = config.job
-    of_model = ("reference_model", "neighbour_model", "frequencies", "dtype", *(["bits"] if job.model.bits else []))
+    of_model = (
+        "reference_model",
+        "neighbour_model",
+        "frequencies",
+        "dtype",
+        *(name for name in ("bits", "samples") if getattr(job.model, name)),
+    )
     return {
         **{name: getattr(config, name) for name in ("tune", "objective", "sampler", "folds", "repeats")},
         "seed": job.seed,

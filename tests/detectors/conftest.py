@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsd.token_stats import GradientNorms, Known, Prompt, TokenStats
+from fsd.token_stats import Continuations, GradientNorms, Known, Prompt, TokenStats
 
 Make = Callable[..., TokenStats]
 RandomViews = Callable[..., dict[str, Any]]
@@ -45,6 +45,11 @@ def _random(rng: np.random.Generator, size: int, token: Sequence[int] | None = N
     )
 
 
+def _random_continuations(rng: np.random.Generator, size: int) -> Continuations:
+    truth, *others = ("".join(rng.choice(list("ab 天!"), size=size + at)) for at in (0, -1, 0, 3))
+    return Continuations(f"{truth} a", tuple(others), greedy=truth)
+
+
 def _random_views(seed: int, size: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     text = _random(rng, size)
@@ -61,6 +66,8 @@ def _random_views(seed: int, size: int) -> dict[str, Any]:
         "swapped": [_random(rng, max(1, size + shift)) for shift in (0, 1)],
         "repeated": [_random(rng, size, text.token) for _ in range(2)],
         "known": Known([[Prompt("")] * 3] * 4).scored(lambda prompts: [_random(rng, size + 2) for _ in prompts]),
+        "continuations": _random_continuations(rng, size),
+        "outputs": _random_continuations(rng, size),
     }
 
 

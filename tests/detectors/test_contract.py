@@ -17,7 +17,7 @@ import detectors
 from fsd.errors import UsageError
 from fsd.search_space import Choice, Range
 from fsd.token_stats import TokenStats
-from fsd.views import FURTHER, VIEWS
+from fsd.views import DRAWS, FURTHER, VIEWS
 
 FOLDER = Path(detectors.__file__).parent
 ALLOWED = {"numpy", "fsd.token_stats", "fsd.loss_signals", "fsd.search_space", "fsd.errors"}
@@ -44,8 +44,8 @@ def test_every_detector_of_the_papers_is_here():
 
 
 def test_the_default_set_takes_no_passes_beyond_those_of_recall_and_neighbour():
-    auto = detectors.names(auto=True)
-    assert {"loss", "recall", "neighbour"} < set(auto) < set(detectors.names())
+    auto, every = detectors.names("auto"), set(detectors.names())
+    assert {"loss", "recall", "neighbour"} < set(auto) < set(detectors.names("all")) == every - {"samia", "cdd"}
     further = {name for name in auto if FURTHER.intersection(detectors.load(name).views)}
     assert further == {"recall", "neighbour"}
 
@@ -65,7 +65,7 @@ def test_positional_parameters_are_views_and_the_rest_keyword_only_settings_with
     positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     settings = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     assert len(positional) + len(settings) == len(parameters)
-    assert positional[0].name in ("text", "gradient")
+    assert positional[0].name in ("text", "gradient", *DRAWS)
     assert {p.name for p in positional} <= set(VIEWS)
     assert all(p.default is p.empty for p in positional)
     assert all(isinstance(p.default, bool | int | float | str) for p in settings)
@@ -170,7 +170,7 @@ def test_names_are_sorted_and_load_settings_changes_them(random_views):
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("min_p", {}, "detector must be one of camia, .*, zlib; got 'min_p'; did you mean min_k"),
+        ("min_p", {}, "detector must be one of .*, zlib; got 'min_p'; did you mean min_k"),
         ("surp", {"epsilon": 2.0}, "setting of surp must be one of entropy, k; got 'epsilon'$"),
         ("loss", {"k": 1.0}, "setting of loss must be one of none; got 'k'$"),
         ("min_k", {"k": "0.2"}, r"min_k\.k must be of the type of its default"),
@@ -191,6 +191,7 @@ OUT_OF_RANGE = [
     ("surp", "k", r"in \(0, 100\]", (0.0, -1.0, 100.5, NAN)),
     ("surp", "entropy", "above 0", (0.0, -2.0, NAN)),
     ("dc_pdd", "cap", "above 0", (0.0, -0.01, NAN)),
+    ("cdd", "alpha", r"in \[0, 1\]", (-0.1, 1.5, NAN)),
     *(("pac", share, r"in \(0, 1\]", (0.0, 1.5, NAN)) for share in ("low", "high")),
 ]
 

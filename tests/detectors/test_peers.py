@@ -1,6 +1,8 @@
 """The numbers of docs/peers.md: what other tools' formulas give, written anew from their code, beside ours."""
 
 import math
+import zlib
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,9 +15,10 @@ from detectors.min_k import min_k
 from detectors.min_k_pp import min_k_pp
 from detectors.pac import pac
 from detectors.recall import recall
+from detectors.samia import samia
 from detectors.wbc import wbc
 from fsd.scoring.model_scorer import token_statistics
-from fsd.token_stats import GradientNorms
+from fsd.token_stats import Continuations, GradientNorms
 
 
 def test_dc_pdd_with_log_probabilities_and_raw_counts(make):
@@ -134,3 +137,18 @@ def test_one_p_value_of_zero_among_72():
     """CAMIA, OLMo-Detect: 0 becomes 1e-10; here p = (rank + 1/2) / (K + 1), for K = 150 known texts."""
     alike = [math.exp((71 * math.log(0.5) + math.log(least)) / 72) for least in (1e-10, 0.5 / 151)]
     assert alike == pytest.approx([0.37, 0.47], abs=0.005)
+
+
+def test_samia_of_a_sample_that_repeats_the_text():
+    """Fast-MIA: `words[round(text_length / 2):]` of the samples too, which begin after the prompt."""
+    words = [f"w{n}" for n in range(32)]
+    truth, sample = words[16:], words[16:][16:]
+    assert sum((Counter(truth) & Counter(sample)).values()) / len(truth) == 0
+    assert samia(Continuations(" ".join(truth), (" ".join(truth),))) == 1
+
+
+def test_samia_times_zlib():
+    """SoK: `" ".join(sample)` of a string."""
+    sample = "the end of it"
+    assert len(zlib.compress(" ".join(sample).encode())) == 28
+    assert samia(Continuations(sample, (sample,)), zlib=True) == 21

@@ -22,7 +22,7 @@ from fsd.net.hub import default_folder
 from fsd.scoring import cache
 from fsd.scoring.cache import FILE, MemoizedScorer, SQLiteStore, encode, model_key, prompt_hash
 from fsd.scoring.model_scorer import ModelScorer
-from fsd.token_stats import Prompt, TokenStats
+from fsd.token_stats import Continuations, Prompt, TokenStats
 
 PROMPTS = [Prompt("a member"), Prompt("unseen text", "a member"), Prompt("x"), Prompt("a member")]
 
@@ -114,6 +114,12 @@ def test_numbers_come_back_bitwise_as_float32_where_that_is_lossless(store):
     stats = TokenStats("a b", np.array([-1, -1]), np.array([-0.1, -np.inf]), nan, nan)
     store.save("k", [(Prompt("a b"), stats)])
     assert same([reopened(store).load("k", [Prompt("a b")])[Prompt("a b")]], [stats])
+
+
+def test_texts_come_back_as_they_were(store):
+    told = Continuations(" of a", ("\n天 \ud800", "", "x"), "0")
+    list(MemoizedScorer(lambda prompts: [told], store, "k")(PROMPTS[:1]))
+    assert list(MemoizedScorer(lambda prompts: [], reopened(store), "k")(PROMPTS[:1])) == [told]
 
 
 def test_statistics_are_stored_in_parts_after_a_minute_and_at_an_interruption(store, monkeypatch):

@@ -10,8 +10,8 @@ from detectors.surp import WEAKER
 from fsd.errors import UsageError
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
-from fsd.token_stats import GradientNorms, Known, Prompt, TokenStats
-from fsd.views import LISTS, VIEWS, ViewInputs, repetitions, usable
+from fsd.token_stats import Continuations, GradientNorms, Known, Prompt, TokenStats
+from fsd.views import DRAWS, LISTS, VIEWS, ViewInputs, repetitions, usable
 
 
 class FakeScorer:
@@ -33,6 +33,11 @@ class FakeScorer:
 STATES = ("base", "tuned")
 TEXTS = ["One two three", "Four five", "Six seven eight nine"]
 KNOWN = [Prompt("Ten eleven"), Prompt("Twelve")]
+HALVES = {
+    TEXTS[0]: Prompt(" two three", "One"),
+    TEXTS[1]: Prompt(" five", "Four"),
+    TEXTS[2]: Prompt(" eight nine", "Six seven"),
+}
 
 
 def fake_scorers():
@@ -41,6 +46,11 @@ def fake_scorers():
     for name in STATES:
         norms = GradientNorms(*[factors[name]] * 3)
         scorers[f"{name}.gradient"] = lambda prompts, norms=norms: [norms for _ in prompts]
+        say = "two" if name == "base" else "three"
+        for form in DRAWS:
+            scorers[f"{name}.{form}"] = lambda prompts, say=say: [
+                Continuations(prompt.text, (say, prompt.context), say) for prompt in prompts
+            ]
     return scorers
 
 
@@ -93,12 +103,13 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                     "swapped": [Prompt(text + " def")],
                     "repeated": [Prompt(text, f"{text} "), Prompt(text, f"{text} {text} ")],
                     "known": [],
+                    **{way: [HALVES[text]] for way in DRAWS},
                 }[form]
                 scorer = state if reader == "base" else reader
                 if form == "known":
                     views[name] = view_inputs().known.scored(scorers["base"])
                     continue
-                stats = list(scorers[f"{scorer}.gradient" if form == "gradient" else scorer](prompts))
+                stats = list(scorers[f"{scorer}.{form}" if form in ("gradient", *DRAWS) else scorer](prompts))
                 views[name] = stats if form in LISTS else stats[0]
             if not detector.paired:
                 assert getattr(answer, state)[detector.name][i] == detector(views)

@@ -1,17 +1,24 @@
 """Probabilities of generated tokens against the definition of each way of sampling, and against generation itself."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
 import torch
+from peft import get_peft_model
 
-from fsd.config import ModelConfig
+import detectors
+from fsd.config import AdapterConfig, ModelConfig
 from fsd.errors import UsageError
+from fsd.models.adapters import peft_config, quiet_peft
 from fsd.models.language_model import load
+from fsd.scoring.deviation import evaluate
+from fsd.scoring.model import build_scorers
 from fsd.scoring.model_scorer import ModelScorer
-from fsd.scoring.sampling import Sampling, suffix_log_probabilities
+from fsd.scoring.sampling import ContinuationScorer, Sampling, suffix_log_probabilities
 from fsd.token_stats import Prompt
+from fsd.views import Draws
 
 SAMPLINGS = [Sampling(), Sampling(0.5), Sampling(1.0, 4), Sampling(2.0, 3), Sampling(0.0)]
 
@@ -92,3 +99,62 @@ def test_names_and_limits(model):
             sampling.check()
     with pytest.raises(UsageError, match="must fit the model's context of 48 tokens"):
         computed(model, np.zeros((1, 49)), 10)
+
+
+CONTINUED = [Prompt(" of a text", "the score"), Prompt(" text that is new", "an unseen"), Prompt(" end", "the " * 200)]
+
+
+def continued(model, prompts, **how):
+    way = Draws(3, 1.0, top_k=20, tokens=6, greedy=True)
+    return list(ContinuationScorer(model, way._replace(**how.pop("way", {})), **how)(prompts))
+
+
+def test_samples_depend_on_text_and_seed_alone(model):
+    state = torch.random.get_rng_state()
+    found = continued(model, CONTINUED)
+    assert continued(model, CONTINUED[::-1]) == found[::-1]
+    assert continued(model, CONTINUED, seed=1) != found
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert [len(each.samples) for each in found] == [3, 3, 3]
+    model.base.generation_config.repetition_penalty = 9.0  # of the model's folder, as chat models have it
+    assert continued(model, CONTINUED) == found
+    assert model.base.generation_config.repetition_penalty == 9.0
+    for prompt in CONTINUED:  # by default as long as the text's own
+        size = min(len(model.tokens([prompt.text])[0]), model.context // 2)
+        assert continued(model, [prompt], way={"tokens": None}) == continued(model, [prompt], way={"tokens": size})
+
+
+def test_the_most_likely_continuation_by_hand_and_temperature_0(model):
+    (found,) = continued(model, CONTINUED[:1])
+    ids = [model.start, *model.tokens([CONTINUED[0].context])[0]]
+    for _ in range(6):
+        with model.state(tuned=False) as network:
+            ids.append(int(network(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+    assert found.greedy == model.tokenizer.decode(ids[-6:])
+    for way in ({"temperature": 0.0}, {"top_k": 1}):
+        (cold,) = continued(model, CONTINUED[:1], way=way)
+        assert set(cold.samples) == {cold.greedy} == {found.greedy}
+        assert detectors.load("cdd")({"outputs": cold}) == 1
+
+
+def test_tokens_are_drawn_as_often_as_their_probability_says(model):
+    way = {"samples": 4000, "temperature": 0.5, "top_k": 3, "tokens": 1}
+    (found,) = continued(model, CONTINUED[:1], way=way)
+    with model.state(tuned=False) as network:
+        ids = [model.start, *model.tokens([CONTINUED[0].context])[0]]
+        logits = network(input_ids=torch.tensor([ids])).logits[0, -1]
+    best = logits.topk(3)
+    expected = Counter[str]()  # by text: half a character is � whatever its token
+    for token, share in zip(best.indices, (best.values / 0.5).softmax(-1).tolist(), strict=True):
+        expected[model.tokenizer.decode(token)] += share
+    shares = {text: found.samples.count(text) / 4000 for text in found.samples}
+    assert shares == pytest.approx(dict(expected), abs=0.03)  # four standard deviations
+
+
+def test_a_fresh_adapter_says_the_same(tiny):
+    model, chosen = load(str(tiny), device="cpu"), [detectors.load("samia"), detectors.load("cdd")]
+    with quiet_peft():
+        model.model = get_peft_model(model.model, peft_config(model, AdapterConfig(), steps=10))
+    scorers = build_scorers(model, ModelConfig(str(tiny), samples=2, cache="none"))
+    found = evaluate(["the score of an unseen text"], chosen, scorers)
+    assert found.fsd == {"samia": [0], "cdd": [0]}

@@ -116,3 +116,8 @@ def test_a_view_is_counted_once(make_rows):
         "base": 7 * 6,
         "tuned": 7 * 6,
     }
+    sampled = load_detectors(DetectorConfig(detectors="samia,cdd"))
+    assert passes(sampled, texts, ModelConfig(model="api:x", samples=3), states=("base",)) == {
+        "base generating about 42 tokens": 7 * 3,
+        "base generating about 2,800 tokens": 7 * (3 + 1),  # cdd: and the most likely one
+    }

@@ -1,0 +1,47 @@
+"""CDD: what a model says to the beginning of a training text varies little."""
+
+import re
+
+from fsd.errors import UsageError
+from fsd.search_space import Range
+from fsd.token_stats import UNSPACED, Continuations
+
+TOKEN = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
+"""A word or a sign; in scripts without spaces, each character."""
+SEARCH = {"alpha": Range(0.0, 0.3, step=0.05)}
+AUTO = ALL = False
+
+
+def cdd(outputs: Continuations, *, alpha: float = 0.05) -> float:
+    """Peak of the distances between samples and greedy output: the share of samples within α · l edits, in [0, 1].
+
+    The edit distance counts tokens, and l is the number of tokens of the longest output. The first half of a text is
+    given; 50 samples are drawn at temperature 0.8, and outputs have at most 100 tokens. Many texts score 0.
+
+    Args:
+        outputs: of the first half of a text. A chat API does not tell its tokens, so words and signs stand for them.
+        alpha: share of the length, in [0, 1].
+
+    Raises:
+        UsageError: if alpha is out of range.
+
+    Source: "Generalization or memorization: data contamination and trustworthy evaluation for large language models",
+    arXiv 2402.15938; code: https://github.com/YihongDong/CDD-TED4LLMs.
+    """
+    if not 0 <= alpha <= 1:
+        raise UsageError(f"cdd.alpha must be in [0, 1]; got {alpha!r}")
+    greedy, *samples = (TOKEN.findall(text) for text in (outputs.greedy, *outputs.samples))
+    most = alpha * max(map(len, (greedy, *samples)))
+    return sum(_within(most, greedy, sample) for sample in samples) / len(samples)
+
+
+def _within(most: float, first: list[str], second: list[str]) -> bool:
+    """Whether the Levenshtein distance of two sequences is at most `most`."""
+    row = list(range(len(first) + 1))
+    for token in second:
+        last, row = row, [row[0] + 1]
+        for at, other in enumerate(first):
+            row.append(min(last[at] + (token != other), last[at + 1] + 1, row[at] + 1))
+        if min(row) > most:  # it never falls again
+            return False
+    return row[-1] <= most
