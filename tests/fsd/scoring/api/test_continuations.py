@@ -53,7 +53,7 @@ def remembering():
         choice = {"message": {"content": end.strip()}} if chat else {"text": end}
         return 200, json.dumps({"choices": [choice]}).encode(), {}
 
-    return {f"POST /v1/{path}": answer for path in ("chat/completions", "completions")}
+    return {f"/v1/{path}": answer for path in ("chat/completions", "completions")}
 
 
 @pytest.mark.parametrize(("chat", "sent"), [(True, 288), (False, 48)])
@@ -72,7 +72,7 @@ def test_texts_that_a_model_repeats_score_1(serve, job, capsys, chat, sent):
 
 
 def test_ids_are_those_of_the_first_half(serve, job, tiny, model):
-    url = serve({"POST /v1/completions": lambda request: (200, b'{"choices": [{"text": "so"}]}', {})})
+    url = serve({"/v1/completions": lambda request: (200, b'{"choices": [{"text": "so"}]}', {})})
     prepare(job(url, chat=False, detectors="samia", tokenizer=str(tiny))).run()
     expected = [[model.start, *model.tokens([" ".join(text.split()[: len(text.split()) // 2])])[0]] for text in TEXTS]
     assert sorted(request["prompt"] for request in url.requests) == sorted(expected * 2)
@@ -80,8 +80,8 @@ def test_ids_are_those_of_the_first_half(serve, job, tiny, model):
 
 def test_a_service_that_allows_no_temperature_ends_the_command_which_goes_on_later(serve, job, capsys):
     allowed = [0] * 3
-    url = serve({"POST /v1/chat/completions": lambda request: remembered(request) if allowed else REFUSED})
-    answer = remembering()["POST /v1/chat/completions"]
+    url = serve({"/v1/chat/completions": lambda request: remembered(request) if allowed else REFUSED})
+    answer = remembering()["/v1/chat/completions"]
 
     def remembered(request):
         allowed.pop()
@@ -97,7 +97,7 @@ def test_a_service_that_allows_no_temperature_ends_the_command_which_goes_on_lat
 
 
 @pytest.mark.parametrize(
-    ("reply", "message"),
+    ("given", "message"),
     [
         ({"choices": []}, "must answer as OpenAI's completions do, with choices; it gives choices"),
         ({"choices": [{"message": {"content": None}}]}, "must give text within 100 tokens; it gives none"),
@@ -105,8 +105,8 @@ def test_a_service_that_allows_no_temperature_ends_the_command_which_goes_on_lat
         ({"choices": [{"text": "x"}]}, "must give text within 100 tokens; it gives none: a model may reason first"),
     ],
 )
-def test_what_is_no_text_is_refused(serve, job, reply, message):
-    url = serve({"POST /v1/chat/completions": lambda request: (200, json.dumps(reply).encode(), {})})
+def test_what_is_no_text_is_refused(serve, job, given, message):
+    url = serve({"/v1/chat/completions": lambda request: (200, json.dumps(given).encode(), {})})
     with pytest.raises(UsageError, match=f"^the API {message}"):
         prepare(job(url, detectors="cdd")).run()
 
