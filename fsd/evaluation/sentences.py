@@ -250,19 +250,16 @@ def too_few(nonmembers: int) -> list[str]:
 
 
 ADVICE = {
-    "combined.fsd": "it was best on small targets of our own only; if the reference is an earlier checkpoint or a near "
-    "relative of the model, trust reference, base score",
-    "min_k_reference.base": "it compares each token with a reference model; fine-tuning would add to it",
+    "wbc.base": "windows of tokens vote between the model and its reference",
+    "min_k_reference.base": "it compares each token with a reference model",
     "min_k_pp.base": "no detector in use compares with a reference model of the same tokenizer, which would tell more",
     "min_k.base": "no detector in use compares with a reference model or the whole distribution of the next token",
     "loss.base": "no better detector is in use",
 }
 """Score to trust within one period, the best first, and the reason to take it.
 
-The order is the one that the laboratory found there, where membership is all that differs (docs/lab.md): a reference
-model with the tokenizer of the target helps more than fine-tuning does, and both together help most. It was found on
-small targets; on a real model, with its earlier checkpoint as the reference, the plain ratio to the reference was
-better (docs/contrasts.md). Against later texts scores differ in more than membership, and none is advised.
+The order is what holds on small targets and on a real model alike, where membership is all that differs
+(docs/real_model.md, docs/lab.md). Against later texts scores differ in more than membership, and none is advised.
 """
 
 
@@ -276,9 +273,8 @@ def advice(scores: Collection[str]) -> list[str]:
     score = advised(scores)
     if score is None:
         return []
-    detector, _, state = score.rpartition(".")
     return [
-        f"advice without labels, within one period: trust {detector}{'' if state == 'fsd' else ', base score'}: "
+        f"advice without labels, within one period: trust {score.removesuffix('.base')}, base score: "
         f"{ADVICE[score]}; against later texts no score is advised"
     ]
 

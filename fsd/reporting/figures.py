@@ -418,7 +418,8 @@ def contrasts(rows: Mapping[tuple[str, str, str], Row]) -> Figure:
 def dots(panels: Panels, *, x_name: str, title: str = "", chance: float | None = None) -> Figure:
     """Dot plot: each number is a dot and its interval a bar."""
     rows = list(dict.fromkeys(row for series in panels.values() for column in series.values() for row in column))
-    across = max(1, min(COLUMNS, len(panels)))
+    down = max(1, -(-len(panels) // COLUMNS))
+    across = max(1, -(-len(panels) // down))
     # room for the names of the rows, left of the first panel, and for the title
     width = max(2.3 + (0.09 * max(map(len, rows), default=0) + 0.4) / across, 0.085 * len(title) / across)
     figure, axes = _panels(len(panels), across, (width, 0.8 + 0.32 * len(rows)), sharex=True, sharey=True)

@@ -12,7 +12,7 @@ from scipy import stats
 from fsd.evaluation.metrics import METRICS, Bootstrap, Estimate, holm, interval, resampled, standard_error
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, Contrast
 from fsd.evaluation.sentences import advised
-from fsd.reporting.figures import BASE, BOTH, FSD, curves, png
+from fsd.reporting.figures import BASE, BOTH, FSD, curves, dots, png
 from fsd.reporting.report import Column, Report, Section, Table, markdown, numbers, plain
 from fsd.token_stats import FloatArray
 
@@ -28,7 +28,9 @@ SHOWN = {
     "loss.base": ("loss, base score", "#56B4E9"),
     "loss.fsd": ("loss, FSD", FSD),
     "min_k_pp.base": ("min_k_pp, base score", BASE),
+    "reference.base": ("reference, base score", "#999933"),
     "min_k_reference.base": ("min_k_reference, base score", "#003B63"),
+    "wbc.base": ("wbc, base score", "#CC79A7"),
     COMBINED: ("combined, both models", BOTH),
 }
 """Scores of the table and the figure, in words and with their colours; all are in the raw results."""
@@ -208,9 +210,12 @@ def _regrets(table: pd.DataFrame) -> Table:
 def _figure(summary: pd.DataFrame) -> Any:
     """AUC against exposures: a row of panels per corpus, and a column per contrast, which not every corpus has.
 
-    Targets of a size that were measured at a single number of exposures are in the tables alone.
+    Targets of a size that were measured at a single number of exposures are in the tables alone. Where the members were
+    seen in one number of exposures only, it is a dot plot of that.
     """
     aucs, times = _aucs(summary), sorted(summary["exposures"].unique())
+    if len(times) <= 2:
+        return _dots(aucs, times[-1])
     panels = {}
     for corpus, size in summary[["corpus", "size"]].drop_duplicates().itertuples(index=False):
         if summary[(summary["corpus"] == corpus) & (summary["size"] == size)]["exposures"].nunique() < len(times):
@@ -228,4 +233,19 @@ def _figure(summary: pd.DataFrame) -> Any:
         y_name="AUC",
         chance=0.5,
         colours=dict(SHOWN.values()),
+    )
+
+
+def _dots(aucs: pd.DataFrame, times: int) -> Any:
+    """Each score with its interval, first within the period."""
+    panels: dict[str, dict[str, dict[str, Estimate]]] = {}
+    for (corpus, _, contrast, _), row in reversed(list(aucs.xs(times, level="exposures", drop_level=False).iterrows())):
+        panel = panels.setdefault(f"{CORPORA.get(corpus, corpus)}\n{TITLES[contrast]}", {})
+        for score, auc in row.dropna().items():
+            detector, _, state = str(score).rpartition(".")
+            name = "both models" if score == COMBINED else "FSD" if state == "fsd" else "base score"
+            panel.setdefault(name, {})[detector] = Estimate(auc.value, *np.nan_to_num(auc[1:], nan=auc.value))
+    within = {title: panel for title, panel in panels.items() if title.endswith(TITLES[MEMBERSHIP.name])}
+    return dots(
+        {**within, **panels}, x_name="AUC", title=f"times that members were seen in training: {times}", chance=0.5
     )

@@ -46,7 +46,7 @@ BASE_RECIPE = Recipe(context=256, batch_size=8, learning_rate=5e-5)
 LORA_RATE = 5e-4
 """Learning rate of an adapter in place of all weights."""
 TASKS = 8
-"""Cells after which a worker is replaced, since its memory grows."""
+"""Cells after which a worker is replaced, since its memory grows; with a base after each."""
 TRAINED_WITH, BASE_TRAINED_WITH = 250, 125
 """Paragraphs of the background that the members are shuffled with, and those of a real model."""
 REFERENCE_SEED = 1000
@@ -132,7 +132,8 @@ def compute(cells: Sequence[Cell], workers: int) -> None:
             return
         missing[0].models.parent.mkdir(parents=True, exist_ok=True)
         workers, spawn = min(workers, len(missing)), multiprocessing.get_context("spawn")
-        with spawn.Pool(workers, start_worker, maxtasksperchild=TASKS) as pool:  # its end terminates them
+        tasks = 1 if missing[0].base else TASKS
+        with spawn.Pool(workers, start_worker, maxtasksperchild=tasks) as pool:  # its end terminates them
             pool.apply(train_shared_models, (missing[0],))
             for _ in pool.imap_unordered(run_cell, missing):
                 bar.update(1)

@@ -169,15 +169,17 @@ def test_the_texts_are_described():
 
 
 def test_the_best_score_that_was_computed_is_advised():
-    scores = ["loss.base", "min_k.base", "min_k_pp.base", "min_k_reference.base", "loss.fsd", "combined.fsd"]
-    for best in ("combined.fsd", "min_k_reference.base", "min_k_pp.base", "min_k.base", "loss.base"):
+    scores = ["loss.base", "min_k.base", "min_k_pp.base", "min_k_reference.base", "loss.fsd", "wbc.base"]
+    for best in ("wbc.base", "min_k_reference.base", "min_k_pp.base", "min_k.base", "loss.base"):
         assert advised(scores) == best
         scores.remove(best)
     assert advised(scores) is None
     assert advice(["zlib.base"]) == []
-    (line,) = advice(["combined.fsd"])
-    assert line.startswith("advice without labels, within one period: trust combined: it was best on small")
-    assert line.endswith("trust reference, base score; against later texts no score is advised")
+    assert advice(["combined.fsd"]) == []
+    assert advice(["wbc.base"]) == [
+        "advice without labels, within one period: trust wbc, base score: windows of tokens vote between the model and "
+        "its reference; against later texts no score is advised"
+    ]
     assert "trust loss, base score: no better detector is in use;" in advice(["loss.base"])[0]
 
 

@@ -193,10 +193,10 @@ def test_the_lead_is_over_the_best_single_score_and_paired() -> None:
 
 
 def test_the_regret_of_the_advice_by_hand() -> None:
-    auc = {"loss.base": [0.9], "min_k_pp.base": [0.7], "combined.fsd": [0.85]}
+    auc = {"loss.base": [0.9], "min_k_pp.base": [0.7], "wbc.base": [0.85]}
     later = rows(auc, contrast="members_vs_later")  # no score is advised there
     regret = results.regrets(pd.concat([rows(auc), later])).set_index("setting")["regret"]
-    assert regret["reference"] == pytest.approx(0.05)  # combined is advised, loss is best
+    assert regret["reference"] == pytest.approx(0.05)  # wbc is advised, loss is best
     assert regret["no reference"] == pytest.approx(0.2)  # min_k_pp is advised
 
 
@@ -210,9 +210,9 @@ def test_the_page_has_a_table_a_corpus_the_lead_and_the_regret() -> None:
         "### Regret of the advice, members against contemporaries",
     ]
     where = "members against contemporaries | 2 |"
-    assert f"| {where} .70 [.00, 1.00] | – | .71 [.58, .84] | – | .78 [.40, 1.00] |" in lines
+    assert f"| {where} .70 [.00, 1.00] | – | .71 [.58, .84] | – | – | – | .78 [.40, 1.00] |" in lines
     assert f"| x | {where} `min_k_pp.base` | +0.070 [-0.184, +0.324] | 0.177 |" in lines
-    assert "| reference | `combined.fsd` | 2 | 0.000 | 0.000 |" in lines
+    assert "| reference | `min_k_pp.base` | 2 | 0.070 | 0.090 |" in lines
 
 
 def test_families_stay_on_one_side() -> None:
