@@ -45,7 +45,7 @@ def camia(
         UsageError: for another combination or `along`.
 
     Source: "Context-aware membership inference attacks against pre-trained large language models", arXiv 2409.13745;
-    OLMo-Detect has the two `along` as two methods. The directions are the paper's hypotheses, not fitted to labels.
+    OLMo-Detect has the two `along` as two methods. The directions follow other implementations, and are not fitted.
     """
     for name, value, allowed in (("combination", combination, COMBINATIONS), ("along", along, ALONG)):
         if value not in allowed:
