@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any
 
@@ -47,6 +48,7 @@ def test_only_lora_works_on_quantized_weights_in_half_precision(tiny, tmp_path, 
     saved.mkdir()
     save_file({"weight": torch.zeros(1)}, saved / "adapter_model.safetensors")
     (saved / "adapter_config.json").write_text(json.dumps({"peft_type": method.upper(), "task_type": "CAUSAL_LM"}))
+    (saved / "base.json").write_text(json.dumps(asdict(model.identity)))
     with pytest.raises(UsageError, match=message):
         attach(model, saved)
     plan(model, ["a member"], AdapterConfig())
