@@ -54,6 +54,7 @@ def prepare(config: ScoreConfig) -> Job:
         raise UsageError("chat must come with --model api:NAME, and without --tokenizer and --start-token")
     if shards.wanted(config.out, config.shards):
         shards.refuse(
+            cutoff=config.cutoff,
             near_duplicates=config.cleaning.near_duplicates != "refuse" and "drop",
             engine=config.model.model.startswith("api:") and config.shards.engine,  # which has a concurrency of its own
         )

@@ -84,7 +84,7 @@ def prepare(config: DetectConfig) -> Job:
     last = parse_cutoff(config.cutoff)
     if shards.wanted(config.out, config.shards):
         drops = config.cleaning.near_duplicates != "refuse" and "drop"
-        shards.refuse(known=" ".join(config.known), report=config.report, near_duplicates=drops)
+        shards.refuse(known=" ".join(config.known), report=config.report, cutoff=config.cutoff, near_duplicates=drops)
         return shards.job("detect", shards.Work("pipelines.detect.classifier", config), config.files)
     documents, remarks = experiment.read_cleaned(config.files, config.columns, config.cleaning)
     known, unknown = experiment.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
