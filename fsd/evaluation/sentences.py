@@ -258,8 +258,9 @@ ADVICE = {
 }
 """Score to trust within one period, the best first, and the reason to take it.
 
-The order is what holds on small targets and on a real model alike, where membership is all that differs
-(docs/real_model.md, docs/lab.md). Against later texts scores differ in more than membership, and none is advised.
+Where membership is all that differs, `wbc`, and without a reference `min_k_pp`, lose least to the best score in hindsight
+on the worse of two kinds of target, small ones and a real model (docs/lab.md, "Regret of the advice"). Against later
+texts scores differ in more than membership, and none is advised.
 """
 
 
