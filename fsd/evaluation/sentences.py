@@ -258,9 +258,9 @@ ADVICE = {
 }
 """Score to trust within one period, the best first, and the reason to take it.
 
-Where membership is all that differs, `wbc`, and without a reference `min_k_pp`, lose least to the best score in hindsight
-on the worse of two kinds of target, small ones and a real model (docs/lab.md, "Regret of the advice"). Against later
-texts scores differ in more than membership, and none is advised.
+Where membership is all that differs, `wbc`, and without a reference `min_k_pp`, lose least to the best score in
+hindsight on the worse of two kinds of target, small ones and a real model (docs/lab.md, "Regret of the advice").
+Against later texts scores differ in more than membership, and none is advised.
 """
 
 
