@@ -38,8 +38,8 @@ OTHERS, TRIED = 120, 60
 """Texts of each other kind that the classifier of a domain check is trained on, and by which the check is tried."""
 MOST = 2000
 """Largest number of a source's non-members that texts are compared with; of more, a sample of most families."""
-BLOCK = 4096
-"""New texts that are compared at a time."""
+BLOCK = 2048
+"""New texts that are compared at a time, by all measures, so that their n-grams are counted once."""
 NEAREST = 10
 """Number of nearest texts of the benchmark whose mean similarity counts."""
 CHARACTERS = 20_000
@@ -161,14 +161,15 @@ class DomainCheck:
     ) -> dict[str, FloatArray]:
         """Measure → (N,) conformal p-value of each new text, or of its group if that is smaller; see `outside`."""
         group = group_index(groups, len(texts))
-        p_values = {}
-        for name, measure in self._measures.items():
-            if name != "states" or states is not None:
-                blocks = [slice(at, at + BLOCK) for at in range(0, len(texts), BLOCK)]
-                new = [measure.of(texts[at], None if states is None else states[at]) for at in blocks]
-                p = np.concatenate([self._ranked(measure.own, values) for values in new])
-                p_values[name] = p if name == "script" else np.minimum(p, self._together(p, group))
-        return p_values
+        measures = {name: one for name, one in self._measures.items() if name != "states" or states is not None}
+        p_values = {name: np.empty(len(texts)) for name in measures}
+        for begin in range(0, len(texts), BLOCK):
+            at = slice(begin, begin + BLOCK)
+            for name, measure in measures.items():
+                new = measure.of(texts[at], None if states is None else states[at])
+                p_values[name][at] = self._ranked(measure.own, new)
+        graded = {name: np.minimum(p, self._together(p, group)) for name, p in p_values.items() if name != "script"}
+        return p_values | graded
 
     def outside(
         self, texts: Sequence[str], groups: Sequence[Hashable] | None = None, states: FloatArray | None = None
@@ -276,9 +277,10 @@ def _by_kind(texts: Sequence[str], group: IntArray, others: Sequence[str]) -> _M
     label = np.repeat([1.0, 0.0], [len(texts), len(others)])
     ridge = Ridge(similarity([*texts, *others]))
     block = np.append(group, group.max() + 1 + np.arange(len(others)))
+    weights, constant = ridge.weights(label)
     return _Measure(
         -ridge.left_out(label, block)[: len(texts)],
-        lambda new, _: -ridge.predict(label, similarity(new)),
+        lambda new, _: -constant - similarity.weighted_sum(new, weights),
         lambda text: "its words are rather those of other kinds of texts",
     )
 
@@ -313,6 +315,10 @@ class Similarity:
         """(N, n) similarity of N ≥ 1 texts with the n texts."""
         return np.asarray((self._weighted(texts) @ self._rows.T).toarray(), dtype=np.float64)
 
+    def weighted_sum(self, texts: Sequence[str], weights: FloatArray) -> FloatArray:
+        """(N,) sums of the similarities with the n texts, times (n,) weights, without the similarities themselves."""
+        return np.asarray(self._weighted(texts) @ (self._rows.T @ weights), dtype=np.float64)
+
 
 class Ridge:
     """Kernel ridge regression of (N,) or (N, P) labels on (N, N) scalar products, shrunk by their mean eigenvalue."""
@@ -323,10 +329,12 @@ class Ridge:
         self._inverse = np.linalg.inv(kernel + max(np.trace(kernel) / len(kernel), 1e-12) * np.eye(len(kernel)))
         self._smoother = kernel @ self._inverse + 1 / len(kernel)
 
-    def predict(self, labels: FloatArray, products: FloatArray) -> FloatArray:
-        """Predictions for texts with (M, N) scalar products with those that it is trained on."""
-        weights = self._inverse @ (labels - labels.mean(axis=0))
-        return np.asarray(labels.mean(axis=0) + self._centring.transform(products) @ weights, dtype=np.float64)
+    def weights(self, labels: FloatArray) -> tuple[FloatArray, float]:
+        """(N,) weights of the scalar products with those that it is trained on, and the constant, of a prediction."""
+        weights = self._inverse @ (labels - labels.mean())
+        total = weights.sum()
+        constant = labels.mean() - self._centring.K_fit_rows_ @ weights + self._centring.K_fit_all_ * total
+        return weights - total / len(weights), float(constant)
 
     def left_out(self, labels: FloatArray | BoolArray, block: IntArray) -> FloatArray:
         """Prediction for each text when its whole group B is left out: (I − S_BB)⁻¹ (Sy − S_BB y)_B."""

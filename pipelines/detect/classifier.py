@@ -88,7 +88,7 @@ class MembershipClassifier:
     def _excluded(self, documents: Sequence[Document]) -> list[str]:
         """(N,) reason why a text says nothing, whatever it is like: its score reflects fine-tuning; "" if it does."""
         trained = "the adapter itself was trained on this text or large parts of it"
-        ngrams = [_ngrams(document.text) for document in documents]
+        ngrams = (_ngrams(document.text) for document in documents)
         return [trained if len(of & self._trained) >= TRAINED_OVERLAP * len(of) else "" for of in ngrams]
 
     def left_out(self, documents: Sequence[Document]) -> list[str]:
