@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 BITS = (8, 4)
 """Quantization of the weights by bitsandbytes: 8 bits is LLM.int8 (arXiv 2208.07339), which quantizes the inputs of a
 layer too; 4 bits is NormalFloat (QLoRA, arXiv 2305.14314, §3)."""
+TOKENIZED = 1000
+"""Texts that are tokenized at a time; until then each takes 15 KiB."""
 CAUSALITY = 1e-2
 """Largest change of earlier logits (share of the largest one) that rounding may cause when a later token changes."""
 
@@ -115,7 +118,9 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """
     parts = [IDS.split(text) for text in texts]  # characters, ids, characters, …
     plain = [piece for pieces in parts for piece in pieces[::2]]
-    found = iter(tokenizer(plain, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"])
+    how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+    blocks = (plain[at : at + TOKENIZED] for at in range(0, len(plain), TOKENIZED))
+    found = chain.from_iterable(tokenizer(block, **how)["input_ids"] for block in blocks)
     rows = []
     for text, pieces in zip(texts, parts, strict=True):
         row: list[int] = next(found)

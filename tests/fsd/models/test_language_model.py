@@ -44,7 +44,8 @@ def test_a_folder_is_loaded_in_evaluation_mode_with_its_identity(tiny, other, nu
     assert model.identity.fingerprint != load(str(other), device="cpu").identity.fingerprint
 
 
-def test_token_ids_in_a_text_are_taken_as_they_are_and_shown_as_far_as_characters_give_them():
+def test_token_ids_in_a_text_are_taken_as_they_are_and_shown_as_far_as_characters_give_them(monkeypatch):
+    monkeypatch.setattr("fsd.models.language_model.TOKENIZED", 2)
     tokenizer, size = load_tokenizer("embedded")
     words, other = token_ids(tokenizer, ["We measure the mass of a galaxy.", " the"])
     assert token_ids(tokenizer, [f"We{written([5, 9])} the", "We"]) == [
