@@ -163,12 +163,14 @@ def main() -> None:
 
 
 def draw(table: "pd.DataFrame", path: Path) -> None:
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     for axis, column, what in zip(
         figure.subplots(1, 2), ("seconds", "MiB"), ("processor seconds", "peak MiB"), strict=True
     ):
+        axis.set_prop_cycle(color=colormaps["tab20"].colors[::2] + colormaps["tab20"].colors[1::2])
         for name, own in table.groupby("command", sort=False):
             axis.loglog(own["texts"], own[column], "o-", label=name, markersize=4)
         axis.set(xlabel="texts", ylabel=what)
