@@ -9,6 +9,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from fsd.config import AdapterConfig
+from fsd.errors import UsageError
 from fsd.token_stats import FloatArray
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.unseen_ = listed("unseen", X)
         self.model_, _ = opened(self.model)
         finetune(self.model_, self.unseen_, self.training or AdapterConfig(), seed=self.seed)
+        self._tuned = self.model_.model
         return self
 
     def score_samples(self, X: Sequence[str]) -> FloatArray:  # noqa: N803
@@ -77,10 +79,14 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
         Raises:
             sklearn.exceptions.NotFittedError: before `fit`.
-            UsageError: for a text that the model was fine-tuned on.
+            UsageError: for a text that the model was fine-tuned on, or if the model was fine-tuned again elsewhere.
         """
         from fsd.library import deviation
 
         check_is_fitted(self, "model_")
-        table = deviation(self.model_, list(X), self.unseen_, [self.detector], seed=self.seed)
+        if self.model_.model is not self._tuned:
+            raise UsageError(
+                "the model must have the adapter of fit; it was fine-tuned again: load one for each estimator"
+            )
+        table = deviation(self.model_, X, self.unseen_, [self.detector], seed=self.seed)
         return table[f"{self.detector}.fsd"].to_numpy(np.float64)

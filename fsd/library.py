@@ -15,7 +15,7 @@ members from non-members:
 True
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -104,7 +104,8 @@ def deviation(
     from fsd.models.adapters import detach
     from fsd.models.finetuning import finetune
 
-    shared = {*listed("texts", texts)} & {*listed("unseen", unseen)}
+    texts, unseen = listed("texts", texts), listed("unseen", unseen)
+    shared = {*texts} & {*unseen}
     if shared:
         raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
     training = training or AdapterConfig()
@@ -140,11 +141,13 @@ def evaluate(
         prints as its `wide` form, one row per detector: base, FSD and gain, each with its interval.
 
     Raises:
-        UsageError: with fewer than two groups of members or of non-members.
+        UsageError: with fewer than two groups of members or of non-members, a label that is missing or another, or
+            scores without such a column.
     """
     from fsd.evaluation.results import Evaluation, evaluate
 
-    return Evaluation(evaluate(scores, labels, groups, resamples=resamples, seed=seed))
+    members = _members(scores, labels)
+    return Evaluation(evaluate(scores, members, groups, resamples=resamples, seed=seed))
 
 
 def plot(scores: "pd.DataFrame", labels: Sequence[bool]) -> "tuple[Figure, Figure]":
@@ -160,15 +163,34 @@ def plot(scores: "pd.DataFrame", labels: Sequence[bool]) -> "tuple[Figure, Figur
     from fsd.evaluation.metrics import by_state
     from fsd.reporting import figures
 
+    labels = _members(scores, labels)
     columns = by_state(scores, ("base", "fsd"))
     base, deviations = columns.get("base", {}), columns.get("fsd", {})
     return figures.roc(labels, base, deviations), figures.score_distributions(labels, base, deviations)
 
 
+def _members(scores: "pd.DataFrame", labels: Sequence[bool]) -> list[bool]:
+    """The labels, as files may have them; any other would count as one of the two, also a missing one."""
+    from fsd.data.readers import LABELS
+
+    columns = [str(name) for name in getattr(scores, "columns", ())]
+    if not any(name.endswith((".base", ".fsd")) for name in columns):
+        came = f"the columns {', '.join(columns)}" if columns else type(scores).__name__
+        raise UsageError(f"scores must be a data frame with columns <detector>.base or <detector>.fsd; got {came}")
+    members = []
+    for label in labels:
+        if str(label).lower() not in LABELS:
+            raise UsageError(f"labels must be True or 1 (member), False or 0 (non-member); got {label!r}")
+        members.append(LABELS[str(label).lower()])
+    return members
+
+
 def listed(name: str, texts: Sequence[str]) -> list[str]:
-    """The texts; UsageError for a single string, whose characters would be taken for texts."""
+    """The texts; UsageError for a single string or a table, whose characters or names would be taken for texts."""
     if isinstance(texts, str):
         raise UsageError(f"{name} must be a list of strings; got one string, {texts[:40]!r}")
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):
+        raise UsageError(f"{name} must be a list of strings; got a {type(texts).__name__}: take one column of it")
     listed = list(texts)
     wrong = next((text for text in listed if not isinstance(text, str)), None)
     if wrong is not None:
@@ -193,12 +215,16 @@ def _prepare(
 
 
 def chosen(detectors: "str | Sequence[str | Detector]") -> "list[Detector]":
-    """The detectors, loaded; UsageError for an unknown name."""
+    """The detectors, loaded; UsageError for an unknown name, or one that stands twice."""
     from detectors import Detector, load, names
 
     if isinstance(detectors, str):
         detectors = names(detectors) if detectors in (AUTO, ALL) else [detectors]
-    return [detector if isinstance(detector, Detector) else load(detector) for detector in detectors]
+    loaded = [detector if isinstance(detector, Detector) else load(detector) for detector in detectors]
+    if not 0 < len({detector.name for detector in loaded}) == len(loaded):
+        names_given = ", ".join(detector.name for detector in loaded) or "none"
+        raise UsageError(f"detectors must be at least one, and each once; got {names_given}")
+    return loaded
 
 
 def opened(model: "Model") -> "tuple[LanguageModel, ModelConfig]":

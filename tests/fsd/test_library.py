@@ -37,9 +37,48 @@ def test_one_string_or_another_type_in_place_of_texts_is_refused():
     for texts, message in (
         ("one string", "texts must be a list of strings; got one string, 'one string'"),
         ([1], "got 1 in it"),
+        (pd.DataFrame({"text": ["one"]}), "got a DataFrame: take one column of it"),
+        ({"one": 1}, "got a dict"),
     ):
         with pytest.raises(UsageError, match=message):
             fsd.score("embedded", texts, ["loss"])
+
+
+def test_texts_may_be_a_generator_and_unseen_texts_an_array(tiny, make_rows):
+    texts = [row["text"] for row in make_rows(5, 0)]
+    training = AdapterConfig(epochs=1)
+    scores = fsd.deviation(str(tiny), iter(texts[:2]), np.array(texts[2:]), ["loss"], training=training)
+    assert scores.shape == (2, 3)
+
+
+@pytest.mark.parametrize("names", [["loss", "loss"], []])
+def test_detectors_stand_once(names):
+    with pytest.raises(UsageError, match="detectors must be at least one, and each once; got"):
+        fsd.score("embedded", ["a text"], names)
+
+
+@pytest.mark.parametrize("label", [float("nan"), None, pd.NA, "member", 0.5, -1, [True]])
+def test_a_label_that_is_missing_or_another_is_refused(label):
+    scores = pd.DataFrame({"loss.base": np.arange(6.0)})
+    for judge in (fsd.evaluate, fsd.plot):
+        with pytest.raises(UsageError, match=r"labels must be True or 1 \(member\), False or 0 \(non-member\); got "):
+            judge(scores, [True, False, True, False, True, label])
+
+
+def test_labels_of_any_type_are_those_of_files():
+    scores = pd.DataFrame({"loss.base": np.arange(6.0)})
+    expected = fsd.evaluate(scores, [True, False] * 3, resamples=20)
+    for labels in ([1, 0] * 3, np.array([1.0, 0.0] * 3), ["1", "0"] * 3, (at % 2 == 0 for at in range(6))):
+        pd.testing.assert_frame_equal(fsd.evaluate(scores, labels, resamples=20), expected)
+
+
+def test_scores_without_a_column_of_a_detector_are_refused():
+    for scores, got in ((pd.DataFrame({"loss": [1.0, 2.0]}), "the columns loss"), (np.arange(2.0), "ndarray")):
+        for judge in (fsd.evaluate, fsd.plot):
+            with pytest.raises(
+                UsageError, match=f"data frame with columns <detector>.base or <detector>.fsd; got {got}"
+            ):
+                judge(scores, [True, False])
 
 
 def test_an_evaluation_prints_one_row_per_detector_and_is_drawn():
@@ -91,4 +130,9 @@ def test_the_estimator_follows_the_conventions_of_scikit_learn(tiny, make_rows):
     assert fsd.score(base, test, ["loss"])["loss.base"].to_numpy() == pytest.approx(direct["loss.base"], abs=1e-5)
     with pytest.raises(UsageError, match="texts must not be among the unseen texts"):
         detector.score_samples(unseen)
+    with pytest.raises(UsageError, match="got one string"):
+        detector.score_samples(test[0])
+    clone(detector).set_params(model=detector.model_).fit(test)
+    with pytest.raises(UsageError, match="the model must have the adapter of fit; it was fine-tuned again"):
+        detector.score_samples(test)
     assert fsd.__version__
