@@ -344,7 +344,7 @@ def read_rows(paths: Iterable[str | Path]) -> list[tuple[str, Row]]:
         # os.path, because pathlib raises for a name that is too long
         if os.path.isdir(path):  # noqa: PTH112
             raise UsageError(f"data must be files; {path} is a folder")
-        if not os.path.isfile(path):  # noqa: PTH113
+        if not os.path.exists(path):  # noqa: PTH110
             raise UsageError(f"data file must exist; there is no {path}")
         ending, compression = _format(str(path), "data file", TABLES)
         check_regular(path, f"{path} must be readable")
@@ -426,7 +426,7 @@ def _text_files(paths: Iterable[Path], skipped: Counter[str] | None) -> Iterator
     for path in paths:
         text = read_text(path, largest=LONGEST).strip()
         if text:
-            yield Document(text, source=str(path))
+            yield Document(text, source=os.fsencode(path).decode(errors="replace"))
         elif skipped is None:
             raise RowError(f"{path} must hold a text that is not blank; it has none", "blank text")
         else:

@@ -242,6 +242,8 @@ def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
     """The settings, and how the command is run, from the command line and the configuration file that it names."""
     run = ("run", Invocation, field(default_factory=Invocation))
     whole = make_dataclass(config.__name__, [run], bases=(config,), frozen=True, namespace={"__doc__": config.__doc__})
+    if wrong := next((one for one in sys.argv if one != one.encode(errors="replace").decode()), None):
+        raise UsageError(f"arguments and names of files must be in UTF-8; got {wrong!r}")
     known = {setting.name.replace("_", "-"): setting for setting in settings_of(whole)}
     given = _joined([f"--{name}" for name, setting in known.items() if _is_list(setting)], sys.argv[1:])
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

@@ -89,7 +89,7 @@ def report(found: Findings, adapter: str, files: Sequence[str]) -> Report:
         sections=[
             Section("What was done", paragraphs=_method(found)),
             Section("How often the answer is wrong", tables=[_rates(found)]),
-            Section("Scores and p-values", pictures=[_picture(found)]),
+            *_scores(found),
             Section(
                 "The texts",
                 paragraphs=[f"{unlisted} are in the file of verdicts."] if unlisted else [],
@@ -368,6 +368,11 @@ def _rates(found: Findings) -> Table:
         "members. Found: share of texts known to be in it that were called members. Brackets: 95 % intervals.",
         printed=False,
     )
+
+
+def _scores(found: Findings) -> list[Section]:
+    """The figure; without a text that is judged, a curve of none of them would lie above all non-members."""
+    return [Section("Scores and p-values", pictures=[_picture(found)])] if found.verdicts.calls()[1] else []
 
 
 def _picture(found: Findings) -> Picture:

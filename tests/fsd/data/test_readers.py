@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import sys
 from collections import Counter
 from datetime import date, datetime
 from decimal import Decimal
@@ -183,6 +184,16 @@ def test_names_that_cannot_be_opened_are_errors_in_one_line(tmp_path):
             with pytest.raises(UsageError, match="data file must exist; there is no") as error:
                 read([path])
             assert "\n" not in str(error.value)
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(UsageError, match=r"pipe\.jsonl must be readable; it is no regular file"):
+        read_files([tmp_path / "pipe.jsonl"])
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are in UTF-8")
+def test_a_source_is_valid_text_whatever_the_name_of_the_file(tmp_path):
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("a text")
+    (document,) = read_texts([tmp_path])
+    assert document.origin.endswith("/caf\ufffd.txt")
 
 
 GOOD = b'{"text": "x", "label": 1}\n'

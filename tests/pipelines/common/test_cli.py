@@ -125,6 +125,12 @@ def test_what_a_command_makes_is_for_its_user_alone(umask, file, folder, monkeyp
     assert modes == {"mlruns": folder, "cache": folder, "scores.csv": file}
 
 
+def test_an_argument_that_is_not_in_utf_8_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["fsd run", "--data", os.fsdecode(b"caf\xe9.jsonl")])
+    with pytest.raises(UsageError, match="arguments and names of files must be in UTF-8; got 'caf"):
+        parse(FSDConfig, "")
+
+
 def test_a_list_flag_may_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     cases: list[tuple[Any, str, dict[str, object]]] = [
         (FSDConfig, "--data a b --seed 3 --data c --epochs 2", {"data.data": ("a", "b", "c"), "seed": 3}),

@@ -223,7 +223,9 @@ def test_known_non_members_add_a_verdict_on_the_data_set(make_rows, tmp_path, ca
 
 def test_a_single_text_is_judged_by_assertion_alone(make_rows, tmp_path, capsys, served):
     file = jsonl(tmp_path / "one.jsonl", [{"text": row["text"]} for row in make_rows(1, 15)])
-    table = detect(tmp_path / "v.parquet", file)
+    page = tmp_path / "r.html"
+    table = detect(tmp_path / "v.parquet", file, report=str(page))
+    assert "Scores and p-values" not in page.read_text()  # a curve of no text
     assert table["verdict"].tolist() == [NO_VERDICT]
     assert table["score"].notna().all()
     assert table["p_value"].isna().all()
@@ -231,10 +233,12 @@ def test_a_single_text_is_judged_by_assertion_alone(make_rows, tmp_path, capsys,
     assert "no verdict on the text; 1 text has a score and a rank alone" in output
     assert "more than chance" not in output
 
-    table = detect(tmp_path / "w.parquet", file, same_source=True, report=str(tmp_path / "r.html"))
+    page.unlink()
+    table = detect(tmp_path / "w.parquet", file, same_source=True, report=str(page))
     assert table["basis"].tolist() == [ASSERTED]
     assert ASSERTED in capsys.readouterr().out
-    assert ASSERTED in (tmp_path / "r.html").read_text()
+    assert ASSERTED in page.read_text()
+    assert "Scores and p-values" in page.read_text()
     assert tracking.find_runs("fsd-arxiv", {"task": "detect"})[0].params["same_source"] == "True"
     for asserted, verdict in ((False, NO_VERDICT), (True, table["verdict"][0])):
         assert served.predict(table[["text"]], params={"fpr": 0.1, "same_source": asserted})["verdict"][0] == verdict
