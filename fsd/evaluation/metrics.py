@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy  # its modules are imported where they are used
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, stats
-from sklearn.metrics import roc_curve
 
 from fsd.errors import UsageError
 from fsd.token_stats import FloatArray, IntArray, Scores
@@ -165,14 +164,14 @@ def percentiles(value: float, resampled: FloatArray) -> Estimate:
 
 def separated(members: int, others: int) -> float:
     """Lower bound for an AUC of exactly 1, by numbers of groups: Newcombe's method 5 (2006)."""
-    z = float(stats.norm.ppf((1 + LEVEL) / 2))
+    z = float(scipy.stats.norm.ppf((1 + LEVEL) / 2))
     half = (members + others) / 2 - 1
 
     def excess(theta: float) -> float:
         inner = 1 + half * (1 - theta) / (2 - theta) + half * theta / (1 + theta)
         return (1 - theta) ** 2 - z * z * theta * (1 - theta) * inner / (members * others)
 
-    return float(optimize.brentq(excess, 1e-12, 1 - 1e-12))
+    return float(scipy.optimize.brentq(excess, 1e-12, 1 - 1e-12))
 
 
 class DeLong(NamedTuple):
@@ -194,9 +193,9 @@ def delong_test(texts: Bootstrap, first: FloatArray, second: FloatArray) -> DeLo
     member, group, counts = texts.member, texts.group, texts.sides
     scores, size = np.stack([first, second]), int(group.max()) + 1
     m, n = int(member.sum()), int((~member).sum())
-    ranks = stats.rankdata(scores, axis=1)
-    above = (ranks[:, member] - stats.rankdata(scores[:, member], axis=1)) / n
-    below = 1 - (ranks[:, ~member] - stats.rankdata(scores[:, ~member], axis=1)) / m
+    ranks = scipy.stats.rankdata(scores, axis=1)
+    above = (ranks[:, member] - scipy.stats.rankdata(scores[:, member], axis=1)) / n
+    below = 1 - (ranks[:, ~member] - scipy.stats.rankdata(scores[:, ~member], axis=1)) / m
     aucs = above.mean(axis=1)
     errors = []  # of the members, then of the non-members, (G,)
     for placements, side in ((above, member), (below, ~member)):
@@ -211,7 +210,7 @@ def delong_test(texts: Bootstrap, first: FloatArray, second: FloatArray) -> DeLo
         return DeLong(difference, 0.0, math.inf, 1.0 if abs(difference) < 1e-12 else math.nan)
     degrees = sum(parts) ** 2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True))
     error = math.sqrt(variance)
-    return DeLong(difference, error, degrees, float(2 * stats.t.sf(abs(difference) / error, degrees)))
+    return DeLong(difference, error, degrees, float(2 * scipy.stats.t.sf(abs(difference) / error, degrees)))
 
 
 def bootstrap_p(differences: FloatArray) -> float:
@@ -359,11 +358,13 @@ def auc(labels: ArrayLike, scores: ArrayLike) -> float:
     """Probability that a member scores higher than a non-member, ties counting half (Mann-Whitney's U / mn)."""
     member, values = _checked(labels, scores)
     m, n = int(member.sum()), int((~member).sum())
-    return float((stats.rankdata(values)[member].sum() - m * (m + 1) / 2) / (m * n))
+    return float((scipy.stats.rankdata(values)[member].sum() - m * (m + 1) / 2) / (m * n))
 
 
 def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(K + 1,) FPR, TPR and threshold of K distinct scores, from the strictest, +inf, to the mildest."""
+    from sklearn.metrics import roc_curve
+
     alarms, hits, thresholds = roc_curve(*_checked(labels, scores), drop_intermediate=False)
     return alarms, hits, thresholds
 
@@ -409,7 +410,7 @@ def compare(bootstrap: Bootstrap, first: Scores, second: Scores, *, metric: str 
         before, after = (_checked(bootstrap.member, scores[name])[1] for scores in (first, second))
         test = delong_test(bootstrap, before, after) if metric == "auc" else None
         if test and not math.isnan(test.p):
-            half = float(stats.t.ppf((1 + LEVEL) / 2, test.degrees)) * test.error
+            half = float(scipy.stats.t.ppf((1 + LEVEL) / 2, test.degrees)) * test.error
             gain, p = test.difference, test.p
             estimate = Estimate(gain, max(-1.0, gain - half), min(1.0, gain + half))
         else:
@@ -436,5 +437,5 @@ def standard_error(values: FloatArray, over_texts: float) -> tuple[float, float]
 def interval(values: FloatArray, over_texts: float) -> tuple[float, float]:
     """Student's 95 % interval of the mean of S values, see `standard_error`."""
     error, degrees = standard_error(values, over_texts)
-    half = stats.t.ppf((1 + LEVEL) / 2, degrees) * error
+    half = scipy.stats.t.ppf((1 + LEVEL) / 2, degrees) * error
     return float(values.mean() - half), float(values.mean() + half)
