@@ -68,7 +68,7 @@ def made_by(statistics: Statistics | None, model: RandomModel) -> Callable[[], A
 
 def speed(model: RandomModel, shape: str, rounds: int, peak: float) -> None:
     """Rows of the table: bare, and ours as it is, by torch and by compiled torch."""
-    budget = scoring.ModelScorer(model).max_batch_tokens
+    budget = scoring.ModelScorer(model).budget
     batches = inputs(model, budget)
     tokens = sum(map(len, model.rows))
     ways: dict[str, Callable[[], Any]] = {"bare": lambda: bare(model, batches), "ours": made_by(None, model)}

@@ -84,7 +84,7 @@ def random_model(shape: str, texts: int, *, device: torch.device, dtype: torch.d
 def inputs(model: RandomModel, budget: int) -> list[torch.Tensor]:
     """The padded batches that `ModelScorer` makes of all texts under a token budget."""
     scorer = ModelScorer(model)
-    scorer.max_batch_tokens = budget
+    scorer.budget = budget
     ids = [[model.start, *row] for row in model.rows]
     batches = scorer.batches(ids, [0] * len(ids))
     rows = [[torch.tensor(ids[w.prompt][w.begin : w.end]) for w in batch] for batch in batches]
@@ -138,7 +138,7 @@ def measure(ways: dict[str, Callable[[], Any]], rounds: int, device: torch.devic
 
 def report(model: RandomModel, budget: int | None, rounds: int, *, with_textbook: bool = True) -> None:
     """One row per way: tokens a second, and its time over that of the bare forward pass."""
-    used = budget or ModelScorer(model).max_batch_tokens
+    used = budget or ModelScorer(model).budget
     batches = inputs(model, used)
     tokens = sum(map(len, model.rows))
     padding = 1 - tokens / sum(x.numel() for x in batches)

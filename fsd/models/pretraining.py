@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from fsd.config import AdapterConfig, Recipe
 from fsd.errors import UsageError
@@ -169,9 +170,7 @@ def _inputs(tokenizer: Any, texts: Sequence[str], context: int) -> torch.Tensor:
     """(B, T) token ids: start token and text, truncated to the context, padded on the right with the start token."""
     start = start_token(tokenizer, "pretraining")
     ids = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-    rows = [[start, *row][:context] for row in ids]
-    longest = max(map(len, rows))
-    return torch.tensor([row + [start] * (longest - len(row)) for row in rows])
+    return pad_sequence([torch.tensor([start, *row][:context]) for row in ids], True, start)
 
 
 def _step(network: Any, x: torch.Tensor) -> float:

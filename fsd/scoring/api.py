@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -166,36 +167,29 @@ FORMAT = 3
 """Version of the numbers, part of the key of stored results."""
 
 
+@dataclass(eq=False)
 class CompletionsScorer:
-    """Scores prompts through a completions API, several requests at a time.
+    """Scores prompts through a completions API, several requests at a time, as token ids if `tokens` are given."""
 
-    An API returns the log-probabilities of a text's tokens and, with a tokenizer, their ids. `lacks` names the other
-    fields of `TokenStats`; detectors that need them are left out. Given the model's own tokenizer in `tokens`,
-    token ids are sent, with its start token; else strings that begin with `start`, "" if the server adds its own.
-    """
+    client: Client
+    model: str
+    _: KW_ONLY
+    start: str = ""  # what strings begin with, if the server adds no start token
+    tokens: PromptTokens | None = None  # the model's own tokenizer
+    concurrency: int = 8
+    description: str = ""
 
-    def __init__(
-        self,
-        client: Client,
-        model: str,
-        *,
-        start: str = "",
-        tokens: PromptTokens | None = None,
-        concurrency: int = 8,
-        description: str = "",
-    ) -> None:
-        if not model:
+    def __post_init__(self) -> None:
+        if not self.model:
             raise UsageError("the model behind an API must be named, as api:NAME; got api:")
-        at_least(1, concurrency=concurrency)
-        if start and tokens:
-            raise UsageError(f"start-token must not come with a tokenizer, which has its own; got {start!r}")
-        self.client = client
-        self.model = model
-        self.start = start
-        self.tokens = tokens
-        self.lacks = frozenset({"mean", "std", "top"} if tokens else {"token", "mean", "std", "top"})
-        self.concurrency = concurrency
-        self.description = description
+        at_least(1, concurrency=self.concurrency)
+        if self.start and self.tokens:
+            raise UsageError(f"start-token must not come with a tokenizer, which has its own; got {self.start!r}")
+
+    @property
+    def lacks(self) -> frozenset[str]:
+        """Fields of `TokenStats` that no API gives; detectors that need them are left out."""
+        return frozenset({"mean", "std", "top", *(() if self.tokens else ("token",))})
 
     @property
     def key(self) -> str:
@@ -281,16 +275,12 @@ CONTINUE = "Continue this text where it breaks off. Answer with the continuation
 """What a chat model is asked to do, before the text."""
 
 
+@dataclass(eq=False)
 class ContinuationsAPI(CompletionsScorer):
-    """Continuations of each prompt's context by an API, one request each; no service samples from the likeliest alone.
+    """Continuations of each prompt's context by an API, one request each; none samples from the likeliest alone."""
 
-    A `chat` API gets a message that asks to continue.
-    """
-
-    def __init__(self, client: Client, model: str, *, draws: Draws, chat: bool = False, **how: Any) -> None:
-        super().__init__(client, model, **how)
-        self.draws = draws
-        self.chat = chat
+    draws: Draws = field(kw_only=True)
+    chat: bool = field(default=False, kw_only=True)  # a chat API gets a message that asks to continue
 
     @property
     def key(self) -> str:

@@ -9,6 +9,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -123,20 +124,19 @@ class MemoryStore:
         self.known |= {(key, prompt): stats for prompt, stats in results}
 
 
+@dataclass(eq=False)
 class SQLiteStore:
-    """Token statistics in an SQLite file, shared by any number of processes and threads.
+    """Token statistics in an SQLite file of at most `limit` bytes, shared by any number of processes and threads.
 
     An error of the file costs speed and one line, never the run: a damaged file is deleted and made anew, a damaged row
     is missing, and what cannot be written is read as far as possible. Every call opens its own connection, so that none
-    is shared between threads or inherited by a child process. Beyond `limit` bytes the rows that were used longest ago
-    are deleted; a `required` file that cannot be written is an error, found by the first `load`.
+    is shared between threads or inherited by a child process. A `required` file must be writable at the first `load`.
     """
 
-    def __init__(self, file: Path | None = None, *, limit: int | None = LIMIT, required: bool = False) -> None:
-        self.file = file or default_folder() / FILE
-        self.limit = limit
-        self.required = required
-        self.readable = self.writable = True
+    file: Path = field(default_factory=lambda: default_folder() / FILE)
+    limit: int | None = LIMIT
+    required: bool = False
+    readable = writable = True
 
     def load(self, key: str, prompts: Iterable[Prompt]) -> dict[Prompt, TokenStats]:
         """The stored statistics of those of the prompts that have any."""
@@ -229,21 +229,18 @@ def _shrink(db: sqlite3.Connection, limit: int) -> None:
         db.execute(f"DELETE FROM statistics WHERE rowid IN ({older})", (excess,))
 
 
+@dataclass(eq=False)
 class MemoizedScorer:
-    """A scorer that computes the statistics of a prompt once and then takes them from a store.
+    """A scorer whose statistics of a prompt are computed once, by its `as_read` if it has one, and then stored."""
 
-    The scorer below is called with distinct prompts that are not in the store. If it has `as_read`, which yields
-    (prompt, statistics) pairs as they become ready, in any order, that is used instead. `key` identifies everything but
-    the prompt that the statistics depend on; a function is called anew at every call, as an adapter may change.
-    """
+    scorer: Scorer
+    store: MemoryStore | SQLiteStore = field(default_factory=MemoryStore)
+    key: str | Callable[[], str] = ""  # of all but the prompt; a function is called anew, as an adapter may change
 
-    def __init__(
-        self, scorer: Scorer, store: MemoryStore | SQLiteStore | None = None, key: str | Callable[[], str] = ""
-    ) -> None:
-        self.scorer = scorer
-        self.store = store or MemoryStore()
-        self.key = key
-        self.lacks: frozenset[str] = getattr(scorer, "lacks", frozenset())
+    @property
+    def lacks(self) -> frozenset[str]:
+        """Fields that the scorer does not give."""
+        return getattr(self.scorer, "lacks", frozenset())
 
     def unknown(self, prompts: Sequence[Prompt]) -> list[Prompt]:
         """The distinct prompts that are not in the store."""

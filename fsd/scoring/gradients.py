@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
@@ -14,13 +15,13 @@ ADAPTER = ("lora_", "ia3_")
 """Parts of the names of an adapter's weights."""
 
 
+@dataclass(eq=False)
 class GradientScorer:
     """Norms of the gradient by the base's weights alone, adapter off or on; long texts count with their beginning."""
 
-    def __init__(self, language_model: LanguageModel, *, tuned: bool = False, description: str = "") -> None:
-        self.language_model = language_model
-        self.tuned = tuned
-        self.description = description
+    language_model: LanguageModel
+    tuned: bool = False
+    description: str = ""
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[GradientNorms]:
         """Norms for each prompt's text, given its context, in order; repeated prompts are computed once."""

@@ -6,11 +6,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass
 from importlib.util import find_spec
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from fsd.distributed import from_main, gather, is_main_process, num_processes, process_index
 from fsd.errors import UsageError, at_least, first_line
@@ -206,36 +208,26 @@ def _to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+@dataclass(eq=False)
 class ModelScorer:
-    """Token statistics by one state of a language model: adapter off (base) or on (tuned).
+    """Token statistics by one state of a language model: adapter off (base) or on (tuned)."""
 
-    `max_batch_tokens` is the largest number of padded tokens per forward pass, at least that of the longest text; None
-    takes the default of the device, which is halved whenever memory runs out. `description` labels the progress bar.
-    """
+    language_model: LanguageModel
+    _: KW_ONLY
+    tuned: bool = False
+    max_batch_tokens: int | None = None  # padded ones of a pass, at least the longest text; None: fit for the device
+    description: str = ""  # of the progress bar
+    batches_per_round: ClassVar = 32  # after which finished texts are handed on
 
-    batches_per_round = 32
-    """Batches after which finished texts are handed on."""
-
-    def __init__(
-        self,
-        language_model: LanguageModel,
-        *,
-        tuned: bool = False,
-        max_batch_tokens: int | None = None,
-        description: str = "",
-    ) -> None:
-        at_least(1, **{"max-batch-tokens": max_batch_tokens})
-        self.language_model = language_model
-        self.tuned = tuned
-        self.description = description
-        self.limit = max_batch_tokens
+    def __post_init__(self) -> None:
+        at_least(1, **{"max-batch-tokens": self.max_batch_tokens})
         self.prepared = False  # by a pass of its own, in which some networks change themselves
-        self.alike = rope_switch(language_model.base.config)
-        kind = language_model.device.type
-        self.max_batch_tokens = max_batch_tokens or BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"])
-        if max_batch_tokens is None and not language_model.split_head:
-            vocabulary = language_model.base.get_input_embeddings().weight.shape[0]
-            self.max_batch_tokens = min(self.max_batch_tokens, max(1, WHOLE_LOGITS_BYTES // (4 * vocabulary)))
+        self.alike = rope_switch(self.language_model.base.config)
+        kind = self.language_model.device.type
+        self.budget = self.max_batch_tokens or BATCH_TOKENS.get(kind, BATCH_TOKENS["cuda"])
+        if self.max_batch_tokens is None and not self.language_model.split_head:
+            vocabulary = self.language_model.base.get_input_embeddings().weight.shape[0]
+            self.budget = min(self.budget, max(1, WHOLE_LOGITS_BYTES // (4 * vocabulary)))
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[TokenStats]:
         """Statistics of each prompt's text, in order; repeated prompts are computed once."""
@@ -272,9 +264,10 @@ class ModelScorer:
             (window for i, (row, first) in places for window in windows(i, len(row) - 1, first, context)),
             key=lambda window: (-window.size, window.prompt, window.begin),
         )
-        if self.limit is not None and order[0].size > self.limit:
+        if self.max_batch_tokens is not None and order[0].size > self.max_batch_tokens:
             raise UsageError(
-                f"max-batch-tokens must be at least {order[0].size}, the length of the longest text; got {self.limit}"
+                f"max-batch-tokens must be at least {order[0].size}, the length of the longest text; got "
+                f"{self.max_batch_tokens}"
             )
         groups: dict[tuple[int, ...], list[Window]] = {}
         for window in order:
@@ -282,10 +275,10 @@ class ModelScorer:
             groups.setdefault(prefix if len(prefix) >= SHARED else (), []).append(window)
         apart = [group for prefix, group in groups.items() if prefix and len(group) > 1]
         if not apart or not self._shares(apart[0][:2], ids):
-            return batched(order, self.max_batch_tokens, self.alike)
+            return batched(order, self.budget, self.alike)
         shared = {window for group in apart for window in group}
         orders = [[w for w in order if w not in shared], *(list(map(_after_prefix, group)) for group in apart)]
-        return [batch for part in orders for batch in batched(part, self.max_batch_tokens)]
+        return [batch for part in orders for batch in batched(part, self.budget)]
 
     def _shares(self, pair: Sequence[Window], ids: Sequence[list[int]]) -> bool:
         """Whether two windows get the same numbers with the keys and values of their prefix computed before."""
@@ -348,7 +341,7 @@ class ModelScorer:
     ) -> Iterator[tuple[Sequence[Window], torch.Tensor]]:
         """Windows with their (4, n) statistics, perhaps still computed; a batch beyond the memory is halved."""
         done = 0
-        for batch in batched(order, self.max_batch_tokens, self.alike):
+        for batch in batched(order, self.budget, self.alike):
             try:
                 values = self._forward(network, reduction, batch, ids)
             except RuntimeError as error:
@@ -362,7 +355,7 @@ class ModelScorer:
                         "together with the model; it does not: take a smaller model, another dtype or device, or "
                         "shorter texts"
                     )
-                self.max_batch_tokens = batch[0].size * (len(batch) // 2)
+                self.budget = batch[0].size * (len(batch) // 2)
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()
                 yield from self._started(network, reduction, order[done:], ids)
@@ -385,15 +378,14 @@ class ModelScorer:
         """(4, n) statistics of the scored positions of a batch, window by window."""
         device = self.language_model.device
         width = batch[0].size
-        x = torch.full((len(batch), width), self.language_model.start, dtype=torch.long)
+        inputs = [torch.tensor(ids[window.prompt][window.begin : window.end]) for window in batch]
         scored: list[int] = []
         targets: list[int] = []
         for r, window in enumerate(batch):
-            row = ids[window.prompt]
-            x[r, : window.size] = torch.tensor(row[window.begin : window.end])
             scored += range(r * width + window.first - window.begin, r * width + window.size)
-            targets += row[window.first + 1 : window.end + 1]
+            targets += ids[window.prompt][window.first + 1 : window.end + 1]
         # Padding is on the right, where a causal model cannot look, so no attention mask is needed.
+        x = pad_sequence(inputs, True, self.language_model.start)
         x, places, target = (_to_device(part, device) for part in (x, torch.tensor(scored), torch.tensor(targets)))
         body = network.get_decoder() if self.language_model.split_head else network
         how: dict[str, Any] = {"use_cache": False}
@@ -423,9 +415,9 @@ class DistributedScorer(ModelScorer):
     ) -> list[tuple[Window, FloatArray]]:
         """The windows of these batches with their statistics, a share of them from each process."""
         share = super().columns(ids, batches[process_index() :: num_processes()], bar)
-        shares = gather((share, self.max_batch_tokens))
+        shares = gather((share, self.budget))
         # Where memory ran out in one process, all of them lay out smaller batches from now on.
-        self.max_batch_tokens = min(limit for _, limit in shares)
+        self.budget = min(limit for _, limit in shares)
         columns = [column for share, _ in shares for column in share]
         bar.update(sum(window.size for window, _ in columns) - sum(window.size for window, _ in share))
         return columns
@@ -455,16 +447,15 @@ def hidden_states(
     `depth` is the share of the layers below, 1 after the last. Layers in the middle say most about what a text is like,
     the last ones about the next token (https://arxiv.org/abs/2502.02013).
     """
-    rows = [[language_model.start, *ids][: language_model.context] for ids in language_model.tokens(texts)]
+    tokens = language_model.tokens(texts)
+    rows = [torch.tensor([language_model.start, *ids][: language_model.context]) for ids in tokens]
     order = sorted((Window(at, 0, len(row), 0) for at, row in enumerate(rows)), key=lambda window: -window.size)
     limit = BATCH_TOKENS.get(language_model.device.type, BATCH_TOKENS["cuda"])
     means: dict[int, FloatArray] = {}
     with language_model.state(tuned=tuned) as network:
         body = network.get_decoder() if language_model.split_head else network
         for batch in batched(order, limit):
-            x = torch.full((len(batch), batch[0].size), language_model.start)
-            for row, window in enumerate(batch):
-                x[row, : window.size] = torch.tensor(rows[window.prompt])
+            x = pad_sequence([rows[window.prompt] for window in batch], True, language_model.start)
             layers = body(x.to(language_model.device), use_cache=False, output_hidden_states=True).hidden_states
             states = layers[min(int(depth * len(layers)), len(layers) - 1)].float().cpu()
             for row, window in enumerate(batch):

@@ -95,29 +95,16 @@ def suffix_log_probabilities(
     return found
 
 
+@dataclass(eq=False)
 class ContinuationScorer:
-    """Continuations of each prompt's context by one state of a model, adapter off (base) or on (tuned).
+    """Continuations of each prompt's context, by prompt and seed; of a context that does not fit, the end counts."""
 
-    They are determined by prompt and `seed`; a sample ends with the model's end token. Of a context that does not fit
-    beside them, the end counts. `batch_tokens` is the largest number of tokens that are generated and read together.
-    """
-
-    def __init__(
-        self,
-        language_model: LanguageModel,
-        draws: Draws,
-        *,
-        tuned: bool = False,
-        seed: int = 42,
-        batch_tokens: int | None = None,
-        description: str = "",
-    ) -> None:
-        self.language_model = language_model
-        self.draws = draws
-        self.tuned = tuned
-        self.seed = seed
-        self.batch_tokens = batch_tokens or BATCH_TOKENS["cuda"]
-        self.description = description
+    language_model: LanguageModel
+    draws: Draws
+    tuned: bool = False  # the model's state: its adapter on
+    seed: int = 42
+    batch_tokens: int | None = None  # that are generated and read together, at most
+    description: str = ""
 
     def __call__(self, prompts: Sequence[Prompt]) -> Iterator[Continuations]:
         """Continuations for each prompt, in order."""
@@ -141,7 +128,8 @@ class ContinuationScorer:
         """`count` continuations of `head`, of at most `size` tokens."""
         from transformers import GenerationConfig
 
-        model, rows = self.language_model, max(1, self.batch_tokens // (len(head) + size))
+        model, limit = self.language_model, self.batch_tokens or BATCH_TOKENS["cuda"]
+        rows = max(1, limit // (len(head) + size))
         how: dict[str, Any] = {"do_sample": False}
         if temperature:
             how = {"do_sample": True, "temperature": temperature, "top_k": self.draws.top_k or 0}

@@ -84,7 +84,7 @@ def test_a_model_that_caps_its_logits_is_scored_by_its_own_logits(make_model):
 def test_a_model_that_computes_all_logits_at_once_gets_smaller_batches(make_model, monkeypatch):
     monkeypatch.setitem(model_scorer.BATCH_TOKENS, "cpu", 10_000)
     monkeypatch.setattr(model_scorer, "WHOLE_LOGITS_BYTES", 50 * 4 * 300)
-    budgets = [ModelScorer(load(str(make_model(a)), device="cpu")).max_batch_tokens for a in ("gemma2", "llama")]
+    budgets = [ModelScorer(load(str(make_model(a)), device="cpu")).budget for a in ("gemma2", "llama")]
     assert budgets == [50, 10_000]
 
 
