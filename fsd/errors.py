@@ -19,8 +19,8 @@ _SHORTEST = 6
 class UsageError(ValueError):
     """Invalid input from the user; the message is one line: what must hold, what was given, what is allowed.
 
-    Pipelines print it to stderr without a traceback and exit with code 2. It may quote files and servers, so
-    control characters and the credentials of URLs are replaced.
+    Pipelines print it and exit with code 2. It may quote files and servers: control characters and credentials are
+    replaced.
     """
 
     def __init__(self, message: str) -> None:
@@ -28,10 +28,9 @@ class UsageError(ValueError):
 
 
 class StorageError(Exception):
-    """Results were computed but cannot be stored: a full disk, or a tracking server that does not answer.
+    """Results were computed but cannot be stored; the message is one line: what is not stored, and why.
 
-    The message is one line, as that of `UsageError`: what is not stored, and why. Pipelines print it without a
-    traceback, with the command that continues, which is their own unless one is given, and exit with code 1.
+    Pipelines print it with the `command` that continues, by default their own, and exit with code 1.
     """
 
     def __init__(self, message: str, command: str = "") -> None:
@@ -80,6 +79,12 @@ def printable(text: str) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, for a message of one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def quoted(value: object) -> str:
+    """A value as it is written in Python, of at most 60 characters."""
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
 def at_least(least: int, unit: str = "", /, **values: float | None) -> None:

@@ -98,6 +98,5 @@ def digest(*paths: str | Path) -> str:
     for path in paths:
         check_regular(path, f"{path} must be a file that can be read")
         with Path(path).open("rb") as stream:
-            while block := stream.read(2**20):
-                found.update(block)
+            hashlib.file_digest(stream, lambda: found)
     return found.hexdigest()

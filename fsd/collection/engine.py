@@ -142,19 +142,15 @@ class PartialCollection(Journal):
 
 @dataclass(frozen=True)
 class CollectionSpec:
-    """What to collect; a run with an equal specification resumes an interrupted one.
-
-    The language is "" for any; texts of the `benchmark` files, and near-duplicates of them, are dropped; `because` is
-    the fact behind the day of the window, for the manifest.
-    """
+    """What to collect; a run with an equal specification resumes an interrupted one."""
 
     domain: str
     window: Window
-    language: str = ""
+    language: str = ""  # "" for any
     options: Mapping[str, Any] = field(default_factory=dict)
     min_words: int = 32
-    benchmark: tuple[str, ...] = ()
-    because: str = ""
+    benchmark: tuple[str, ...] = ()  # files whose texts, and near-duplicates of them, are dropped
+    because: str = ""  # the fact behind the day of the window, for the manifest
     contemporaries: bool = False
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from fsd.collection.source import Journal
 from fsd.data.documents import utc_day
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, first_line, quoted
 from fsd.net.http import Clock, HTTPClient, Reply, TransientError
 
 Parsed = TypeVar("Parsed")
@@ -109,9 +109,7 @@ def iso_day(stamp: str, name: str, service: str) -> Date:
 
 def format_changed(service: str, expected: str, got: object) -> FormatError:
     """The error for a reply in an unknown format."""
-    shown = repr(got)
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return FormatError(f"{service} must give {expected} here; it gives {shown}: its format may have changed")
+    return FormatError(f"{service} must give {expected} here; it gives {quoted(got)}: its format may have changed")
 
 
 def json_object(body: bytes) -> dict[str, Any]:

@@ -90,11 +90,7 @@ _PIECE = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 def truncate(documents: Sequence[Document], size: int) -> tuple[Document, ...]:
-    """The first `size` words of each text; shorter texts are omitted, so that all texts have one length.
-
-    Words are separated by white space, which is preserved. In scripts without spaces, each character counts as half a
-    word, like in `fsd.data.near_duplicates`. The papers use 32 to 512 words.
-    """
+    """The first `size` words of each text, separated by white space, which stays; shorter texts are omitted."""
     at_least(1, " word", size=size)
     ends = ((d, _end(d.text, size)) for d in documents)
     return tuple(replace(d, text=d.text[:end].lstrip()) for d, end in ends if end is not None)
@@ -130,11 +126,9 @@ def fine_tuning_set(
     scheme: Scheme = "grouped",
     seed: int = 42,
 ) -> Split:
-    """A split for training on the non-members, the members or all texts of a reserved share of a benchmark (Table 4).
+    """A split for training on the non-members, the members or all texts of a share of a benchmark (Table 4).
 
-    The share is drawn from both classes and is the same for every kind, and validation and test contain none of it, so
-    that the three kinds are compared on the same texts. Under "paper", "non" is the paper's own split;
-    `splitting.split` drops the members of its share, which "mem" and "all" use for training.
+    Validation and test are the same for the three kinds. Under "paper", "non" is the paper's own split.
     """
     wanted = {"non": (False,), "mem": (True,), "all": (False, True)}
     parts = split(documents, unseen=share, validation=validation, scheme=scheme, seed=seed, members_too=True)

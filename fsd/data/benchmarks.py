@@ -37,8 +37,7 @@ def hub_documents(
     """All labelled documents of a hub dataset; rows without a text or a label of 0 or 1 are left out and counted.
 
     `splits` may be empty for a dataset with one split; a mapping gives the label of each. `only` is the column and
-    value of the rows to use, `revision` a full commit hash; None is the newest commit. With `start`, the id of a start
-    token, the column `text` holds token ids, which are written without it, see `fsd.token_stats.written`.
+    value of the rows to use. With `start`, the id of a start token, the column `text` holds token ids.
     """
     tables = _tables(name, config, revision)
     chosen, there = tuple(splits or tables), ", ".join(tables)
@@ -273,9 +272,13 @@ def _from_mimir(name: str, source: Source, part: str) -> Benchmark:
         for member, file, path in zip((True, False), files, paths, strict=True)
         for where, value in _json_lines(file, f"{source.dataset}/{path}")
     ]
+    return _parsed(rows, source, f"{source.dataset}/{part}", revision)
+
+
+def _parsed(rows: Iterable[tuple[str, Any]], source: Source, title: str, revision: str) -> Benchmark:
     left_out = Counter[str]()
     documents = list(parse_rows(rows, source.columns, labelled=True, skipped=left_out))
-    return Benchmark(documents, f"{source.dataset}/{part}", revision, left_out)
+    return Benchmark(documents, title, revision, left_out)
 
 
 def _json_lines(file: Path, path: str) -> Iterator[tuple[str, Any]]:
@@ -313,11 +316,10 @@ def _from_olmo_detect(name: str, source: Source, part: str) -> Benchmark:
         for member, file in sorted(whole[key].items(), reverse=True)
         for where, row in _json_lines(file, str(file))
     ]
-    left_out = Counter[str]()
-    documents = list(parse_rows(rows, source.columns, labelled=True, skipped=left_out))
+    found = _parsed(rows, source, f"{folder}: {key}", f"sha256:{digest(*whole[key].values())}")
     if not aligned:  # of one range of time, by construction
-        documents = [replace(document, period=UP_TO) for document in documents]
-    return Benchmark(documents, f"{folder}: {key}", _digest(whole[key].values()), left_out)
+        found = found._replace(documents=[replace(document, period=UP_TO) for document in found.documents])
+    return found
 
 
 def _from_file(name: str, source: Source, part: str) -> Benchmark:
@@ -325,7 +327,7 @@ def _from_file(name: str, source: Source, part: str) -> Benchmark:
     files = _files(name, source, part)
     left_out = Counter[str]()
     documents = read_files(files, source.columns, labelled=True, skipped=left_out)
-    return Benchmark(documents, str(files[0]), _digest(files), left_out)
+    return Benchmark(documents, str(files[0]), f"sha256:{digest(*files)}", left_out)
 
 
 def _from_books(name: str, source: Source, part: str) -> Benchmark:
@@ -359,7 +361,7 @@ def _from_books(name: str, source: Source, part: str) -> Benchmark:
         if not cut:
             raise UsageError(f"{file} must have texts of at least {words} words; all {len(side)} are shorter")
         documents += cut
-    return Benchmark(documents, ", ".join(map(str, files)), _digest(files), left_out)
+    return Benchmark(documents, ", ".join(map(str, files)), f"sha256:{digest(*files)}", left_out)
 
 
 def _files(name: str, source: Source, part: str) -> list[Path]:
@@ -372,11 +374,6 @@ def _files(name: str, source: Source, part: str) -> list[Path]:
     if missing:
         raise UsageError(f"benchmark {name} must be given files that exist; there is no {missing[0]}")
     return files
-
-
-def _digest(files: Iterable[Path]) -> str:
-    """SHA-256 of the concatenated files: the version of a benchmark without a commit."""
-    return f"sha256:{digest(*files)}"
 
 
 READERS: Mapping[str, Callable[[str, Source, str], Benchmark]] = {

@@ -32,11 +32,7 @@ def training_split(entry: str) -> str:
 
 
 def rows(entry: str, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Each question with its answer as a text, after its origin; with `contexts` the answer alone, after the question.
-
-    Raises:
-        UsageError: without the extra, for a task that is not known or cannot be loaded, and if it has no such split.
-    """
+    """Each question and its answer as a text, after its origin; with `contexts` the answer after the question."""
     name = entry.removeprefix(PREFIX)
     training, name = name.endswith(TRAIN), name.removesuffix(TRAIN)
     for task_name, task in _tasks(name).items():

@@ -1,11 +1,8 @@
 """Knowledge cutoffs: days after which no text can be in a model's pretraining data, each with its source.
 
-In cutoffs.csv the day is the release of the model, or of its training data if that was published as a fixed set before.
-Training ended before the release, so the day is safe; where only the month of a release is certain, it is the last day
-of that month. The end is the last day of the data, where its authors name it. A model that is not listed has no entry,
+In cutoffs.csv the day is the release of the model, or of its training data if that was published before; of a month,
+its last day. The end is the last day of the data, where its authors name it. A model that is not listed has no entry,
 even if its name begins like a listed one: later variants were trained on later texts.
-
-Labels that rest on dates hold only for models that are older than the non-members; `labels_for` says whether they do.
 """
 
 import csv
@@ -27,10 +24,7 @@ CHAT, SIZE = "(-(chat|instruct|it|hf|base))*", r"\d+(\.\d+)?[bm]"
 
 
 class Cutoff(NamedTuple):
-    """Family of models, pattern of the whole hub id (any case), last day, end of the data, and event with reference.
-
-    No text first published after the day can be in the pretraining data; the end is None where it is not known.
-    """
+    """Family, pattern of the whole hub id (any case), last day, end of the data if known, event with reference."""
 
     family: str
     pattern: str
@@ -95,11 +89,9 @@ HOLDING = Labels()
 def labels_for(
     model: str, documents: Sequence[Document], *, since: Date | None = None, last: Date | None = None
 ) -> Labels:
-    """Whether the non-members are later than the data of a model, see `Labels`.
+    """Whether the non-members are later than the data of a model; those of embedded models are by construction.
 
-    Contemporaries, and the texts of embedded models, are non-members by what is known of the training, not by their
-    dates. `since` is the first day of non-members without dates of a published benchmark, `last` the last day of the
-    model's data, if it was given.
+    `since` is the first day of non-members without dates, `last` the last day of the model's data, if it was given.
     """
     of_members = {document.period for document in documents if document.member} - {""}
     days = [d.date for d in documents if not d.member and d.period not in of_members and d.date]

@@ -39,27 +39,16 @@ _PUNCTUATION = str.maketrans("", "", f"{string.punctuation}‘’")  # it is del
 
 
 class Overlap(NamedTuple):
-    """What a text shares with the corpus.
-
-    Attributes:
-        source: where the text is.
-        words: number of its words.
-        ngrams: number of its n-grams, repeated ones included; 0 for a text of fewer than n words.
-        found: how many of them occur in the corpus.
-        longest: words of the longest passage of which every n-gram occurs in the corpus; 0 if there is none.
-        start: words before that passage.
-        where: the first text of the corpus that holds the first n-gram of that passage.
-        passage: its first words.
-    """
+    """What a text shares with the corpus."""
 
     source: str
     words: int
-    ngrams: int
-    found: int
-    longest: int = 0
-    start: int = 0
-    where: str = ""
-    passage: str = ""
+    ngrams: int  # repeated ones included; 0 for a text of fewer than n words
+    found: int  # n-grams that occur in the corpus
+    longest: int = 0  # words of the longest passage of which every n-gram occurs in the corpus
+    start: int = 0  # words before that passage
+    where: str = ""  # the first text of the corpus that holds the first n-gram of that passage
+    passage: str = ""  # its first words
 
     @property
     def share(self) -> float:
@@ -68,19 +57,10 @@ class Overlap(NamedTuple):
 
 
 def overlap(texts: Iterable[Passage], corpus: Iterable[Passage], folder: Path, *, n: int = NGRAM) -> Iterator[Overlap]:
-    """What each text shares with the corpus, in the order of the texts.
+    """What each text shares with the corpus, in the order of the texts; a UsageError if a side has no n words.
 
-    Both are read once. The empty folder takes about 50 bytes a word of the texts, and of passages of the corpus whose
-    hashes occur in them.
-
-    Args:
-        texts: documents, or consecutive parts of them, see `fsd.data.readers.Passage`.
-        corpus: the same.
-        folder: for temporary files.
-        n: words of an n-gram.
-
-    Raises:
-        UsageError: if no text, or none of the corpus, has n words.
+    Both are read once, as documents or consecutive parts of them. The empty folder takes about 50 bytes a word of the
+    texts, and of passages of the corpus whose hashes occur in them.
     """
     at_least(1, n=n)
     known = np.zeros(FILTER, np.bool_)

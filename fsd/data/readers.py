@@ -1,14 +1,10 @@
 """Readers of users' data files, with a check of every row, and of reference corpora of any size, as streams.
 
 Formats: JSONL (.jsonl, .ndjson, .json; also a JSON list of objects), CSV (.csv) and TSV (.tsv), each also compressed
-(.gz, .zst, .bz2), and Parquet (.parquet). General loaders are not used, because they silently convert mixed types and
-missing values.
+(.gz, .zst, .bz2), and Parquet (.parquet). General loaders silently convert mixed types and missing values.
 
-A text must be a string that is not blank. A label is 1 or true for a member, 0 or false for a non-member, also in
-quotes or as 1.0. A date must begin with an ISO date or be eight digits, 20230131; a time with an offset is converted to
-UTC. A group or a period is a string or a number, 5.0 being the same as 5; missing ones are "". An empty cell of CSV or
-TSV, null and NaN are missing values, and so is a date of 0. A column `source` names the collection, unless it is an
-address or a file:line. Other columns are ignored.
+A label is 1 or true for a member, 0 or false for a non-member, also in quotes or as 1.0. A date begins with an ISO date
+or is eight digits, in UTC if it has an offset. An empty cell, null, NaN and a date of 0 are missing values.
 """
 
 import csv
@@ -27,7 +23,7 @@ from typing import Any, NamedTuple
 
 from fsd.data import harness
 from fsd.data.documents import Document, utc_day
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, first_line, quoted
 from fsd.files import LARGEST, check_regular, read_bytes, read_text
 from fsd.net.hub import data_files
 
@@ -74,7 +70,7 @@ def json_rows(where: str, lines: Iterable[str], first: int = 1) -> Rows:
             ) from error
         for number, row in enumerate(read, 1) if listed else [(line, read)]:
             if not isinstance(row, dict):
-                raise UsageError(f"{where}:{number}: a row must be a JSON object; got {_show(row)}")
+                raise UsageError(f"{where}:{number}: a row must be a JSON object; got {quoted(row)}")
             yield number, row
 
 
@@ -83,7 +79,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     read = dict(pairs)
     if len(read) < len(pairs):
         key, count = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {_show(key)} occurs {count} times in one object")
+        raise ValueError(f"the key {quoted(key)} occurs {count} times in one object")
     return read
 
 
@@ -158,12 +154,7 @@ class Passage(NamedTuple):
 
 
 class Corpus:
-    """The documents of a list of files, in order, without empty ones.
-
-    Files are paths, folders of such files, URLs of hub files as in `fsd.net.hub.data_files`, or tasks as in
-    `fsd.data.harness`; `column` is that of the text. For progress, `size` is the number of all bytes of files, and
-    `done` of those read so far.
-    """
+    """The documents of files, folders, hub URLs and tasks, in order, without empty ones; `done` of `size` bytes."""
 
     def __init__(self, files: Sequence[Path | str], column: str = "text") -> None:
         if not files:
@@ -313,14 +304,10 @@ def read_files(
     contexts: bool = False,
     skipped: Counter[str] | None = None,
 ) -> list[Document]:
-    """All rows of all files as one benchmark, in order; sources are file:line, file:row for JSON lists and Parquet.
+    """All rows of all files, or tasks of lm-evaluation-harness, as one benchmark, in order; sources are file:line.
 
-    A file may be a task of lm-evaluation-harness, see `fsd.data.harness`.
-
-    `columns` are those of each field, in place of `NAMES`. With `labelled`, a row without a label is an error; without
-    `contexts`, a column `context` is ignored. Rows
-    without a text or with an invalid label are left out and counted in `skipped` by reason; without it, the first one
-    is a `RowError`, which names file and line.
+    `columns` replace `NAMES`; `labelled` refuses a row without a label, and `contexts` reads the column `context`. Rows
+    without a text or with an invalid label are counted in `skipped` by reason; without it, the first is a `RowError`.
     """
     documents: list[Document] = []
     for path in _distinct(paths, "data file"):
@@ -351,17 +338,13 @@ def read_rows(paths: Iterable[str | Path]) -> list[tuple[str, Row]]:
         if ending == ".parquet":
             found = parquet_rows(str(path), path)
         else:
-            found = _table(str(path), ending, io.StringIO(_decoded(path, compression), newline="\n"))
+            content = _decompressed(path, compression) if compression else read_bytes(path, f"{path} must be readable")
+            found = _table(str(path), ending, io.StringIO(as_text(str(path), content), newline="\n"))
         of_file = [(f"{path}:{line}", row) for line, row in found]
         if not of_file:
             raise UsageError(f"{path} must have at least one row; it has none")
         rows += of_file
     return rows
-
-
-def _decoded(path: Path, compression: str | None) -> str:
-    content = _decompressed(path, compression) if compression else read_bytes(path, f"{path} must be readable")
-    return as_text(str(path), content)
 
 
 def as_text(where: str, content: bytes, first: int = 1) -> str:
@@ -477,18 +460,13 @@ def document(
     return Document(text, member, day, group, source, period, "" if LOCATION.search(collection) else collection, before)
 
 
-def _show(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
 def _missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _text(value: Any, source: str, field: str = "text") -> str:
     if not isinstance(value, str) or not value.strip():
-        message = f"{source}: {field} must be a string that is not blank; got {_show(value)}"
+        message = f"{source}: {field} must be a string that is not blank; got {quoted(value)}"
         raise RowError(message, f"blank {field}") if isinstance(value, str) or _missing(value) else UsageError(message)
     if len(value) > LONGEST:
         raise UsageError(f"{source}: {field} must have at most {LONGEST:,} characters; it has {len(value):,}: cut it")
@@ -508,7 +486,7 @@ def _member(value: Any, source: str) -> bool | None:
     key = str(float(value) if isinstance(value, Decimal) else value).strip().lower()
     if not isinstance(value, str | bool | int | float | Decimal) or key not in LABELS:
         raise RowError(
-            f"{source}: label must be 1 or true (member), 0 or false (non-member); got {_show(value)}",
+            f"{source}: label must be 1 or true (member), 0 or false (non-member); got {quoted(value)}",
             "no label" if _missing(value) or not key else "label neither 0 nor 1",
         )
     return LABELS[key]
@@ -518,7 +496,7 @@ def _name(field: str, value: Any, source: str) -> str:
     if _missing(value):
         return ""
     if not isinstance(value, str | int | float) or value in (math.inf, -math.inf):
-        raise UsageError(f"{source}: {field} must be a string or a number; got {_show(value)}")
+        raise UsageError(f"{source}: {field} must be a string or a number; got {quoted(value)}")
     return re.sub(r"^(-?\d+)\.0+$", r"\1", _shortest(value))  # a number that a table has turned into a decimal one
 
 
@@ -538,7 +516,9 @@ def _date(value: Any, source: str) -> date | None:
     try:
         day = date.fromisoformat(start[0] if start else "")
     except ValueError as error:
-        raise UsageError(f"{source}: date must begin as year-month-day, like 2023-01-31; got {_show(value)}") from error
+        raise UsageError(
+            f"{source}: date must begin as year-month-day, like 2023-01-31; got {quoted(value)}"
+        ) from error
     try:
         return utc_day(datetime.fromisoformat(stamp))
     except (ValueError, OverflowError):  # words after the date

@@ -58,11 +58,7 @@ def parse_cutoff(text: str | None) -> Date | None:
 
 
 def with_periods(documents: Sequence[Document], cutoff: Date | None) -> list[Document]:
-    """Labelled texts, each of which has a period, or none of which has one.
-
-    With a cutoff, texts without a period get one by their dates: members and non-members dated up to it have one,
-    later non-members another. It is an error if only some texts have a period, or if a date contradicts the cutoff.
-    """
+    """Labelled texts, all with a period or none: by a cutoff, dates give one to texts without; both must agree."""
     if cutoff is None:
         without = [document for document in documents if not document.period]
         if 0 < len(without) < len(documents):
@@ -122,23 +118,18 @@ def split(
     seed: int = 42,
     members_too: bool = False,
 ) -> Split:
-    """Split a labelled benchmark into non-members for training, validation texts and test texts.
+    """Split a labelled benchmark into non-members for training, validation texts and test texts, each text in one part.
 
-    "grouped" keeps families whole (texts of one group, and near-duplicates), so that no article is trained on in one
-    length and tested in another. `unseen` is the share of the non-members used for training, taken from families
-    without a member; the rest is divided into validation and test with the same class balance, validation being
-    `validation` / (1 − `unseen`) of it. Sizes are met to about half a family. Every document is used once. Where there
-    are both contemporaries and later texts (see `kinds`), the unseen texts are that share of the later ones,
-    and validation and test have the same balance of all three kinds.
+    "grouped" keeps families whole (texts of one group, and near-duplicates). `unseen` is the share of the non-members
+    used for training, from families without a member, and of the later ones where there are contemporaries; validation
+    and test have the same balance of all kinds. Sizes are met to about half a family.
 
-    "paper" is the split of the FSD paper (arXiv 2410.10880, §4.1) and its code: rows are drawn at random; of an
-    `unseen` share of all rows, the non-members are used for training and the members are dropped (and contemporaries,
-    if there are later texts); all other rows are the test set, on which the papers also choose their thresholds.
-    Near-duplicates leak between the parts: use it only for comparison with the papers' tables.
+    "paper" is the split of the FSD paper (arXiv 2410.10880, §4.1) and its code: rows at random, near-duplicates leak,
+    and members (or contemporaries) of the `unseen` share are dropped. It serves comparison with the papers' tables
+    alone.
 
-    With `members_too` the unseen part holds a share of both classes, in families with or without members, so that
-    models trained on its members, its non-members or all of it can be compared on the same test texts. Under "paper"
-    validation and test do not change. `validation` is 0.2 by default for "grouped" and 0 for "paper".
+    With `members_too` the unseen part holds a share of both classes, so that models trained on its members, its
+    non-members or all of it can be compared on the same test texts. `validation` is 0.2 by default, 0 for "paper".
     """
     if scheme not in ("grouped", "paper"):
         raise UsageError(f"split must be grouped or paper; got {scheme!r}")
@@ -173,11 +164,7 @@ def split(
 def split_with(
     unseen: Sequence[Document], documents: Sequence[Document], *, validation: float | None = None, seed: int = 42
 ) -> tuple[Split, tuple[Document, ...]]:
-    """Split a labelled benchmark into validation and test texts, with given unseen texts for training.
-
-    Texts of the benchmark in one family with an unseen text are left out, because the model would be tested on its
-    training data: they are the second result. The unseen texts become non-members.
-    """
+    """Validation and test texts of a benchmark, with given unseen texts, and the texts of one family with these."""
     validation = VALIDATION if validation is None else validation
     if not unseen:
         raise UsageError("at least one unseen text must be given; got none")

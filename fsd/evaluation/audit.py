@@ -271,11 +271,10 @@ def blind(
     seed: int = 0,
     repeats: int | None = None,
 ) -> Control:
-    """AUC of the best classifier without a language model, cross-validated by whole groups.
+    """AUC of the best classifier without a language model, cross-validated by whole groups; None for too few of them.
 
-    The AUC is a mean over `repeats` divisions of the texts into folds; its interval contains the spread over them as
-    well, since every resample of the groups is judged by the scores of one division. The control has (N,) `scores`,
-    higher = more like a text labelled True; no AUC if there are too few groups.
+    It is a mean over `repeats` divisions of the texts into folds, whose spread is in its interval as well. The (N,)
+    `scores` are higher for a text more like those labelled True.
     """
     try:
         bootstrap = Bootstrap.draw(labels, groups, seed=seed)

@@ -164,7 +164,8 @@ class Calibration:
     def rate(self, fpr: float) -> Estimate:
         """Mean and prediction interval of the false-positive rate of the threshold for `fpr`.
 
-        It is Beta(r, G + 1 − r) with r = ⌊fpr · (G + 1)⌋, or lower with ties (Vovk 2012, https://arxiv.org/abs/1209.2673).
+        It is Beta(r, G + 1 − r) with r = ⌊fpr · (G + 1)⌋, or lower with ties (Vovk 2012,
+        https://arxiv.org/abs/1209.2673).
         """
         self.threshold_at(fpr)
         spread = stats.beta(*self._beta_parameters(fpr))

@@ -74,10 +74,9 @@ SETTINGS: dict[str, Any] = {
 def attach(language_model: LanguageModel, folder: Path, *, warn: Callable[[str], None] = note) -> None:
     """Attach a saved adapter to the base model that it was trained on.
 
-    The base's modules and weights are hashed before and after, as when the model was loaded. If they differ in spite of
-    all checks, the model gives no more numbers. `warn` receives one line for the user if the adapter has no checksums.
-    A UsageError says that the folder holds no adapter, or one that is damaged, cannot be switched off bitwise, does not
-    work on weights quantized like these, or was trained on another base.
+    The base is hashed before and after: if an adapter changes it in spite of all checks, the model gives no more
+    numbers. A UsageError if the adapter is none, damaged, cannot be switched off bitwise or was trained on another
+    base. `warn` receives a line if it has no checksums.
     """
     from peft import PeftModel
 

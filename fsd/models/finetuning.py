@@ -56,20 +56,15 @@ def finetune(
     shown: bool = True,
     cache: Path | None = None,
 ) -> None:
-    """Attach a new adapter and train it on `texts` with the causal language-modelling loss, in place.
+    """Attach a new adapter in place of any other and train it on `texts` with the causal language-modelling loss.
 
-    Texts are tokenized as for scoring: a start token, no end token, no packing and no truncation (a text longer than
-    the context is split into pieces). The base weights keep their precision and device, so that with the adapter
-    off the scores equal those of the base bitwise. An adapter that is already attached is replaced; after an error
-    none is attached. Global random states are restored. The loss of a step is the mean over the tokens of its batch,
-    for any number of processes, so that without dropout the adapter is the same up to rounding.
+    Texts are tokenized as for scoring: a start token, no end token, no packing, and longer ones in pieces. The base
+    keeps its weights and precision, and gives the same scores bitwise with the adapter off; after an error there is no
+    adapter. The loss of a step is the mean over the tokens of its batch, for any number of processes.
 
     `log` is called after every step, and `after_epoch` with the number of finished epochs while the model can score; an
-    exception from them ends the training. One that was killed continues after its last epoch that is saved in `cache`,
-    and gives bitwise the adapter of one that was not; one that was finished logs its steps again and trains nothing. A
-    training of adalora, whose budget the trainer does not save, starts again. A UsageError says that there are no
-    texts, a number is out of range, the architecture has no known targets, the loss is not finite, or the memory too
-    small.
+    exception from them ends the training. One that was killed continues, bitwise, after its last epoch that is saved in
+    `cache` (one of adalora starts again); one that was finished logs its steps again and trains nothing.
     """
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)

@@ -112,10 +112,7 @@ class LanguageModel:
 
 
 def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """Token ids of each text, without special tokens: a text that quotes "<|endoftext|>" is plain characters.
-
-    Ids that a text holds itself, see `fsd.token_stats.IDS`, are taken as they are.
-    """
+    """Token ids of each text, or those that it holds (`IDS`), without special tokens: "<|endoftext|>" is characters."""
     parts = [IDS.split(text) for text in texts]  # characters, ids, characters, …
     plain = [piece for pieces in parts for piece in pieces[::2]]
     how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
@@ -153,16 +150,11 @@ def readable(tokenizer: Any, texts: Sequence[str]) -> list[str]:
 
 
 def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
-    """Load a causal language model.
+    """Load a causal language model: "embedded", "smollm2", a GGUF file, a folder or a hub id, or as configured.
 
-    Args:
-        config: the model and how it runs (`model`, `revision`, `device`, `dtype` and `bits`), or just the model:
-            "embedded", "embedded-twin", "smollm2", a GGUF file, a local folder or a hub id.
-        changes: fields of `ModelConfig` that replace those of `config`, e.g. `device="cpu"`.
-
-    Raises:
-        UsageError: for an adapter folder, a folder without a model, missing weights, a model that is not causal or
-            has no start token, a hub id that cannot be reached, an unknown device or dtype, or too little memory.
+    `changes` replace fields of the configuration, e.g. `device="cpu"`. A UsageError for an adapter folder, a folder
+    without a model, missing weights, a model that is not causal or has no start token, a hub id that cannot be reached,
+    an unknown device or dtype, or too little memory.
     """
     from transformers import AutoModelForCausalLM
 
@@ -200,11 +192,7 @@ def load(config: ModelConfig | str, **changes: Any) -> LanguageModel:
 
 
 def wrap(network: Any) -> LanguageModel:
-    """A model of transformers or peft that is loaded already, with the tokenizer of its folder or hub id.
-
-    Raises:
-        UsageError: if it was not loaded from a folder or the hub, or is not causal.
-    """
+    """A loaded model of transformers or peft, with the tokenizer of the folder or hub id that it must come from."""
     base = network.get_base_model() if hasattr(network, "get_base_model") else network
     name = base.config.name_or_path
     if not name:

@@ -102,10 +102,9 @@ class HTTPClient:
     ) -> Result:
         """Send a request with options of `requests`, again after transient failures, and read the reply.
 
-        The n-th retry waits for `backoff` * 2**(n - 1) seconds, or for as long as Retry-After demands if that is more.
-
-        `read` makes the result of a reply, and of an error, of which `content` is the beginning, unless its status is
-        `retried`; it may raise `TransientError`, and UsageError for what is final.
+        A retry waits for `backoff`, doubled each time, or for as long as Retry-After demands. `read` makes the result
+        of a reply or error whose status is not `retried`; it may raise `TransientError`, and UsageError for what is
+        final.
         """
         if not self._reached and not reachable(url):
             raise UsageError(f"{self.name} must be within reach; {self.base_url} does not answer{self.offline_hint}")

@@ -60,14 +60,9 @@ def check_memory(model: str, needed: float) -> None:
 
 
 def locate(model: str, revision: str | None = None, *, weights: bool = True) -> tuple[Path, str]:
-    """The local folder of a model, downloaded or converted if necessary, and its revision.
+    """The local folder of a model, downloaded or converted if necessary, and its revision, "" for a local folder.
 
-    That is the commit on the hub, quantization and hash of a GGUF file, or "" for a local folder.
-
-    Args:
-        model: a name in `EMBEDDED`, smollm2, a GGUF file, a local folder or a hub id.
-        revision: branch, tag or commit of a hub id.
-        weights: False fetches configuration and tokenizer only.
+    `weights=False` fetches configuration and tokenizer only.
     """
     from huggingface_hub.errors import LocalEntryNotFoundError
 

@@ -34,41 +34,27 @@ WORDS = 16
 
 
 class Column(NamedTuple):
-    r"""A column of a table: its heading, with `\n` where a narrow terminal may break it, and its cells.
-
-    A `cell` is the text of a line of the table, or the name of the attribute that holds it. `words` are aligned to the
-    left and wrapped.
-    """
+    r"""A column of a table: heading, with `\n` where a narrow terminal may break it, and cells or their attribute."""
 
     heading: str
     cell: Callable[[Any], str] | str
-    words: bool = False
+    words: bool = False  # aligned to the left and wrapped
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first column names its line.
+    """A table; the first column names its line."""
 
-    Attributes:
-        lines: what it shows, one object a line; a data frame's lines are its rows.
-        caption: what it shows, in one or two sentences, on the page; the `title` on the terminal.
-        name: of its file in the tracked run, and of its numbers in the JSON document; empty for neither.
-        frame: the numbers of the JSON document; `lines` if they are a data frame; None without either.
-        marked: indices of highlighted lines.
-        kept: indices of the columns that a narrow terminal keeps longest, the most important first.
-        source: where all columns are, for the terminal.
-    """
-
-    lines: Sequence[Any] | pd.DataFrame
+    lines: Sequence[Any] | pd.DataFrame  # one object a line; a data frame's lines are its rows
     columns: Sequence[Column]
-    caption: str = ""
-    title: str = ""
-    name: str = ""
-    frame: pd.DataFrame | None = None
-    marked: Sequence[int] = ()
-    kept: Sequence[int] = ()
+    caption: str = ""  # on the page, one or two sentences
+    title: str = ""  # on the terminal
+    name: str = ""  # of its file in the run, and of its numbers in the JSON document; empty for neither
+    frame: pd.DataFrame | None = None  # the numbers of the JSON document; by default `lines` that are a data frame
+    marked: Sequence[int] = ()  # highlighted lines
+    kept: Sequence[int] = ()  # columns that a narrow terminal keeps longest, the most important first
     printed: bool = True
-    source: str = "the tracked run"
+    source: str = "the tracked run"  # where all columns are, for the terminal
 
     @property
     def head(self) -> list[str]:

@@ -1,8 +1,4 @@
-"""Memoized token statistics: a scorer's results by model and prompt, in memory or in an SQLite file.
-
-With the file, a second run on the same texts makes no forward pass. `model_key` identifies everything but the prompt
-that the numbers depend on.
-"""
+"""Memoized token statistics: a scorer's results by model and prompt, in memory or in an SQLite file."""
 
 import contextlib
 import json

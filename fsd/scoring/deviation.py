@@ -1,10 +1,7 @@
 """Fine-tuned Score Deviation, FSD(x) = S(x; f_θ) − S(x; f_θ'): every detector's score before and after fine-tuning.
 
-Fine-tuning on unseen non-members raises the score S of other non-members and leaves that of members nearly unchanged,
-so that members keep the higher difference (FSD paper, eq. 5, oriented so that members score higher).
-
-A model state is "base" (f_θ) or "tuned" (f_θ', the adapter on); scores exist in both states and for "fsd", their
-difference.
+Fine-tuning on unseen non-members raises the score S of other non-members and leaves that of members nearly unchanged
+(FSD paper, eq. 5, oriented so that members score higher). States are "base", "tuned" and "fsd", their difference.
 """
 
 from collections import Counter, defaultdict
@@ -28,11 +25,10 @@ CHUNK = 1024
 
 @dataclass
 class Deviation:
-    """Detector → (N,) scores of N texts by the base model, by the tuned model, and their difference.
+    """Detector → (N,) scores of N texts by the base and the tuned model, and their difference.
 
-    A paired detector has `fsd` alone, its own score; without a tuned model, `tuned` and `fsd` are empty. Where the base
-    score has settings of its own, it is not the base score that `tuned` is subtracted from. `fallbacks` counts the
-    texts whose score is a fallback, by detector, state and name of the fallback.
+    A paired detector has `fsd` alone. Where the base score has settings of its own, `tuned` is subtracted from another
+    one. `fallbacks` counts the texts whose score is a fallback, by detector, state and name.
     """
 
     base: Scores = field(default_factory=dict)

@@ -87,14 +87,11 @@ TOLERANCE = 1e-4
 
 
 def token_statistics(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """logp, mean, std and top of each row, float32, from one exponential per logit.
+    """logp, mean, std and top of each row, (4, n) nats, from (n, V) logits, overwritten if float32, and (n,) targets.
 
-    With l = (logits − max) log₂ e and Z = Σ 2^l: log₂ p_v = l_v − log₂ Z, so that mean = (Σ l 2^l)/Z − log₂ Z, and the
-    variance, which no shift changes, is (Σ l² 2^l)/Z − ((Σ l 2^l)/Z)². The largest log-probability is that of l = 0, up
-    to the rounding of l. All in bits until the end, since 2^l is the cheapest exponential. A second pass around the
-    mean would cost as much again; l is relative to the maximum, so the terms that cancel are of the size of the spread
-    itself. A logit of −∞ (a token of probability zero) adds nothing. (n, V) logits of any float type, overwritten if it
-    is float32, and (n,) targets give (4, n) nats.
+    With l = (logits − max) log₂ e and Z = Σ 2^l: log₂ p_v = l_v − log₂ Z, mean = (Σ l 2^l)/Z − log₂ Z, and the
+    variance, which no shift changes, is (Σ l² 2^l)/Z − ((Σ l 2^l)/Z)²: one exponential per logit, in bits, and no
+    second pass around the mean, since the terms that cancel are of the size of the spread. A logit of −∞ adds nothing.
     """
     logits = logits.float()
     largest = logits.amax(-1, keepdim=True)
@@ -442,10 +439,10 @@ def collective(scorer: Scorer, distributed: DistributedScorer) -> Scorer:
 def hidden_states(
     language_model: LanguageModel, texts: Sequence[str], *, depth: float = 0.5, tuned: bool = False
 ) -> FloatArray:
-    """(N, D) mean hidden states of N texts, over the tokens after the start token; the beginning of long texts counts.
+    """(N, D) mean hidden states of N texts above the share `depth` of the layers; the beginning of long texts counts.
 
-    `depth` is the share of the layers below, 1 after the last. Layers in the middle say most about what a text is like,
-    the last ones about the next token (https://arxiv.org/abs/2502.02013).
+    Layers in the middle say most about what a text is like, the last ones about the next token
+    (https://arxiv.org/abs/2502.02013).
     """
     tokens = language_model.tokens(texts)
     rows = [torch.tensor([language_model.start, *ids][: language_model.context]) for ids in tokens]

@@ -86,11 +86,7 @@ def word_swaps(text: str, vocabulary: Vocabulary, *, count: int = 25, share: flo
 
 
 def swapped_words(text: str, *, count: int = 5, share: float = 0.3, seed: int = 42) -> list[str]:
-    """Copies in which pairs of words change places, one pair for each `share` of the words; spaces stay in place.
-
-    Words are what spaces separate, with their punctuation, as in PAC (arXiv 2405.11930); in scripts without spaces,
-    characters. The copies are determined by text and seed; one of fewer than two words is its own copy.
-    """
+    """Copies by text and seed in which words change places, a pair for each `share`; spaces stay (arXiv 2405.11930)."""
     words = [match.span() for match in UNIT.finditer(text)]
     if len(words) < 2:
         return [text] * count

@@ -65,10 +65,9 @@ def suffix_log_probabilities(
     tuned: bool = False,
     shown: bool = True,
 ) -> FloatArray:
-    """Log-probability of generating the end of each window after its beginning: one forward pass for all samplings.
+    """(S, W) nats of generating the end of W windows after their first `prefix` tokens, in each of S ways of sampling.
 
-    Of (W, L) token ids the first `prefix` are given and the others are generated, after the model's start token.
-    Returns (S, W) in nats for S samplings; −∞ where a sampling cannot generate the tokens.
+    One forward pass serves all; −∞ where a sampling cannot generate the tokens.
     """
     count, length = windows.shape
     check_length(length, language_model.context)

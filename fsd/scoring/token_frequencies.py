@@ -203,7 +203,7 @@ def cuts(backend: Any) -> Cuts | None:
     """The cuts at which a tokenizer gives the same tokens; None if they are not known.
 
     It must have a pattern of `SEPARATING`, a normaliser that neither adds whitespace nor composes ASCII with what
-    precedes it, and added tokens that do not depend on their surroundings. There is no cut within an added token.
+    precedes it, and added tokens that do not depend on their surroundings, within which there is no cut.
     """
     state = json.loads(backend.to_str())
     added, normalizer, splitter = state["added_tokens"], state["normalizer"] or {}, state["pre_tokenizer"] or {}
@@ -290,11 +290,9 @@ def count(
     tokens: int | None = None,
     advance: Callable[[], object] = lambda: None,
 ) -> FrequencyTable:
-    """Count the tokens of a corpus, without start and end tokens; quoted special tokens count as plain text.
+    """Count the tokens of a corpus by a fast tokenizer; quoted special tokens count as plain text.
 
-    The tokenizer is a fast one of transformers, for a model with a vocabulary of that size. Counting stops after
-    `documents`, or after `tokens` at the end of a document (or passage of a long one). `advance` is called after every
-    batch; `model` and `corpus` are recorded in the table.
+    Counting stops after `documents`, or after `tokens` at the end of a document. `advance` is called after every batch.
     """
     at_least(1, **{"limit of documents": documents, "limit of tokens": tokens})
     identity = fingerprint(tokenizer)

@@ -83,12 +83,9 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
 ) -> Version | None:
     """Register an adapter with its files as a version of a model `name`; None if it could not be stored.
 
-    Adapter and files become artifacts of the run, and a pyfunc model that MLflow can download, load and serve: `code`
-    calls `mlflow.models.set_model`, and the model's `context.artifacts["adapter"]` is the adapter's folder, beside
-    which the files are. Only a complete version is ever registered. It becomes `champion` as `move_champion` says,
-    unless it is `barred` for that reason. Of equal ones, by their files or by `once`, there is one: the present one is
-    returned. The description, in Markdown, is also that of the registered model if the version is its champion. The
-    card, in Markdown too, lies in the adapter's folder, and `example` is a text of the kind to be judged.
+    Adapter and files become artifacts of the run, and a pyfunc model that MLflow can serve by `code`. The version
+    becomes `champion` as `move_champion` says, unless it is `barred` for that reason. Of equal ones, by their files or
+    by `once`, there is one. Description and card are Markdown; `example` is a text of the kind to be judged.
     """
     contents = {
         file: content.encode() if isinstance(content, str) else content.read_bytes()
@@ -255,11 +252,7 @@ def _create_version(run: Run, name: str, model_id: str, tags: Mapping[str, str])
 
 
 def move_champion(store: Store, name: str, number: int, tags: Mapping[str, str], barred: str = "") -> str:
-    """Move the alias `champion` to a version, or say in one line why it stays.
-
-    It stays if the version is barred, worse than the champion, or not comparable with it: a validation score says
-    something about another version only on the same texts, base model and settings of judging (`COMPARED`).
-    """
+    """Move the alias `champion` to a version, or say in one line why it stays: barred, worse or not comparable."""
     client = store.client
     present = client.get_registered_model(name).aliases.get(CHAMPION)
     stays = f"champion of {name} stays version {present}" if present else f"{name} has no champion"

@@ -246,12 +246,10 @@ def run(
     description: str | None = None,
     parent: Run | None = None,
 ) -> Iterator[Run]:
-    """Open a run for the duration of a `with` block, at whose end it is logged.
+    """Open a run for the duration of a `with` block, at whose end it is logged; first those of killed processes close.
 
-    `params` in nested mappings are named `outer.inner`; credentials in URLs are replaced, as in tags.
-    Its final status is FINISHED; KILLED if the user interrupts it; FAILED, with the tag `error`, if the block raises or
-    something could not be stored, which is then raised as a StorageError, for a run within `parent` by that one. First
-    the runs of killed processes are closed.
+    It ends as FINISHED; KILLED if the user interrupts it; FAILED, with the tag `error`, if the block raises or
+    something could not be stored, which is a StorageError, for a run within `parent` of that one.
     """
     store = parent.store if parent else open_store()
     with tempfile.TemporaryDirectory(prefix="fsd-", ignore_cleanup_errors=True) as temporary:

@@ -1,12 +1,10 @@
 """The tracking store: where runs, artifacts and registered models are kept.
 
-An SQLite file that two processes create at the same time, or one that is killed, is of no use to MLflow: it is created
-under a lock and another name.
+An SQLite file is created under a lock and another name: one that two processes create, or that is killed, is of no use.
 
-The default store is `mlruns/` in the working folder. MLflow writes absolute artifact locations into its database, so
-that a moved folder would lose its artifacts. The locations of its experiments, from which MLflow derives those of runs
-and models, are therefore rewritten relative to the working folder, against which it resolves them. A store named by
-MLFLOW_TRACKING_URI is used unchanged.
+The default store is `mlruns/` in the working folder. MLflow writes absolute artifact locations, so that a moved folder
+would lose its artifacts; those of its experiments are therefore made relative to the working folder, against which
+MLflow resolves them. A store named by MLFLOW_TRACKING_URI is used unchanged.
 """
 
 import json

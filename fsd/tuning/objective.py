@@ -110,10 +110,9 @@ def grouped_folds(
 
 
 def cross_validated_choice(values: FloatArray, *, folds: int) -> float:
-    """Mean value on each fold of the setting that is best on the other folds of the same division.
+    """Mean over folds of the best setting by the other folds, of (S, repeats · folds) values.
 
-    This removes most of the bonus of the choice; a sampler such as TPE still proposes settings from the values on all
-    folds (Varma and Simon 2006, https://doi.org/10.1186/1471-2105-7-91). `values` are (S, repeats · folds).
+    This removes most of the bonus of the choice (Varma and Simon 2006, https://doi.org/10.1186/1471-2105-7-91).
     """
     measured = []
     for part in np.split(values, values.shape[1] // folds, axis=1):

@@ -1,10 +1,8 @@
 """Data for offline use: small target models with known members, their twins without them, and their corpora.
 
-The models of `wikipedia` were made from its articles by
+The models of `wikipedia` were made from its articles; the twin, trained on the background alone, is that of both:
 
     python -m pipelines.pretrain --members articles.jsonl --columns group=id --hold-out 0.5 --out wikipedia
-
-The twin, pretrained by the same recipe on the background alone, is that of both corpora.
 """
 
 from collections.abc import Iterator

@@ -20,7 +20,7 @@ from fsd.models.finetuning import finetune
 from fsd.models.language_model import BaseIdentity, load
 from fsd.net.hub import default_folder
 from fsd.scoring import cache
-from fsd.scoring.cache import FILE, MemoizedScorer, SQLiteStore, encode, model_key, prompt_hash
+from fsd.scoring.cache import FILE, MemoizedScorer, MemoryStore, SQLiteStore, encode, model_key, prompt_hash
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Continuations, Prompt, TokenStats
 
@@ -95,7 +95,7 @@ def test_another_key_text_or_context_is_computed(store):
     for key, prompt in (("l", Prompt("ab", "c")), ("k", Prompt("a", "bc")), ("k", Prompt("ab")), ("k", Prompt("abc"))):
         assert computed(reopened(store), [prompt], key) == [prompt]
     assert prompt_hash(Prompt("\ud800")) != prompt_hash(Prompt("\ud801"))  # unpaired surrogates
-    for place in (store, None):  # a function is called at every call
+    for place in (store, MemoryStore()):  # a function is called at every call
         scorer, keys = FakeScorer(), iter(["a", "a", "b"])
         memoized = MemoizedScorer(scorer, place, lambda keys=keys: next(keys))
         for expected in (1, 1, 2):
