@@ -1,6 +1,7 @@
 """Progress of long jobs, on stderr: the stages of a run, which stay, and bars."""
 
 import io
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -105,6 +106,20 @@ def progress(total: int, description: str, unit: str, *, shown: bool = True) -> 
             yield bar
         finally:
             _OPEN.discard(id(bar))
+
+
+@contextmanager
+def errors_alone(*names: str) -> Iterator[None]:
+    """Let the loggers of these names, of libraries that are imported already, report errors alone."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def note(line: str) -> None:

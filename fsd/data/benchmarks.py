@@ -316,10 +316,10 @@ def _from_olmo_detect(name: str, source: Source, part: str) -> Benchmark:
         for member, file in sorted(whole[key].items(), reverse=True)
         for where, row in _json_lines(file, str(file))
     ]
-    found = _parsed(rows, source, f"{folder}: {key}", f"sha256:{digest(*whole[key].values())}")
+    parsed = _parsed(rows, source, f"{folder}: {key}", f"sha256:{digest(*whole[key].values())}")
     if not aligned:  # of one range of time, by construction
-        found = found._replace(documents=[replace(document, period=UP_TO) for document in found.documents])
-    return found
+        parsed = parsed._replace(documents=[replace(document, period=UP_TO) for document in parsed.documents])
+    return parsed
 
 
 def _from_file(name: str, source: Source, part: str) -> Benchmark:

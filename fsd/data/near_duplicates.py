@@ -102,11 +102,6 @@ def ngram_hashes(numbers: NDArray[Any], n: int) -> Hashes:
     return total
 
 
-def _ngrams(numbers: NDArray[np.int64], n: int) -> Hashes:
-    """Distinct n-grams as sorted hashes."""
-    return np.unique(ngram_hashes(numbers, n))
-
-
 def _read(texts: Iterable[str]) -> list[_Text]:
     numbers: dict[str, int] = {}
     read = []
@@ -115,7 +110,8 @@ def _read(texts: Iterable[str]) -> list[_Text]:
         unspaced = 0 if text.isascii() else sum(1 for token in tokens if IS_UNSPACED.match(token))
         unit = 1 + (2 * unspaced > len(tokens))
         ids = np.array([numbers.setdefault(token, len(numbers)) for token in tokens], np.int64)
-        read.append(_Text(ids, _ngrams(ids, NGRAM * unit), _ngrams(ids, RUN * unit), unit))
+        grams, runs = (np.unique(ngram_hashes(ids, n * unit)) for n in (NGRAM, RUN))
+        read.append(_Text(ids, grams, runs, unit))
     return read
 
 

@@ -7,7 +7,6 @@ finished is not repeated. It has a folder of its own, named after everything tha
 import contextlib
 import copy
 import json
-import logging as stdlib_logging
 import math
 import os
 import random
@@ -30,7 +29,7 @@ from fsd.distributed import from_main, is_main_process, num_processes
 from fsd.errors import UsageError, first_line
 from fsd.models.adapters import attach, detach, orthogonal_penalty, peft_config, quiet_peft, save_adapter, strip
 from fsd.models.language_model import LanguageModel
-from fsd.progress import progress
+from fsd.progress import errors_alone, progress
 
 StepLog = Callable[[Mapping[str, float], int], None]
 """Receives loss, lm_loss, learning_rate and grad_norm of an optimiser step, and the step, counted from 1."""
@@ -231,8 +230,9 @@ def _restored(language_model: LanguageModel, config: AdapterConfig) -> Iterator[
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that the trainer seeds
     # the trainer uses the current card
     card = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+    quiet = errors_alone("transformers", "trl", "accelerate")  # of settings that are intended here
     try:
-        with torch.random.fork_rng(range(torch.cuda.device_count())), _quiet(), card:
+        with torch.random.fork_rng(range(torch.cuda.device_count())), quiet_peft(), quiet, card:
             yield forward
     except torch.OutOfMemoryError as error:
         strip(language_model)
@@ -252,23 +252,6 @@ def _set_forward(base: Any, forward: Any) -> None:
     vars(base).pop("forward", None)
     if forward is not None:
         base.forward = forward
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence messages of transformers, trl and peft about settings that are intended here."""
-    from transformers.utils import logging
-
-    loggers = [logging.get_logger("transformers"), *(stdlib_logging.getLogger(name) for name in ("trl", "accelerate"))]
-    levels = [logger.level for logger in loggers]
-    with quiet_peft():
-        for logger in loggers:
-            logger.setLevel(stdlib_logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
 
 
 def _trainer(

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-import logging as stdlib_logging
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,8 @@ import xxhash
 
 from fsd.config import ModelConfig
 from fsd.distributed import num_processes
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError
+from fsd.net.gguf import reading
 from fsd.net.hub import ModelSize, check_memory, fingerprint, locate, model_size
 from fsd.token_stats import IDS, written
 
@@ -206,7 +207,7 @@ def wrap(network: Any) -> LanguageModel:
 
 def quantization_options(bits: int | None, dtype: torch.dtype) -> dict[str, Any]:
     """Options of transformers' `from_pretrained`; embeddings and norms are not quantized."""
-    stdlib_logging.getLogger("bitsandbytes").setLevel(stdlib_logging.ERROR)  # documented behaviour at every layer
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # documented behaviour at every layer
     if bits is None:  # the folder may hold quantized weights already
         return {}
     if bits not in BITS:
@@ -219,21 +220,8 @@ def quantization_options(bits: int | None, dtype: torch.dtype) -> dict[str, Any]
     return {"quantization_config": config}
 
 
-@contextlib.contextmanager
-def _loading(model: str) -> Iterator[None]:
-    """Silence what transformers logs about weights, and turn its errors for other files into a `UsageError`."""
-    from transformers.utils import logging
-
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    except (UsageError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # files that make no sense raise errors of any type, in Python and in Rust
-        raise UsageError(f"model {model!r} must be a whole causal language model; {first_line(error)}") from error
-    finally:
-        logging.set_verbosity(level)
+def _loading(model: str) -> contextlib.AbstractContextManager[None]:
+    return reading(f"model {model!r} must be a whole causal language model; ", torch.OutOfMemoryError)
 
 
 def _tokenizer(folder: Path) -> Any:

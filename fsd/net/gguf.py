@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from fsd.errors import UsageError, first_line
 from fsd.leftovers import DRAFTS, temporary_folder
-from fsd.progress import note
+from fsd.progress import errors_alone, note
 
 SMOLLM2 = "smollm2"
 """Name of SmolLM2-135M-Instruct (arXiv 2502.02737), whose GGUF file is in a package."""
@@ -87,23 +87,28 @@ def _header(file: Path, size: int, changed: int) -> Header:
 
 
 @contextlib.contextmanager
+def reading(must: str, *passed: type[Exception]) -> Iterator[None]:
+    """Silence transformers, and turn what files that make no sense raise into a `UsageError` that begins as said."""
+    try:
+        with errors_alone("transformers"):
+            yield
+    except (UsageError, *passed):
+        raise
+    except Exception as error:  # of any type, in Python and in Rust
+        raise UsageError(f"{must}{first_line(error)}") from error
+
+
+@contextlib.contextmanager
 def _reading(file: Path) -> Iterator[None]:
-    """Silence transformers, and turn whatever a file that makes no sense raises into a `UsageError`."""
     from transformers.utils import logging
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
+    bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
+    must = f"model must be a whole GGUF file of a kind that transformers reads; {file.name} is not: "
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # a bar of its own
+        with reading(must), contextlib.redirect_stderr(io.StringIO()):  # a bar of its own
             yield
-    except UsageError:
-        raise
-    except Exception as error:
-        message = "model must be a whole GGUF file of a kind that transformers reads"
-        raise UsageError(f"{message}; {file.name} is not: {first_line(error)}") from error
     finally:
-        logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
 

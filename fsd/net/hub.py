@@ -193,18 +193,11 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
 
 def weight_files(folder: Path) -> list[Path]:
     """The files of a model's weights: safetensors before `.bin`, one file or the parts of an index."""
-    files = _weight_files(folder)
-    for file in files:
-        check_regular(file, f"weights must be files; {file} is none", largest=sys.maxsize)
-    return files
-
-
-def _weight_files(folder: Path) -> list[Path]:
     for name in WEIGHT_FILES:
-        index = folder / f"{name}.index.json"
-        if (folder / name).exists():
-            return [folder / name]
-        if index.exists():
+        index, files = folder / f"{name}.index.json", [folder / name]
+        if not files[0].exists():
+            if not index.exists():
+                continue
             named = _json_object(index, "index of weights").get("weight_map")
             parts = set(map(str, named.values())) if isinstance(named, dict) else set()
             if not parts or not all(part == Path(part).name and part.endswith(Path(name).suffix) for part in parts):
@@ -212,7 +205,10 @@ def _weight_files(folder: Path) -> list[Path]:
             missing = sorted(part for part in parts if not (folder / part).exists())
             if missing:
                 raise UsageError(f"model must have all its weights; {folder} lacks {', '.join(missing)}")
-            return sorted(folder / part for part in parts)
+            files = sorted(folder / part for part in parts)
+        for file in files:
+            check_regular(file, f"weights must be files; {file} is none", largest=sys.maxsize)
+        return files
     raise UsageError(f"model folder must hold weights ({' or '.join(WEIGHT_FILES)}); {folder} has none")
 
 

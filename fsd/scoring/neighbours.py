@@ -20,8 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError
 from fsd.models.language_model import torch_device
+from fsd.net.gguf import reading
 from fsd.net.hub import locate
 from fsd.token_stats import UNIT, UNSPACED
 
@@ -158,15 +159,11 @@ class MaskedModel:
         from transformers import AutoModelForMaskedLM, AutoTokenizer
 
         folder, _ = locate(model)
-        try:
+        with reading(f"neighbour-model {model!r} must be a masked language model; "):
             network = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=False)
             self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
             if not self.tokenizer.is_fast:
                 raise ValueError("its tokenizer is not a fast one")
-        except Exception as error:  # files that make no sense raise errors of any type, in Python and in Rust
-            raise UsageError(
-                f"neighbour-model {model!r} must be a masked language model; {first_line(error)}"
-            ) from error
         self.network = network.to(torch_device(device)).eval()
         self.embedding = network.get_input_embeddings()
         self.allowed = self._whole_words().to(self.embedding.weight.device)

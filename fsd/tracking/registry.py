@@ -195,12 +195,6 @@ def _save(mlflow: Any, path: str, mlflow_model: Any, without: Sequence[str], **o
     mlflow_model.save(str(Path(path) / "MLmodel"))
 
 
-def _requirements() -> list[str]:
-    """The packages that this one depends on, without the build of torch, such as "+cpu", as machines differ in it."""
-    names = [re.split(r"[^\w.-]", entry)[0] for entry in requires("fsd") or () if "extra ==" not in entry]
-    return [f"{name}=={installed(name).split('+')[0]}" for name in names]
-
-
 def _log_model(run: Run, version: Mapping[str, Any]) -> str:
     mlflow = load_mlflow()
     with quiet():
@@ -208,6 +202,7 @@ def _log_model(run: Run, version: Mapping[str, Any]) -> str:
         from mlflow.models import Model, ModelSignature
         from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
+        packages = [re.split(r"[^\w.-]", entry)[0] for entry in requires("fsd") or () if "extra ==" not in entry]
         packaged = version["tags"].get("base_model", "").startswith("embedded")  # the base is part of this package
         params = [ParamSpec(key, "boolean" if value is False else "double", value) for key, value in _PARAMS.items()]
         # What mlflow.pyfunc.log_model calls, which would load the model and its base to score the input example:
@@ -233,7 +228,8 @@ def _log_model(run: Run, version: Mapping[str, Any]) -> str:
             ),
             input_example=(pd.DataFrame({"text": [version["example"]]}), _PARAMS | {"same_source": True}),
             validate_serving_input=False,
-            pip_requirements=_requirements(),
+            # without the build of torch, such as "+cpu", as machines differ in it
+            pip_requirements=[f"{package}=={installed(package).split('+')[0]}" for package in packages],
         )
     return str(logged.model_id)
 
