@@ -1,11 +1,9 @@
 """Multi-process jobs, as torchrun and accelerate launch start them, on accelerate's process group.
 
-A job is plain SPMD: every process runs the same program and makes the same sequence of collective calls (`from_main`,
-`gather`). Only the main process, rank 0, uses the cache on disk, MLflow and the terminal. A process that fails exits,
-and the launcher then ends the others. In a job of one process nothing here imports torch or accelerate.
+Every process runs the same program and makes the same sequence of collective calls (`from_main`, `gather`). Only the
+main process uses the cache on disk, MLflow and the terminal. In a job of one process nothing here imports torch.
 
-Whoever reaches the ports of a job can send to it, so objects are unpickled only if they consist of types in `PLAIN`,
-none of which runs code.
+Whoever reaches the ports of a job can send to it: objects are unpickled only of types in `PLAIN`, which run no code.
 """
 
 import io

@@ -11,6 +11,7 @@ from fsd.evaluation.calibration import observed_rate
 from fsd.evaluation.metrics import Estimate
 from fsd.evidence.extraction import ratio
 from fsd.reporting import figures
+from fsd.reporting.report import markdown, plain
 
 Targets = Sequence[Mapping[str, Any]]
 """The results of `trials.target`, one per seed."""
@@ -18,8 +19,7 @@ Targets = Sequence[Mapping[str, Any]]
 
 def table(title: str, headings: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
     """A Markdown table below its title."""
-    cells = [headings, ["---"] * len(headings), *lines]
-    return "\n".join([f"**{title}**", "", *("| " + " | ".join(map(str, line)) + " |" for line in cells), ""])
+    return f"**{title}**\n\n{markdown(plain(headings, [list(map(str, line)) for line in lines]))}"
 
 
 def few(p: Sequence[float], alpha: float = ALPHA, groups: Sequence[Any] | None = None) -> Estimate:

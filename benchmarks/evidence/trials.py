@@ -47,25 +47,15 @@ SETTINGS = ModelConfig(cache="none")
 
 @dataclass(frozen=True)
 class Size:
-    """How large a trial is; the defaults fit the embedded corpus of 420 abstracts.
+    """How large a trial is; the defaults fit the embedded corpus of 420 abstracts."""
 
-    Attributes:
-        documents: that carry a canary, per level.
-        passages: texts of which extraction is tried, per level.
-        background: paragraphs that every model reads besides.
-        passes: over the background.
-        null: random orders of the ordered set that was not read, each of which is tested.
-        partitions: of the texts that were not read into sets.
-        draws: of two sides for dataset inference.
-    """
-
-    documents: int = 15
-    passages: int = 8
-    background: int = 4000
-    passes: int = 2
-    null: int = 20
-    partitions: int = 3
-    draws: int = 100
+    documents: int = 15  # that carry a canary, per level
+    passages: int = 8  # texts of which extraction is tried, per level
+    background: int = 4000  # paragraphs that every model reads besides
+    passes: int = 2  # over the background
+    null: int = 20  # random orders of the ordered set that was not read, each of which is tested
+    partitions: int = 3  # of the texts that were not read into sets
+    draws: int = 100  # of two sides for dataset inference
 
 
 SMALL = Size(documents=6, passages=5, background=60, passes=1, null=2, partitions=1, draws=3)

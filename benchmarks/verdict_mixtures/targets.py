@@ -32,17 +32,11 @@ DOCSTRINGS, BACKGROUND = 400, 250
 
 @dataclass(frozen=True)
 class Target:
-    """A target, and an adapter calibrated on one of its sources.
+    """A target, and an adapter calibrated on one of its sources."""
 
-    Attributes:
-        reads: sources that it was trained on.
-        calibrated: the one of them that gives the benchmark.
-        seed: of all draws.
-    """
-
-    reads: tuple[str, ...]
-    calibrated: str
-    seed: int
+    reads: tuple[str, ...]  # sources that it was trained on
+    calibrated: str  # the one of them that gives the benchmark
+    seed: int  # of all draws
 
     @property
     def name(self) -> str:
@@ -86,11 +80,7 @@ def named(specification: str) -> Target:
 
 
 def scored(target: Target, texts: dict[str, list[str]], folder: Path) -> tuple[pd.DataFrame, Any]:
-    """FSD of the texts that an adapter was not trained on, and hidden states, computed once and kept in the folder.
-
-    Returns:
-        A row a text: source, text, member, unseen, and the FSD by each detector; and (N, D) hidden states.
-    """
+    """Source, text, member, unseen and FSD of the texts, a row each, and (N, D) hidden states, kept in the folder."""
     file = folder / f"{target.name.replace(', ', '-').replace(' ', '_')}.parquet"
     if not file.exists():
         table, states = _score(target, texts)

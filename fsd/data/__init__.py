@@ -1,4 +1,1 @@
-"""Texts with labels: reading files, published benchmarks, near-duplicates, leak-safe splits.
-
-The functions return `documents.Document`; none of them needs a model.
-"""
+"""Texts: reading, cleaning, splitting, published benchmarks, and the data that comes with the package."""

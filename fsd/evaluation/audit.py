@@ -73,15 +73,12 @@ class Leak(NamedTuple):
 
 
 class Leaks(NamedTuple):
-    """Related texts that a split separates: pairs that show it, and the number of families in more than one part.
-
-    `tested` and `calibrated` of the `test` texts have a relative among the unseen texts, and in validation.
-    """
+    """Related texts that a split separates, and pairs that show it."""
 
     pairs: tuple[Leak, ...]
-    groups: int
-    tested: int
-    calibrated: int
+    groups: int  # families in more than one part
+    tested: int  # test texts with a relative among the unseen texts
+    calibrated: int  # test texts with a relative in validation
     test: int
 
 
@@ -103,15 +100,12 @@ class Overlap:
 
 
 class Telling(NamedTuple):
-    """The word, pair of words or sign that tells two sets of texts apart best, and the shares of families that have it.
-
-    `p` is that of Fisher's exact test by family, two-sided, times the number of words, pairs and signs `looked_at`.
-    """
+    """The word, pair of words or sign that tells two sets of texts apart best, and the shares of families with it."""
 
     phrase: str
     members: float
     nonmembers: float
-    p: float
+    p: float  # of Fisher's exact test by family, two-sided, times the number of words, pairs and signs
     looked_at: int
 
 

@@ -62,20 +62,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Scores of n held-out non-members that turn a detector's score into a p-value; saved with the registered model.
-
-    The candidates are the detector that was chosen on validation and those that one more non-member can put before it.
-    `families` and `collections`, the sources, are (n,). The state is "fsd" if scores are deviations, "calibrated" if
-    they are fine-tuned minus base scores; all non-members of the benchmark are the `reference` of the domain check.
-    """
+    """Scores of n held-out non-members that turn a detector's score into a p-value; saved with the registered model."""
 
     version: Annotated[int, AfterValidator(_current)] = field(default=VERSION, kw_only=True)
     detector: str
-    state: Annotated[str, Field(pattern="^(fsd|calibrated)$")]
-    candidates: tuple[Candidate, ...]
-    families: tuple[int, ...]
-    collections: tuple[str, ...]
-    reference: Reference
+    state: Annotated[str, Field(pattern="^(fsd|calibrated)$")]  # calibrated: fine-tuned minus base scores
+    candidates: tuple[Candidate, ...]  # the detector that was chosen, and those that one more non-member can prefer
+    families: tuple[int, ...]  # (n,)
+    collections: tuple[str, ...]  # (n,) sources
+    reference: Reference  # all non-members of the benchmark, for the domain check
 
     def __post_init__(self) -> None:
         if self.detector not in {candidate.detector for candidate in self.candidates}:

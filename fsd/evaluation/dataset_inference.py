@@ -29,21 +29,16 @@ REFUSE_ABOVE = 0.6
 
 @dataclass(frozen=True)
 class DatasetVerdict:
-    """Result of the test that the suspect set scores higher than the known non-members.
+    """Result of the test that the suspect set scores higher than the known non-members."""
 
-    `p` is one-sided, by group; None if it is withheld, for a `reason`. The `difference` of the means on held-out groups
-    is in standard deviations of the weighted score; `weights` of detectors sum to 1.
-    `share` is that of the suspect groups which were used, see `share_used`; None if `p` is withheld.
-    """
-
-    p: float | None
-    difference: float
-    weights: Mapping[str, float]
+    p: float | None  # one-sided, by group; None if it is withheld, for a reason
+    difference: float  # of the means on held-out groups, in standard deviations of the weighted score
+    weights: Mapping[str, float]  # of detectors, which sum to 1
     suspect_groups: int
     known_groups: int
     blind: Estimate | None
     reason: str = ""
-    share: Estimate | None = None
+    share: Estimate | None = None  # of the suspect groups which were used, see `share_used`
 
 
 def share_used(suspect: FloatArray, known: FloatArray) -> Estimate:

@@ -1,8 +1,7 @@
-"""Results of a run as one long data frame, and the choices behind it.
+"""Results of a run as one long data frame, from which everything is made, and the choices behind it.
 
-MLflow metrics, summary.csv, the report and the terminal are all made from that table. Three contrasts tell membership
-from familiarity with a period: contemporaries, non-members of the members' own period (see `fsd.data.splitting`),
-differ from later texts in the period alone, and from members in membership alone (docs/contrasts.md).
+Three contrasts tell membership from familiarity with a period: contemporaries differ from later texts in the period
+alone, and from members in membership alone (docs/contrasts.md).
 """
 
 import math
@@ -101,10 +100,9 @@ def evaluate(
     resamples: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Every metric of every detector with its 95 % interval, FSD against base, and the lead over the placebo.
+    """Every metric of every detector with its interval, FSD against base, and the lead over the placebo's (N,) FSD.
 
-    Arguments and columns are those of `fsd.library.evaluate`; besides, `thresholds` of columns are from other texts,
-    for the accuracy, and `placebo` is the (N,) FSD of each detector of a control model.
+    See `fsd.library.evaluate`; `thresholds` of columns are from other texts, for the accuracy.
     """
     bootstrap = Bootstrap.draw(labels, groups, resamples=resamples, seed=seed)
     columns = by_state(scores, states)
@@ -211,30 +209,23 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that a run measured.
-
-    `scores` has one row per text (see `score_table`), `table` one per number (see `evaluate`). `best` is the detector
-    with the highest FSD AUC on validation, otherwise on test; chosen in the same way, `top` is the best score of all
-    states, `base` the detector with the best base score, and `gain` the AUC of the best fine-tuned score over it.
-    `ranked` are the detectors, the best by either state first, and `control` is the `top` score of the texts `judged`
-    on the control model, whose name is `placebo`. The model `never_saw` the texts if it was trained on none of them.
-    """
+    """Everything that a run measured; the best are chosen on validation, without it on test."""
 
     parts: Split
-    scores: pd.DataFrame
-    table: pd.DataFrame
+    scores: pd.DataFrame  # one row per text, see `score_table`
+    table: pd.DataFrame  # one row per number, see `evaluate`
     audit: Audit
     remarks: Sequence[str]
-    placebo: str | None
-    best: str
-    top: Score
-    base: str
-    gain: Row | None
+    placebo: str | None  # name of the control model
+    best: str  # detector with the highest FSD AUC
+    top: Score  # the best score of all states
+    base: str  # detector with the best base score
+    gain: Row | None  # the AUC of the best fine-tuned score over it
     calibration: Calibration | None
-    never_saw: bool = False
+    never_saw: bool = False  # whether the model was trained on none of the texts
     labels: Labels = HOLDING
-    ranked: Sequence[str] = ()
-    control: FloatArray | None = None
+    ranked: Sequence[str] = ()  # the detectors, the best by either state first
+    control: FloatArray | None = None  # the `top` score of the texts `judged` on the control model
 
     @cached_property
     def rows(self) -> dict[tuple[str, str, str], Row]:
@@ -319,9 +310,9 @@ def judge(
 ) -> Results:
     """Metrics with intervals on the test texts, thresholds from validation, and every control beside them.
 
-    Where there are contemporaries, later texts are in the three contrasts alone, because they differ from members in
-    more than membership. `deviation`, and `placebo` beside the name of its model, have scores of the validation texts
-    and then the test texts; `cross_validated` are validation AUCs to report in place of those chosen by.
+    Later texts are in the contrasts alone where there are contemporaries. `deviation`, and `placebo` beside its name,
+    have scores of the validation, then the test texts; `cross_validated` are validation AUCs in place of those chosen
+    by.
     """
     documents = [*parts.validation, *parts.test]
     scores = score_table(parts, deviation)

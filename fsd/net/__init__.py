@@ -1,4 +1,1 @@
-"""HTTP with retries, and the model hub: everything that talks to the outside.
-
-Only this package and `fsd.tracking` open connections.
-"""
+"""Everything that opens a connection: model hub, data files, web services."""

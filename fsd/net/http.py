@@ -1,8 +1,6 @@
 """HTTP clients with a rate limit, retries, limits of size and time, and one-line errors.
 
-A service may be hostile: the body of every reply, also of a redirect, is read by one function that limits its size
-after decompression, and every request has a time by which its reply must be complete. The standard library limits the
-lines of headers and chunks.
+A service may be hostile: every reply, also a redirect, has a limit of bytes after decompression and one of time.
 """
 
 import json

@@ -143,47 +143,28 @@ def marked(good: bool | None, finding: str) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """What a command found.
+    """What a command found."""
 
-    Attributes:
-        title: of the page; without one there is no page.
-        findings: the results in sentences, the most important first; one that starts with LEAK or WARNING is bold.
-        facts: label and value of what is needed to repeat it: model, data, settings, versions.
-        answer: the answer in plain words, for the page; the first of the findings if empty.
-        sure: what it rests on, in plain words, for the page, where the findings are then technical notes at the end.
-        headline: the result in one line; the first of the findings if empty.
-        score: the best score in a few characters, the end of the run's name.
-        description: Markdown for the page of the run; the first findings if empty.
-        artifacts: further files of the run → bytes, text, a table, or an object to write as JSON.
-        page: name of the artifact that holds the report in Markdown, which a file or another program gets in place of
-            tables for a terminal; without one its page is HTML.
-        printed: tables that the terminal shows besides those of the sections.
-        brief: the table of the short form; the first that is printed if None.
-        signs: what speaks for the result (True) and against it (False), in a few words each; the short form shows them
-            in place of the findings. Those of findings that are `For` or `Against` if empty.
-        verdicts: whether the adapter that the run registers can give verdicts.
-    """
-
-    title: str = ""
+    title: str = ""  # of the page; without one there is no page
     question: str = ""
-    findings: Sequence[str] = ()
+    findings: Sequence[str] = ()  # sentences, the most important first; one that starts with LEAK or WARNING is bold
     sections: Sequence[Section] = ()
-    facts: Sequence[tuple[str, str]] = ()
-    answer: Sequence[str] = ()
-    sure: Sequence[str] = ()
+    facts: Sequence[tuple[str, str]] = ()  # what is needed to repeat it: model, data, settings, versions
+    answer: Sequence[str] = ()  # in plain words, for the page; by default the first of the findings
+    sure: Sequence[str] = ()  # what it rests on, for the page, where the findings are then notes at the end
     changes: Sequence[str] = ()
-    headline: str = ""
-    score: str = ""
-    description: str = ""
+    headline: str = ""  # the result in one line; by default the first of the findings
+    score: str = ""  # the best score in a few characters, part of the run's name
+    description: str = ""  # Markdown for the page of the run; by default the first findings
     metrics: Mapping[str, float] = field(default_factory=dict)
-    artifacts: Mapping[str, Any] = field(default_factory=dict)
-    page: str = ""
+    artifacts: Mapping[str, Any] = field(default_factory=dict)  # further files: bytes, text, a table, or JSON
+    page: str = ""  # artifact with the report in Markdown, for files and programs; without one the page is HTML
     files: Mapping[str, object] = field(default_factory=dict)
-    printed: Sequence[Table] = ()
-    brief: Table | None = None
-    signs: Sequence[tuple[bool, str]] = ()
+    printed: Sequence[Table] = ()  # tables that the terminal shows besides those of the sections
+    brief: Table | None = None  # the table of the short form; by default the first that is printed
+    signs: Sequence[tuple[bool, str]] = ()  # what speaks for it (True) and against; by default by `For`, `Against`
     next: Sequence[str] = ()
-    verdicts: bool = True
+    verdicts: bool = True  # whether the adapter that the run registers can give verdicts
 
     @property
     def line(self) -> str:

@@ -1,12 +1,10 @@
 """A model behind a completions or chat API as a scorer: log-probabilities of the text's own tokens, or samples.
 
 The format is that of OpenAI's completions with `echo`, as vLLM has it: `choices[0].logprobs` has `tokens` and
-`token_logprobs` of equal length, for the prompt and then for the generated tokens. In vLLM's, a start token added by
-the server comes first, and the first entry has no log-probability. A character split between tokens is attributed to
-the last of them (vLLM, OpenAI), the others being empty, or comes as U+FFFD.
+`token_logprobs` of equal length, for the prompt and then for the generated tokens; a start token that the server adds
+comes first. A character split between tokens is in the last of them, the others being empty, or comes as U+FFFD.
 
-The key comes from the environment and goes into one header of one request. It appears in no message, even if the
-service repeats it, and follows no redirect.
+The key goes into one header of one request. It appears in no message and follows no redirect.
 """
 
 import json

@@ -1,11 +1,8 @@
 """Changed copies of a text: neighbours, with a few words replaced, and copies with the words in another order.
 
 The likelihood of a member exceeds that of its neighbours by more than for other texts: replacing words keeps topic,
-length and difficulty, but not memorised wording. Words come from a masked language model if there is one, else from the
-unseen texts. Only the replaced spans change: whitespace, punctuation and layout stay, byte for byte.
-
-Source: Mattern et al. 2023, "Membership inference attacks against language models via neighbourhood comparison",
-arXiv:2305.18462.
+length and difficulty, but not memorised wording (Mattern et al. 2023, arXiv:2305.18462). Words come from a masked
+language model if there is one, else from the unseen texts. Whitespace, punctuation and layout stay, byte for byte.
 """
 
 import hashlib

@@ -172,14 +172,10 @@ SPACES_BEYOND = (
 
 @dataclass(frozen=True)
 class Cuts:
-    """The cuts of one tokenizer.
+    """The cuts of one tokenizer."""
 
-    `flags` are (65536,) sums of `CUT` and `MAYBE_SPACE`, at 256·b + c for a byte b before a byte c. `pieces` is a
-    faster tokenizer, if any, with the same tokens for words that match `PIECE`: one word a line, "Ġ" for a space.
-    """
-
-    flags: NDArray[np.uint8]
-    pieces: Any
+    flags: NDArray[np.uint8]  # (65536,) sums of `CUT` and `MAYBE_SPACE`, at 256·b + c for a byte b before a byte c
+    pieces: Any  # a faster tokenizer with the same tokens for words that match `PIECE`: a word a line, "Ġ" for a space
 
     def words(self, texts: Sequence[bytes]) -> tuple[bytes, NDArray[np.int64]]:
         """The concatenated texts, none of them empty, and the offsets of the words in them, with the end."""

@@ -1,8 +1,4 @@
-"""Experiment tracking: runs, artifacts and registered models. The only package that imports MLflow.
-
-Runs go to the store that MLFLOW_TRACKING_URI names, else to `mlruns/` in the working folder. MLflow is imported on
-first use.
-"""
+"""Experiment tracking: runs, artifacts and registered models. The only package that imports MLflow, on first use."""
 
 from fsd.tracking.artifacts import fetch_adapter, fetch_artifact, fetch_model_file, version_info
 from fsd.tracking.registry import Version, register
