@@ -112,7 +112,9 @@ def plan(
     if not texts:
         raise UsageError("fine-tuning must have at least one unseen text; got none")
     check_training(config)
-    pieces = _pieces(language_model, texts)
+    size = language_model.context
+    rows = [[language_model.start, *ids] for ids in language_model.tokens(texts)]
+    pieces = [row[i : i + size] for row in rows for i in range(0, len(row) - 1, size - 1)]  # each token predicted once
     steps = math.ceil(len(pieces) / config.batch_size) * config.epochs
     return pieces, steps, peft_config(language_model, config, steps=steps)
 
@@ -129,13 +131,6 @@ def check_training(config: AdapterConfig) -> None:
         value = getattr(config, name)
         if not 0 <= value < math.inf:
             raise UsageError(f"{name.replace('_', '-')} must be at least 0; got {value}")
-
-
-def _pieces(language_model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
-    """Start token and tokens of each text in pieces of a context, so that every token is predicted once."""
-    size = language_model.context
-    rows = [[language_model.start, *ids] for ids in language_model.tokens(texts)]
-    return [row[i : i + size] for row in rows for i in range(0, len(row) - 1, size - 1)]
 
 
 def training_key(

@@ -145,13 +145,15 @@ def _train(
     """One pass over the texts in their order, with a cosine schedule."""
     from transformers import get_cosine_schedule_with_warmup
 
-    steps = math.ceil(len(order) / recipe.batch_size)
+    steps, start = math.ceil(len(order) / recipe.batch_size), start_token(tokenizer, "pretraining")
     optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     schedule = get_cosine_schedule_with_warmup(optimizer, round(WARMUP * steps), steps)
     with progress(steps, "pretraining", "step", shown=shown) as bar:
         for step in range(steps):
             batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
-            loss = _step(network, _inputs(tokenizer, batch, recipe.context).to(network.device))
+            ids = tokenizer(list(batch), add_special_tokens=False, verbose=False)["input_ids"]
+            rows = [torch.tensor([start, *row][: recipe.context]) for row in ids]
+            loss = _step(network, pad_sequence(rows, True, start).to(network.device))
             if not math.isfinite(loss):
                 raise _diverged(f"the loss is {loss} at step {step + 1} of {steps}", recipe)
             optimizer.step()
@@ -164,13 +166,6 @@ def _train(
 
 def _diverged(what: str, recipe: Recipe) -> UsageError:
     return UsageError(f"training must converge; {what}: lower the learning_rate, which is {recipe.learning_rate}")
-
-
-def _inputs(tokenizer: Any, texts: Sequence[str], context: int) -> torch.Tensor:
-    """(B, T) token ids: start token and text, truncated to the context, padded on the right with the start token."""
-    start = start_token(tokenizer, "pretraining")
-    ids = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-    return pad_sequence([torch.tensor([start, *row][:context]) for row in ids], True, start)
 
 
 def _step(network: Any, x: torch.Tensor) -> float:

@@ -266,7 +266,12 @@ def print_report(report: Report, *, verbose: bool = True, facts: Sequence[tuple[
     print(start.get(), end="")
     _print_lines(console, lines or notes, wrapped=not verbose)
     if not verbose:
-        _print_rest(report, signs, [*filter(None, hidden)], len(printed) - len(tables))
+        said_of = {sign for _, sign in signs}
+        remarks = sum(finding not in said_of and finding != report.line for finding in report.findings)
+        more = [*filter(None, hidden), _counted((len(printed) - len(tables), "table"), (remarks, "remark"))]
+        if any(more):
+            left = ", ".join(filter(None, more))
+            _print_lines(_console(), [f"more by --verbose{', or the report' if report.title else ''}: {left}"])
     if facts:
         print()
         print_facts(facts)
@@ -279,15 +284,6 @@ def packed(items: Sequence[str], width: int, between: str) -> list[str]:
         beside = f"{lines[-1]}{between}{item}" if lines else ""
         lines[-1:] = [beside] if lines and len(beside) <= width else [*lines[-1:], item]
     return lines
-
-
-def _print_rest(report: Report, signs: Sequence[tuple[bool, str]], hidden: list[str], tables: int) -> None:
-    """Print what the short form leaves out."""
-    said = {sign for _, sign in signs}
-    remarks = sum(finding not in said and finding != report.line for finding in report.findings)
-    more = [*hidden, *filter(None, [_counted((tables, "table"), (remarks, "remark"))])]
-    if more:
-        _print_lines(_console(), [f"more by --verbose{', or the report' if report.title else ''}: {', '.join(more)}"])
 
 
 def print_facts(rows: Sequence[tuple[str, str]]) -> None:
