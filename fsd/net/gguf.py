@@ -89,10 +89,11 @@ def _header(file: Path, size: int, changed: int) -> Header:
 @contextlib.contextmanager
 def reading(must: str, *passed: type[Exception]) -> Iterator[None]:
     """Silence transformers, and turn what files that make no sense raise into a `UsageError` that begins as said."""
+    kept: tuple[type[Exception], ...] = (UsageError, *passed)
     try:
         with errors_alone("transformers"):
             yield
-    except (UsageError, *passed):
+    except kept:
         raise
     except Exception as error:  # of any type, in Python and in Rust
         raise UsageError(f"{must}{first_line(error)}") from error

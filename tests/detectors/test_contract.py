@@ -172,10 +172,8 @@ def test_names_are_sorted_and_load_settings_changes_them(random_views):
     [
         ("min_p", {}, "detector must be one of .*, zlib; got 'min_p'; did you mean min_k"),
         ("surp", {"epsilon": 2.0}, "setting of surp must be one of entropy, k; got 'epsilon'$"),
-        ("loss", {"k": 1.0}, "setting of loss must be one of none; got 'k'$"),
         ("min_k", {"k": "0.2"}, r"min_k\.k must be of the type of its default"),
         ("min_k", {"k": True}, r"min_k\.k must be of the type of its default"),
-        ("dc_pdd", {"first": 1}, r"dc_pdd\.first must be of the type of its default"),
     ],
 )
 def test_a_detector_or_setting_that_does_not_exist_is_refused(name, settings, message):

@@ -6,7 +6,6 @@ from peft import get_peft_model
 import detectors
 from detectors.gradient_norm import gradient_norm
 from fsd.config import AdapterConfig
-from fsd.errors import UsageError
 from fsd.models.adapters import detach, peft_config, quiet_peft
 from fsd.models.language_model import load
 from fsd.scoring.deviation import evaluate
@@ -20,8 +19,6 @@ TEXTS = ["the score of an unseen text", "a member", "the score moves more than t
 def test_by_hand():
     norms = GradientNorms(7.0, 5.0, 4.0)  # of the gradient (3, -4)
     assert [gradient_norm(norms, norm=norm) for norm in ("l1", "l2", "max")] == [-7, -5, -4]
-    with pytest.raises(UsageError, match="norm must be one of l1, l2, max; got 'l3'"):
-        gradient_norm(norms, norm="l3")
 
 
 def slow(model, text):

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from fsd.data import benchmarks
 from fsd.token_stats import written
 
-Serve = Callable[..., tuple[str, list[str]]]
 Run = Callable[[str, str, Any], list[Any]]
 
 SHA = "0123456789abcdef0123456789abcdef01234567"

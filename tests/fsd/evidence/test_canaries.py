@@ -33,14 +33,8 @@ def test_candidates_differ_and_follow_from_seed_number_and_text() -> None:
 
 
 def test_schemes_that_cannot_be() -> None:
-    for variants, length, message in (
-        (1, 8, "variants must be from 2 to 100,000"),
-        (10, 0, "length from 1 to 100"),
-        (10, 10**9, "length from 1 to 100"),
-        (1000, 4, "length must allow 100,000 different canaries"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            Scheme("s", variants, length).check()
+    with pytest.raises(UsageError, match="length must allow 100,000 different canaries"):
+        Scheme("s", 1000, 4).check()
     with pytest.raises(UsageError, match="words must give 50 different canaries"):
         Scheme("s", 50, 20, ("a", "a a")).candidates(("1", "a"))
 
@@ -63,8 +57,6 @@ def test_word_pool_takes_a_third_by_frequency() -> None:
     assert "aaa" in rare
     assert not common & medium
     assert not medium & rare
-    with pytest.raises(UsageError, match="at least 300 different words"):
-        word_pool(["too few words"], "rare")
 
 
 def test_p_values_by_hand_and_against_every_choice() -> None:

@@ -6,9 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,9 +31,6 @@ from fsd.scoring.model import build_scorers
 from fsd.token_stats import Prompt
 from pipelines.common.experiment import load_model
 
-Method = Any
-Train = Callable[..., None]
-Numbers = Callable[..., np.ndarray]
 SLOW = pytest.mark.slow
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 METHODS = ("lora", "ia3", "adalora")

@@ -1,10 +1,8 @@
 """Quantized weights: scores, training, adapters."""
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +16,6 @@ from fsd.models.adapters import attach, detach, save_adapter
 from fsd.models.finetuning import plan
 from fsd.models.language_model import load
 
-Method = Any
-Train = Callable[..., None]
-Numbers = Callable[..., np.ndarray]
 quantized = pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
 
 

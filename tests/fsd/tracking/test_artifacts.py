@@ -54,22 +54,16 @@ WRONG = [
     ("models:/fsd-none@champion", "must name a registered model; there are fsd-arxiv$"),
     ("models:/fsd-arxiv@best", r"there are versions 1 and aliases champion \(1\)$"),
     ("models:/fsd-arxiv/7", r"there are versions 1 and aliases champion \(1\)$"),
-    ("models:/fsd-arxiv", "must be models:/name@alias or models:/name/version"),
     ("runs:/0123", "'0123' is none"),
-    ("runs:", "must be runs:/id"),
     ("runs:/{bare}", "must hold 'adapter'; it holds roc.png$"),
-    ("nowhere/at/all", "there is no such folder"),
     (".", "must hold adapter_config.json; . holds mlruns$"),
 ]
 
 
-def test_a_wrong_address_lists_what_exists(full, tmp_path, monkeypatch):
+def test_a_wrong_address_lists_what_exists(full):
     with tracking.run("fsd-x", "a") as run:
         run.log("roc.png", b"")
     for uri, message in WRONG:
         with pytest.raises(UsageError, match=message) as caught:
             tracking.fetch_adapter(uri.format(bare=run.id))
         assert "\n" not in str(caught.value)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="must name a registered model; there are none"):
-        tracking.fetch_adapter("models:/fsd-arxiv@champion")

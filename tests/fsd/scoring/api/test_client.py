@@ -103,8 +103,6 @@ def test_an_invalid_address_is_refused_and_a_password_in_it_not_repeated():
     with pytest.raises(UsageError, match=r"^base-url must hold no user and no password") as raised:
         Client(f"http://user:{KEY}@localhost/v1")
     assert KEY not in str(raised.value)
-    with pytest.raises(UsageError, match=r"^requests-per-minute must be above 0; got 0"):
-        Client("http://a/v1", per_minute=0)
 
 
 def test_the_list_of_models_is_asked_for_once_and_a_busy_server_is_asked_again(serve, error, words, fake_time):

@@ -115,12 +115,9 @@ def test_mistakes_are_refused_before_any_request(serve, job, tiny):
     url = serve(remembering())
     alone = "a chat API gives text alone, which samia and cdd take$"
     for config, message in (
-        (job(url, samples=0), "^samples must be at least 1; got 0$"),
-        (job(url, detectors="loss"), f"^detector loss cannot be computed here: {alone}"),
         (job(url, detectors="auto"), f"^detector combined cannot be computed here: {alone}"),
         (job(url, data="short.jsonl"), "^detector samia .* continued must have at least two words; got 'One'$"),
         (job(url, tokenizer=str(tiny)), "^chat must come with --model api:NAME, and without --tokenizer"),
-        (job(None, model=str(tiny)), "^chat must come with --model api:NAME"),
     ):
         with pytest.raises(UsageError, match=message):
             prepare(config).run()

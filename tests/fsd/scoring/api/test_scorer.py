@@ -74,8 +74,6 @@ def test_a_context_is_read_and_not_scored(serve, scorer, words):
 
 def test_impossible_settings_are_refused(tokens, model):
     client = Client("http://a/v1")
-    with pytest.raises(UsageError, match=r"^concurrency must be at least 1; got 0"):
-        CompletionsScorer(client, "m", concurrency=0)
     with pytest.raises(UsageError, match="must be named, as api:NAME"):
         CompletionsScorer(client, "")
     with pytest.raises(UsageError, match=r"^start-token must not come with a tokenizer, which has its own; got '<s>'$"):
