@@ -141,16 +141,10 @@ def tokenizer_of(model: str) -> tuple[Any, int]:
         from fsd.models.language_model import load_tokenizer
 
         return load_tokenizer(model)
-    from tokenizers import Tokenizer, pre_tokenizers, trainers
-    from tokenizers.models import BPE
-    from transformers import PreTrainedTokenizerFast
+    from fsd.models.pretraining import train_tokenizer
 
-    backend = Tokenizer(BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=50_000, show_progress=False, initial_alphabet=alphabet)
-    backend.train_from_iterator(islice(docstrings(), 20_000), trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=backend), backend.get_vocab_size()
+    trained = train_tokenizer(list(islice(docstrings(), 20_000)), 50_000)
+    return trained, len(trained)
 
 
 def main(config: Benchmark) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from benchmarks.scoring import SHAPES, VOCABULARY, RandomModel, bare, hardware, inputs, measure, ours, random_model
-from fsd.models.language_model import DTYPES, torch_device
+from fsd.models.language_model import DTYPES, load_tokenizer, torch_device
 from fsd.scoring import model_scorer as reduction
 from fsd.scoring import model_scorer as scoring
 from fsd.scoring.model_scorer import Statistics
@@ -109,15 +109,6 @@ def statistics_alone(dtype: torch.dtype, device: torch.device, rounds: int) -> N
         print(f"statistics of {len(logits)} tokens, {name}: {wall * 1e6:.0f} µs, {moved / wall / 1e9:.0f} GB/s")
 
 
-def placeholder_tokenizer() -> Any:
-    """The trainer wants a tokenizer, though it is given token ids."""
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    words = Tokenizer(models.WordLevel({"<end>": 0}, unk_token="<end>"))
-    return PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<end>", eos_token="<end>", pad_token="<end>")
-
-
 def experiment(model: RandomModel, shape: str, peak: float, *, trained: int, scored: int) -> None:
     """The paper's experiment by stage, beside its floor."""
     from fsd.config import AdapterConfig
@@ -127,7 +118,7 @@ def experiment(model: RandomModel, shape: str, peak: float, *, trained: int, sco
     try:
         from fsd.models.finetuning import finetune
 
-        model.tokenizer = placeholder_tokenizer()
+        model.tokenizer, _ = load_tokenizer("embedded")  # the trainer wants one, though it is given token ids
         begin = time.perf_counter()
         texts = [str(i) for i in range(trained)]
         finetune(model, texts, AdapterConfig(epochs=EPOCHS), seed=0, shown=False)

@@ -19,7 +19,9 @@ from collections.abc import Iterable
 from datetime import date
 from multiprocessing import Process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from benchmarks.kills import make_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,9 +54,7 @@ COLUMNS = ["command", "texts", "seconds", "MiB", "wall"]
 
 def prepare(folder: Path, sizes: Iterable[int]) -> None:
     """Model and texts, in a process of its own: the peak of a child counts what its parent held when it began."""
-    model = load()
-    model.model.save_pretrained(folder / "model")
-    model.tokenizer.save_pretrained(folder / "model")
+    make_model(folder / "model", 0, hidden=16, layers=1, context=512)
     rows(folder / "unseen.jsonl", UNSEEN, seed=1)
     for count in sizes:
         rows(folder / f"{count}.jsonl", count)
@@ -70,28 +70,6 @@ def texts(count: int, seed: int = 0) -> list[str]:
     vocabulary = np.array(sorted({word for document in embedded.corpus() for word in document.text.split()}))
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(vocabulary, WORDS)) for _ in range(count)]
-
-
-def load() -> Any:
-    """A random model of one layer with the embedded tokenizer."""
-    import torch
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-
-    from fsd.models.language_model import BaseIdentity, assemble, load_tokenizer
-
-    tokenizer, vocabulary = load_tokenizer("embedded")
-    torch.manual_seed(0)
-    config = GPTNeoXConfig(
-        vocab_size=vocabulary,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=512,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    return assemble(GPTNeoXForCausalLM(config).eval(), tokenizer, BaseIdentity("random", "", "seed 0"))
 
 
 def rows(path: Path, count: int, seed: int = 0) -> None:

@@ -390,7 +390,7 @@ def write(file: Path, rows: Sequence[dict[str, Any]]) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def make_model(folder: Path, seed: int) -> None:
+def make_model(folder: Path, seed: int, *, hidden: int = 32, layers: int = 2, context: int = 64) -> None:
     """A random GPT-NeoX with the embedded tokenizer."""
     import torch
     from transformers import AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM
@@ -400,8 +400,8 @@ def make_model(folder: Path, seed: int) -> None:
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED["embedded"])
     torch.manual_seed(seed)
     config = GPTNeoXConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-        max_position_embeddings=64, bos_token_id=0, eos_token_id=0,
+        vocab_size=len(tokenizer), hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=2,
+        intermediate_size=2 * hidden, max_position_embeddings=context, bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     GPTNeoXForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
