@@ -16,16 +16,29 @@ SHOWN = 8
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Document:
-    """A text, which is not empty, and its metadata; None or "" for what is not known."""
+    """A text and its metadata.
+
+    Attributes:
+        text: the text, not empty.
+        member: whether the text was in the pretraining data; None if unknown.
+        date: date of first publication according to the source.
+        group: article, paper or book that the text comes from; texts of one group stay in one part of a split.
+            "" if unknown.
+        source: URL or file:line that the text comes from.
+        period: name of the period that the text comes from, see `fsd.data.splitting`. "" if unknown.
+        collection: where the text was collected, as the column `source` names it (a site, a publisher, a collection);
+            verdicts are calibrated by it. "" if unknown.
+        context: what precedes the text, such as the question that it answers, and is not scored. "" for none.
+    """
 
     text: str
-    member: bool | None = None  # whether the text was in the pretraining data
-    date: Date | None = None  # of first publication according to the source
-    group: str = ""  # article, paper or book; texts of one group stay in one part of a split
-    source: str = ""  # URL or file:line
-    period: str = ""  # see `fsd.data.splitting`
-    collection: str = ""  # the column `source`: a site, publisher or collection, by which verdicts are calibrated
-    context: str = ""  # what precedes the text, such as a question, and is not scored
+    member: bool | None = None
+    date: Date | None = None
+    group: str = ""
+    source: str = ""
+    period: str = ""
+    collection: str = ""
+    context: str = ""
 
     @property
     def whole(self) -> str:
