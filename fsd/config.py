@@ -1,15 +1,21 @@
 """Settings of the pipelines: frozen dataclasses, with the help text of `--help` below each field."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Annotated, Any, Literal, cast
 
 from tyro.conf import arg
 
+from fsd.errors import UsageError
+
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Method = Literal["lora", "ia3", "adalora"]
 AUTO, ALL = "auto", "all"
 """Names of the default set of detectors and of all of them."""
+
+NEIGHBOURS = 25
+"""Neighbours of a text by a masked language model (Mattern et al. 2023, arXiv 2305.18462, §4)."""
 
 # What tyro shows in place of {None}|STR; a field without a default value in --help is optional.
 OptionalPath = Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")]
@@ -271,6 +277,20 @@ class Recipe:
     """Weight decay of the AdamW optimiser."""
     seed: int = 0
     """Random seed for initialisation, the order of the texts and the choice of background."""
+
+
+def check_training(config: AdapterConfig) -> None:
+    """Refuse a number of a training that is out of range."""
+    for name in ("rank", "alpha", "learning_rate", "epochs", "batch_size"):
+        value = getattr(config, name)
+        if not 0 < value < math.inf:
+            raise UsageError(f"{name.replace('_', '-')} must be greater than 0; got {value}")
+    if not 0 <= config.dropout < 1:
+        raise UsageError(f"dropout must be at least 0 and below 1; got {config.dropout}")
+    for name in ("warmup_steps", "weight_decay"):
+        value = getattr(config, name)
+        if not 0 <= value < math.inf:
+            raise UsageError(f"{name.replace('_', '-')} must be at least 0; got {value}")
 
 
 def settings_of(config: type[Any]) -> Iterator[Field[Any]]:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 import xxhash
 
-from fsd.config import AdapterConfig
+from fsd.config import AdapterConfig, check_training
 from fsd.distributed import from_main, is_main_process, num_processes
 from fsd.errors import UsageError, first_line
 from fsd.models.adapters import attach, detach, orthogonal_penalty, peft_config, quiet_peft, save_adapter, strip
@@ -117,20 +117,6 @@ def plan(
     pieces = [row[i : i + size] for row in rows for i in range(0, len(row) - 1, size - 1)]  # each token predicted once
     steps = math.ceil(len(pieces) / config.batch_size) * config.epochs
     return pieces, steps, peft_config(language_model, config, steps=steps)
-
-
-def check_training(config: AdapterConfig) -> None:
-    """Refuse a number of a training that is out of range."""
-    for name in ("rank", "alpha", "learning_rate", "epochs", "batch_size"):
-        value = getattr(config, name)
-        if not 0 < value < math.inf:
-            raise UsageError(f"{name.replace('_', '-')} must be greater than 0; got {value}")
-    if not 0 <= config.dropout < 1:
-        raise UsageError(f"dropout must be at least 0 and below 1; got {config.dropout}")
-    for name in ("warmup_steps", "weight_decay"):
-        value = getattr(config, name)
-        if not 0 <= value < math.inf:
-            raise UsageError(f"{name.replace('_', '-')} must be at least 0; got {value}")
 
 
 def training_key(

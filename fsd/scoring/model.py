@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fsd import distributed
-from fsd.config import AdapterConfig, APIConfig, ModelConfig
+from fsd.config import NEIGHBOURS, AdapterConfig, APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
 from fsd.scoring.deviation import Deviation, evaluate
@@ -161,7 +161,7 @@ def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: 
     at_least(1, shots=shots)
     prefix = "".join(f"{text}\n\n" for text in random.Random(seed).sample(texts, min(shots, len(texts))))
     kind, count = config.neighbour_model or ("words" if _embedded_target(config) else None), config.neighbours
-    from fsd.scoring.neighbours import NEIGHBOURS, MaskedModel, build_vocabulary, swapped_words, word_swaps
+    from fsd.scoring.neighbours import MaskedModel, build_vocabulary, swapped_words, word_swaps
 
     sample = [Prompt(text) for text in random.Random(seed).sample(texts, min(KNOWN, len(texts)))]
     known = Known([[prompt, *repetitions(prompt)] for prompt in sample]) if sample else None

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from fsd.config import NEIGHBOURS
 from fsd.errors import UsageError
 from fsd.models.language_model import torch_device
 from fsd.net.gguf import reading
@@ -141,8 +142,6 @@ def masked_neighbours(text: str, proposals: Sequence[Proposal], *, count: int = 
     return list(islice(dict.fromkeys(_replaced(text, [change]) for change in changes), count)) or [text]
 
 
-NEIGHBOURS = 25
-"""Number of neighbours of a text (Mattern et al. 2023, §4)."""
 DROPOUT = 0.7
 """Share of a word's embedding that is set to zero (§2, semantically preserving neighbours)."""
 ROWS = 32

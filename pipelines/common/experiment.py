@@ -15,7 +15,16 @@ import detectors
 from detectors import Detector
 from fsd import distributed, tracking
 from fsd.collection import domains
-from fsd.config import ALL, AUTO, CleaningConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
+from fsd.config import (
+    ALL,
+    AUTO,
+    CleaningConfig,
+    DataConfig,
+    DetectorConfig,
+    FSDConfig,
+    ModelConfig,
+    check_training,
+)
 from fsd.data import benchmarks, embedded, splitting
 from fsd.data.documents import Benchmark, Document
 from fsd.data.knowledge_cutoffs import HOLDING, Labels, labels_for
@@ -264,10 +273,10 @@ def _readable(name: str, benchmark: Benchmark, model: ModelConfig) -> Benchmark:
 
 def check_tokenizers(config: FSDConfig, documents: Sequence[Document]) -> None:
     """Refuse a control or a reference model of another tokenizer where the benchmark's rows are token ids."""
-    from fsd.models.language_model import load_tokenizer
-
     if all(benchmarks.start_of(entry) is None for entry in config.data.data):
         return
+    from fsd.models.language_model import load_tokenizer
+
     own = load_tokenizer(config.model.model, revision=config.model.revision)[0].get_vocab()
     others = {"placebo": placebo_model(config, documents), "reference-model": config.model.reference_model}
     for flag, other in others.items():
@@ -334,8 +343,6 @@ class Inputs(NamedTuple):
 
 def read(config: FSDConfig) -> Inputs:
     """The texts and detectors of a run; texts of a published benchmark are left for `Inputs.fetched`."""
-    from fsd.models.finetuning import check_training
-
     config = with_embedded_model(config)
     inputs = Inputs(config, load_detectors(config.detection))
     if config.adapter is None:

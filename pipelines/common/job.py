@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 from tyro.conf import FlagCreatePairsOff, arg
 
 from fsd import distributed, tracking
-from fsd.config import AdapterConfig, ModelConfig, OptionalName, OptionalPath, Recipe, flags
+from fsd.config import NEIGHBOURS, AdapterConfig, ModelConfig, OptionalName, OptionalPath, Recipe, flags
 from fsd.errors import UsageError, at_least, without_credentials
 from fsd.progress import stage as stage_line
 from fsd.tracking import Run, Version
@@ -231,13 +231,14 @@ class Job:
         ]
         if name.startswith("api:"):
             return [("model", f"{name}, behind an API: nothing is loaded"), *computes]
-        from fsd.models.language_model import load_tokenizer, memory, token_ids
         from fsd.net.hub import model_size
 
         size = model_size(name, self.model.revision)
         if size is None:
             absent = f"{name}: not on this machine, to be downloaded; its size is known after that"
             return [("model", absent), *computes]
+        from fsd.models.language_model import load_tokenizer, memory, token_ids
+
         rows = [
             ("model", f"{name}: {size.parameters:,} parameters, {byte_size(size.size)} in {size.folder}"),
             *computes,
@@ -271,7 +272,6 @@ def passes(
     """Number of texts that each model scores, shared views once; refuses what cannot be computed, like `usable`."""
     from fsd.scoring.api import BYTES_PER_TOKEN
     from fsd.scoring.model import API, KNOWN, WORD_SWAPS, draws, reader_names
-    from fsd.scoring.neighbours import NEIGHBOURS
     from fsd.token_stats import Known, Prompt
     from fsd.views import FORMS, ViewInputs, usable, view_in
 

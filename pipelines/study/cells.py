@@ -21,7 +21,7 @@ import pandas as pd
 import detectors
 from detectors import Detector
 from fsd import tracking
-from fsd.config import DataConfig, ModelConfig
+from fsd.config import DataConfig, ModelConfig, check_training
 from fsd.data import benchmarks, embedded
 from fsd.data.ablations import add_unseen, fine_tuning_set, retime, take_unseen, truncate
 from fsd.data.docstrings import docstring_paragraphs
@@ -32,7 +32,6 @@ from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.metrics import auc
 from fsd.files import digest
-from fsd.models.finetuning import check_training
 from fsd.models.finetuning import plan as training_plan
 from fsd.models.language_model import LanguageModel, load_tokenizer, quantization_options, resolve_precision
 from fsd.net.hub import fingerprint, locate
