@@ -48,11 +48,10 @@ def stage(label: str, *, again: bool = False) -> Iterator[None]:
     ticking = Thread(target=tick, daemon=True)
     if not clock.disable:
         ticking.start()
-    _LABELS.append(label.partition(":")[0])
     try:
-        yield
+        with labelled(label.partition(":")[0]):
+            yield
     finally:
-        _LABELS.pop()
         done.set()
         if ticking.is_alive():
             ticking.join()
