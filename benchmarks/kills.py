@@ -6,6 +6,7 @@ process forked from this one, in a folder of its own, on a tiny random model and
 """
 
 import argparse
+import contextlib
 import functools
 import importlib
 import itertools
@@ -20,7 +21,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -270,19 +271,25 @@ def trial(
 
 def run(name: str, line: str, folder: Path, moment: Moment | None = None, number: int = 0) -> int:
     """Run a command in a forked process, which is killed at the moment if one is given; its exit code."""
+    _, status = os.waitpid(forked(lambda: run_here(name, line, folder, moment, number)), 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def forked(call: Callable[[], int]) -> int:
+    """The id of a forked process, which calls a function and ends with its result as exit code."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            code = run_here(name, line, folder, moment, number)
+            code = call()
         except BaseException:
             traceback.print_exc()
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
             os._exit(code)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status)
+    return child
 
 
 def run_here(

@@ -24,7 +24,6 @@ import socket
 import sys
 import tempfile
 import time
-import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -299,18 +298,7 @@ def prepare(folder: Path) -> None:
 
 def run(case: Case, folder: Path, seconds: float) -> int | None:
     """Run a command line in a forked process; its exit code, or None if it had no end."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            code = run_here(case, folder, seconds)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            with contextlib.suppress(Exception):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
+    child = kills.forked(lambda: run_here(case, folder, seconds))
     end, ended, status = time.monotonic() + seconds, 0, 0
     while not ended and time.monotonic() < end:
         ended, status = os.waitpid(child, os.WNOHANG)

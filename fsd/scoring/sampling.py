@@ -62,7 +62,6 @@ def suffix_log_probabilities(
     prefix: int,
     samplings: Sequence[Sampling],
     *,
-    tuned: bool = False,
     shown: bool = True,
 ) -> FloatArray:
     """(S, W) nats of generating the end of W windows after their first `prefix` tokens, in each of S ways of sampling.
@@ -77,7 +76,7 @@ def suffix_log_probabilities(
     ids = torch.from_numpy(windows.astype(np.int64))
     start = torch.full((rows, 1), language_model.start)
     with (
-        language_model.state(tuned=tuned) as network,
+        language_model.state(tuned=False) as network,
         progress(count * length, "extraction", "token", shown=shown) as bar,
     ):
         for at in range(0, count, rows):

@@ -1,14 +1,11 @@
 """Statistics of logits in one pass: a Triton kernel for GPUs.
 
-Rows of logits are read once, in their own dtype, and no float32 copy is written. One program reads one row, a block at
-a time, and accumulates the sums of `logit_statistics.token_statistics` relative to the largest logit so far; when that
-grows from m to m', every l becomes l + d with d = (m − m') log₂ e, so that
+One program reads one row, a block at a time, and accumulates the sums of `model_scorer.token_statistics` relative to
+the largest logit so far; when that grows from m to m', every l becomes l + d with d = (m − m') log₂ e, so that
 
     Z' = 2^d Z,    A' = 2^d (A + d Z),    B' = 2^d (B + 2 d A + d² Z)
 
-for Z = Σ 2^l, A = Σ l 2^l and B = Σ l² 2^l. That is one exponential per logit and one per block.
-
-Source: Milakov and Gimelshein 2018, arXiv:1805.02867, for Z alone.
+for Z = Σ 2^l, A = Σ l 2^l and B = Σ l² 2^l (Milakov and Gimelshein 2018, arXiv:1805.02867, for Z alone).
 """
 
 import torch
