@@ -1,7 +1,4 @@
 from detectors.combined import combined
-from detectors.loss import loss
-from detectors.min_k_pp import min_k_pp
-from detectors.min_k_reference import min_k_reference
 
 
 def test_by_hand(make):
@@ -25,11 +22,3 @@ def slow(text, tuned, other, k, a, b):
 
 def test_equals_a_loop(agree):
     agree(combined, slow, "text", "tuned", "reference", k=(0.1, 0.35, 1.0), a=(0.0, 0.5, 2.0), b=(0.0, 1.0, 4.0))
-
-
-def parts(text, tuned, other, k, a, b):
-    return min_k_reference(text, other, k=k) + a * min_k_pp(text, k=k) + b * (loss(text) - loss(tuned))
-
-
-def test_it_is_the_sum_of_three_detectors(agree):
-    agree(combined, parts, "text", "tuned", "reference", k=(0.1, 0.5, 1.0), a=(0.0, 1.0), b=(0.0, 2.0))

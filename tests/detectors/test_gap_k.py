@@ -24,10 +24,6 @@ def test_windows_one_by_one(agree):
     agree(gap_k, slow, "text", k=(0.05, 0.2, 1.0), window=(1, 3, 6))
 
 
-def test_a_text_of_expected_tokens_has_no_gap(make):
-    assert gap_k(make([-0.5, -2.0, -1.0], top=[-0.5, -2.0, -1.0])) == 0
-
-
 def test_impossible_windows_are_refused(make):
     with pytest.raises(UsageError, match="window must be at least 1; got 0"):
         gap_k(make([-1.0], top=[-1.0]), window=0)

@@ -1,7 +1,5 @@
 import numpy as np
-import pytest
 
-from detectors.loss import loss
 from detectors.min_k import min_k
 
 
@@ -24,11 +22,6 @@ def slow(text, k):
 
 def test_equals_taking_the_minimum_away_again_and_again(agree):
     agree(min_k, slow, "text", k=(0.05, 0.2, 0.35, 1.0))
-
-
-def test_all_tokens_give_loss(random_views):
-    text = random_views(4, 33)["text"]
-    assert min_k(text, k=1.0) == pytest.approx(loss(text), rel=1e-12)
 
 
 def test_the_order_of_tokens_does_not_show_in_the_last_bit(random_views, make):

@@ -17,11 +17,6 @@ def test_equals_a_loop(agree):
     agree(neighbour, slow, "text", "neighbours")
 
 
-def test_a_text_among_copies_of_itself_scores_zero(random_views):
-    text = random_views(2, 9)["text"]
-    assert neighbour(text, [text] * 25) == pytest.approx(0, abs=1e-12)
-
-
 def test_no_neighbour_is_refused(make):
     with pytest.raises(ValueError, match="needs at least one neighbour of the text 'A text', got none"):
         neighbour(make([-1.0]), [])

@@ -23,11 +23,6 @@ def test_equals_a_loop(agree):
     agree(pac, slow, "text", "swapped", low=(0.05, 0.3, 1.0), high=(0.05, 0.5, 1.0))
 
 
-def test_a_text_among_copies_of_itself_scores_zero(random_views):
-    text = random_views(2, 9)["text"]
-    assert pac(text, [text] * 5) == pytest.approx(0, abs=1e-12)
-
-
 def test_no_copy_is_refused(make):
     with pytest.raises(ValueError, match="needs at least one copy of the text 'A text', got none"):
         pac(make([-1.0]), [])

@@ -12,11 +12,6 @@ def test_is_a_ratio_of_losses(agree):
     agree(recall, lambda text, primed: loss(primed) / loss(text), "text", "primed")
 
 
-def test_a_text_disturbed_by_the_prefix_scores_above_one_that_it_helps(make, random_views):
-    text = random_views(0, 12)["text"]
-    assert recall(make([-1.0]), make([-1.5])) > recall(text, text) == 1 > recall(make([-3.0]), make([-2.5]))
-
-
 def test_a_loss_of_zero_has_no_ratio(make):
     with pytest.raises(ValueError, match="needs a loss above 0"):
         recall(make([0.0]), make([-1.0]))

@@ -12,10 +12,6 @@ def test_by_hand():
     assert samia(Continuations("a b", ("a  c", "")), zlib=True) == len(compress(b"a c")) / 4
 
 
-def test_a_model_that_repeats_the_text_gives_1():
-    assert samia(Continuations(" the end of it", (" the end of it", "the end of\nit and more"))) == 1
-
-
 def slow(continuations, zlib):
     """By crossing out words, one after the other."""
     truth, scores = UNIT.findall(continuations.truth), []
