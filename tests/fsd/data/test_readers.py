@@ -3,6 +3,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import sys
 from collections import Counter
 from datetime import date, datetime
