@@ -1,4 +1,3 @@
-import re
 from collections import Counter
 from dataclasses import replace
 from datetime import date
@@ -163,11 +162,3 @@ def test_dates_by_hand(text, deleted, replaced):
 def test_other_numbers_are_not_changed(text):
     assert ablations.delete_dates(text) == text
     assert ablations.replace_years(text) == text
-
-
-def test_every_date_of_a_text_is_masked():
-    text = "From 3 May 1999 to 2014-01-02, the 1960s and 2001; 1949年10月1日成立，二〇〇八年。"
-    assert ablations.delete_dates(text) == "From to, the and;成立，。"
-    years = re.findall(r"(?<!\d)\d{4}(?!\d)", ablations.replace_years(text))
-    assert set(years) == {"2020", "2023"}  # 2020 from the decade
-    assert ablations.replace_years(ablations.replace_years(text)) == ablations.replace_years(text)
