@@ -93,7 +93,8 @@ def measured(name: str, count: int, folder: Path) -> tuple[float, float]:
     for word, value in words.items():
         command = command.replace(word, value)
     arguments = ["-c", command[3:]] if command.startswith("-c") else command.split()
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_WAIT_POLICY": "passive"}
+    cache = tempfile.mkdtemp(prefix="cache-", dir=folder)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_WAIT_POLICY": "passive", "FSD_CACHE": cache}
     with (folder / "log").open("a") as log:
         process = subprocess.Popen([sys.executable, *arguments], cwd=folder, env=env, stdout=log, stderr=log)
         _, status, used = os.wait4(process.pid, 0)

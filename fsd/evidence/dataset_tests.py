@@ -8,6 +8,7 @@ set one number; its rank among equally large sets of known non-members is the te
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from fsd.errors import UsageError, at_least
 from fsd.evidence.canaries import combined_p
@@ -91,11 +92,7 @@ def kernel_divergence(before: FloatArray, after: FloatArray) -> float:
     −1/E Σ |Φ_ij log(Φ_ij / Φ'_ij)| (https://arxiv.org/abs/2502.00678). Here γ is one over the median squared distance
     before, and E the square root of Σ Φ_ij. Both embeddings are (N, D); higher, at most 0, = more likely read.
     """
-
-    def squared(z: FloatArray) -> FloatArray:
-        return np.asarray(np.square(z[:, None] - z[None]).sum(-1))
-
-    distance, moved = squared(before), squared(after)
+    distance, moved = (cdist(z, z, "sqeuclidean") for z in (before, after))
     median = float(np.median(distance[~np.eye(len(distance), dtype=bool)]))
     if median == 0:
         raise ValueError("the texts of a set must have different embeddings, got one for all")
