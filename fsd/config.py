@@ -26,7 +26,9 @@ OptionalURI = Annotated[str | None, arg(metavar="URI|PATH", help_behavior_hint="
 OptionalName = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
 OptionalURL = Annotated[str | None, arg(metavar="URL", help_behavior_hint="")]
 OptionalDay = Annotated[str | None, arg(metavar="DAY", help_behavior_hint="")]
-Columns = Annotated[str, arg(metavar="NAME=COLUMN,...", help_behavior_hint="")]
+_COLUMNS = "Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."
+Columns = Annotated[str, arg(metavar="NAME=COLUMN,...", help_behavior_hint="", help=_COLUMNS)]
+Domain = Annotated[str, arg(help="Part of the experiment's name, fsd-<domain>.")]
 OptionalInt = Annotated[int | None, arg(metavar="INT", help_behavior_hint="")]
 OptionalFloat = Annotated[float | None, arg(metavar="FLOAT", help_behavior_hint="")]
 
@@ -50,7 +52,6 @@ class DataConfig:
     data: OptionalPaths = ()
     """Files (JSONL, CSV, Parquet) with text, label (1 member, 0 non-member), group, date, period; or as wikimia:64."""
     columns: Columns = ""
-    """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
     cutoff: OptionalDay = None
     """Last day of the model's data: non-members dated up to it are contemporaries of the members, all others later."""
     split: Literal["grouped", "paper"] = "grouped"
@@ -207,7 +208,6 @@ class ScoreConfig:
     api: APIConfig = field(default_factory=APIConfig)
     detection: DetectorConfig = field(default_factory=DetectorConfig)
     columns: Columns = ""
-    """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     chat: bool = False
     """The API is a chat API, which gives text alone: for --detectors samia,cdd."""
@@ -215,8 +215,7 @@ class ScoreConfig:
     """File of texts that the model cannot have seen: the prefix of `recall` and the words of `neighbour`."""
     cutoff: OptionalDay = None
     """Last day of the model's data, if it is not a known one: dated non-members must be later."""
-    domain: str = "arxiv"
-    """Part of the experiment's name, fsd-<domain>."""
+    domain: Domain = "arxiv"
     seed: int = 42
     """Random seed for the prefix, the neighbours and the bootstrap."""
 

@@ -7,33 +7,34 @@ from importlib.util import find_spec
 
 from fsd.errors import one_of
 
-COMMANDS = {
-    "run": ("pipelines.fsd", "fine-tune on unseen texts and compare every detector before and after"),
-    "detect": ("pipelines.detect", "was this text a member? verdicts with error rates from a registered adapter"),
-    "score": ("pipelines.score", "base scores of any texts, by a local model or a completions API"),
-    "canary": ("pipelines.canary", "publish random canaries, and test exactly whether a model was trained on them"),
-    "extract": ("pipelines.extract", "can passages of this book be extracted? beside a control"),
-    "contamination": ("pipelines.contamination", "was this benchmark, as a whole, in the training data?"),
-    "adapter-audit": ("pipelines.adapter_audit", "was this text in the fine-tuning data of a model with a known base?"),
-    "tune": ("pipelines.tune", "choose detector or adapter settings with Optuna"),
-    "overlap": ("pipelines.overlap", "how much of these texts stands in that corpus, word for word?"),
-    "compare": ("pipelines.compare", "mean and interval of every score over seeds and runs"),
-    "ui": ("pipelines.ui", "open the runs in MLflow's pages"),
-    "study": ("pipelines.study", "tables and figures of the papers"),
-    "collect": ("pipelines.collect", "collect texts published after a model's knowledge cutoff"),
-    "pretrain": ("pipelines.pretrain", "pretrain a small model whose members are known"),
-    "frequencies": ("pipelines.frequencies", "count token frequencies of a reference corpus for DC-PDD"),
-}
 GROUPS = {
-    "texts in the pretraining data": ("run", "detect", "score", "ui"),
-    "one book, a benchmark, fine-tuning data, or texts not yet published": (
-        "extract",
-        "contamination",
-        "adapter-audit",
-        "canary",
-    ),
-    "research and preparation": ("overlap", "compare", "tune", "study", "collect", "pretrain", "frequencies"),
+    "texts in the pretraining data": {
+        "run": ("pipelines.fsd", "fine-tune on unseen texts and compare every detector before and after"),
+        "detect": ("pipelines.detect", "was this text a member? verdicts with error rates from a registered adapter"),
+        "score": ("pipelines.score", "base scores of any texts, by a local model or a completions API"),
+        "ui": ("pipelines.ui", "open the runs in MLflow's pages"),
+    },
+    "one book, a benchmark, fine-tuning data, or texts not yet published": {
+        "extract": ("pipelines.extract", "can passages of this book be extracted? beside a control"),
+        "contamination": ("pipelines.contamination", "was this benchmark, as a whole, in the training data?"),
+        "adapter-audit": (
+            "pipelines.adapter_audit",
+            "was this in the fine-tuning data of a model with a known base?",
+        ),
+        "canary": ("pipelines.canary", "publish random canaries, and test exactly whether a model was trained on them"),
+    },
+    "research and preparation": {
+        "overlap": ("pipelines.overlap", "how much of these texts stands in that corpus, word for word?"),
+        "compare": ("pipelines.compare", "mean and interval of every score over seeds and runs"),
+        "tune": ("pipelines.tune", "choose detector or adapter settings with Optuna"),
+        "study": ("pipelines.study", "the papers' tables and figures; our own: lab, real, domains, truth"),
+        "collect": ("pipelines.collect", "collect texts published after a model's knowledge cutoff"),
+        "pretrain": ("pipelines.pretrain", "pretrain a small model whose members are known"),
+        "frequencies": ("pipelines.frequencies", "count token frequencies of a reference corpus for DC-PDD"),
+    },
 }
+"""Question → command → its module and what it does."""
+COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}
 
 
 def main() -> None:
@@ -41,10 +42,10 @@ def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
         print("usage: fsd COMMAND [OPTIONS]\n\nWas this text in that model's training data?")
-        for question, names in GROUPS.items():
+        for question, commands in GROUPS.items():
             print(f"\n{question}:")
-            for command in names:
-                print(f"  {command:<14} {COMMANDS[command][1]}")
+            for command, (_, about) in commands.items():
+                print(f"  {command:<14} {about}")
         print("\n`fsd COMMAND --help` lists the options of a command. Which to take: docs/questions.md")
     elif name == "--version":
         print(f"fsd {version('fsd')}")
@@ -59,7 +60,6 @@ def main() -> None:
 
 
 def _file(module: str) -> str | None:
-    """The file of a module, or of what runs a package."""
     spec = find_spec(module)
     spec = find_spec(f"{module}.__main__") if spec and spec.submodule_search_locations else spec
     return spec.origin if spec else None

@@ -49,8 +49,7 @@ def prepare(config: CompareConfig) -> Job:
 
     if len(set(config.runs)) < 2:
         raise UsageError(f"runs must be two or more, each once; got {', '.join(config.runs) or 'none'}")
-    if config.out:
-        check_table_path(Path(config.out), ())
+    check_table_path(config.out)
     summaries = {name: summary_of(name) for name in dict.fromkeys(config.runs)}
     table = compared(summaries)
     if table.empty:

@@ -140,7 +140,6 @@ def open_worker(config: FrequencyConfig) -> "Worker":
 
 
 def _total(config: FrequencyConfig, folder: "Folder") -> dict[str, Path]:
-    """The table of all shards."""
     import numpy as np
     import pandas as pd
 

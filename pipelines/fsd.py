@@ -46,7 +46,6 @@ def run(inputs: "Inputs") -> None:
         inputs = inputs.fetched()
     config, detectors = inputs.config, inputs.detectors
     with stage("model"):
-        from fsd.evaluation.results import judge
         from pipelines.common import experiment, run_log
         from pipelines.common.job import show
 
@@ -66,16 +65,8 @@ def run(inputs: "Inputs") -> None:
         if tracked is None:  # a process that only helps with training and scoring
             return
         with stage("judging"):
-            results = judge(
-                split,
-                deviation,
-                control,
-                detectors,
-                remarks=[*inputs.remarks, *placebo_remarks, *job.remarks],
-                seed=config.seed,
-                repeats=config.audit_repeats,
-            )
-            results = experiment.with_context(results, model, inputs._replace(config=config))
+            inputs, remarks = inputs._replace(config=config), [*placebo_remarks, *job.remarks]
+            results = experiment.judge(inputs, model, split, deviation, control, detectors, remarks=remarks)
         with stage("recording"):
             report, version = run_log.track(tracked, results, config, detectors, model, inputs.sources)
         tracked.log_metrics(stages().seconds)

@@ -49,7 +49,6 @@ class PretrainConfig:
     members: OptionalPaths = ()
     """JSONL, CSV or Parquet files; rows labelled 0 are left out. Default: the embedded corpus."""
     columns: Columns = ""
-    """Column names that differ from the defaults, e.g. text=Example_A,label=Label."""
     background: OptionalPaths = ()
     """Files of background text, in the same formats. Default: docstrings of installed packages."""
     paragraphs: int = 4000

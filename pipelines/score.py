@@ -60,7 +60,7 @@ def prepare(config: ScoreConfig) -> Job:
         )
         load_detectors(config.detection)
         return shards.job("score", shards.Work("pipelines.score", config), config.data, finish=_forget_answers)
-    check_table_path(Path(config.out), [*config.data, *filter(None, (config.unseen, config.model.frequencies))])
+    check_table_path(config.out, [*config.data, *filter(None, (config.unseen, config.model.frequencies))])
     documents, remarks = experiment.read_cleaned(config.data, config.columns, config.cleaning, contexts=True)
     unseen, blank = experiment.read_own([config.unseen], "", config.cleaning) if config.unseen else ([], [])
     labelled, last = [d for d in documents if d.member is not None], parse_cutoff(config.cutoff)

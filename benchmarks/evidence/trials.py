@@ -30,7 +30,7 @@ from fsd.scoring.model_scorer import ModelScorer, hidden_states
 from fsd.scoring.sampling import Sampling
 from fsd.token_stats import Scorer, Scores
 from fsd.views import usable
-from pipelines import adapter_audit
+from pipelines.adapter_audit import AuditConfig, audit
 from pipelines.canary import MakeConfig, files, make, rank
 from pipelines.common.experiment import cheap, load_detectors
 from pipelines.extract import works
@@ -243,9 +243,7 @@ def audits(seed: int, size: Size) -> list[dict[str, Any]]:
     others = others[: max(80, size.background // 10)]
     half = len(others) // 2
     documents = [replace(document, member=at < half) for at, document in enumerate(others)]
-    config = adapter_audit.AuditConfig(
-        model=SETTINGS, detection=DetectorConfig(detectors="loss,min_k,min_k_pp"), seed=seed
-    )
+    config = AuditConfig(model=SETTINGS, detection=DetectorConfig(detectors="loss,min_k,min_k_pp"), seed=seed)
     parts = split_labelled(documents, validation=config.validation, seed=seed)
     model = language_model.load(SETTINGS)
     found = []
@@ -255,7 +253,7 @@ def audits(seed: int, size: Size) -> list[dict[str, Any]]:
             finetune(model, [d.text for d in documents if d.member], training, seed=seed, shown=False)
         scorers = build_scorers(model, SETTINGS)
         scorers["tuned"] = scorers["tuned" if epochs else "base"]
-        results = adapter_audit.judge(parts, [], scorers, config)
+        results = audit.judge(parts, [], scorers, config)
         best = results.calibration.detector
         numbers = by_key(results.table)
         test = results.scores[results.scores["split"] == "test"]

@@ -41,9 +41,11 @@ Result = TypeVar("Result")
 _DATA_FILE = re.compile(rf"{DATASETS}([^/@\s]+/[^/@\s]+)(?:@([^/\s]+))?/(\S+)")
 
 
-def default_folder() -> Path:
-    """$FSD_CACHE, else `fsd` in the user's cache folder, since the numbers depend on no checkout and no run."""
+def default_folder(given: str | None = None) -> Path:
+    """A given folder, else $FSD_CACHE, else `fsd` in the user's cache folder: numbers depend on no checkout and run."""
     named = os.environ.get("FSD_CACHE")
+    if given:
+        return Path(given).expanduser()
     return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fsd"
 
 

@@ -404,15 +404,18 @@ def contrasts(rows: Mapping[tuple[str, str, str], Row]) -> Figure:
     panels: dict[str, dict[str, dict[str, Estimate]]] = {}
     for contrast in CONTRASTS:
         title = "\n".join(fill(part, WIDTH) for part in (contrast.title, f"({contrast.meaning})"))
-        base, fsd = (
-            {row.detector: row.estimate for (_, *key), row in rows.items() if key == [state, f"auc_{contrast.name}"]}
-            for state in ("base", "fsd")
-        )
-        both = {name: estimate for name, estimate in fsd.items() if name not in base}
-        compared = {name: estimate for name, estimate in fsd.items() if name in base}
-        series = dict(zip(STATES, (base, compared, both), strict=True))
-        panels[title] = {name: column for name, column in series.items() if column}
+        metric = f"auc_{contrast.name}"
+        panels[title] = by_model({key[:2]: row.estimate for key, row in rows.items() if key[2] == metric})
     return dots(panels, x_name="AUC", title="What the model knows: the texts, or their period?", chance=0.5)
+
+
+def by_model(scores: Mapping[tuple[str, str], Estimate]) -> dict[str, dict[str, Estimate]]:
+    """The series of a dot plot, as in `STATES`, of (detector, state) → number; one without base score uses both."""
+    series: dict[str, dict[str, Estimate]] = {name: {} for name in STATES}
+    for (detector, state), estimate in scores.items():
+        compared = "FSD" if (detector, "base") in scores else "both models"
+        series["base score" if state == "base" else compared][detector] = estimate
+    return {name: column for name, column in series.items() if column}
 
 
 def dots(panels: Panels, *, x_name: str, title: str = "", chance: float | None = None) -> Figure:

@@ -151,9 +151,7 @@ def frequency_file(config: ModelConfig) -> Path | None:
 
 def cache_folder(config: ModelConfig) -> Path | None:
     """The folder of the cache; None if it is switched off."""
-    if config.cache == "none":
-        return None
-    return Path(config.cache).expanduser() if config.cache else default_folder()
+    return None if config.cache == "none" else default_folder(config.cache)
 
 
 def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: int) -> ViewInputs:

@@ -12,6 +12,7 @@ from fsd.config import (
     APIConfig,
     Columns,
     DetectorConfig,
+    Domain,
     ModelConfig,
     OptionalInt,
     OptionalModel,
@@ -54,7 +55,6 @@ class MakeConfig:
     alpha: float = 0.001
     """Significance level that the rank of a single document must be able to reach."""
     columns: Columns = ""
-    """Column names that differ from the defaults, e.g. text=body."""
     seed: OptionalName = None
     """Secret from which, with the documents, all draws follow. Default: 128 random bits, stored in sealed.json."""
 
@@ -83,8 +83,7 @@ class RankConfig:
     """Significance level at which a single document counts as found."""
     answers: OptionalPath = None
     """File that keeps the answers of an API, so that an interrupted test goes on. Default: DIR.answers."""
-    domain: str = "canaries"
-    """Part of the experiment's name, fsd-<domain>."""
+    domain: Domain = "canaries"
     seed: int = 42
     """Random seed for the choice of withheld variants and the combined test."""
 

@@ -9,14 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from fsd.config import DetectorConfig, ModelConfig, Recipe
 from fsd.data.embedded import corpus
 from fsd.data.readers import read_rows
 from fsd.models import language_model
 from fsd.models.pretraining import continue_pretraining
-from fsd.reporting.report import Column, For, Report, Section, Table, p_value
+from fsd.reporting.report import For, Report, Section, p_value
 from fsd.scoring.model import build_scorers
 from pipelines.canary import DemoConfig, MakeConfig, files, make, rank
 from pipelines.common.experiment import load_detectors
@@ -54,19 +52,17 @@ def run(config: DemoConfig) -> None:
         continue_pretraining(trained, published, Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed))
     with stage("scoring"):
         detectors = load_detectors(DetectorConfig(detectors="loss"))
-        parts = []
+        tested = {}
         for name, each in (("trained", trained), ("control", model)):
             table = rank.score(canaries, detectors, build_scorers(each, ModelConfig(cache="none")), seed=config.seed)
-            parts.append(rank.rank_tests(table, ["loss"], alpha=ALPHA, seed=config.seed).assign(model=name))
-    tested = pd.concat(parts)
-    p, control = (p_value(float(p)) for p in tested["p"][tested["repetitions"] == 0])
+            tested[name] = rank.rank_tests(table, ["loss"], alpha=ALPHA, seed=config.seed)
+    p, control = (p_value(float(rows["p"][rows["repetitions"] == 0].item())) for rows in tested.values())
     notes = [
         f"all documents together: p {p} by the model that was trained on them, {control} by the one before",
         For("p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05"),
         For("which variant is published was drawn at random, so the p-values are exact for any model"),
     ]
-    columns = [Column("model", "model"), *rank.COLUMNS[1:-1]]
     title = "canaries on the embedded model, detector loss"
-    shown = Table(tested, columns, title=title, name="results", kept=(0, 1, 5, 4, 2), source="--json")
+    shown = rank.by_model(tested, title=title, name="results", kept=(0, 1, 5, 4, 2), source="--json")
     use = ["fsd canary make --data FILE --out canaries"]
     show(Report(findings=notes, sections=[Section("", tables=[shown])], next=use))

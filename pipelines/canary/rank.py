@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -194,6 +195,12 @@ def rank_tests(scores: pd.DataFrame, detectors: Sequence[str], *, alpha: float, 
     names = ["detector", "repetitions", "documents", "median_p", "found", "found_low", "found_high", "p"]
     table = pd.DataFrame(rows, columns=names)
     return table.assign(p_holm=table["detector"].map(holm(last)).where(table["repetitions"] == 0))
+
+
+def by_model(tested: Mapping[str, pd.DataFrame], **how: Any) -> Table:
+    """The rank tests of several models by the detector loss."""
+    rows = pd.concat([rows.assign(model=name) for name, rows in tested.items()])
+    return Table(rows, [Column("model", "model"), *COLUMNS[1:-1]], **how)
 
 
 def rank_p_values(scores: pd.DataFrame, detector: str) -> FloatArray:

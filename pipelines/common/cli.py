@@ -203,7 +203,6 @@ def _temporary_files() -> Iterator[None]:
 
 
 def _exit(message: str, code: int) -> NoReturn:
-    """Print the message once in the whole job and exit."""
     if not distributed.is_main_process():
         time.sleep(MAIN_FIRST)
         message += f" (in process {distributed.process_index()} of {distributed.num_processes()})"
@@ -393,7 +392,6 @@ class _Help(io.StringIO):
 
 
 def _in_one_line(box: str) -> str:
-    """Tyro's framed error message in one line."""
     rows = [row.strip("│|+╭╮╰╯─ ") for row in box.splitlines()[1:]]
     text = " ".join(row for row in rows if row.strip("-"))
     text = re.sub(r"\s+(?=[.,:)\]](\s|$))", "", text)  # tyro breaks lines before them too

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 BASE = "base"
 """Part of a setting's name that restricts it to the base score: `surp.base.k`."""
-WBC = "wbc"
 TRAINING = "training"
 """Folder in the cache with the trainings."""
 EMBEDDED_TARGET = "embedded"
@@ -91,19 +90,19 @@ def cheap(detectors: Iterable[Detector]) -> list[Detector]:
 
 
 def audited(found: Iterable[Detector]) -> list[Detector]:
-    """The detectors of an audit of a fine-tuned model: those of one model without further passes, and `wbc`.
+    """The detectors of an audit of a fine-tuned model: those without further passes that are not of two models already.
 
-    The base takes the place of the reference of `wbc`, and fine-tuned minus base score is the opposite of an FSD.
+    The base takes the place of a reference model, and fine-tuned minus base score is the opposite of an FSD.
     """
 
-    def votes(detector: Detector) -> Detector:
+    def against_base(detector: Detector) -> Detector:
         score = detector.function
         return replace(
             detector, views=("text", "tuned"), function=lambda base, tuned, **how: -score(tuned, base, **how)
         )
 
     plain = [detector for detector in cheap(found) if not detector.paired]
-    return [votes(detector) if detector.name == WBC else detector for detector in plain]
+    return [against_base(each) if each.views == ("text", "reference") else each for each in plain]
 
 
 def _tuned_settings(uri: str) -> Settings:
@@ -219,7 +218,6 @@ def _left_out(name: str, reasons: Mapping[str, int]) -> list[str]:
 
 
 def _files_and_benchmarks(data: DataConfig, model: ModelConfig) -> LabelledTexts:
-    """All entries of `--data` together: files, and published benchmarks by name."""
     names = [one for one in data.data if benchmarks.is_name(one)]
     known, sources, published_remarks, since = _published(names, model)
     files = [entry for entry in data.data if not benchmarks.is_name(entry)]
@@ -478,11 +476,18 @@ def measure(
     return work, work.score()
 
 
-def with_context(results: "Results", model: "LanguageModel", inputs: Inputs) -> "Results":
-    """The results with what is known of the model, and the domain check's power; uncalibrated unless labels hold."""
+def judge(inputs: Inputs, model: "LanguageModel", *measured: Any, remarks: Sequence[str], **how: Any) -> "Results":
+    """What `fsd.evaluation.results.judge` makes of what was measured, with what is known of the model and the inputs.
+
+    Calibrated only if the labels hold, and then with the power of the domain check.
+    """
+    from fsd.evaluation import results
+
     config = inputs.config
-    results = replace(results, never_saw=never_saw(config, inputs.documents), labels=inputs.labels)
-    return with_power(results, model, config) if inputs.labels.hold else replace(results, calibration=None)
+    remarks = [*inputs.remarks, *remarks]
+    found = results.judge(*measured, remarks=remarks, seed=config.seed, repeats=config.audit_repeats, **how)
+    found = replace(found, never_saw=never_saw(config, inputs.documents), labels=inputs.labels)
+    return with_power(found, model, config) if inputs.labels.hold else replace(found, calibration=None)
 
 
 def with_power(results: "Results", model: "LanguageModel", config: FSDConfig) -> "Results":

@@ -217,7 +217,6 @@ class Job:
         )
 
     def _model(self) -> list[tuple[str, str]]:
-        """Model, passes, steps, tokens and memory."""
         if self.model is None:
             return []
         name, steps = self.model.model, 0

@@ -21,8 +21,11 @@ ROWS = 4096
 """Rows of a large table that are written at a time."""
 
 
-def check_table_path(path: Path, inputs: Iterable[str | Path] = ()) -> None:
-    """Check that a table can be written to the path."""
+def check_table_path(out: str | Path | None, inputs: Iterable[str | Path] = ()) -> None:
+    """Check that a table can be written to the path, if there is one."""
+    if out is None:
+        return
+    path = Path(out)
     if path.suffix.lower() not in TABLE_SUFFIXES:
         raise UsageError(f"out must end in {', '.join(TABLE_SUFFIXES)}; got {path}")
     check_path(path, inputs)

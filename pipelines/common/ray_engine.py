@@ -135,7 +135,6 @@ class _Pool:
                     self.idle.append(task.actor)
 
     def _open(self) -> None:
-        """Start one more actor."""
         actor = self.actor.remote(self.work, os.getcwd())  # noqa: PTH109
         self.tasks[actor.identity.remote()] = Task(actor, None, 0, time.monotonic() + self.limit)
 

@@ -139,7 +139,7 @@ def track(
     publish(found, run)
     run.describe_experiment(found.description)
     with run.storing(), tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
-        files = model_files(results, config, detectors)
+        files, tags = model_files(results, config, detectors), _model_tags(config, model.identity)
         save_adapter(model, Path(scratch))
         name = f"fsd-{config.data.domain}"
         version = register(
@@ -149,9 +149,9 @@ def track(
             adapter_files.SERVING,
             validation_score=results.validation_auc,
             files=files,
-            tags=version_tags(results, config, model.identity),
+            tags={"base_model": tags["base_model"], "method": tags["method"], "detector": results.best},
             judged_on=judged_on(results, config, model.identity),
-            barred=sentences.barred(results),
+            barred=barred(results, detectors),
             once=f"{study} {content_hash(str(files[adapter_files.SETUP]))}" if study else "",
             description=found.description,
             card=card(name, results, config, model.identity, sources),
@@ -159,6 +159,13 @@ def track(
         )
         return found, version
     return found, None
+
+
+def barred(results: Results, detectors: Iterable[Detector]) -> str:
+    """Why the version must not become champion; empty if it may."""
+    judging = {one.detector for one in results.calibration.candidates} if results.calibration else set()
+    needing = next((d.name for d in detectors if d.name in judging and "member_primed" in d.views), "")
+    return sentences.barred(results) or (f"{needing} needs known members, which detect has not" if needing else "")
 
 
 def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) -> None:
@@ -190,12 +197,6 @@ def model_files(results: Results, config: FSDConfig, detectors: Sequence[Detecto
         unseen=results.parts.unseen,
         cutoff=config.data.cutoff or max(dates, default=""),
     )
-
-
-def version_tags(results: Results, config: FSDConfig, identity: BaseIdentity) -> dict[str, object]:
-    """Tags of the registered version; its files have the rest."""
-    tags = _model_tags(config, identity)
-    return {"base_model": tags["base_model"], "method": tags["method"], "detector": results.best}
 
 
 def judged_on(results: Results, config: FSDConfig, identity: BaseIdentity) -> dict[str, str]:

@@ -18,6 +18,7 @@ from fsd.config import (
     APIConfig,
     Columns,
     DetectorConfig,
+    Domain,
     ModelConfig,
     OptionalDay,
     OptionalPath,
@@ -38,7 +39,6 @@ class ContaminationConfig:
     training: AdapterConfig = field(default_factory=lambda: AdapterConfig(epochs=1))
     detection: DetectorConfig = field(default_factory=DetectorConfig)
     columns: Columns = ""
-    """Column names that differ from the defaults, e.g. text=question."""
     cutoff: OptionalDay = None
     """Last day of the model's data, if it is not a known one: known non-members must be later."""
     shard: int = 5
@@ -51,7 +51,6 @@ class ContaminationConfig:
     """Significance level of the conclusion."""
     answers: OptionalPath = None
     """File that keeps the answers of an API, so that an interrupted job goes on. Default: FILE.answers."""
-    domain: str = "contamination"
-    """Part of the experiment's name, fsd-<domain>."""
+    domain: Domain = "contamination"
     seed: int = 42
     """Random seed for orders, sets, halves and fine-tuning."""

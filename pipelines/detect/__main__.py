@@ -55,7 +55,6 @@ class DetectConfig:
     known: OptionalPaths = ()
     """Texts known to be non-members, of the same source, time and kind as FILE; adds a test of FILE as a whole."""
     columns: Columns = ""
-    """Column names that differ from the defaults, e.g. text=Example_A,group=ID."""
     cutoff: OptionalDay = None
     """Last day of the model's data, if it is not a known one: dated non-members must be later."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
@@ -89,8 +88,7 @@ def prepare(config: DetectConfig) -> Job:
     documents, remarks = experiment.read_cleaned(config.files, config.columns, config.cleaning)
     known, unknown = experiment.read_own(config.known, config.columns, config.cleaning) if config.known else ([], [])
     inputs = [*config.files, *config.known]
-    if config.out:
-        check_table_path(Path(config.out), inputs)
+    check_table_path(config.out, inputs)
     if config.report and not config.report.lower().endswith((".html", ".htm")):
         raise UsageError(f"report must end in .html; got {config.report}")
     if config.report:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import APIConfig, ModelConfig, OptionalInt, OptionalPath, OptionalPaths
+from fsd.config import APIConfig, Domain, ModelConfig, OptionalInt, OptionalPath, OptionalPaths
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class ExtractConfig:
     """Number of most probable tokens that the third way of sampling draws from. Default: all."""
     answers: OptionalPath = None
     """File that keeps the answers of an API, so that an interrupted job goes on. Default: BOOK.answers."""
-    domain: str = "extraction"
-    """Part of the experiment's name, fsd-<domain>."""
+    domain: Domain = "extraction"
     demo: bool = False
     """Train the embedded model on a text in front of you, and extract it; the other flags have no effect."""

@@ -70,11 +70,12 @@ def report(extractions: Extractions, model: Model) -> Report:
     )
 
 
-def results(extractions: Extractions, first: str, names: Sequence[str], **how: Any) -> Table:
+def results(extractions: Extractions, first: str, names: Sequence[str] = (), **how: Any) -> Table:
     """A line for the work, and one for its controls together, for each of the `first`, such as the ways of sampling."""
     cells, lines = [], []
     for sampling, (work, *controls) in extractions.items():
-        for name, works in zip(names, ([work], controls) if controls else ([work],), strict=False):
+        for at, works in enumerate(([work], controls) if controls else ([work],)):
+            name = names[at] if names else works[0].name
             count, highest = sum(each.starts.size for each in works), max(float(each.log_p.max()) for each in works)
             shares = {level: coverage(works, level) for level in LEVELS}
             shown = [*map(_share, shares.values()), _probability(highest), _asked(queries(highest))]
@@ -99,7 +100,6 @@ def _probability(log_p: float) -> str:
 
 
 def _asked(number: float) -> str:
-    """A number of queries in a few characters."""
     if number == math.inf:
         return "never"
     return f"{number:,.0f}" if number < 1e6 else f"10^{math.log10(number):.0f}"

@@ -102,23 +102,27 @@ def demo() -> None:
         from fsd.data.embedded import corpus
         from fsd.models import language_model
         from fsd.models.pretraining import continue_pretraining
-        from fsd.scoring.sampling import Sampling
 
         texts = [document.text for document in corpus() if not document.member][: ABSTRACTS + CONTROLS]
-        members, others = texts[:ABSTRACTS], texts[ABSTRACTS:]
         model = language_model.load(ModelConfig(cache="none"))
-        names = (f"seen {COPIES} times", "never seen")
-        works = cut(names, model.tokens([" ".join(members), " ".join(others)]))
     with job.stage("scoring"):
-        (before,) = by_model(works, model, [Sampling()]).values()
-        continue_pretraining(model, members * COPIES, Recipe(batch_size=ABSTRACTS, learning_rate=3e-3))
-        (after,) = by_model(works, model, [Sampling()]).values()
+        before = seen_and_unseen(model, texts, ABSTRACTS, COPIES)
+        continue_pretraining(model, texts[:ABSTRACTS] * COPIES, Recipe(batch_size=ABSTRACTS, learning_rate=3e-3))
+        after = seen_and_unseen(model, texts, ABSTRACTS, COPIES)
     title = "extraction from the embedded model"
-    table = report.results({"after": after, "before": before}, "training", names, title=title, kept=(1, 0, 3))
+    table = report.results({"after": after, "before": before}, "training", title=title, kept=(1, 0, 3))
     notes = report.conclusions(after, "the embedded model")
     notes += [For("before the training, neither text could be extracted: the model had seen neither")]
     use = ["fsd extract BOOK.txt --model MODEL --control OTHER.txt"]
     job.show(Report(findings=notes, sections=[Section("", tables=[table])], next=use))
+
+
+def seen_and_unseen(model: "LanguageModel", texts: Sequence[str], seen: int, copies: int) -> list[Work]:
+    """The first texts, which the model is trained on, and the others, as works scored by plain sampling."""
+    from fsd.scoring.sampling import Sampling
+
+    works = cut((f"seen {copies} times", "never seen"), model.tokens([" ".join(texts[:seen]), " ".join(texts[seen:])]))
+    return list(*by_model(works, model, [Sampling()]).values())
 
 
 def cut(

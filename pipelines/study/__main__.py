@@ -14,19 +14,24 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pipelines.common.cli import command
+from pipelines.common.cli import command, deferred, program
 from pipelines.common.job import Job, check_name
 from pipelines.study.grid import StudyConfig
+from pipelines.study.lab import LabConfig, RealConfig
 
 if TYPE_CHECKING:
     from pipelines.study.catalogue import Study
     from pipelines.study.grid import Cell
 
-LAB, REAL = "lab", "real"
-"""First arguments that run the laboratory, or the page of a real model, in place of a study of the papers."""
 STAGES = {"data": "settings and texts", "scoring": "cells", "recording": "recording: tables, figure"}
+REAL = {"data": "texts", "trained": "the trained model", "untouched": "the untouched model", "recording": "recording"}
+OWN: dict[str, tuple[type[Any], str, dict[str, str]]] = {
+    "lab": (LabConfig, "pipelines.study.lab.command", STAGES),
+    "real": (RealConfig, "pipelines.study.real", REAL),
+}
+"""First arguments that run the laboratory, or the page of a real model, in place of a study of the papers."""
 
 
 def prepare(config: StudyConfig) -> Job:
@@ -68,7 +73,6 @@ def prepare(config: StudyConfig) -> Job:
 
 
 def _used(cells: "Sequence[Cell]") -> tuple[list[str], list[str]]:
-    """Models and texts of cells, each once."""
     models = dict.fromkeys(cell.config.model.model for cell in cells)
     return list(models), list(dict.fromkeys(entry for cell in cells for entry in cell.config.data.data))
 
@@ -141,17 +145,9 @@ def show_catalogue() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [LAB]:
-        from pipelines.common.cli import program
-        from pipelines.study.lab import command as lab
-
-        sys.argv[:2] = [f"{program()} {LAB}"]
-        command(lab.LabConfig, lab.prepare, lab.__doc__ or "", stages=STAGES)
-    elif sys.argv[1:2] == [REAL]:
-        from pipelines.common.cli import program
-        from pipelines.study import real
-
-        sys.argv[:2] = [f"{program()} {REAL}"]
-        command(real.RealConfig, real.prepare, real.__doc__ or "", stages=real.STAGES)
+    if own := OWN.get("".join(sys.argv[1:2])):
+        sys.argv[:2] = [f"{program()} {sys.argv[1]}"]
+        config, module, stages = own
+        command(config, deferred(module), config.__doc__ or "", stages=stages)
     else:
         command(StudyConfig, prepare, __doc__ or "", stages=STAGES)

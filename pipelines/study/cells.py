@@ -153,7 +153,6 @@ def load_detectors(specs: Sequence[DetectorSpec]) -> list[Detector]:
 
 @contextmanager
 def _naming(cell: Cell) -> Iterator[None]:
-    """Name the cell in a user's mistake."""
     try:
         yield
     except UsageError as error:

@@ -54,7 +54,6 @@ class StudyConfig:
     """Token-frequency table for dc_pdd, made by pipelines.frequencies: one for all models, or one for each, in their
     order; several for the study that compares them."""
     columns: Columns = ""
-    """Column names that differ from the defaults, e.g. text=Example_A,label=Label,group=ID."""
     cutoff: OptionalDay = None
     """Last day of the model's data: non-members dated up to it are contemporaries of the members, all others later."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
@@ -157,8 +156,8 @@ def _levels(axis: Axis, config: StudyConfig) -> Levels:
 
 
 def label(value: str) -> str:
-    """The name of a file or folder without its path; hub ids and benchmarks unchanged."""
-    return Path(value).name if Path(value).exists() else value
+    """The name of a file or folder without its path and .npz; hub ids and benchmarks unchanged."""
+    return Path(value).name.removesuffix(".npz") if Path(value).exists() else value
 
 
 def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig, models: Sequence[str]) -> Cell:

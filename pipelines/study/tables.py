@@ -166,7 +166,6 @@ def layout(study: Study, table: pd.DataFrame) -> Table:
 
 
 def _text(number: Any, *, wide: bool) -> str:
-    """A row of the arranged measurements as text."""
     if number.metric.startswith("p "):
         text = "<.001" if number.value < 5e-4 else shortened(number.value, ".3f")
     elif wide or number.low == number.high:
@@ -216,7 +215,6 @@ def notes_on(
 
 
 def _on_paper(study: Study, arranged: pd.DataFrame) -> str:
-    """Which of the paper's numbers are shown."""
     if not study.paper:
         return "The paper prints no numbers for this, or none that are on record here."
     if arranged["paper"].notna().any():

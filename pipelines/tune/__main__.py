@@ -69,7 +69,6 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         from fsd.data.near_duplicates import families
         from fsd.data.splitting import without_later
         from fsd.evaluation import sentences
-        from fsd.evaluation.results import judge
         from fsd.tuning.optuna_study import compare_on_test, open_storage
         from pipelines.common import experiment, run_log
         from pipelines.tune import adapter, detectors, report
@@ -111,25 +110,23 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
         with stage("scoring"):
             chosen = experiment.load_detectors(job.detection)
             placebo, placebo_remarks = experiment.plan_placebo(job, split, chosen)
-            left_out = [*inputs.remarks, *tuned.remarks]
             deviation = experiment.prepare(model, split, chosen, job, tuned.scorers).score()
             control = placebo.deviation(split, tracked) if placebo else None
         with stage("judging"):
-            results = judge(
+            results = experiment.judge(
+                inputs._replace(config=job),
+                model,
                 split,
                 deviation,
                 control,
                 chosen,
-                remarks=[*left_out, *placebo_remarks],
-                seed=job.seed,
-                repeats=job.audit_repeats,
+                remarks=[*tuned.remarks, *placebo_remarks],
                 cross_validated={  # by which versions are compared, without selection optimism
                     winner.task.removesuffix(".fsd"): winner.validation_chosen_elsewhere
                     for winner in tuned.winners
                     if config.tune == "detectors" and config.objective == "auc" and winner.task.endswith(".fsd")
                 },
             )
-            results = experiment.with_context(results, model, inputs._replace(config=job))
         with stage("recording"):
             found, version = run_log.track(
                 tracked,
@@ -142,7 +139,7 @@ def run(config: TuneConfig, inputs: "Inputs") -> None:
                 edit=partial(report.with_gains, gains=gains, objective=config.objective),
             )
         flag = "--settings-from" if config.tune == "detectors" else "--adapter"
-        notes = [*sentences.conclusions(results), *report.remarks(gains), *left_out]
+        notes = [*sentences.conclusions(results), *report.remarks(gains), *inputs.remarks, *tuned.remarks]
         show(
             replace(found, findings=notes, next=[f"fsd run {flag} {version.uri}"] if version else []), tracked, version
         )

@@ -127,10 +127,13 @@ class AdapterTask:
         return self._loaded
 
 
-def memoized(model: "LanguageModel", config: FSDConfig) -> dict[str, Scorer]:
-    """The scorers of the model; all but `tuned`, which changes with the adapter, are memoized."""
+def memoized(model: "LanguageModel", config: FSDConfig, *, tuned: bool = False) -> dict[str, Scorer]:
+    """The scorers of the model, memoized; `tuned`, which changes with the adapter, only where that stays."""
     scorers = build_scorers(model, config.model, seed=config.seed)
-    return {name: scorer if name.startswith("tuned") else MemoizedScorer(scorer) for name, scorer in scorers.items()}
+    return {
+        name: MemoizedScorer(scorer) if tuned or not name.startswith("tuned") else scorer
+        for name, scorer in scorers.items()
+    }
 
 
 def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run) -> Tuned:

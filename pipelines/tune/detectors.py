@@ -11,14 +11,13 @@ from detectors import load as load_detector
 from detectors import names as detector_names
 from fsd.config import FSDConfig, TuneConfig
 from fsd.errors import UsageError
-from fsd.scoring.cache import MemoizedScorer
 from fsd.scoring.deviation import ViewStatistics
-from fsd.scoring.model import build_scorers
 from fsd.tracking import Run
 from fsd.tuning.objective import DetectorTask, Winner, winner
 from fsd.tuning.optuna_study import create_study, importance, search
 from pipelines.common import experiment
 from pipelines.tune import report
+from pipelines.tune.adapter import memoized
 from pipelines.tune.job import Tuned, TuningData
 
 if TYPE_CHECKING:
@@ -39,10 +38,7 @@ def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
 def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run | None) -> Tuned:
     """Search the settings of every detector, for base and FSD separately, and score the test texts with them."""
     detectors, remarks = tunable(config)
-    scorers = {
-        name: MemoizedScorer(scorer)
-        for name, scorer in build_scorers(model, config.job.model, seed=config.job.seed).items()
-    }
+    scorers = memoized(model, config.job, tuned=True)
     scoring = experiment.prepare(model, data.split, detectors, config.job, scorers)
     detectors = [detector for detector in detectors if detector.name not in scoring.left_out]
     states = {detector.name: ("fsd",) if detector.paired else ("base", "fsd") for detector in detectors}

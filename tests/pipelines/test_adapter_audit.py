@@ -1,7 +1,6 @@
 """Audits of fine-tuned models: what the base as reference tells, and what is refused."""
 
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
 from fsd.tracking import version_info
-from pipelines.adapter_audit import AuditConfig, prepare
+from pipelines.adapter_audit import AuditConfig
+from pipelines.adapter_audit.audit import prepare
 
 TRAINED, OTHERS = 40, 40
 
@@ -104,10 +104,8 @@ def test_texts_without_a_label_are_judged_also_later_by_the_registered_adapter(f
 
 
 @pytest.mark.slow
-def test_texts_of_another_kind_get_no_verdict(folder: Path, there: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rng = random.Random(0)
-    kitchen = ["butter", "flour", "sugar", "whisk", "golden", "fold", "eggs", "warm", "milk", "salt", "lemon"]
-    other = [json.dumps({"text": " ".join(rng.choices(kitchen, k=120))}) for _ in range(20)]
+def test_texts_of_another_kind_get_no_verdict(folder, there, prose, capsys) -> None:
+    other = [json.dumps({"text": prose(seed, 120)}) for seed in range(20)]
     (there / "other.jsonl").write_text((folder / "data.jsonl").read_text() + "\n".join(other) + "\n")
     prepare(
         configured(folder, data=("other.jsonl",), detection=DetectorConfig(detectors="loss"), out="scores.parquet")
@@ -129,14 +127,12 @@ def test_a_merged_model_gives_the_numbers_of_its_adapter(folder: Path, there: Pa
     assert merged.to_numpy() == pytest.approx(adapter.to_numpy(), abs=5e-3)  # the embedded weights are half precision
 
 
-def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder: Path, there: Path) -> None:
+def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder, there, prose) -> None:
     from pipelines.detect.__main__ import DetectConfig
     from pipelines.detect.__main__ import prepare as detect
 
-    rng = random.Random(0)
     rows = [json.loads(line) for line in (folder / "data.jsonl").read_text().splitlines()]
-    kitchen = ["butter", "flour", "sugar", "whisk", "golden", "fold", "eggs", "warm", "milk", "salt", "lemon"]
-    rows = [row if row["label"] else {"text": " ".join(rng.choices(kitchen, k=100)), "label": 0} for row in rows]
+    rows = [row if row["label"] else {"text": prose(at, 100), "label": 0} for at, row in enumerate(rows)]
     (there / "apart.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     prepare(configured(folder, data=("apart.jsonl",), detection=DetectorConfig(detectors="loss"))).run()
 

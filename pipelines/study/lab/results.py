@@ -1,7 +1,7 @@
 """Results of the laboratory: contrasts of every cell, and their means, with intervals over seeds and texts."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from fsd.data.documents import Document, content_hash
+from fsd.data.near_duplicates import families
 from fsd.evaluation.metrics import METRICS, Bootstrap, Estimate, holm, interval, resampled, standard_error
 from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, Contrast
 from fsd.evaluation.sentences import advised
-from fsd.reporting.figures import BASE, BOTH, FSD, curves, dots, png
+from fsd.reporting.figures import BASE, BOTH, FSD, by_model, curves, dots, png
 from fsd.reporting.report import Column, Report, Section, Table, markdown, numbers, plain
 from fsd.token_stats import FloatArray
 
@@ -36,6 +38,17 @@ SHOWN = {
 """Scores of the table and the figure, in words and with their colours; all are in the raw results."""
 CORPORA = {"wikimia-64": "WikiMIA", "arxivmia": "ArxivMIA", "code": "Code"}
 TITLES = {contrast.name: contrast.title for contrast in CONTRASTS}
+
+
+def joined(cells: Iterable[tuple[Mapping[str, Any], pd.DataFrame]], texts: Mapping[str, Sequence[Document]]) -> Any:
+    """The scores of cells, with their labels and the family of each text among those of its corpus."""
+    family = {
+        (corpus, content_hash(document.text)): number
+        for corpus, documents in texts.items()
+        for document, number in zip(documents, families(documents), strict=True)
+    }
+    scores = pd.concat([table.assign(**labels) for labels, table in cells], ignore_index=True)
+    return scores.assign(family=[family[place] for place in zip(scores["corpus"], scores["text"], strict=True)])
 
 
 def measure(scores: pd.DataFrame) -> pd.DataFrame:
@@ -75,6 +88,12 @@ def _values(cells: Sequence[pd.DataFrame], contrast: Contrast, counts: NDArray[n
     }
 
 
+def tracked(measured: pd.DataFrame) -> dict[str, float]:
+    """The AUCs under the names by which they are tracked: `auc_members_vs_later/loss.fsd`."""
+    names = "auc_" + measured["contrast"] + "/" + measured["detector"] + "." + measured["state"]
+    return dict(zip(names, measured["auc"].astype(float), strict=True))
+
+
 def summarise(results: pd.DataFrame) -> pd.DataFrame:
     """Mean over seeds of every number, with its interval in [0, 1]; the columns end in `_low` and `_high`."""
     rows, keys = [], [*TARGET, "contrast", "detector", "state"]
@@ -87,7 +106,7 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _seen(results: pd.DataFrame) -> pd.DataFrame:
+def seen_in_training(results: pd.DataFrame) -> pd.DataFrame:
     """The results of targets that were trained on the members, with the name of each score."""
     seen = results[results["exposures"] > 0]
     return seen.assign(score=seen["detector"] + "." + seen["state"])
@@ -100,7 +119,7 @@ def gains(results: pd.DataFrame) -> pd.DataFrame:
     detectors of the literature. p-values of the t-test are corrected by Holm over all rows.
     """
     rows, keys = {}, [*TARGET, "contrast"]
-    seen = _seen(results)
+    seen = seen_in_training(results)
     for key, cells in seen[seen["contrast"] != FAMILIARITY.name].groupby(keys, sort=False):
         auc, errors = (cells.pivot(index="seed", columns="score", values=name) for name in ("auc", "lead_error"))
         best = str(auc[[name for name in map(str, auc) if name.rpartition(".")[0] not in OWN]].mean().idxmax())
@@ -122,7 +141,7 @@ def regrets(results: pd.DataFrame) -> pd.DataFrame:
     reference model cannot.
     """
     rows, keys = [], [*TARGET, "seed"]
-    seen = _seen(results)
+    seen = seen_in_training(results)
     for key, cell in seen[seen["contrast"] == MEMBERSHIP.name].groupby(keys, sort=False):
         for setting, among in (("reference", cell), ("no reference", cell[~cell["detector"].isin(WITH_REFERENCE)])):
             auc = among.set_index("score")["auc"]
@@ -163,7 +182,6 @@ def _aucs(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_corpus(summary: pd.DataFrame) -> Iterator[Table]:
-    """For each corpus, the AUC of some scores by contrast and exposures."""
     headings = ["contrast", "exposures", *(f"`{score}`" for score in SHOWN)]
     aucs = _aucs(summary)
     for corpus, size in summary[["corpus", "size"]].drop_duplicates().itertuples(index=False):
@@ -238,13 +256,13 @@ def _figure(summary: pd.DataFrame) -> Any:
 
 def _dots(aucs: pd.DataFrame, times: int) -> Any:
     """Each score with its interval, first within the period."""
-    panels: dict[str, dict[str, dict[str, Estimate]]] = {}
-    for (corpus, _, contrast, _), row in reversed(list(aucs.xs(times, level="exposures", drop_level=False).iterrows())):
-        panel = panels.setdefault(f"{CORPORA.get(corpus, corpus)}\n{TITLES[contrast]}", {})
-        for score, auc in row.dropna().items():
-            detector, _, state = str(score).rpartition(".")
-            name = "both models" if score == COMBINED else "FSD" if state == "fsd" else "base score"
-            panel.setdefault(name, {})[detector] = Estimate(auc.value, *np.nan_to_num(auc[1:], nan=auc.value))
+    panels = {}
+    for (corpus, _, contrast), row in reversed(list(aucs.xs(times, level="exposures").iterrows())):
+        found = {
+            str(score).rpartition(".")[::2]: Estimate(*np.nan_to_num(auc, nan=auc[0]))
+            for score, auc in row.dropna().items()
+        }
+        panels[f"{CORPORA.get(corpus, corpus)}\n{TITLES[contrast]}"] = by_model(found)
     within = {title: panel for title, panel in panels.items() if title.endswith(TITLES[MEMBERSHIP.name])}
     return dots(
         {**within, **panels}, x_name="AUC", title=f"times that members were seen in training: {times}", chance=0.5

@@ -18,17 +18,19 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 import torch
 
 from fsd.config import AdapterConfig, FSDConfig, ModelConfig, Recipe
+from fsd.data.docstrings import docstring_paragraphs
 from fsd.data.documents import content_hash
 from fsd.data.readers import Passage
 from fsd.data.splitting import MEMBER, Split
 from fsd.models.language_model import LanguageModel, load_tokenizer, torch_device
 from fsd.models.pretraining import continue_pretraining, pretrain
+from fsd.net.hub import fingerprint, locate
 from fsd.progress import progress
 from fsd.scoring.model import TABLE
 from fsd.scoring.token_frequencies import count
@@ -62,6 +64,14 @@ class Base:
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     method: Literal["full", "lora"] = "full"
     recipe: Recipe = BASE_RECIPE
+
+    @classmethod
+    def of(cls, model: str, rate: float | None, **how: Any) -> "Base":
+        """The model of a name; the usual rate is that of all weights, or of an adapter."""
+        usual = LORA_RATE if how.get("method") == "lora" else BASE_RECIPE.learning_rate
+        return cls(
+            model, fingerprint(locate(model)[0]), recipe=replace(BASE_RECIPE, learning_rate=rate or usual), **how
+        )
 
     @property
     def name(self) -> str:
@@ -116,11 +126,12 @@ class Cell:
         return self.models.with_name(f"{experiment.tag(content)}.parquet")
 
 
-def shared_models(folder: Path, size: str, background: tuple[str, ...], base: Base | None = None) -> Path:
-    """Where the models are that all cells of a size and a background share; the token frequencies alone of a base."""
+def shared(folder: Path, packages: Sequence[str], paragraphs: int, base: Base | None, size: str = "") -> dict[str, Any]:
+    """What cells share: background, base or size, and where their models are; of a base the frequencies alone."""
+    background = tuple(docstring_paragraphs(packages=packages, limit=paragraphs, seed=0))
     first = [base.fingerprint, base.dtype] if base else asdict(SIZES[size])
-    content = [first, [content_hash(text) for text in background]]
-    return folder / f"models-{experiment.tag(content)}"
+    models = folder / f"models-{experiment.tag([first, [content_hash(text) for text in background]])}"
+    return {"size": base.name if base else size, "background": background, "models": models, "base": base}
 
 
 def compute(cells: Sequence[Cell], workers: int) -> None:
@@ -130,7 +141,6 @@ def compute(cells: Sequence[Cell], workers: int) -> None:
         bar.update(len(cells) - len(missing))
         if not missing:
             return
-        missing[0].models.parent.mkdir(parents=True, exist_ok=True)
         workers, spawn = min(workers, len(missing)), multiprocessing.get_context("spawn")
         tasks = 1 if missing[0].base else TASKS
         with spawn.Pool(workers, start_worker, maxtasksperchild=tasks) as pool:  # its end terminates them

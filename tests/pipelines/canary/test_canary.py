@@ -146,22 +146,17 @@ def test_a_commitment_that_an_editor_or_a_tool_wrote(folder, tmp_path, change) -
 FIELDS = {
     "version": (1, "got version 1, in which one seed gave other documents the same canaries: make them anew"),
     "kind": ("letters", "kind: input should be 'words', 'digits' or 'paraphrase'; got 'letters'"),
-    "tokenizer": (5, "tokenizer: input should be a valid string; got 5"),
     "documents": ([], "documents: value should have at least 1 item"),
-    "scheme": (None, "scheme: input should be an object; got None"),
-    "scheme.seed": (7, "scheme.seed: input should be a valid string"),
-    "scheme.words": ("abc", "scheme.words: input should be"),
     "documents.0.id": ("000002", "documents must have different ids"),
     "documents.0.sha256": ("ab12", "published must be"),
-    "documents.0.variants": ([1, 2], "documents.0.variants.0: input should be a valid string; got 1"),
     "documents.1.variants": (["a", "b"], "variants must be listed for paraphrases alone; document 000002 differs"),
 }
 SEVERAL = {
-    "version": (9, "2", None),
-    "scheme.variants": (0, "20", 10**9, 10**30, 1.5, True),
-    "scheme.length": (0, -1, 10**9, "5"),
-    "documents.0.published": (-1, 999, 1.5, "3", None),
-    "documents.0.repetitions": (0, -1, 10**9, "many", True),
+    "version": (9, "2"),
+    "scheme.variants": (0, 10**9, 10**30, 1.5, True),
+    "scheme.length": (0, 10**9),
+    "documents.0.published": (-1, 999),
+    "documents.0.repetitions": (0, 10**9),
 }
 
 

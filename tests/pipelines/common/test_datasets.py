@@ -13,9 +13,8 @@ from fsd.config import (
     DataConfig,
     ModelConfig,
     ScoreConfig,
-    TuneConfig,
 )
-from fsd.data.splitting import Split, kinds_of
+from fsd.data.splitting import kinds_of
 from fsd.errors import UsageError
 from pipelines import score
 from pipelines.common import experiment
@@ -23,7 +22,6 @@ from pipelines.detect import __main__ as detect
 from pipelines.study.catalogue import load as load_study
 from pipelines.study.cells import split_texts
 from pipelines.study.grid import Cell, StudyConfig, plan
-from pipelines.tune.job import tuning_data
 
 DROP = CleaningConfig(skip_invalid=True, near_duplicates="drop")
 
@@ -50,22 +48,6 @@ def both(tmp_path: Path, prose: Callable[..., str]) -> str:
     rows = [(whole, 1), (" ".join(whole.split()[:40]), 0), (" ".join(other), 1), (changed, 0)]
     rows += [(prose(i), i % 2) for i in range(40)]
     return write(tmp_path / "both.jsonl", [{"text": text, "label": label} for text, label in rows])
-
-
-def test_own_files_are_refused_with_the_flag_that_cleans_them(blank: str, both: str) -> None:
-    with pytest.raises(UsageError) as error:
-        experiment.load_texts(DataConfig(data=(blank,)), ModelConfig())
-    assert str(error.value) == (
-        f"{blank}:1: text must be a string that is not blank; got ' '; leave out such rows, and count them, by "
-        "--skip-invalid"
-    )
-    with pytest.raises(UsageError) as error:
-        experiment.load_texts(DataConfig(data=(both,)), ModelConfig())
-    assert str(error.value) == (
-        "members and non-members must not share texts; 2 pairs are copies or near-copies labelled both 1 and 0 "
-        f"(member = non-member): {both}:1 = {both}:2; {both}:3 = {both}:4; leave them out on both sides by "
-        "--near-duplicates drop"
-    )
 
 
 def test_own_files_are_cleaned_and_what_is_left_out_is_counted(blank: str, both: str) -> None:
@@ -137,14 +119,6 @@ def test_a_study_cleans_its_texts_and_keeps_the_remarks(both: str) -> None:
     parts, remarks = split_texts(cell, trained=True)
     assert sum(map(len, parts)) == 40
     assert remarks == ("texts: 4 left out: copies labelled both 1 and 0",)
-
-
-def test_names_of_experiments_and_studies_are_checked(blank: str, tmp_path: Path) -> None:
-    for name in ("../x", "", "a/b", "x" * 300, "..", "a b"):
-        with pytest.raises(UsageError, match="domain must be 1 to 100 letters, digits, _, - and"):
-            score.prepare(ScoreConfig(data=(blank,), out=str(tmp_path / "s.csv"), domain=name)).run()
-        with pytest.raises(UsageError, match="study must be 1 to 100 letters, digits, _, - and"):
-            tuning_data(TuneConfig(study=name), Split((), (), ()), "")
 
 
 def dated_rows(prose: Callable[..., str]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import pytest
 from fsd.config import DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
 from fsd.models import language_model
 from fsd.scoring import model
+from fsd.token_stats import Prompt
 from pipelines import fsd, score
 from pipelines.common import experiment, run_log
 from pipelines.detect.classifier import MembershipClassifier
@@ -106,3 +107,12 @@ def test_the_main_job_on_rounded_weights(job: FSDConfig, bits: Any) -> None:
     assert (tables[0]["min_k.base"] != tables[1]["min_k.base"]).all()  # the cache gives none to the other
     assert (tables[0]["min_k.tuned"] != tables[1]["min_k.tuned"]).all()
     pd.testing.assert_frame_equal(tables[0], tables[2])
+
+
+def test_statistics_of_a_reference_model_are_kept_under_its_own_weights(tiny, other, passes, tmp_path) -> None:
+    loaded = language_model.load(str(tiny), device="cpu")
+    for reference, expected in ((str(other), 1), (str(other), 0), (str(tiny), 1)):
+        config = ModelConfig(model=str(tiny), reference_model=reference, cache=str(tmp_path / "kept"), device="cpu")
+        passes.clear()
+        list(model.build_scorers(loaded, config)["reference"]([Prompt("a member")]))
+        assert len(passes) == expected

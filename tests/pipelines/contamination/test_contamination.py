@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -107,16 +106,12 @@ def test_an_api_must_give_the_log_probabilities_of_prompts(files, tiny, completi
     api = completions(False)
     with pytest.raises(UsageError, match="log-probabilities"):
         prepare(configured(tiny, model=ModelConfig(model="api:x"), api=api, known=())).run()
-    with pytest.raises(UsageError, match="must come with --base-url"):
-        prepare(configured(tiny, model=ModelConfig(model="api:x"), known=())).run()
 
 
-def test_sets_of_unequal_kind_get_no_p_value_but_that_of_the_order(files, tiny, capsys) -> None:
+def test_sets_of_unequal_kind_get_no_p_value_but_that_of_the_order(files, tiny, prose, capsys) -> None:
     from fsd.tracking import find_runs
 
-    rng = random.Random(0)
-    kitchen = ["butter", "flour", "sugar", "whisk", "golden", "fold", "eggs", "warm", "milk", "salt", "lemon"]
-    write(files / "known.jsonl", [" ".join(rng.choices(kitchen, k=80)) for _ in range(20)])
+    write(files / "known.jsonl", [prose(seed, 80) for seed in range(20)])
     prepare(configured(tiny, detection=DetectorConfig(detectors="loss"))).run()
 
     (run,) = find_runs("fsd-contamination")

@@ -217,5 +217,3 @@ def test_the_list_names_every_study_and_what_it_needs(capsys):
     lines = capsys.readouterr().out
     assert all(f"\n{name}" in f"\n{lines}" for name in catalogue.studies())
     assert "--frequencies" in lines
-    with pytest.raises(UsageError, match="study must be a name shown by --list; none is given"):
-        prepare(StudyConfig())

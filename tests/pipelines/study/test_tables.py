@@ -115,6 +115,16 @@ def test_the_papers_numbers_are_those_of_the_declared_cells():
     assert kept == ["rank 8", "rank 16", "rank 32"]
 
 
+def test_a_table_named_as_the_papers_corpus_shows_the_papers_numbers(tmp_path):
+    declared, files = catalogue.studies()["dcpdd-t4"], [tmp_path / f"{name}.npz" for name in ("C4 1Gb", "mine")]
+    for file in files:
+        file.touch()
+    cells = plan("it", declared, StudyConfig(scale="full", frequencies=tuple(map(str, files))))
+    measured = tables.measurements(declared, [finished(cell, {"auc/dc_pdd.base": 0.5}) for cell in cells])
+    assert measured["frequencies"].tolist() == ["C4 1Gb", "mine"]
+    assert measured["paper"].tolist() == pytest.approx([0.688, math.nan], nan_ok=True)
+
+
 def test_settings_of_one_detector_are_rows_and_columns():
     pairs = [(1.0, 10.0), (1.0, 20.0), (2.0, 10.0), (2.0, 20.0)]
     variants = tuple(DetectorSpec("surp", {"entropy": e, "k": k}) for e, k in pairs)
