@@ -122,7 +122,8 @@ def seen_and_unseen(model: "LanguageModel", texts: Sequence[str], seen: int, cop
     from fsd.scoring.sampling import Sampling
 
     works = cut((f"seen {copies} times", "never seen"), model.tokens([" ".join(texts[:seen]), " ".join(texts[seen:])]))
-    return list(*by_model(works, model, [Sampling()]).values())
+    (scored,) = by_model(works, model, [Sampling()]).values()
+    return list(scored)
 
 
 def cut(
