@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fsd.errors import UsageError, one_of
-from fsd.loss_signals import loss_signals
+from fsd.loss_signals import ALONG, loss_signals
 from fsd.token_stats import FloatArray, Known, TokenStats
 
 NEEDS = ("token",)
@@ -16,7 +16,6 @@ COMBINATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "pearson": lambda p: np.log1p(-p),
     "george": lambda p: np.log1p(-p) - np.log(p),
 }
-ALONG = ("copies", "text")
 
 
 def camia(

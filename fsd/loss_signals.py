@@ -8,6 +8,7 @@ CUTS = (None, 200, 300)
 """Tokens of the beginning that a signal is of; None is the whole text."""
 LONG_CUTS = (600, 800, 1000)
 """The same for the slope and the entropy, which are of the text followed by its copies."""
+ALONG = ("copies", "text")
 LENGTH = 8
 """Tokens of the patterns whose recurrence the approximate entropy measures."""
 RADIUS = 0.8

@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,17 +98,22 @@ Scorer = Callable[[Sequence[Prompt]], Iterable[Any]]
 adapter off or on, a reference model, a table of token frequencies, or an API."""
 
 
-class Known:
-    """Known non-members; what the base model gives for them, and what is made of that, is computed once.
+Labelled = Mapping[str, tuple[int, bool]]
+"""Text → its family, and whether it is a member."""
 
-    `prompts` has the prompts of each of them, one or more.
+
+class Known:
+    """Known texts; what the base model gives for them, and what is made of that, is computed once.
+
+    `prompts` has the prompts of each of them, one or more; `labelled` has them, if their labels are known, and the
+    others of their families.
     """
 
-    def __init__(self, prompts: Sequence[Sequence[Prompt]]) -> None:
-        self.prompts = prompts
+    def __init__(self, prompts: Sequence[Sequence[Prompt]], labelled: Labelled = MappingProxyType({})) -> None:
+        self.prompts, self.labelled = prompts, labelled
         self._scorer: Scorer | None = None
         self._rows: list[list[Any]] = []
-        self._made: dict[Any, Any] = {}
+        self._made: dict[Any, FloatArray] = {}
 
     def scored(self, scorer: Scorer) -> "Known":
         """The same with the statistics of all prompts by a scorer."""
@@ -122,8 +128,20 @@ class Known:
         key = (make, *sorted(how.items()))
         if key not in self._made:
             self._made[key] = np.array([make(*row, **how) for row in self._rows])
-        made: FloatArray = self._made[key]
-        return made
+        return self._made[key]
+
+    def fitted(
+        self, fit: Callable[..., FloatArray], text: str, make: Callable[..., FloatArray], components: int, **how: Any
+    ) -> FloatArray:
+        """`fit(rows, members, components)` to the rows of `of` of all known texts that are of another family."""
+        family, _ = self.labelled.get(text, (None, False))
+        key = (fit, family, components, make, *sorted(how.items()))
+        if key not in self._made:
+            labels = [self.labelled[prompts[0].text] for prompts in self.prompts]
+            others = [at for at, (of, _) in enumerate(labels) if of != family]
+            members = np.array([member for _, member in labels], float)
+            self._made[key] = fit(self.of(make, **how)[others], members[others], components)
+        return self._made[key]
 
 
 Scores = dict[str, FloatArray]

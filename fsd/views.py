@@ -31,7 +31,7 @@ class ViewInputs:
     """What forms need besides the text: the context of `primed` (ReCaLL's P), and text → its changed copies.
 
     `member_prefix` is text → the context of `member_primed`: known members that are no relatives of the text. `known`
-    are known non-members, the same for all texts.
+    are known non-members, and `labelled` texts with known labels, the same for all texts.
     """
 
     prefix: str = ""
@@ -39,10 +39,15 @@ class ViewInputs:
     swapped: Callable[[str], Sequence[str]] | None = None
     member_prefix: Callable[[str], str] | None = None
     known: Known | None = None
+    labelled: Known | None = None
 
 
 def _copies(prompt: Prompt, make: Callable[[str], Sequence[str]] | None) -> list[Prompt]:
     return [prompt._replace(text=copy) for copy in (make(prompt.text) if make else ())]
+
+
+def _common(known: Known | None) -> list[Prompt]:
+    return list(chain.from_iterable(known.prompts)) if known else []
 
 
 def repetitions(prompt: Prompt) -> list[Prompt]:
@@ -97,7 +102,8 @@ FORMS: dict[str, Callable[[Prompt, ViewInputs], list[Prompt]]] = {
     "neighbours": lambda prompt, inputs: _copies(prompt, inputs.neighbours),
     "swapped": lambda prompt, inputs: _copies(prompt, inputs.swapped),
     "repeated": lambda prompt, _: repetitions(prompt),
-    "known": lambda _, inputs: list(chain.from_iterable(inputs.known.prompts)) if inputs.known else [],
+    "known": lambda _, inputs: _common(inputs.known),
+    "labelled": lambda _, inputs: _common(inputs.labelled),
     **dict.fromkeys(DRAWS, lambda prompt, _: [_halves(prompt)]),
 }
 """Form → the prompts of a text, which may follow a context of its own; that of `primed` takes its place."""
@@ -113,15 +119,16 @@ VIEWS: dict[str, View] = {
     "swapped": View("base", "swapped"),
     "repeated": View("base", "repeated"),
     "known": View("base", "known"),
+    "labelled": View("base", "labelled"),
     **{form: View("base", form) for form in DRAWS},
     "reference": View("reference", "plain"),
     "unigram": View("unigram", "plain"),
 }
 """Parameter name of a detector → its view for base scores; for tuned scores the tuned model takes the base's place,
-except in `known`.
+except for forms in `COMMON`.
 
-The argument is one `TokenStats`, or a list for forms in `LISTS`; `GradientNorms` for `gradient`, `Known` for `known`,
-and `Continuations` for forms in `DRAWS`.
+The argument is one `TokenStats`, or a list for forms in `LISTS`; `GradientNorms` for `gradient`, `Known` for forms in
+`COMMON`, and `Continuations` for forms in `DRAWS`.
 """
 
 LISTS = frozenset({"neighbours", "swapped", "repeated"})
@@ -130,14 +137,17 @@ LISTS = frozenset({"neighbours", "swapped", "repeated"})
 PRIMED = frozenset({"primed", "member_primed"})
 """Forms whose prompts follow a context of their own."""
 
-FURTHER = PRIMED | LISTS | {"gradient", "known", *DRAWS}
+COMMON = frozenset({"known", "labelled"})
+"""Forms of prompts that are the same for all texts, which the base model alone scores."""
+
+FURTHER = PRIMED | LISTS | COMMON | {"gradient", *DRAWS}
 """Views that take forward passes over other texts, a backward pass, or samples."""
 
 
 def view_in(state: str, name: str) -> View:
     """The view of that name for scores in a state of the model, "base" or "tuned"."""
     view = VIEWS[name]
-    return View(state, view.form) if view.reader == "base" and view.form != "known" else view
+    return View(state, view.form) if view.reader == "base" and view.form not in COMMON else view
 
 
 def scorer_of(view: View) -> str:
@@ -149,6 +159,18 @@ def _has_case(texts: Sequence[str]) -> bool:
     counts = Counter(chain.from_iterable(texts))
     letters = sum(count for sign, count in counts.items() if sign.isalpha())
     return sum(count for sign, count in counts.items() if sign.lower() != sign.upper()) > letters / 2
+
+
+_GROUPS = "of two groups or more are given, as validation texts of `fsd run` are"
+_ABSENT = {
+    "primed": ("prefix", "no prefix of non-member texts is given"),
+    "member_primed": ("member_prefix", f"no known members {_GROUPS}"),
+    "neighbours": ("neighbours", "no neighbour model is given"),
+    "swapped": ("swapped", "no copies with swapped words are given"),
+    "known": ("known", "no known non-members are given, as unseen texts are"),
+    "labelled": ("labelled", f"no known members and non-members {_GROUPS}"),
+}
+"""Form → what of `ViewInputs` it needs, and the reason where that is not given."""
 
 
 def _unavailable(
@@ -165,16 +187,8 @@ def _unavailable(
         return absent.get(reader, f"no {reader} model is given")
     if form == "gradient" and scorer_of(VIEWS[view]) not in readers:
         return "no gradient can be computed: the model must be local, on one device and not quantized"
-    if form == "primed" and not inputs.prefix:
-        return "no prefix of non-member texts is given"
-    if form == "member_primed" and inputs.member_prefix is None:
-        return "no known members of two groups or more are given, as validation texts of `fsd run` are"
-    if form == "neighbours" and inputs.neighbours is None:
-        return "no neighbour model is given"
-    if form == "swapped" and inputs.swapped is None:
-        return "no copies with swapped words are given"
-    if form == "known" and inputs.known is None:
-        return "no known non-members are given, as unseen texts are"
+    if form in _ABSENT and not getattr(inputs, _ABSENT[form][0]):
+        return _ABSENT[form][1]
     if form == "lower" and not has_case():
         return "the texts' script has no upper and lower case"
     return None
@@ -209,6 +223,11 @@ class Detector:
     def paired(self) -> bool:
         """Whether the detector compares base and tuned model itself: its score is an FSD; it has no base score."""
         return "tuned" in self.views
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the detector needs texts with known labels."""
+        return not {"member_primed", "labelled"}.isdisjoint(self.views)
 
     def __call__(self, statistics: Mapping[str, Any]) -> float:
         """S(x) of one text from its token statistics by view name.
@@ -260,7 +279,8 @@ class Detector:
         """The detector itself, which refuses settings out of range when it is computed, here on four tokens."""
         probe = TokenStats("probe", np.arange(4), -np.arange(1.0, 5.0), -np.arange(1.0, 5.0), np.ones(4), np.zeros(4))
         given: dict[str, Any] = {"gradient": GradientNorms(1.0, 1.0, 1.0)} | {form: [probe] for form in LISTS}
-        given["known"] = Known([[Prompt("probe")] * 2]).scored(lambda prompts: [probe] * len(prompts))
+        sides = Known([[Prompt("a")] * 2, [Prompt("b")] * 2], {"a": (0, True), "b": (1, False)})
+        given |= dict.fromkeys(COMMON, sides.scored(lambda prompts: [probe] * len(prompts)))
         given |= dict.fromkeys(DRAWS, Continuations("probe", ("probe",), "probe"))
         if settings:
             self.for_base({name: given.get(VIEWS[name].form, probe) for name in self.views})

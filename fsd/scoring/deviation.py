@@ -14,7 +14,7 @@ import numpy as np
 from fsd.errors import UsageError
 from fsd.progress import labelled, progress
 from fsd.token_stats import FloatArray, Prompt, Scorer, Scores
-from fsd.views import FORMS, LISTS, Detector, View, ViewInputs, scorer_of, usable, view_in
+from fsd.views import COMMON, FORMS, LISTS, Detector, View, ViewInputs, scorer_of, usable, view_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,13 +78,13 @@ class ViewStatistics:
         )
         views = [v for v in dict.fromkeys(needed) if v not in columns and (v.reader != "tuned" or "tuned" in states)]
         given = [Prompt(text) if isinstance(text, str) else text for text in texts]
-        own = {view.form for view in views} - {"known"}
+        own = {view.form for view in views} - COMMON
         forms = {form: [FORMS[form](prompt, inputs) for prompt in given] for form in own}
         for view in views:
             scorer = scorers[scorer_of(view)]
             with labelled(view.form):
-                if view.form == "known" and inputs.known:
-                    columns[view] = [inputs.known.scored(scorer)] * len(given)
+                if view.form in COMMON:
+                    columns[view] = [getattr(inputs, view.form).scored(scorer)] * len(given)
                     continue
                 prompts = forms[view.form]
                 stats = iter(scorer([prompt for of_text in prompts for prompt in of_text]))

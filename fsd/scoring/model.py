@@ -14,7 +14,7 @@ from fsd.config import NEIGHBOURS, AdapterConfig, APIConfig, ModelConfig
 from fsd.errors import UsageError, at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
 from fsd.scoring.deviation import Deviation, evaluate
-from fsd.token_stats import Known, Prompt, Scorer
+from fsd.token_stats import Known, Labelled, Prompt, Scorer
 from fsd.views import DRAWS, FORMS, PRIMED, Detector, Draws, ViewInputs, repetitions, usable
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ TABLE = "frequencies.npz"
 WORD_SWAPS = 5
 """Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass."""
 KNOWN = 150
-"""Most known non-members that the signals of a text are compared with, as in OLMo-Detect."""
+"""Most known texts of a label that the signals of a text are compared with or fitted to, as in OLMo-Detect."""
 API = "api:"
 """Prefix of the name of a model behind an API."""
 
@@ -154,16 +154,22 @@ def cache_folder(config: ModelConfig) -> Path | None:
     return None if config.cache == "none" else default_folder(config.cache)
 
 
-def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: int) -> ViewInputs:
-    """What `recall`, `neighbour`, `pac` and `camia` need, as far as unseen texts and the configuration give it."""
+def view_inputs(
+    config: ModelConfig, texts: Sequence[str], *, shots: int, seed: int, labelled: Labelled = MappingProxyType({})
+) -> ViewInputs:
+    """What detectors need besides the text, as far as unseen and labelled texts and the configuration give it."""
     at_least(1, shots=shots)
     prefix = "".join(f"{text}\n\n" for text in random.Random(seed).sample(texts, min(shots, len(texts))))
     kind, count = config.neighbour_model or ("words" if _embedded_target(config) else None), config.neighbours
     from fsd.scoring.neighbours import MaskedModel, build_vocabulary, swapped_words, word_swaps
 
-    sample = [Prompt(text) for text in random.Random(seed).sample(texts, min(KNOWN, len(texts)))]
-    known = Known([[prompt, *repetitions(prompt)] for prompt in sample]) if sample else None
-    inputs = ViewInputs(prefix, swapped=partial(swapped_words, count=WORD_SWAPS, seed=seed), known=known)
+    inputs = ViewInputs(
+        prefix,
+        swapped=partial(swapped_words, count=WORD_SWAPS, seed=seed),
+        member_prefix=member_prefix(labelled, shots, seed),
+        known=Known(_repeated(texts, seed)) if texts else None,
+        labelled=_both_sides(labelled, seed),
+    )
     if kind is None or (kind == "words" and not texts):
         return inputs
     at_least(1, neighbours=count)
@@ -177,14 +183,32 @@ def view_inputs(config: ModelConfig, texts: Sequence[str], *, shots: int, seed: 
     return replace(inputs, neighbours=lambda text: distributed.from_main(lambda: masked(text)))
 
 
-def member_prefix(members: Mapping[str, int], shots: int, seed: int) -> Callable[[str], str] | None:
-    """Text → the first known members, text → family, in a random order that are of another family than the text."""
+def _repeated(texts: Sequence[str], seed: int) -> list[list[Prompt]]:
+    sample = map(Prompt, random.Random(seed).sample(texts, min(KNOWN, len(texts))))
+    return [[prompt, *repetitions(prompt)] for prompt in sample]
+
+
+def _both_sides(labelled: Labelled, seed: int) -> Known | None:
+    """Known members and non-members, of both if any family is left out; None if there are none."""
+    sides = [
+        _repeated(sorted(text for text, (_, member) in labelled.items() if member is side), seed)
+        for side in (True, False)
+    ]
+    if min(len({labelled[prompts[0].text][0] for prompts in side}) for side in sides) < 2:
+        return None
+    return Known([*sides[0], *sides[1]], labelled)
+
+
+def member_prefix(labelled: Labelled, shots: int, seed: int) -> Callable[[str], str] | None:
+    """Text → the first known members in a random order that are of another family than the text."""
+    members = {text: family for text, (family, member) in labelled.items() if member}
     if len({*members.values()}) < 2:
         return None
     order = random.Random(seed).sample(sorted(members), len(members))
 
     def prefix(text: str) -> str:
-        others = (member for member in order if members[member] != members.get(text))
+        family, _ = labelled.get(text, (None, False))
+        others = (member for member in order if members[member] != family)
         return "".join(f"{member}\n\n" for member in islice(others, shots))
 
     return prefix
@@ -280,12 +304,12 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
     strict: bool = True,
     shots: int = 2,
     seed: int = 42,
-    members: Mapping[str, int] = MappingProxyType({}),
+    labelled: Labelled = MappingProxyType({}),
 ) -> ScoringJob:
     """Check which detectors can be computed on the texts, and that the training is possible.
 
-    The unseen texts give the prefix of `recall` and the words of `neighbour`, and known `members`, text → its family,
-    the second prefix of `con_recall`. `training` is None for base scores
+    The unseen texts give the prefix of `recall` and the words of `neighbour`, and `labelled` ones the second prefix of
+    `con_recall` and what `camia_lr` is fitted to. `training` is None for base scores
     alone, or for a model with an adapter; `scorers`, e.g. memoized ones, take the place of the model's own. Unless
     `strict`, a detector that cannot be computed is left out.
     """
@@ -299,9 +323,7 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
             plan(model, unseen, training)
     reference = reference_name(config) if "reference" in scorers else None
     opened = Model(config.model, scorers, model.tokens, local=model, reference=reference)
-    inputs = replace(
-        view_inputs(config, unseen, shots=shots, seed=seed), member_prefix=member_prefix(members, shots, seed)
-    )
+    inputs = view_inputs(config, unseen, shots=shots, seed=seed, labelled=labelled)
     return opened.job(detectors, texts, inputs, strict=strict)
 
 

@@ -373,7 +373,7 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
             config.model,
             states=states,
             unseen=split.unseen,
-            members=split.validation,
+            labelled=split.validation,
             strict=config.detection.named,
         )
         if texts
@@ -408,14 +408,14 @@ def prepare(
         strict=config.detection.named,
         shots=config.detection.shots,
         seed=config.seed,
-        members=known_members(split) if any("member_primed" in detector.views for detector in detectors) else {},
+        labelled=labelled_texts(split) if any(detector.labelled for detector in detectors) else {},
     )
 
 
-def known_members(split: Split) -> dict[str, int]:
-    """The members of validation, whose labels may be used: text → its family."""
-    members = [document for document in split.validation if document.member]
-    return {document.text: family for document, family in zip(members, families(members), strict=True)}
+def labelled_texts(split: Split) -> dict[str, tuple[int, bool]]:
+    """The texts of validation, whose labels may be used: text → its family, and whether it is a member."""
+    texts = split.validation
+    return {one.text: (family, bool(one.member)) for one, family in zip(texts, families(texts), strict=True)}
 
 
 def load_model(config: FSDConfig) -> "LanguageModel":

@@ -61,7 +61,7 @@ class MembershipClassifier:
         self.config = _model_config(self.setup, files.get(TABLE), overrides)
         candidates = [detectors.load(one.detector, **one.settings) for one in self.calibration.candidates]
         self.candidates = audited(candidates) if self.audited else candidates
-        if needing := [one.name for one in self.candidates if "member_primed" in one.views]:
+        if needing := [one.name for one in self.candidates if one.labelled]:
             raise UsageError(
                 f"adapter must be calibrated by detectors that need no known members, which detect has not; this one "
                 f"is by {needing[0]}: run again with other --detectors"

@@ -45,8 +45,8 @@ def prepare(config: TuneConfig) -> Job:
     elif config.job.adapter:
         raise UsageError(f"adapter must not be given where it is to be tuned; got {config.job.adapter!r}")
     inputs = experiment.read(config.job)
-    if many and config.job.detection.named and any("member_primed" in d.views for d in inputs.detectors):
-        raise UsageError("detectors of --tune adapter must not need known members; got 'con_recall'")
+    if many and config.job.detection.named and (needing := [d.name for d in inputs.detectors if d.labelled]):
+        raise UsageError(f"detectors of --tune adapter must not need known members; got {needing[0]!r}")
     config = replace(config, job=inputs.config)
     if inputs.here:
         tuning_data(config, without_later(inputs.split), "")

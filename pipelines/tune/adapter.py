@@ -141,7 +141,7 @@ def tune(config: TuneConfig, data: TuningData, model: "LanguageModel", run: Run)
     job, texts = config.job, [document.text for document in data.split.validation]
     scorers = memoized(model, job)
     every = experiment.load_detectors(job.detection)
-    requested = [detector for detector in every if "member_primed" not in detector.views]
+    requested = [detector for detector in every if not detector.labelled]
     scoring = experiment.prepare(model, data.split, requested, job, scorers)
     detectors = [detector for detector in requested if detector.name not in scoring.left_out]
     task = AdapterTask(job, data.split.unseen, texts, detectors, data.validation, run, _loaded=(model, scorers))

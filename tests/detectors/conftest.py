@@ -11,6 +11,7 @@ from fsd.token_stats import Continuations, GradientNorms, Known, Prompt, TokenSt
 
 Make = Callable[..., TokenStats]
 RandomViews = Callable[..., dict[str, Any]]
+LABELLED = {"a": (0, True), "b": (0, False), "c": (1, True), "d": (2, False), "e": (3, True)}
 
 
 def _make(
@@ -66,6 +67,9 @@ def _random_views(seed: int, size: int) -> dict[str, Any]:
         "swapped": [_random(rng, max(1, size + shift)) for shift in (0, 1)],
         "repeated": [_random(rng, size, text.token) for _ in range(2)],
         "known": Known([[Prompt("")] * 3] * 4).scored(lambda prompts: [_random(rng, size + 2) for _ in prompts]),
+        "labelled": Known([[Prompt(name)] * 3 for name in LABELLED], LABELLED).scored(
+            lambda prompts: [_random(rng, size + 2) for _ in prompts]
+        ),
         "continuations": _random_continuations(rng, size),
         "outputs": _random_continuations(rng, size),
     }

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import detectors
-from detectors.camia import ALONG, COMBINATIONS, camia
+from detectors.camia import COMBINATIONS, camia
 from fsd.errors import UsageError
-from fsd.loss_signals import loss_signals
+from fsd.loss_signals import ALONG, loss_signals
 from fsd.token_stats import Known, Prompt
 
 

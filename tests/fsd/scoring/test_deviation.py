@@ -11,7 +11,7 @@ from fsd.errors import UsageError
 from fsd.scoring import deviation as engine
 from fsd.scoring.deviation import ViewStatistics
 from fsd.token_stats import Continuations, GradientNorms, Known, Prompt, TokenStats
-from fsd.views import DRAWS, LISTS, VIEWS, ViewInputs, repetitions, usable
+from fsd.views import COMMON, DRAWS, LISTS, VIEWS, ViewInputs, repetitions, usable
 
 
 class FakeScorer:
@@ -33,6 +33,7 @@ class FakeScorer:
 STATES = ("base", "tuned")
 TEXTS = ["One two three", "Four five", "Six seven eight nine"]
 KNOWN = [Prompt("Ten eleven"), Prompt("Twelve")]
+LABELLED = {"Thirteen": (0, True), "Fourteen fifteen": (1, False)}
 HALVES = {
     TEXTS[0]: Prompt(" two three", "One"),
     TEXTS[1]: Prompt(" five", "Four"),
@@ -61,6 +62,7 @@ def view_inputs():
         lambda text: [text + " def"],
         lambda text: text[:3],
         Known([[prompt, *repetitions(prompt)] for prompt in KNOWN]),
+        Known([[prompt, *repetitions(prompt)] for prompt in map(Prompt, LABELLED)], LABELLED),
     )
 
 
@@ -81,7 +83,7 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
     answer = engine.evaluate(TEXTS, all_detectors(), scorers, view_inputs())
     for name in ("base", "tuned"):
         prompts = scorers[name].prompts
-        known = 3 * len(KNOWN) if name == "base" else 0  # these are scored by the base alone
+        known = 3 * (len(KNOWN) + len(LABELLED)) if name == "base" else 0  # these are scored by the base alone
         assert len(prompts) == len(set(prompts)) == len(TEXTS) * (1 + 1 + 1 + 1 + 2 + 1 + 2) + known  # 2: neighbours
     for name in ("reference", "unigram"):
         assert scorers[name].prompts == [Prompt(text) for text in TEXTS]
@@ -103,11 +105,12 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                     "swapped": [Prompt(text + " def")],
                     "repeated": [Prompt(text, f"{text} "), Prompt(text, f"{text} {text} ")],
                     "known": [],
+                    "labelled": [],
                     **{way: [HALVES[text]] for way in DRAWS},
                 }[form]
                 scorer = state if reader == "base" else reader
-                if form == "known":
-                    views[name] = view_inputs().known.scored(scorers["base"])
+                if form in COMMON:
+                    views[name] = getattr(view_inputs(), form).scored(scorers["base"])
                     continue
                 stats = list(scorers[f"{scorer}.{form}" if form in ("gradient", *DRAWS) else scorer](prompts))
                 views[name] = stats if form in LISTS else stats[0]
@@ -173,6 +176,8 @@ def test_what_cannot_be_computed_is_named_with_its_reason():
     kept, left_out = usable(all_detectors(), TEXTS, scorers, ViewInputs())
     assert left_out == {
         "camia": "no known non-members are given, as unseen texts are",
+        "camia_lr": "no known members and non-members of two groups or more are given, as validation texts of "
+        "`fsd run` are",
         "combined": "no reference model is given",
         "con_recall": "no prefix of non-member texts is given",
         "min_k_reference": "no reference model is given",

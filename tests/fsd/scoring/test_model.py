@@ -49,22 +49,37 @@ def test_a_reference_model_of_another_tokenizer_excludes_what_compares_tokens(ti
 
 
 def test_a_text_is_never_primed_by_itself_or_its_family():
-    members = {"one": 0, "one again": 0, "two": 1, "three": 2}
+    labelled = {"one": (0, True), "one again": (0, True), "no": (0, False), "two": (1, True), "three": (2, True)}
     for seed in range(9):
-        prefix = scoring.member_prefix(members, 2, seed)
-        assert prefix("one") == prefix("one again")
-        for text, family in members.items():
+        prefix = scoring.member_prefix(labelled, 2, seed)
+        assert prefix("one") == prefix("one again") == prefix("no")
+        for text, (family, _) in labelled.items():
             shots = prefix(text).split("\n\n")[:-1]
             assert len(shots) == 2
-            assert all(members[shot] != family for shot in shots)
-    assert scoring.member_prefix({"one": 0, "one again": 0}, 2, 0) is None
+            assert all(labelled[shot][0] != family and shot != "no" for shot in shots)
+    assert scoring.member_prefix({"one": (0, True), "one again": (0, True), "no": (1, False)}, 2, 0) is None
 
 
 def test_the_second_prefix_of_con_recall_needs_known_members(config):
     model, chosen = load(config), [detectors.load("con_recall")]
-    planned = scoring.prepare(model, ["a text", "q"], ["unseen"], chosen, config, shots=1, members={"q": 0, "z": 1})
+    labelled = {"q": (0, True), "z": (1, True)}
+    planned = scoring.prepare(model, ["a text", "q"], ["unseen"], chosen, config, shots=1, labelled=labelled)
     assert planned.inputs.member_prefix("q") == "z\n\n"
     assert np.isfinite(planned.score().base["con_recall"]).all()
+
+
+def test_camia_lr_needs_both_labels_whatever_family_is_left_out(config, monkeypatch):
+    model, chosen = load(config), [detectors.load("camia_lr")]
+    labelled = {"q": (0, True), "w": (0, False), "y": (1, True), "v": (1, False)}
+    for without in labelled:
+        fewer = {text: label for text, label in labelled.items() if text != without}
+        with pytest.raises(UsageError, match=r"camia_lr cannot .* no known members and non-members of two groups"):
+            scoring.prepare(model, ["a text"], [], chosen, config, labelled=fewer)
+    planned = scoring.prepare(model, ["a text", *labelled], [], chosen, config, labelled=labelled)
+    assert np.isfinite(planned.score().base["camia_lr"]).all()
+    monkeypatch.setattr(scoring, "KNOWN", 1)
+    with pytest.raises(UsageError, match=r"camia_lr cannot"):  # one text of a label is of one family
+        scoring.prepare(model, ["a text"], [], chosen, config, labelled=labelled)
 
 
 def test_camia_needs_unseen_texts_and_counts_texts_of_which_the_copies_are_cut(config):

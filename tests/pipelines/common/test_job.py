@@ -8,6 +8,7 @@ import pytest
 
 from fsd import tracking
 from fsd.config import ModelConfig
+from fsd.data.documents import Document
 from pipelines.common.experiment import load_detectors
 from pipelines.common.job import passes
 
@@ -112,6 +113,10 @@ def test_a_view_is_counted_once(make_rows):
     found = passes(camia, texts, ModelConfig(model="a/b"), unseen=["one", "another"])
     assert found == {"base": 3 * 7 + 3 * 2, "tuned": 3 * 7}  # the known non-members are scored by the base alone
     assert passes(camia, texts, ModelConfig(model="a/b"), unseen=[]) == {}
+    fitted, documents = load_detectors(DetectorConfig(detectors="camia_lr")), [Document("a", True)] * 200
+    assert passes(fitted, texts, ModelConfig(model="a/b"), labelled=documents) == {}
+    found = passes(fitted, texts, ModelConfig(model="a/b"), labelled=[*documents, *[Document("b", False)] * 2])
+    assert found == {"base": 3 * 7 + 3 * (150 + 2), "tuned": 3 * 7}
     assert passes(load_detectors(DetectorConfig(detectors="pac")), texts, ModelConfig(model="a/b")) == {
         "base": 7 * 6,
         "tuned": 7 * 6,

@@ -274,7 +274,10 @@ def test_a_setup_or_calibration_of_another_form_names_what_is_wrong(tmp_path):
     (folder / "adapter" / "SHA256SUMS").unlink()
     setup, calibration = (json.loads((folder / name).read_text()) for name in ("setup.json", CALIBRATION))
     candidates = [{**one, "settings": {"k": -5}} for one in calibration["candidates"]]
-    known = {"detector": "con_recall", "candidates": [{**candidates[0], "detector": "con_recall", "settings": {}}]}
+    known = {
+        name: {"detector": name, "candidates": [{**candidates[0], "detector": name, "settings": {}}]}
+        for name in ("con_recall", "camia_lr")
+    }
     for name, content, message in (
         ("setup.json", {}, "setup.json must be the settings of a run; model: field required"),
         ("setup.json", [1], "settings of a run; content: input should be an object"),
@@ -286,7 +289,7 @@ def test_a_setup_or_calibration_of_another_form_names_what_is_wrong(tmp_path):
         ("setup.json", setup | {"detectors": {"loss": {"name": "x"}}}, "setting of loss must be one of"),
         (CALIBRATION, calibration | {"detector": "loss "}, "candidates must hold the detector 'loss '"),
         (CALIBRATION, calibration | {"candidates": candidates}, "setting|k must be"),
-        (CALIBRATION, calibration | known, "need no known members, which detect has not; this one is by con_recall"),
+        *((CALIBRATION, calibration | one, f"no known members, .* is by {name}") for name, one in known.items()),
     ):
         (folder / "setup.json").write_text(json.dumps(setup))
         (folder / CALIBRATION).write_text(json.dumps(calibration))
