@@ -170,7 +170,6 @@ _ABSENT = {
     "known": ("known", "no known non-members are given, as unseen texts are"),
     "labelled": ("labelled", f"no known members and non-members {_GROUPS}"),
 }
-"""Form → what of `ViewInputs` it needs, and the reason where that is not given."""
 
 
 def _unavailable(

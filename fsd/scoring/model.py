@@ -190,13 +190,13 @@ def _repeated(texts: Sequence[str], seed: int) -> list[list[Prompt]]:
 
 def _both_sides(labelled: Labelled, seed: int) -> Known | None:
     """Known members and non-members, of both if any family is left out; None if there are none."""
-    sides = [
-        _repeated(sorted(text for text, (_, member) in labelled.items() if member is side), seed)
-        for side in (True, False)
-    ]
-    if min(len({labelled[prompts[0].text][0] for prompts in side}) for side in sides) < 2:
-        return None
-    return Known([*sides[0], *sides[1]], labelled)
+    known: list[list[Prompt]] = []
+    for member in (True, False):
+        side = _repeated(sorted(text for text, (_, is_member) in labelled.items() if is_member is member), seed)
+        if len({labelled[prompts[0].text][0] for prompts in side}) < 2:
+            return None
+        known += side
+    return Known(known, labelled)
 
 
 def member_prefix(labelled: Labelled, shots: int, seed: int) -> Callable[[str], str] | None:
@@ -309,9 +309,9 @@ def prepare(  # noqa: PLR0913 - each argument is a choice of its own, most of th
     """Check which detectors can be computed on the texts, and that the training is possible.
 
     The unseen texts give the prefix of `recall` and the words of `neighbour`, and `labelled` ones the second prefix of
-    `con_recall` and what `camia_lr` is fitted to. `training` is None for base scores
-    alone, or for a model with an adapter; `scorers`, e.g. memoized ones, take the place of the model's own. Unless
-    `strict`, a detector that cannot be computed is left out.
+    `con_recall` and what `camia_lr` is fitted to. `training` is None for base scores alone, or for a model with an
+    adapter; `scorers`, e.g. memoized ones, take the place of the model's own. Unless `strict`, a detector that cannot
+    be computed is left out.
     """
     from fsd.models.finetuning import plan
 

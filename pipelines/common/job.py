@@ -273,7 +273,7 @@ def passes(
     from fsd.scoring.api import BYTES_PER_TOKEN
     from fsd.scoring.model import API, KNOWN, WORD_SWAPS, draws, reader_names
     from fsd.token_stats import Known, Prompt
-    from fsd.views import COMMON, FORMS, ViewInputs, usable, view_in
+    from fsd.views import FORMS, ViewInputs, usable, view_in
 
     at_least(1, **{"max-batch-tokens": model.max_batch_tokens})
     words = model.neighbour_model in (None, "words")
@@ -281,11 +281,10 @@ def passes(
     copies: Callable[[str], Sequence[str]] = lambda _: ()  # noqa: E731 - counted, never made
     sides = Counter(document.member for document in labelled)
     prefixed = (lambda _: "") if sides[True] else None
-    known_texts = {"known": 0 if isinstance(unseen, bool) else min(KNOWN, len(unseen))}
-    known_texts["labelled"] = (
-        sum(min(KNOWN, count) for count in sides.values()) if min(sides[True], sides[False]) > 1 else 0
-    )
-    common = {form: Known([[Prompt("")] * 3] * count) for form, count in known_texts.items() if count}
+    totals = {"known": 0 if isinstance(unseen, bool) else 3 * min(KNOWN, len(unseen))}
+    both = min(sides[True], sides[False]) > 1
+    totals["labelled"] = 3 * sum(min(KNOWN, count) for count in sides.values()) if both else 0
+    common = {form: Known([]) for form, total in totals.items() if total}
     inputs = ViewInputs("a prefix" if unseen else "", copies if has_neighbours else None, copies, prefixed, **common)
     sizes = {"neighbours": model.neighbours or (WORD_SWAPS if words else NEIGHBOURS), "swapped": WORD_SWAPS}
     sizes |= {"repeated": 2}
@@ -302,8 +301,7 @@ def passes(
                 truths = [FORMS[view.form](Prompt(text), inputs)[0].text.encode() for text in texts]
                 each = sum(way.tokens or math.ceil(len(truth) / BYTES_PER_TOKEN) for truth in truths)
                 sizes[view.form], reader = way.total, f"{reader} generating about {way.total * each:,} tokens"
-            same = view.form in COMMON
-            counts[reader] += 3 * known_texts[view.form] if same else len(texts) * sizes.get(view.form, 1)
+            counts[reader] += totals.get(view.form, len(texts) * sizes.get(view.form, 1))
     return dict(sorted(counts.items()))
 
 
