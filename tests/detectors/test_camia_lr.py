@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 import detectors
-from detectors.camia_lr import _weights, camia_lr
+from detectors.camia_lr import camia_lr
 from fsd.errors import UsageError
 from fsd.loss_signals import ALONG, loss_signals
 from fsd.token_stats import Known, Prompt
@@ -58,19 +58,6 @@ def test_equals_scikit_learn(make, random_views):
                 ours = camia_lr(*given, components=components, along=along)
                 assert ours == pytest.approx(slow(*given, components, along), rel=1e-5, abs=1e-6)
     assert set(ALONG) == {"copies", "text"}
-
-
-def test_no_scale_of_a_signal_counts():
-    rng = np.random.default_rng(0)
-    signals, members, text = rng.normal(size=(20, 5)), (np.arange(20) % 3 == 0).astype(float), rng.normal(size=5)
-    factor, shift = rng.uniform(0.1, 9, 5), rng.normal(size=5)
-    for components in (0, 3):
-        score = np.append(text, 1) @ _weights(signals, members, components)
-        again = np.append(text * factor + shift, 1) @ _weights(signals * factor + shift, members, components)
-        assert score == pytest.approx(again)
-    assert np.append(text, 1) @ _weights(signals, members, 5) == pytest.approx(  # a rotation
-        np.append(text - signals.mean(0), 1) @ _weights(signals - signals.mean(0), members, 5)
-    )
 
 
 def test_a_text_of_validation_is_scored_without_its_family(make, random_views):

@@ -7,6 +7,7 @@ import pytest
 
 import detectors
 from fsd.config import APIConfig, ModelConfig
+from fsd.errors import UsageError
 from fsd.models.language_model import load
 from fsd.scoring import model as scoring
 from fsd.scoring.model_scorer import ModelScorer
