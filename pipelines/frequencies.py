@@ -1,7 +1,7 @@
 """Count the tokens of a reference corpus for the detector dc_pdd.
 
 `fsd frequencies --corpus FILE --out TABLE.npz --model MODEL` writes a table for
-`pipelines.fsd --frequencies TABLE.npz`. The embedded model has its own. The corpus should resemble the texts to be
+`fsd run --frequencies TABLE.npz`. The embedded model has its own. The corpus should resemble the texts to be
 scored: DC-PDD (arXiv 2409.14781) uses the English part of C4 and compares other corpora in its Table 4.
 
 Examples:

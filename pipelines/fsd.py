@@ -1,7 +1,7 @@
 """Fine-tune a model a little on texts it cannot have seen, and compare scores before and after (arXiv 2410.10880).
 
 `fsd run --domain arxiv` runs offline on the embedded model and corpus. `--model` takes a model of your
-own, `--data` texts of your own. Runs, figures and adapters go to MLflow (`make ui`).
+own, `--data` texts of your own. Runs, figures and adapters go to MLflow (`fsd ui`).
 
 Examples:
     fsd run --domain arxiv

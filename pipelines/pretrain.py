@@ -1,12 +1,12 @@
 """Pretrain a small model from scratch whose training data, and therefore members, are known.
 
 `fsd pretrain --members FILE --out FOLDER` trains on the members and on background text. It writes a
-model folder for `pipelines.fsd --model FOLDER` with a card that records the training. Without --background, the
+model folder for `fsd run --model FOLDER` with a card that records the training. Without --background, the
 background is the prose in the docstrings of installed packages.
 
 With --hold-out 0.5 half of the members are never seen: contemporaries, which show what a score owes to the period of
 the members and not to their having been seen. FOLDER then has a target, its contemporary twin, which saw the other
-half, and texts.jsonl with the labels and periods for `pipelines.fsd --model FOLDER/target --data FOLDER/texts.jsonl`.
+half, and texts.jsonl with the labels and periods for `fsd run --model FOLDER/target --data FOLDER/texts.jsonl`.
 
 Examples:
     fsd pretrain --out my-model

@@ -35,7 +35,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 def _current(version: int) -> int:
     if version != VERSION:
-        raise ValueError(f"got version {version}: register the adapter again with pipelines.fsd --adapter")
+        raise ValueError(f"got version {version}: register the adapter again with fsd run --adapter")
     return version
 
 

@@ -105,7 +105,7 @@ def _local(model: str) -> Path | None:
     if model in EMBEDDED:
         return EMBEDDED[model]
     if model.startswith("api:"):
-        raise UsageError(f"model must have local weights or a hub id; {model} can only be scored: pipelines.score")
+        raise UsageError(f"model must have local weights or a hub id; {model} can only be scored: fsd score")
     folder = Path(model).expanduser()
     if model.strip() and folder.is_dir():
         _check_folder(model, folder)

@@ -99,9 +99,7 @@ class FrequencyTable:
                 raise ValueError("format or sum")
             return cls(counts, about["fingerprint"], about["model"], about["corpus"], about["documents"])
         except Exception as error:  # a damaged archive raises many types of errors
-            raise UsageError(
-                f"frequency table must be a whole file made by pipelines.frequencies; {file} is not"
-            ) from error
+            raise UsageError(f"frequency table must be a whole file made by fsd frequencies; {file} is not") from error
 
 
 def fingerprint(tokenizer: Any) -> str:

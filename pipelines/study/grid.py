@@ -51,8 +51,7 @@ class StudyConfig:
     split: Literal["grouped", "paper"] = "grouped"
     """`grouped` keeps articles and near-duplicates in one part; `paper` draws rows as the papers do, and may leak."""
     frequencies: OptionalPaths = ()
-    """Token-frequency table for dc_pdd, made by pipelines.frequencies: one for all models, or one for each, in their
-    order; several for the study that compares them."""
+    """Token-frequency table for dc_pdd, made by `fsd frequencies`: one for all models, or one for each."""
     columns: Columns = ""
     cutoff: OptionalDay = None
     """Last day of the model's data: non-members dated up to it are contemporaries of the members, all others later."""
@@ -62,8 +61,7 @@ class StudyConfig:
     scale: Literal["small", "full"] = "small"
     """`small` runs in about a minute on the embedded model; `full` is the paper's grid."""
     reference_model: Annotated[tuple[str | None, ...], arg(metavar="[MODEL ...]", help_behavior_hint="")] = ()
-    """Smaller model of the same family, for the detector `reference`: one for all models, or one for each, in their
-    order (None for a model without one); `embedded` has its own."""
+    """Smaller model of the same family, for the detector `reference`: one for all, or one (or None) for each."""
     neighbour_model: OptionalModel = None
     """Masked language model for the detector `neighbour`."""
     revision: OptionalName = None

@@ -3,7 +3,7 @@
 `fsd tune --domain arxiv` tunes the settings of every detector, for base and FSD separately, on token
 statistics in memory: no trial makes a forward pass. `--tune adapter` tunes the training of the adapter. Studies are
 stored in mlruns/optuna.db; the same command continues an interrupted study, and several commands share its trials. The
-winner is registered like the adapter of pipelines.fsd, which takes its settings by --settings-from.
+winner is registered like the adapter of `fsd run`, which takes its settings by --settings-from.
 
 Examples:
     fsd tune --domain arxiv

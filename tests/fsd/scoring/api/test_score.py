@@ -130,6 +130,6 @@ def test_mistakes_are_refused_before_any_request(serve, words, job):
     ):
         with pytest.raises(UsageError, match=message):
             prepare(config).run()
-    with pytest.raises(UsageError, match=r"api:tiny can only be scored: pipelines\.score$"):
+    with pytest.raises(UsageError, match=r"api:tiny can only be scored: fsd score$"):
         fsd(FSDConfig(model=ModelConfig(model="api:tiny"))).run()
     assert url.requests == []
