@@ -168,7 +168,7 @@ def view_inputs(
         swapped=partial(swapped_words, count=WORD_SWAPS, seed=seed),
         member_prefix=member_prefix(labelled, shots, seed),
         known=Known(_repeated(texts, seed)) if texts else None,
-        labelled=_both_sides(labelled, seed),
+        labelled=both_sides(labelled, seed),
     )
     if kind is None or (kind == "words" and not texts):
         return inputs
@@ -188,7 +188,7 @@ def _repeated(texts: Sequence[str], seed: int) -> list[list[Prompt]]:
     return [[prompt, *repetitions(prompt)] for prompt in sample]
 
 
-def _both_sides(labelled: Labelled, seed: int) -> Known | None:
+def both_sides(labelled: Labelled, seed: int) -> Known | None:
     """Known members and non-members, of both if any family is left out; None if there are none."""
     known: list[list[Prompt]] = []
     for member in (True, False):

@@ -373,7 +373,7 @@ def job(work: Callable[[], object], inputs: Inputs) -> Job:
             config.model,
             states=states,
             unseen=split.unseen,
-            labelled=split.validation,
+            labelled=labelled_texts(split, inputs.detectors),
             strict=config.detection.named,
         )
         if texts
@@ -408,13 +408,13 @@ def prepare(
         strict=config.detection.named,
         shots=config.detection.shots,
         seed=config.seed,
-        labelled=labelled_texts(split) if any(detector.labelled for detector in detectors) else {},
+        labelled=labelled_texts(split, detectors),
     )
 
 
-def labelled_texts(split: Split) -> dict[str, tuple[int, bool]]:
-    """The texts of validation, whose labels may be used: text → its family, and whether it is a member."""
-    texts = split.validation
+def labelled_texts(split: Split, detectors: Sequence[Detector]) -> dict[str, tuple[int, bool]]:
+    """The texts of validation, if detectors need labels: text → its family, and whether it is a member."""
+    texts = split.validation if any(detector.labelled for detector in detectors) else []
     return {one.text: (family, bool(one.member)) for one, family in zip(texts, families(texts), strict=True)}
 
 

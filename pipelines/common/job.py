@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from tyro.conf import FlagCreatePairsOff, arg
@@ -27,8 +28,8 @@ from fsd.progress import stage as stage_line
 from fsd.tracking import Run, Version
 
 if TYPE_CHECKING:
-    from fsd.data.documents import Document
     from fsd.reporting.report import Report
+    from fsd.token_stats import Labelled
     from fsd.views import Detector
 
 OWN_TAGS = frozenset(
@@ -265,13 +266,13 @@ def passes(
     *,
     states: Sequence[str] = ("base", "tuned"),
     unseen: bool | Sequence[object] = True,
-    labelled: "Sequence[Document]" = (),
+    labelled: "Labelled" = MappingProxyType({}),
     strict: bool | None = None,
     chat: bool = False,
 ) -> Passes:
     """Number of texts that each model scores, shared views once; refuses what cannot be computed, like `usable`."""
     from fsd.scoring.api import BYTES_PER_TOKEN
-    from fsd.scoring.model import API, KNOWN, WORD_SWAPS, draws, reader_names
+    from fsd.scoring.model import API, KNOWN, WORD_SWAPS, both_sides, draws, member_prefix, reader_names
     from fsd.token_stats import Known, Prompt
     from fsd.views import FORMS, ViewInputs, usable, view_in
 
@@ -279,11 +280,9 @@ def passes(
     words = model.neighbour_model in (None, "words")
     has_neighbours = bool(unseen) and (model.neighbour_model is not None or model.model == "embedded")
     copies: Callable[[str], Sequence[str]] = lambda _: ()  # noqa: E731 - counted, never made
-    sides = Counter(document.member for document in labelled)
-    prefixed = (lambda _: "") if sides[True] else None
+    sides, prefixed = both_sides(labelled, 0), member_prefix(labelled, 0, 0)
     totals = {"known": 0 if isinstance(unseen, bool) else 3 * min(KNOWN, len(unseen))}
-    both = min(sides[True], sides[False]) > 1
-    totals["labelled"] = 3 * sum(min(KNOWN, count) for count in sides.values()) if both else 0
+    totals["labelled"] = 3 * len(sides.prompts) if sides else 0
     common = {form: Known([]) for form, total in totals.items() if total}
     inputs = ViewInputs("a prefix" if unseen else "", copies if has_neighbours else None, copies, prefixed, **common)
     sizes = {"neighbours": model.neighbours or (WORD_SWAPS if words else NEIGHBOURS), "swapped": WORD_SWAPS}

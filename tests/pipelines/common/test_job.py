@@ -8,7 +8,6 @@ import pytest
 
 from fsd import tracking
 from fsd.config import ModelConfig
-from fsd.data.documents import Document
 from pipelines.common.experiment import load_detectors
 from pipelines.common.job import passes
 
@@ -113,9 +112,11 @@ def test_a_view_is_counted_once(make_rows):
     found = passes(camia, texts, ModelConfig(model="a/b"), unseen=["one", "another"])
     assert found == {"base": 3 * 7 + 3 * 2, "tuned": 3 * 7}  # the known non-members are scored by the base alone
     assert passes(camia, texts, ModelConfig(model="a/b"), unseen=[]) == {}
-    fitted, documents = load_detectors(DetectorConfig(detectors="camia_lr")), [Document("a", True)] * 200
-    assert passes(fitted, texts, ModelConfig(model="a/b"), labelled=documents) == {}
-    found = passes(fitted, texts, ModelConfig(model="a/b"), labelled=[*documents, *[Document("b", False)] * 2])
+    fitted = load_detectors(DetectorConfig(detectors="camia_lr"))
+    members = {f"member {at}": (at, True) for at in range(200)}
+    others = {"other": (200, False), "its relative": (200, False)}
+    assert passes(fitted, texts, ModelConfig(model="a/b"), labelled=members | others) == {}  # as in the run
+    found = passes(fitted, texts, ModelConfig(model="a/b"), labelled=members | others | {"its relative": (201, False)})
     assert found == {"base": 3 * 7 + 3 * (150 + 2), "tuned": 3 * 7}
     assert passes(load_detectors(DetectorConfig(detectors="pac")), texts, ModelConfig(model="a/b")) == {
         "base": 7 * 6,
