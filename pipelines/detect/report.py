@@ -190,7 +190,9 @@ def _basis(basis: Basis, of: str) -> str:
         return ""
     apart, test = "", basis.test
     if test and test.rejected:
-        apart = f"; a classifier distinguishes the two with AUC {test.auc:.2f}" if test.auc is not None else ""
+        apart = "; more of them are outside the calibrated domain than chance explains"
+        if test.classifier_p is not None and test.classifier_p <= test.outside_p:
+            apart = f"; a classifier distinguishes the two with AUC {test.auc:.2f}"
         apart += ": judge texts of one kind at a time, by an adapter whose non-members are of that kind"
     return Against(f"WARNING: {of}no verdict, since {basis.reason}{apart}")
 
