@@ -10,7 +10,6 @@ Examples:
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
@@ -102,8 +101,7 @@ def run(config: CompareConfig, table: "pd.DataFrame", names: Sequence[str]) -> N
     from pipelines.common.job import deliver, tracked_run
     from pipelines.common.output import write_table
 
-    if config.out:
-        write_table(table, Path(config.out))
+    write_table(table, config.out)
     tags = {"task": "compare", "from": ",".join(names)}
     with tracked_run(config, "fsd-compare", f"{len(names)} runs", tags=tags) as tracked:
         deliver(partial(report, table, names, config), tracked)

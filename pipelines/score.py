@@ -49,7 +49,6 @@ def prepare(config: ScoreConfig) -> Job:
     from pipelines.common.experiment import load_detectors
     from pipelines.common.output import check_table_path
 
-    job.check_name("domain", config.domain)
     if config.chat and (not config.model.model.startswith("api:") or config.api.tokenizer or config.api.start_token):
         raise UsageError("chat must come with --model api:NAME, and without --tokenizer and --start-token")
     if shards.wanted(config.out, config.shards):
@@ -116,7 +115,7 @@ def run(
         columns = [name for name in COLUMNS if name != "context" or any(contexts)]
         table = described(documents, *columns).join(work.score().frame())
         results, blind, doubts = judge(documents, table, seed=config.seed)
-        write_table(table, Path(config.out))
+        write_table(table, config.out)
         if model.answers:
             model.answers.delete()
     score, description = "", ""

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -122,8 +121,7 @@ def run(config: AuditConfig, parts: Split, judged: Sequence[Document]) -> None:
         with job.stage("recording"):
             found = report(audit, config, name)
             job.publish(found, tracked)
-            if config.out:
-                write_table(audit.scores, Path(config.out))
+            write_table(audit.scores, config.out)
             version = register(tracked, audit, config, identity) if config.adapter else None
         job.show(found, tracked, version)
 

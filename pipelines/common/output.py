@@ -68,8 +68,11 @@ def described(documents: "Sequence[Document]", *columns: str) -> "pd.DataFrame":
     return table.assign(label=table["label"].astype("boolean").astype("Int64")) if "label" in fields else table
 
 
-def write_table(table: "pd.DataFrame", path: Path) -> None:
-    """Write a table, without its index, in the format of the suffix."""
+def write_table(table: "pd.DataFrame", out: str | Path | None) -> None:
+    """Write a table, without its index, in the format of the suffix, if there is a path."""
+    if out is None:
+        return
+    path = Path(out)
     writers: dict[str, Callable[[Path], object]] = {
         ".parquet": lambda draft: table.to_parquet(draft, index=False),
         ".csv": lambda draft: table.to_csv(draft, index=False),

@@ -152,9 +152,8 @@ def run(
         with stage("recording"):
             findings = Findings(classifier, documents, verdicts, measured, dataset, remarks, held.said)
             found = report(findings, adapter, config.files)
-            if config.out:
-                with tracked.storing():
-                    write_table(findings.frame, Path(config.out))
+            with tracked.storing():
+                write_table(findings.frame, config.out)
             if config.report:
                 with tracked.storing():
                     write_text(page(dated(found)), Path(config.report))

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipelines.common.cli import command, deferred, program
-from pipelines.common.job import Job, check_name
+from pipelines.common.job import Job
 from pipelines.study.grid import StudyConfig
 from pipelines.study.lab import LabConfig, RealConfig
 
@@ -44,7 +44,6 @@ def prepare(config: StudyConfig) -> Job:
 
     if config.list:
         return Job(show_catalogue, {"studies": "their declarations"})
-    check_name("domain", config.domain)
     parse_columns(config.columns)
     name, study = catalogue.load(config.study)
     if config.scale == "small":

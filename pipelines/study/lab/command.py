@@ -108,7 +108,5 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
                 with tracking.run(EXPERIMENT, name, params=cell.labels, tags=tags, parent=tracked) as child:
                     child.log_metrics(results.tracked(measured[cell.corpus, cell.exposures, cell.seed]))
         found = results.report(table, len(cells))
-        if config.out:
-            write_table(table, Path(config.out))
-            found = replace(found, files={"results": config.out})
-        deliver(found, tracked)
+        write_table(table, config.out)
+        deliver(replace(found, files={"results": config.out} if config.out else {}), tracked)

@@ -136,19 +136,10 @@ def test_the_table_shows_the_metrics_of_the_scores(here, config, capsys):
     assert first["perplexity.fsd"].tolist() != second["perplexity.fsd"].tolist()
 
 
-@pytest.mark.slow
-def test_a_study_of_base_scores_trains_nothing(here, config, monkeypatch, capsys):
+def test_base_scores_train_nothing_and_the_best_of_a_grid_is_chosen_on_the_tested_texts(
+    here, tiny, texts, monkeypatch, capsys
+):
     monkeypatch.setattr(experiment, "train_adapter", lambda *_: pytest.fail("an adapter was trained"))
-    prepare(config("surp-fig4")).run()
-    (cell,) = cells_in()
-    (parent,) = parents()
-    assert cell.metrics["texts/test"] == 40
-    table = pd.read_csv(tracking.fetch_artifact(parent.id, "table.csv"), index_col="entropy")
-    assert table.shape == (20, 10)
-    assert table.loc[2.0, "40"] == pytest.approx(cell.metrics["auc/surp entropy 2.0 k 40.0.base"], abs=1e-4)
-
-
-def test_the_best_of_a_grid_is_chosen_on_the_tested_texts(here, tiny, texts, capsys):
     config = StudyConfig("surp-t3", model=(str(tiny),), data=(texts,))
     prepare(config).run()
     shown, _, end = capsys.readouterr().out.partition("\nrun ")
