@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import arg
 
 from fsd.errors import UsageError
-from pipelines.common.job import Job
+from pipelines.common.job import Job, show, stage, tracked_run
 
 if TYPE_CHECKING:
     from fsd.collection.benchmark_card import Card
@@ -154,7 +154,6 @@ def run(config: Collect, jobs: "Sequence[CollectionJob]", out: Path) -> None:
     from fsd.collection import benchmark_card
     from fsd.collection.engine import MANIFEST
     from fsd.reporting.report import document
-    from pipelines.common.job import show, stage, tracked_run
 
     with stage("collecting"):
         collections = [job.run() for job in jobs]

@@ -17,7 +17,8 @@ from tyro.conf import Positional, arg
 from fsd.config import OptionalPath
 from fsd.errors import UsageError
 from pipelines.common.cli import command
-from pipelines.common.job import Job
+from pipelines.common.job import Job, deliver, tracked_run
+from pipelines.common.output import check_table_path, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,8 +45,6 @@ class CompareConfig:
 
 def prepare(config: CompareConfig) -> Job:
     """Find the runs and read their tables."""
-    from pipelines.common.output import check_table_path
-
     if len(set(config.runs)) < 2:
         raise UsageError(f"runs must be two or more, each once; got {', '.join(config.runs) or 'none'}")
     check_table_path(config.out)
@@ -98,9 +97,6 @@ def compared(summaries: "Mapping[str, pd.DataFrame]") -> "pd.DataFrame":
 
 def run(config: CompareConfig, table: "pd.DataFrame", names: Sequence[str]) -> None:
     """Write, track and print."""
-    from pipelines.common.job import deliver, tracked_run
-    from pipelines.common.output import write_table
-
     write_table(table, config.out)
     tags = {"task": "compare", "from": ",".join(names)}
     with tracked_run(config, "fsd-compare", f"{len(names)} runs", tags=tags) as tracked:

@@ -17,7 +17,8 @@ from tyro.conf import arg
 
 from fsd.config import OptionalInt, OptionalName, Paths, ShardConfig
 from pipelines.common.cli import command
-from pipelines.common.job import Job
+from pipelines.common.job import Job, byte_size, files, on_this_machine, show, stage
+from pipelines.common.output import check_path
 
 if TYPE_CHECKING:
     from fsd.data.readers import Row
@@ -51,8 +52,7 @@ def prepare(config: FrequencyConfig) -> Job:
     """Check the corpus and the output file; the size of files on the hub is asked for when they are read."""
     from fsd.data.readers import Corpus
     from fsd.errors import UsageError
-    from pipelines.common import job, shards
-    from pipelines.common.output import check_path
+    from pipelines.common import shards
 
     if config.out.suffix != ".npz" and shards.wanted(config.out, config.shards):
         shards.refuse(limit=config.limit, tokens=config.tokens)
@@ -64,13 +64,13 @@ def prepare(config: FrequencyConfig) -> Job:
     corpus = Corpus(local, config.column) if local or not config.corpus else None
     if config.out.parent.is_dir():
         check_path(config.out, [file.url for file in corpus.files] if corpus else [])
-    size = f", {job.byte_size(corpus.size)}" if corpus and len(local) == len(config.corpus) else ""
+    size = f", {byte_size(corpus.size)}" if corpus and len(local) == len(config.corpus) else ""
     most = [f"{number:,} {name}" for name, number in (("documents", config.limit), ("tokens", config.tokens)) if number]
-    where = "" if job.on_this_machine(config.model) else ", to be downloaded"
+    where = "" if on_this_machine(config.model) else ", to be downloaded"
     return Job(
         partial(run, config),
         {
-            "corpus": job.files(config.corpus) + size,
+            "corpus": files(config.corpus) + size,
             "at most": " and ".join(most) or "everything",
             "tokenizer": f"{config.model}{where}",
         },
@@ -81,15 +81,12 @@ def prepare(config: FrequencyConfig) -> Job:
 
 def run(config: FrequencyConfig) -> None:
     """Count the tokens and save the table."""
-    from pipelines.common.job import show, stage
-
     with stage("counting"):
         from fsd.data.readers import Corpus
         from fsd.models.language_model import load_tokenizer
         from fsd.progress import progress
         from fsd.reporting.report import Report
         from fsd.scoring.token_frequencies import count
-        from pipelines.common.output import check_path
 
         corpus = Corpus(config.corpus, config.column)
         check_path(config.out, [file.url for file in corpus.files], create_folder=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from fsd.config import Dtype, FSDConfig
 from pipelines.common.cli import command
-from pipelines.common.job import Job, stage, stages
+from pipelines.common.job import Job, show, stage, stages
 
 if TYPE_CHECKING:
     from pipelines.common.experiment import Inputs
@@ -47,7 +47,6 @@ def run(inputs: "Inputs") -> None:
     config, detectors = inputs.config, inputs.detectors
     with stage("model"):
         from pipelines.common import experiment, run_log
-        from pipelines.common.job import show
 
         model = experiment.load_model(config)
         config = replace(config, model=replace(config.model, dtype=cast("Dtype", model.dtype)))

@@ -20,7 +20,8 @@ from tyro.conf import Positional, arg
 from fsd.config import OptionalName, OptionalPath
 from fsd.errors import UsageError, at_least
 from pipelines.common.cli import command
-from pipelines.common.job import Job
+from pipelines.common.job import Job, byte_size, deliver, run_name, stage, tracked_run
+from pipelines.common.output import check_path, write_rows
 
 if TYPE_CHECKING:
     from fsd.data.overlap import Overlap
@@ -78,8 +79,6 @@ class Summary:
 def prepare(config: OverlapConfig) -> Job:
     """Check both sides and the output file; texts are read later."""
     from fsd.data.readers import Corpus
-    from pipelines.common import job
-    from pipelines.common.output import check_path
 
     at_least(1, n=config.n)
     sides = Corpus([config.texts], config.column), Corpus([config.corpus], config.corpus_column or config.column)
@@ -89,7 +88,7 @@ def prepare(config: OverlapConfig) -> Job:
         check_path(Path(config.out), [file.url for side in sides for file in side.files])
     reads = {
         name: f"{getattr(config, name)}: {len(side.files):,} {'file' if len(side.files) == 1 else 'files'}, "
-        f"{job.byte_size(side.size)}"
+        f"{byte_size(side.size)}"
         for name, side in zip(("texts", "corpus"), sides, strict=True)
     }
     return Job(partial(run, config, *sides), reads, writes=[config.out], experiment="fsd-overlap")
@@ -100,8 +99,6 @@ def run(config: OverlapConfig, texts: "Corpus", corpus: "Corpus") -> None:
     from fsd.data.overlap import overlap
     from fsd.leftovers import temporary_folder
     from fsd.progress import progress
-    from pipelines.common.job import deliver, run_name, stage, tracked_run
-    from pipelines.common.output import write_rows
 
     def read(side: "Corpus", before: int) -> "Iterator[Passage]":
         for passage in side:

@@ -29,7 +29,8 @@ from tyro.conf import arg
 from fsd.config import Columns, OptionalModel, OptionalPaths, Recipe
 from fsd.errors import UsageError, at_least
 from pipelines.common.cli import command
-from pipelines.common.job import Job
+from pipelines.common.job import TOKEN, Job, files, pretraining, show, stage
+from pipelines.common.output import check_new_folder, new_folder
 
 if TYPE_CHECKING:
     from fsd.data.documents import Document
@@ -66,8 +67,6 @@ def prepare(config: PretrainConfig) -> Job:
     """Read the texts of one model, or of the target and its contemporary twin."""
     from fsd.data.splitting import with_periods
     from fsd.models.pretraining import check_recipe
-    from pipelines.common import job
-    from pipelines.common.output import check_new_folder
 
     recipe = config.recipe
     check_recipe(recipe)
@@ -84,11 +83,11 @@ def prepare(config: PretrainConfig) -> Job:
     return Job(
         partial(run, config, sides, background, with_periods(documents, None) if held_out else []),
         {
-            "members": job.files(config.members or ["the embedded corpus"], len(members)),
+            "members": files(config.members or ["the embedded corpus"], len(members)),
             **({"held out": f"{len(held_out):,} members, for the contemporary twin"} if held_out else {}),
-            "background": job.files(config.background or ["docstrings"], len(background)),
+            "background": files(config.background or ["docstrings"], len(background)),
             "training steps": f"{' and '.join(f'{math.ceil(n):,}' for n in steps)} of {recipe.batch_size} texts",
-            **job.pretraining(recipe, sum(characters) / job.TOKEN),
+            **pretraining(recipe, sum(characters) / TOKEN),
         },
         writes=[config.out],
     )
@@ -130,8 +129,6 @@ def run(
     """Pretrain a model, or the target and its contemporary twin, whose texts are written with their labels."""
     from fsd.models.language_model import load_tokenizer
     from fsd.reporting.report import Report
-    from pipelines.common.job import show, stage
-    from pipelines.common.output import new_folder
 
     # the folder before the training: one that cannot be written fails early
     with stage("training"), new_folder(Path(config.out)) as folder:

@@ -23,7 +23,8 @@ from fsd.config import ScoreConfig
 from fsd.errors import UsageError
 from fsd.progress import note
 from pipelines.common.cli import command
-from pipelines.common.job import Job
+from pipelines.common.job import Job, files, passes, publish, run_name, show, stage, tracked_run
+from pipelines.common.output import check_table_path, described, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,9 +46,8 @@ def prepare(config: ScoreConfig) -> Job:
     """Read the texts, and check settings and output file."""
     from fsd.data.knowledge_cutoffs import labels_for
     from fsd.data.splitting import parse_cutoff
-    from pipelines.common import experiment, job, shards
+    from pipelines.common import experiment, shards
     from pipelines.common.experiment import load_detectors
-    from pipelines.common.output import check_table_path
 
     if config.chat and (not config.model.model.startswith("api:") or config.api.tokenizer or config.api.start_token):
         raise UsageError("chat must come with --model api:NAME, and without --tokenizer and --start-token")
@@ -68,10 +68,10 @@ def prepare(config: ScoreConfig) -> Job:
     detectors = load_detectors(config.detection)
     return Job(
         partial(run, config, documents, [document.text for document in unseen], detectors, remarks),
-        {"texts": job.files(config.data, len(texts))},
+        {"texts": files(config.data, len(texts))},
         config.model,
         texts=texts,
-        passes=job.passes(
+        passes=passes(
             detectors,
             texts,
             config.model,
@@ -94,9 +94,6 @@ def run(
     remarks: Sequence[str],
 ) -> None:
     """Announce the requests to an API, score, write, evaluate labelled texts, track and print."""
-    from pipelines.common.job import publish, run_name, show, stage, tracked_run
-    from pipelines.common.output import described, write_table
-
     with stage("model"):
         from fsd.evaluation.metrics import by_key
         from fsd.evaluation.results import tracked as metrics
@@ -151,7 +148,6 @@ def open_worker(config: ScoreConfig) -> "Worker":
     from fsd.net.hub import fingerprint, locate
     from fsd.scoring.model import frequency_file, open_model, view_inputs
     from pipelines.common import experiment, shards
-    from pipelines.common.output import described
 
     detectors = experiment.load_detectors(config.detection)
     unseen = experiment.read_own([config.unseen], "", config.cleaning)[0] if config.unseen else []

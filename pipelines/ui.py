@@ -24,7 +24,7 @@ from tyro.conf import arg
 
 from fsd.errors import StorageError, UsageError
 from pipelines.common.cli import command
-from pipelines.common.job import Job, stage
+from pipelines.common.job import Job, check_name, stage
 
 HOST = "127.0.0.1"
 READY = 90.0
@@ -45,8 +45,6 @@ class UIConfig:
 
 def prepare(config: UIConfig) -> Job:
     """Check the domain."""
-    from pipelines.common.job import check_name
-
     if config.domain:
         check_name("domain", config.domain)
     return Job(partial(run, config), {"runs": f"of fsd-{config.domain}" if config.domain else "all"})

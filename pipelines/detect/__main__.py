@@ -28,7 +28,8 @@ from fsd.config import (
     ShardConfig,
 )
 from pipelines.common.cli import command
-from pipelines.common.job import Job
+from pipelines.common.job import Job, dated, files, publish, run_name, show, stage, tracked_run
+from pipelines.common.output import check_path, check_table_path, write_table, write_text
 
 if TYPE_CHECKING:
     from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
@@ -76,8 +77,7 @@ def prepare(config: DetectConfig) -> Job:
     from fsd.data.splitting import parse_cutoff
     from fsd.errors import UsageError
     from fsd.evaluation.verdicts import check_fdr
-    from pipelines.common import experiment, job, shards
-    from pipelines.common.output import check_path, check_table_path
+    from pipelines.common import experiment, shards
 
     check_fdr(config.fdr)
     last = parse_cutoff(config.cutoff)
@@ -97,9 +97,9 @@ def prepare(config: DetectConfig) -> Job:
     return Job(
         partial(run, config, documents, known, [*remarks, *unknown], last),
         {
-            "texts": job.files(config.files, len(documents)),
+            "texts": files(config.files, len(documents)),
             "adapter": config.adapter,
-            **({"known non-members": job.files(config.known, len(known))} if known else {}),
+            **({"known non-members": files(config.known, len(known))} if known else {}),
         },
         ModelConfig(model=config.model, device=config.device) if config.model else None,
         texts=texts,
@@ -122,8 +122,6 @@ def run(
 ) -> None:
     """Load the classifier, judge, write, track and print."""
     from fsd.reporting.report import page
-    from pipelines.common.job import dated, publish, run_name, show, stage, tracked_run
-    from pipelines.common.output import write_table, write_text
 
     with stage("model"):
         from fsd import tracking

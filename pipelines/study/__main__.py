@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipelines.common.cli import command, deferred, program
-from pipelines.common.job import Job
+from pipelines.common.job import Job, check_space, deliver, run_name, show, stage, tracked_run
 from pipelines.study.grid import StudyConfig
 from pipelines.study.lab import LabConfig, RealConfig
 
@@ -88,8 +88,6 @@ def _described(study: "Study", cell: "Cell") -> str:
 
 def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]") -> None:
     """Run the cells that are not finished yet, and lay out table and figure as in the paper."""
-    from pipelines.common.job import check_space, deliver, run_name, stage, tracked_run
-
     with stage("data"):
         from pipelines.study.cells import prepare_cell, run_cells
         from pipelines.study.tables import report
@@ -117,7 +115,6 @@ def show_catalogue() -> None:
     """Print the studies: name, research question, requirements, and the scales at which each can run now."""
     from fsd.net.hub import hub_reachable
     from fsd.reporting.report import Report
-    from pipelines.common.job import show
     from pipelines.study import catalogue
     from pipelines.study.grid import plan
 

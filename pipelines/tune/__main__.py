@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fsd.config import TuneConfig
 from pipelines.common.cli import command
-from pipelines.common.job import Job
+from pipelines.common.job import Job, run_name, show, stage, tracked_run
 
 if TYPE_CHECKING:
     from pipelines.common.experiment import Inputs
@@ -63,8 +63,6 @@ def prepare(config: TuneConfig) -> Job:
 
 def run(config: TuneConfig, inputs: "Inputs") -> None:
     """Tune on validation, compare on the test texts, record and register."""
-    from pipelines.common.job import run_name, show, stage, tracked_run
-
     with stage("model"):
         from fsd.data.near_duplicates import families
         from fsd.data.splitting import without_later
