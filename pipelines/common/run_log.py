@@ -164,8 +164,10 @@ def track(
 def barred(results: Results, detectors: Iterable[Detector]) -> str:
     """Why the version must not become champion; empty if it may."""
     judging = {one.detector for one in results.calibration.candidates} if results.calibration else set()
-    needing = next((d.name for d in detectors if d.name in judging and "member_primed" in d.views), "")
-    return sentences.barred(results) or (f"{needing} needs known members, which detect has not" if needing else "")
+    needing = next((d.name for d in detectors if d.name in judging and d.labelled), "")
+    return sentences.barred(results) or (
+        f"{needing} needs texts with known labels, which detect has not" if needing else ""
+    )
 
 
 def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) -> None:

@@ -121,7 +121,7 @@ def test_a_version_that_detect_refuses_does_not_become_champion(results, monkeyp
     monkeypatch.setattr(run_log.sentences, "barred", lambda _: "")
     needing = replace(detectors.load("con_recall"), name="loss")
     assert run_log.barred(results, [detectors.load("loss")]) == ""
-    assert run_log.barred(results, [needing]) == "loss needs known members, which detect has not"
+    assert run_log.barred(results, [needing]) == "loss needs texts with known labels, which detect has not"
 
 
 def test_params_are_the_settings_in_effect():
