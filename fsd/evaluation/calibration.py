@@ -28,14 +28,14 @@ from fsd.token_stats import FloatArray, Scores
 
 TOLERANCE = 1e-9
 """Amount by which a p-value may exceed the target rate, so that 1/20 and .05 compare as equal."""
-VERSION = 3
-"""Version of the JSON format that `Calibration.to_json` writes."""
+VERSION = 4
+"""Version of the JSON that `Calibration.to_json` writes, and of what its scores mean."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def _current(version: int) -> int:
     if version != VERSION:
-        raise ValueError(f"got version {version}: register the adapter again with fsd run --adapter")
+        raise ValueError(f"got version {version}: register the adapter again with fsd run --adapter or adapter-audit")
     return version
 
 

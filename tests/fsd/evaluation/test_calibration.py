@@ -65,7 +65,7 @@ def test_json_round_trip_is_exact_and_other_json_is_refused_in_one_line():
     calibration = _calibrated(np.random.default_rng(2).normal(size=30), groups=[str(i // 3) for i in range(30)])
     assert from_json(Calibration, calibration.to_json(), "") == calibration
     legacy = {"version": 1, "detector": "loss", "state": "fsd", "settings": {}, "scores": [0.0], "weights": [1.0]}
-    with pytest.raises(UsageError, match=r"register the adapter again with pipelines\.fsd --adapter"):
+    with pytest.raises(UsageError, match=r"register the adapter again with fsd run --adapter or adapter-audit"):
         from_json(Calibration, json.dumps(legacy), "")
     content = json.loads(calibration.to_json())
     others = [
