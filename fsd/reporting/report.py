@@ -298,10 +298,15 @@ def print_notes(notes: Sequence[str]) -> None:
     _print_lines(_console(), [f"• {printable(note)}" for note in notes])
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:  # rich's own ends the process with code 1
+        raise BrokenPipeError
+
+
 def _console() -> Console:
     """The terminal; where it says that it has hardly a column, it has `NARROWEST`."""
-    console = Console()
-    return console if console.width >= NARROWEST else Console(width=NARROWEST)
+    console = _Console()
+    return console if console.width >= NARROWEST else _Console(width=NARROWEST)
 
 
 def _print_lines(console: Console, lines: Sequence[str], *, wrapped: bool = False) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import re
 import shlex
 import shutil
@@ -429,6 +430,17 @@ def dated(report: "Report") -> "Report":
     return replace(report, facts=[*report.facts, *((name, value) for name, value in own.items() if value)])
 
 
+@contextmanager
+def _as_far_as_read() -> Iterator[None]:
+    """Go on where the reader of the output, `head` for example, has closed it: the run is stored all the same."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (_CONTEXT.get().stdout or sys.stdout).fileno())
+
+
+@_as_far_as_read()
 def show(
     report: "Report",
     run: Run | None = None,

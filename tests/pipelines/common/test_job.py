@@ -1,6 +1,7 @@
 """Dry runs: the numbers of what would be done, and nothing done."""
 
 import json
+import os
 import runpy
 import sys
 
@@ -8,8 +9,9 @@ import pytest
 
 from fsd import tracking
 from fsd.config import ModelConfig
+from fsd.reporting.report import Report
 from pipelines.common.experiment import load_detectors
-from pipelines.common.job import passes
+from pipelines.common.job import passes, show
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
@@ -127,3 +129,13 @@ def test_a_view_is_counted_once(make_rows):
         "base generating about 42 tokens": 7 * 3,
         "base generating about 2,800 tokens": 7 * (3 + 1),  # cdd: and the most likely one
     }
+
+
+def test_a_closed_output_ends_no_run(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        for _ in range(2):
+            show(Report(title="Is it?", findings=["a line"]))
+            show(Report(headline="a line"))
