@@ -142,7 +142,8 @@ class Calibration:
         weights = (1 / np.bincount(family))[family][order]
         above = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
         place = np.searchsorted(np.asarray(candidate.scores)[order], scores, side="left")
-        return np.asarray((1 + above[place]) / (self.groups + 1), dtype=np.float64)
+        p_values = (1 + above[place]) / (self.groups + 1)
+        return np.asarray(np.minimum(p_values, 1.0), dtype=np.float64)  # shares of a group add up to 1 but for rounding
 
     def threshold_at(self, fpr: float) -> float:
         """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen detector."""

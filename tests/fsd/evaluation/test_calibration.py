@@ -38,6 +38,12 @@ def test_p_values_equal_the_loop():
         assert calibration.p_values([s])[0] == pytest.approx((1 + sum(votes)) / (len(votes) + 1))
 
 
+def test_no_p_value_exceeds_one_by_rounding():
+    for size in (3, 6, 7, 11):
+        calibration = _calibrated(np.arange(20.0 * size), groups=[str(i % 20) for i in range(20 * size)])
+        assert calibration.p_values([-1.0])[0] <= 1
+
+
 def test_threshold_and_p_value_agree():
     rng = np.random.default_rng(1)
     calibration = _calibrated(rng.integers(0, 30, 60) / 7, groups=[str(i // 2) for i in range(60)])
