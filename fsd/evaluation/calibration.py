@@ -148,9 +148,10 @@ class Calibration:
     def threshold_at(self, fpr: float) -> float:
         """The smallest threshold for which `score ≥ threshold` is equivalent to p ≤ `fpr` by the chosen detector."""
         if not self.finest - TOLERANCE <= fpr < 1:
+            sources = " and ".join(sorted(map(repr, {*self.collections} - {""})))
             raise UsageError(
                 f"fpr must be at least {self.finest:.4g} = 1/({self.groups}+1), with {self.groups} groups of "
-                f"held-out non-members, and below 1; got {fpr:g}"
+                f"held-out non-members{sources and f' of {sources}'}, and below 1; got {fpr:g}"
             )
         steps = np.unique(self.chosen.scores)
         just_above = np.append(-math.inf, np.nextafter(steps, np.inf))

@@ -137,7 +137,7 @@ def _require(files: Mapping[str, Path], *names: str) -> None:
     for name in names:
         if name not in files:
             raise UsageError(
-                f"adapter must come with a calibration ({CALIBRATION}, {SETUP}, {UNSEEN}), which pipelines.fsd makes "
+                f"adapter must come with a calibration ({CALIBRATION}, {SETUP}, {UNSEEN}), which fsd run makes "
                 f"from validation texts; this one has no {name}"
             )
 

@@ -174,8 +174,9 @@ def _answer(found: Findings) -> str:
         left = f"; {_count(scored, 'text')} {has} a score and a rank alone" if scored else ""
         return f"no verdict on {'the text' if texts == 1 else f'any of {texts:,} texts'}{left}"
     kind = ", if they are of the calibrated kind, which was asserted and not tested" if verdicts.asserted else ""
+    as_what = "a member" if called == 1 else "members"
     return (
-        f"{called} of {_count(texts, 'text')} {_are(called)} called members of the {found.data}, at a "
+        f"{called} of {_count(texts, 'text')} {_are(called)} called {as_what} of the {found.data}, at a "
         f"false-positive rate of {verdicts.rules.fpr:.1%}{kind}; membership is not shown for {unshown}"
     )
 

@@ -103,7 +103,7 @@ def test_each_source_has_verdicts_of_its_own(judge):
     assert set(table["verdict"][24:]) == {NO_VERDICT}
     assert table["score"].notna()[24:].all()
     assert MEMBER in set(table["verdict"][:12])
-    with pytest.raises(UsageError, match=r"fpr must be at least 0\.02174 = 1/\(45\+1\)"):
+    with pytest.raises(UsageError, match=r"fpr must be at least 0\.02174 = 1/\(45\+1\), .* of 'maths', and"):
         classify(several, ASKED[:12], collections=["maths"] * 12, fpr=0.01)
     # sources are not needed where the calibration names none
     assert MEMBER in set(classify(judge, ASKED[:12], collections=["novels"] * 12).table["verdict"])
