@@ -20,7 +20,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsd.config import ALL, AUTO, AdapterConfig, ModelConfig
-from fsd.errors import UsageError
+from fsd.errors import UsageError, at_least
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,7 +132,7 @@ def evaluate(
     Args:
         scores: N rows with columns `<detector>.base` and `<detector>.fsd`, as `score` and `deviation` return them.
         labels: N labels; True for a member.
-        groups: N groups (article, paper, book) that intervals resample as one; None for every text by itself.
+        groups: N groups (article, paper, book) that intervals resample as one; None or "" for a text by itself.
         resamples: bootstrap resamples.
         seed: random seed of the bootstrap.
 
@@ -141,11 +141,12 @@ def evaluate(
         prints as its `wide` form, one row per detector: base, FSD and gain, each with its interval.
 
     Raises:
-        UsageError: with fewer than two groups of members or of non-members, a label that is missing or another, or
-            scores without such a column.
+        UsageError: with fewer than two groups of members or of non-members, a label that is missing or another,
+            scores without such a column, or resamples below 1.
     """
     from fsd.evaluation.results import Evaluation, evaluate
 
+    at_least(1, resamples=resamples)
     members = _members(scores, labels)
     return Evaluation(evaluate(scores, members, groups, resamples=resamples, seed=seed))
 

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import math
 import pickle
 
 import numpy as np
@@ -70,6 +71,14 @@ def test_labels_of_any_type_are_those_of_files():
     expected = fsd.evaluate(scores, [True, False] * 3, resamples=20)
     for labels in ([1, 0] * 3, np.array([1.0, 0.0] * 3), ["1", "0"] * 3, (at % 2 == 0 for at in range(6))):
         pd.testing.assert_frame_equal(fsd.evaluate(scores, labels, resamples=20), expected)
+
+
+def test_a_text_whose_group_is_missing_is_its_own_group():
+    scores, labels = pd.DataFrame({"loss.base": np.arange(6.0)}), [True, False] * 3
+    expected = fsd.evaluate(scores, labels, resamples=20)
+    pd.testing.assert_frame_equal(fsd.evaluate(scores, labels, ["", None, math.nan] * 2, resamples=20), expected)
+    with pytest.raises(UsageError, match="resamples must be at least 1"):
+        fsd.evaluate(scores, labels, resamples=0)
 
 
 def test_scores_without_a_column_of_a_detector_are_refused():
