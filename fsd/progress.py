@@ -4,6 +4,7 @@ import io
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -14,8 +15,8 @@ from tqdm import tqdm
 _LABELS: list[str] = []
 _OPEN: set[int] = set()
 FORMAT = "{desc}  {total_fmt} {unit} |{bar}| {elapsed}<{remaining}{postfix}"
-TICK = 0.5
-"""Seconds after which a clock is drawn again."""
+TICK, EVERY = 0.5, 60.0
+"""Seconds after which a clock is drawn again, and after which the next line follows where lines stay, as in a log."""
 
 
 def moving() -> bool:
@@ -73,6 +74,23 @@ class _InCell(tqdm):  # type: ignore[misc]  # tqdm has no types
             self.line.update(text, raw=True)
 
 
+class _Lines(tqdm):  # type: ignore[misc]
+    """A bar where lines stay: a line from time to time."""
+
+    monitor_interval = 0
+
+    def __init__(self, **how: Any) -> None:
+        line = "{desc}  {n_fmt} of {total_fmt} {unit}, {elapsed}, {remaining} left"
+        how["bar_format"] = line if how["total"] else "{desc}  {n_fmt} {unit}, {elapsed}"
+        self.said = time.monotonic()
+        super().__init__(**how | {"miniters": 1, "leave": False, "file": io.StringIO()})
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        if msg is None and time.monotonic() - self.said >= EVERY:
+            self.said = time.monotonic()
+            note(str(self))
+
+
 @contextmanager
 def labelled(label: str) -> Iterator[None]:
     """Put a label before those of all bars within, which stay when they are done."""
@@ -85,17 +103,17 @@ def labelled(label: str) -> Iterator[None]:
 
 @contextmanager
 def progress(total: int, description: str, unit: str, *, shown: bool = True) -> "Iterator[tqdm[None]]":
-    """A progress bar on a terminal or in a notebook; one within another is shown after a second, and does not stay."""
+    """A progress bar, in a log a line a minute; one within another is shown after a second, and does not stay."""
     in_cell = "ipykernel" in sys.modules
     said = not description or "".join(_LABELS[-1:]).endswith(description)
-    with (_InCell if in_cell else tqdm)(
+    with (_InCell if in_cell else tqdm if moving() else _Lines)(
         total=total,
         desc=" · ".join(_LABELS if said else [*_LABELS, description]),
         unit=unit,
         unit_scale=total >= 1000 or not total,
         bar_format=FORMAT if total else None,
         dynamic_ncols=True,
-        disable=not (shown and (in_cell or moving())),
+        disable=not shown,
         leave=bool(_LABELS) and not _OPEN,
         delay=float(bool(_OPEN)),
         file=io.StringIO() if in_cell else sys.stderr,

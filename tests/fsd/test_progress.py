@@ -38,5 +38,16 @@ def test_on_a_terminal_stages_have_a_clock_and_bars_stay_but_for_those_within_ot
 @pytest.mark.parametrize(
     ("stderr", "environment"), [(io.StringIO, {}), (Terminal, {"TERM": "dumb"}), (Terminal, {"JPY_PARENT_PID": "1"})]
 )
-def test_a_pipe_a_simple_terminal_and_a_notebook_get_one_plain_line(stderr, environment, monkeypatch):
+def test_a_pipe_a_simple_terminal_and_a_notebook_get_one_plain_line_a_stage(stderr, environment, monkeypatch):
     assert shown(stderr(), monkeypatch, **environment) == "[1/2] scoring: base\n"
+
+
+def test_a_log_gets_a_line_from_time_to_time(monkeypatch):
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    with progress(3, "texts", "text") as bar:
+        bar.update(2)
+        bar.refresh()
+        monkeypatch.setattr("fsd.progress.EVERY", 0.0)
+        bar.refresh()
+    assert re.fullmatch(r"texts  2 of 3 text, 00:00, \S+ left\n", log.getvalue())
