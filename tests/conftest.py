@@ -35,8 +35,12 @@ os.environ["FSD_CACHE"] = tempfile.mkdtemp(prefix="fsd-cache-")
 import numpy as np
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 
 from fsd.net.http import Clock
+
+settings.register_profile("fsd", derandomize=True, database=None, deadline=None)  # the same examples every time
+settings.load_profile("fsd")
 
 LONGEST = ["tests/test_first_use.py", "tests/pipelines/test_docs.py", "tests/pipelines/test_bad_input.py"]
 

@@ -148,7 +148,7 @@ def slow_rule(first, second):
 SENTENCES = [passage(100 + i, length) for i, length in enumerate((1, 2, 4, 5, 7, 8, 9, 12, 19, 21, 30))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=6).map(lambda s: text(*s)), max_size=COMMON))
 def test_equals_a_slow_version_over_all_pairs(texts):
     expected = {(i, j) for i, j in combinations(range(len(texts)), 2) if slow_rule(texts[i], texts[j])}

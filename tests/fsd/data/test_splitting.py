@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import date
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsd.data.documents import Document
@@ -54,20 +54,20 @@ def test_paper_sizes_by_hand():
 
 @st.composite
 def benchmarks(draw):
-    labels = draw(st.lists(st.booleans(), min_size=4, max_size=60))
+    labels = draw(st.lists(st.booleans(), min_size=20, max_size=60))
     groups = draw(st.lists(st.sampled_from(["", *"abcdefgh"]), min_size=len(labels), max_size=len(labels)))
     return [
         Document(f"a{i} b{i}", m, group=g, source=str(i)) for i, (m, g) in enumerate(zip(labels, groups, strict=True))
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(benchmarks(), st.sampled_from([0.1, 0.3, 0.5]), st.sampled_from([None, 0.0, 0.1, 0.4]), st.integers(0, 9))
 def test_every_document_once_in_order_and_no_group_in_two_parts(documents, unseen, validation, seed):
     try:
         parts = split(documents, unseen=unseen, validation=validation, seed=seed)
-    except UsageError:
-        assume(False)
+    except UsageError:  # too few texts of a label
+        return
     numbers = [[int(d.source) for d in part] for part in parts]
     assert numbers == [sorted(part) for part in numbers]
     assert sorted(number for part in numbers for number in part) == list(range(len(documents)))
@@ -78,7 +78,7 @@ def test_every_document_once_in_order_and_no_group_in_two_parts(documents, unsee
     assert parts == split(documents, unseen=unseen, validation=validation, seed=seed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(20, 80), st.integers(30, 120), st.integers(1, 4), st.integers(0, 9))
 def test_class_mix_of_validation_and_test_is_equal(members, nonmembers, size, seed):
     documents = [replace(d, group=f"{d.member}{int(d.source) // size}") for d in singles(members, nonmembers)]

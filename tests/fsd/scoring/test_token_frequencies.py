@@ -190,7 +190,7 @@ def test_counts_equal_a_slow_counter_on_anything(pattern):
     assert found.counts.tolist() == slowly(made, texts)
     assert (found.documents, found.vocabulary, found.fingerprint) == (len(texts), 800, fingerprint(made))
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(st.lists(st.lists(st.sampled_from([*LETTERS, *SPACES, "foo", "don't"]) | st.characters(codec="utf-8"))))
     def equal(parts):
         texts = ["".join(text) for text in parts] * 2
@@ -314,7 +314,7 @@ def checker(made):
 def test_the_words_have_the_pieces_of_the_text(pattern, normalizer):
     check = checker(backend(splitting(pattern), normalizer))
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     @given(SOUP)
     def equal(parts):
         if text := "".join(parts):
