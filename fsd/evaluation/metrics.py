@@ -58,13 +58,13 @@ class Estimate(NamedTuple):
 
 
 def group_index(groups: Sequence[Hashable] | None, texts: int) -> IntArray:
-    """Groups as (N,) integers 0..G−1 in order of appearance; a text whose group is "", None or NaN is its own."""
+    """Groups as (N,) integers 0..G−1 in order of appearance; a text whose group is "" or missing is its own."""
     if groups is None:
         return np.arange(texts, dtype=np.int64)
     if len(groups) != texts:
         raise ValueError(f"labels and groups must have one length, got {texts} and {len(groups)}")
     numbers: dict[Hashable, int] = {}
-    keys = (("", at) if name in ("", None) or name != name else name for at, name in enumerate(groups))
+    keys = (("", at) if name is pd.NA or name in ("", None) or name != name else name for at, name in enumerate(groups))
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 

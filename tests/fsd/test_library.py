@@ -76,7 +76,8 @@ def test_labels_of_any_type_are_those_of_files():
 def test_a_text_whose_group_is_missing_is_its_own_group():
     scores, labels = pd.DataFrame({"loss.base": np.arange(6.0)}), [True, False] * 3
     expected = fsd.evaluate(scores, labels, resamples=20)
-    pd.testing.assert_frame_equal(fsd.evaluate(scores, labels, ["", None, math.nan] * 2, resamples=20), expected)
+    groups = ["", None, math.nan, pd.NA, "", None]
+    pd.testing.assert_frame_equal(fsd.evaluate(scores, labels, groups, resamples=20), expected)
     with pytest.raises(UsageError, match="resamples must be at least 1"):
         fsd.evaluate(scores, labels, resamples=0)
 
